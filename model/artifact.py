@@ -1,0 +1,149 @@
+"""The artifact folder: everything a service needs to serve one encoder, and nothing else.
+
+    manifest.json         what this is, and the SHA-256 of every other file
+    encoder.onnx          token ids → hidden states; weights in encoder.onnx.data
+    attention.onnx        a layer's input and some heads' parameters → attention weights
+    heads.safetensors     every head's parameters, for attention.onnx
+    weights.safetensors   the float32 encoder, for PyTorch
+    tokenizer.json
+
+This module is where `model` and `service` meet; it imports neither torch nor onnxruntime.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from model.config import EncoderConfig
+from model.errors import ArtifactError
+from model.sentence import SentenceConfig
+from model.signature import GraphName, GraphSignature
+
+MANIFEST = "manifest.json"
+ENCODER_GRAPH = "encoder.onnx"
+ENCODER_DATA = "encoder.onnx.data"
+ATTENTION_GRAPH = "attention.onnx"
+HEADS = "heads.safetensors"
+WEIGHTS = "weights.safetensors"
+TOKENIZER = "tokenizer.json"
+FILES = (ENCODER_GRAPH, ENCODER_DATA, ATTENTION_GRAPH, HEADS, WEIGHTS, TOKENIZER)
+
+Precision = Literal["fp32"]
+
+
+class FileRecord(BaseModel):
+    """What a file of the artifact must be."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sha256: str
+    bytes: int
+
+
+class VerificationRecord(BaseModel):
+    """What verification found when the artifact was made."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    passed: bool
+    inputs: int
+    """How many texts went through both engines."""
+    tolerances: dict[str, tuple[float, float]]
+    """atol and rtol of each kind of tensor."""
+    max_abs_diff_below: dict[str, float]
+    """The worst difference of each kind, as the next power of ten: the exact figure depends on
+    the machine, and the same input must give the same manifest."""
+
+
+class Manifest(BaseModel):
+    """The content of `manifest.json`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1]
+    model: str
+    engine: Literal["onnx"]
+    precision: Precision
+    exporter: str
+    """SHA-256 over the exporter's own source and the versions of what it exports with."""
+    config: EncoderConfig
+    sentence: SentenceConfig
+    signature: dict[GraphName, GraphSignature]
+    files: dict[str, FileRecord]
+    verification: VerificationRecord
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A folder whose every file is what its manifest says."""
+
+    folder: Path
+    manifest: Manifest
+    sha256: str
+    """Of `manifest.json`, and so of everything it vouches for."""
+
+    def path(self, name: str) -> Path:
+        """The file `name`, one of `FILES`."""
+        return self.folder / name
+
+
+def load_artifact(folder: Path) -> Artifact:
+    """Read an artifact and check every byte of it.
+
+    Raises:
+        ArtifactError: the manifest is missing or invalid; a file is missing, a link, or not
+            the one that was exported. One line, naming the file.
+    """
+    path = folder / MANIFEST
+    if not path.is_file() or path.is_symlink():
+        raise ArtifactError(f"{folder} is not an artifact: it holds no {MANIFEST}")
+    content = path.read_bytes()
+    try:
+        manifest = Manifest.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "content"
+        raise ArtifactError(f"{path} is invalid: {where}: {first['msg']}") from None
+    if set(manifest.files) != set(FILES):
+        raise ArtifactError(f"{path} does not list exactly {', '.join(FILES)}")
+    for name, record in manifest.files.items():
+        _check(folder / name, record)
+    return Artifact(folder, manifest, hashlib.sha256(content).hexdigest())
+
+
+def record_file(path: Path) -> FileRecord:
+    """Measure a file."""
+    return FileRecord(sha256=sha256_of(path), bytes=path.stat().st_size)
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file's content, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write `manifest.json` whole or not at all."""
+    temporary = folder / f".{MANIFEST}.part"
+    temporary.write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    os.replace(temporary, folder / MANIFEST)
+
+
+def _check(path: Path, record: FileRecord) -> None:
+    if path.is_symlink():
+        raise ArtifactError(f"{path} is a symbolic link; an artifact holds plain files only")
+    if not path.is_file():
+        raise ArtifactError(f"{path} is missing; export the model again")
+    size = path.stat().st_size
+    if size != record.bytes:
+        raise ArtifactError(
+            f"{path} has {size} bytes instead of {record.bytes}; export the model again"
+        )
+    if sha256_of(path) != record.sha256:
+        raise ArtifactError(f"{path} is damaged (wrong SHA-256); export the model again")

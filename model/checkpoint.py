@@ -1,0 +1,155 @@
+"""A Hugging Face checkpoint folder (safetensors) to an `Encoder`.
+
+Key renaming is pure; loading reports missing, unexpected and mis-shaped keys together.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from model.config import EncoderConfig
+from model.encoder import Encoder
+from model.errors import CheckpointError
+
+_RENAMES = [
+    (r"^embeddings\.(word|position|token_type)_embeddings\.", r"embeddings.\1."),
+    (r"^embeddings\.LayerNorm\.", "embeddings.layer_norm."),
+    (r"^encoder\.layer\.(\d+)\.attention\.self\.score\.", r"layers.\1.attention.score_parameters."),
+    (r"^encoder\.layer\.(\d+)\.attention\.self\.", r"layers.\1.attention."),
+    (r"^encoder\.layer\.(\d+)\.attention\.output\.dense\.", r"layers.\1.attention.output."),
+    (r"^encoder\.layer\.(\d+)\.attention\.output\.LayerNorm\.", r"layers.\1.attention_norm."),
+    (r"^encoder\.layer\.(\d+)\.intermediate\.dense\.", r"layers.\1.feed_forward.expand."),
+    (r"^encoder\.layer\.(\d+)\.output\.dense\.", r"layers.\1.feed_forward.contract."),
+    (r"^encoder\.layer\.(\d+)\.output\.LayerNorm\.", r"layers.\1.output_norm."),
+]
+_NOT_OF_THE_ENCODER = re.compile(
+    r"^(pooler|cls|classifier|qa_outputs|dropout)\.|^embeddings\.(position_ids|token_type_ids)$"
+)
+
+
+def encoder_key(key: str) -> str | None:
+    """A Hugging Face BERT key → the encoder's own key, or None for what lies outside it.
+
+    Takes the `bert.` prefix of task models and the `gamma`/`beta` of old layer norms.
+    Heads on top of the encoder (pooler, classifier, language model) lie outside.
+    """
+    key = key.removeprefix("bert.")
+    if _NOT_OF_THE_ENCODER.search(key):
+        return None
+    key = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", key)
+    key = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", key)
+    for pattern, replacement in _RENAMES:
+        renamed, count = re.subn(pattern, replacement, key)
+        if count:
+            return renamed
+    return key
+
+
+def load_checkpoint(folder: Path) -> Encoder:
+    """Build the encoder of a checkpoint, in float32 and in evaluation mode.
+
+    Raises:
+        ConfigError: `config.json` is missing, invalid or not supported.
+        CheckpointError: weights are missing, damaged, pickled, or do not fit the config.
+    """
+    config = EncoderConfig.from_checkpoint(folder)
+    tensors: dict[str, Tensor] = {}
+    for path in weight_files(folder):
+        for key, tensor in _read(path).items():
+            name = encoder_key(key)
+            if name is not None:
+                tensors[name] = tensor
+    return build_encoder(config, tensors, source=str(folder))
+
+
+def build_encoder(config: EncoderConfig, tensors: Mapping[str, Tensor], source: str) -> Encoder:
+    """An encoder that holds exactly these tensors.
+
+    Args:
+        config: what the encoder is.
+        tensors: its parameters, by the encoder's own keys.
+        source: where they come from, for the report.
+
+    Raises:
+        CheckpointError: names all keys that are missing, unexpected, mis-shaped or not finite.
+    """
+    with torch.device("meta"):
+        encoder = Encoder(config)
+    wanted = {name: tuple(p.shape) for name, p in encoder.state_dict().items()}
+    problems = [
+        *_listed("missing", wanted.keys() - tensors.keys()),
+        *_listed("unexpected", tensors.keys() - wanted.keys()),
+        *_listed(
+            "mis-shaped",
+            (
+                f"{name} {tuple(tensors[name].shape)} instead of {shape}"
+                for name, shape in wanted.items()
+                if name in tensors and tuple(tensors[name].shape) != shape
+            ),
+        ),
+        *_listed(
+            "not finite",
+            (name for name in wanted if name in tensors and not tensors[name].isfinite().all()),
+        ),
+    ]
+    if problems:
+        raise CheckpointError(f"{source} does not fit its config: {'; '.join(problems)}")
+    state = {name: tensors[name].to(torch.float32) for name in wanted}
+    encoder.load_state_dict(state, assign=True)
+    return encoder.eval().requires_grad_(False)
+
+
+def load_weights(path: Path, config: EncoderConfig) -> Encoder:
+    """The encoder back from an artifact's weights, which carry the encoder's own keys.
+
+    Raises:
+        CheckpointError: the file is damaged or does not fit the config.
+    """
+    return build_encoder(config, _read(path), source=str(path))
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a checkpoint: one, or the shards that its index names.
+
+    Raises:
+        CheckpointError: there are none, or a shard is missing or lies outside the folder.
+    """
+    single = folder / "model.safetensors"
+    if single.is_file():
+        return [single]
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        pickled = any((folder / name).exists() for name in ("pytorch_model.bin", "model.bin"))
+        hint = "; pickled weights are not read, convert them to safetensors" if pickled else ""
+        raise CheckpointError(f"{folder} holds no model.safetensors{hint}")
+    try:
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise CheckpointError(f"{index} is not a safetensors index") from None
+    for name in names:
+        if Path(name).name != name or not (folder / name).is_file():
+            raise CheckpointError(f"{index} names {name}, which is not in the folder")
+    return [folder / name for name in names]
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is not a readable safetensors file: {error}") from None
+
+
+def _listed(what: str, names: Iterable[str], limit: int = 8) -> list[str]:
+    names = sorted(names)
+    if not names:
+        return []
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return [f"{len(names)} {what}: {', '.join(names[:limit])}{more}"]

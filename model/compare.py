@@ -1,0 +1,125 @@
+"""Two engines' tensors, held against each other: names, then axes, then shapes, then values.
+
+Pure numpy; every check runs before anything is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+Kind = Literal["hidden", "attention", "pooled"]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """A value v passes against a reference r when |v − r| ≤ atol + rtol·|r|."""
+
+    atol: float
+    rtol: float
+
+
+TOLERANCES: Mapping[str, Mapping[Kind, Tolerance]] = {
+    "fp32": {
+        "hidden": Tolerance(atol=1e-4, rtol=1e-5),
+        "attention": Tolerance(atol=1e-5, rtol=0.0),
+        "pooled": Tolerance(atol=1e-5, rtol=0.0),
+    }
+}
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a tensor is: a hidden state of a layer, one head's map, or a pooled unit vector."""
+
+    kind: Kind
+    layer: int = 0
+    head: int = 0
+
+    def __str__(self) -> str:
+        where = {"hidden": f" {self.layer}", "attention": f" {self.layer}.{self.head}"}
+        return self.kind + where.get(self.kind, "")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far one tensor is from its reference."""
+
+    max_abs_diff: float
+    min_cosine: float
+    """The smallest cosine of any of its rows with the reference's."""
+    passed: bool
+
+    def worst(self, other: Difference) -> Difference:
+        """The worse of both in each respect."""
+        return Difference(
+            max(self.max_abs_diff, other.max_abs_diff),
+            min(self.min_cosine, other.min_cosine),
+            self.passed and other.passed,
+        )
+
+
+@dataclass
+class Comparison:
+    """All differences found so far, and all mismatches that left nothing to subtract."""
+
+    mismatches: list[str] = field(default_factory=list)
+    differences: dict[Key, Difference] = field(default_factory=dict)
+    inputs: int = 0
+
+    @property
+    def passed(self) -> bool:
+        """Whether something was compared, and all of it is within tolerance."""
+        return (
+            bool(self.differences)
+            and not self.mismatches
+            and all(difference.passed for difference in self.differences.values())
+        )
+
+    def worst(self, kind: Kind) -> float:
+        """The largest absolute difference of a kind; 0 if none was compared."""
+        found = (d.max_abs_diff for key, d in self.differences.items() if key.kind == kind)
+        return max(found, default=0.0)
+
+    def add(
+        self,
+        reference: Mapping[Key, Floats],
+        candidate: Mapping[Key, Floats],
+        tolerances: Mapping[Kind, Tolerance],
+    ) -> None:
+        """Compare the tensors of one text; keep the worst of each key."""
+        self.inputs += 1
+        self.mismatches += [f"{key} is missing" for key in reference if key not in candidate]
+        self.mismatches += [f"{key} is unexpected" for key in candidate if key not in reference]
+        for key, expected in reference.items():
+            if key not in candidate:
+                continue
+            found = candidate[key]
+            if found.ndim != expected.ndim:
+                self.mismatches.append(f"{key} has {found.ndim} axes, not {expected.ndim}")
+            elif found.shape != expected.shape:
+                self.mismatches.append(f"{key} is {found.shape}, not {expected.shape}")
+            else:
+                new = difference(expected, found, tolerances[key.kind])
+                old = self.differences.get(key)
+                self.differences[key] = old.worst(new) if old else new
+
+
+def difference(reference: Floats, candidate: Floats, tolerance: Tolerance) -> Difference:
+    """Compare two tensors of one shape; a value that is not finite never passes."""
+    reference = reference.astype(np.float64)
+    candidate = candidate.astype(np.float64)
+    gap = np.abs(candidate - reference)
+    within = gap <= tolerance.atol + tolerance.rtol * np.abs(reference)
+    norms = np.linalg.norm(reference, axis=-1) * np.linalg.norm(candidate, axis=-1)
+    cosine = (reference * candidate).sum(axis=-1) / np.maximum(norms, 1e-30)
+    return Difference(
+        max_abs_diff=float(gap.max(initial=0.0)) if np.isfinite(gap).all() else float("inf"),
+        min_cosine=float(cosine.min(initial=1.0)) if np.isfinite(cosine).all() else -1.0,
+        passed=bool(within.all()),
+    )

@@ -1,0 +1,205 @@
+"""PyTorch against ONNX: the same inputs through both, over lengths, batch sizes and odd texts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import get_args
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+
+from model.artifact import TOKENIZER, WEIGHTS, Artifact, VerificationRecord
+from model.checkpoint import load_weights
+from model.compare import TOLERANCES, Comparison, Floats, Key, Kind
+from model.encoder import Encoder
+from model.pooling import l2_normalize, pool
+from model.runtime import Batch, OnnxEncoder
+from model.signature import GraphSignature
+
+Segments = tuple[list[int], list[int]]
+"""One text's token ids and segment ids."""
+
+LENGTHS = (2, 3, 7, 16, 33, 64, 128)
+BATCH_SIZES = (1, 2, 5, 8)
+TEXTS: tuple[str | tuple[str, str], ...] = (
+    "",
+    "a",
+    "The animal didn't cross the street because it was too tired",
+    ("The animal didn't cross the street", "it was too tired"),
+    "naïve café, Ünïcödé, ﬁne print and ½ of it",
+    "注意力机制的核心思想",
+    "שלום עולם، مرحبا بالعالم",
+    "👩‍👩‍👧‍👦 🏳️‍🌈 and other graphemes",
+    "[CLS] a literal [SEP] in the text [MASK]",
+    "tabs\tand\nnew lines\x00and control\x07characters",
+    "Donaudampfschifffahrtsgesellschaftskapitän" * 4,
+    "!?.,;:-_#'+*~`´^°",
+)
+
+
+@dataclass
+class Verification:
+    """What was compared and how it went."""
+
+    precision: str
+    comparison: Comparison = field(default_factory=Comparison)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check passed."""
+        return self.comparison.passed
+
+    def record(self) -> VerificationRecord:
+        """The part that goes into the manifest."""
+        kinds: tuple[Kind, ...] = get_args(Kind)
+        tolerances = TOLERANCES[self.precision]
+        return VerificationRecord(
+            passed=self.passed,
+            inputs=self.comparison.inputs,
+            tolerances={kind: (tolerances[kind].atol, tolerances[kind].rtol) for kind in kinds},
+            max_abs_diff_below={
+                kind: next_power_of_ten(self.comparison.worst(kind)) for kind in kinds
+            },
+        )
+
+
+def verify(artifact: Artifact) -> Verification:
+    """Run an artifact's graphs and its PyTorch encoder over the grid and compare everything.
+
+    All hidden states, every head's map and the pooled unit vector of each text are compared,
+    on real tokens; PyTorch sees the padded batch, so a leak of padding shows as a difference.
+
+    Raises:
+        ModelError: the artifact's files cannot be loaded.
+    """
+    manifest = artifact.manifest
+    encoder = load_weights(artifact.path(WEIGHTS), manifest.config)
+    onnx = OnnxEncoder(artifact)
+    result = Verification(manifest.precision)
+    for name, session in onnx.sessions.items():
+        result.comparison.mismatches += signature_mismatches(session, manifest.signature[name])  # type: ignore[index]
+    tolerances = TOLERANCES[manifest.precision]
+    if result.comparison.mismatches:
+        return result
+    for texts in grid(artifact):
+        batch = pad(texts, manifest.config.pad_token_id)
+        references = torch_tensors(encoder, batch, artifact)
+        candidates = onnx_tensors(onnx, batch, artifact)
+        for reference, candidate in zip(references, candidates, strict=True):
+            result.comparison.add(reference, candidate, tolerances)
+    return result
+
+
+def grid(artifact: Artifact) -> Iterator[list[Segments]]:
+    """Batches of token ids: odd texts, each length alone, and mixed batches of each size."""
+    config, sentence = artifact.manifest.config, artifact.manifest.sentence
+    tokenizer = Tokenizer.from_file(str(artifact.path(TOKENIZER)))
+    tokenizer.enable_truncation(sentence.max_length)
+    encodings = [tokenizer.encode(*([t] if isinstance(t, str) else t)) for t in TEXTS]
+    odd = [(encoding.ids, encoding.type_ids) for encoding in encodings if encoding.ids]
+    generator = np.random.default_rng(0)
+    longest = config.max_position_embeddings
+    lengths = sorted({*(n for n in LENGTHS if n < longest), sentence.max_length, longest})
+
+    def of_length(n: int) -> Segments:
+        ids = generator.integers(0, config.vocab_size, n).tolist()
+        return ids, [0] * n
+
+    yield odd
+    for n in lengths:
+        yield [of_length(n)]
+    for size in BATCH_SIZES:
+        yield [of_length(int(n)) for n in generator.choice(lengths[: len(LENGTHS)], size)]
+
+
+def pad(texts: Sequence[Segments], pad_token_id: int) -> Batch:
+    """Right-pad to the longest."""
+    shape = (len(texts), max(len(ids) for ids, _ in texts))
+    input_ids = np.full(shape, pad_token_id, np.int64)
+    attention_mask = np.zeros(shape, np.int64)
+    token_type_ids = np.zeros(shape, np.int64)
+    for row, (ids, segments) in enumerate(texts):
+        input_ids[row, : len(ids)] = ids
+        attention_mask[row, : len(ids)] = 1
+        token_type_ids[row, : len(ids)] = segments
+    return Batch(input_ids, attention_mask, token_type_ids)
+
+
+def torch_tensors(encoder: Encoder, batch: Batch, artifact: Artifact) -> list[dict[Key, Floats]]:
+    """The reference tensors of each text of a padded batch, without its padding."""
+    with torch.inference_mode():
+        output = encoder(
+            torch.from_numpy(batch.input_ids),
+            torch.from_numpy(batch.attention_mask),
+            torch.from_numpy(batch.token_type_ids),
+            output_attentions=True,
+        )
+    hidden = [state.numpy() for state in output.hidden_states]
+    maps = [weights.numpy() for weights in output.attentions]
+    texts = []
+    for row, length in enumerate(batch.attention_mask.sum(axis=1)):
+        texts.append(
+            keyed(
+                [state[row, :length] for state in hidden],
+                [weights[row, :, :length, :length] for weights in maps],
+                artifact,
+            )
+        )
+    return texts
+
+
+def onnx_tensors(onnx: OnnxEncoder, batch: Batch, artifact: Artifact) -> list[dict[Key, Floats]]:
+    """The same tensors from the artifact's graphs."""
+    config = onnx.config
+    hidden = onnx.hidden_states(batch, range(config.num_hidden_layers + 1))
+    heads = range(config.num_attention_heads)
+    texts = []
+    for row, length in enumerate(batch.attention_mask.sum(axis=1)):
+        states = [state[row, :length] for state in hidden]
+        maps = [
+            onnx.attention(states[layer][None], layer, heads)[0]
+            for layer in range(config.num_hidden_layers)
+        ]
+        texts.append(keyed(states, maps, artifact))
+    return texts
+
+
+def keyed(
+    hidden: Sequence[Floats], maps: Sequence[Floats], artifact: Artifact
+) -> dict[Key, Floats]:
+    """L + 1 hidden states `[S, H]` and L maps `[N, S, S]` of one text, by key."""
+    tensors = {Key("hidden", layer): state for layer, state in enumerate(hidden)}
+    for layer, weights in enumerate(maps):
+        for head, one in enumerate(weights):
+            tensors[Key("attention", layer, head)] = one
+    tensors[Key("pooled")] = l2_normalize(pool(hidden[-1], artifact.manifest.sentence.pooling))
+    return tensors
+
+
+def signature_mismatches(session: object, signature: GraphSignature) -> list[str]:
+    """Names, dtypes and axes of a loaded graph that are not the signature's."""
+    mismatches = []
+    for what in ("inputs", "outputs"):
+        wanted = {
+            spec.name: (_ORT_TYPES[spec.dtype], list(spec.axes))
+            for spec in getattr(signature, what)
+        }
+        found = {
+            item.name: (item.type, item.shape) for item in getattr(session, f"get_{what}")()
+        }
+        if wanted != found:
+            mismatches.append(f"the graph's {what} are {found}, not {wanted}")
+    return mismatches
+
+
+_ORT_TYPES = {"int64": "tensor(int64)", "float32": "tensor(float)"}
+
+
+def next_power_of_ten(value: float) -> float:
+    """The smallest power of ten that is not below `value`; 0 and infinity stay."""
+    if value == 0 or math.isinf(value):
+        return value
+    return float(f"1e{math.ceil(math.log10(value))}")
