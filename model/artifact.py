@@ -99,6 +99,7 @@ def load_artifact(folder: Path) -> Artifact:
     Raises:
         ArtifactError: the manifest is missing or invalid; a file is missing, a link, or not
             the one that was exported. One line, naming the file.
+
     """
     path = folder / MANIFEST
     if not path.is_file() or path.is_symlink():

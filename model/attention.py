@@ -34,6 +34,7 @@ def scaled_dot_product_score(query: Tensor, key: Tensor) -> Tensor:
 
     Returns:
         Scores `[B, N, T, S]`.
+
     """
     return query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])
 
@@ -49,6 +50,7 @@ def cosine_score(query: Tensor, key: Tensor) -> Tensor:
 
     Returns:
         Scores `[B, N, T, S]` in [-1, 1].
+
     """
     query = query / query.norm(dim=-1, keepdim=True).clamp_min(1e-8)
     key = key / key.norm(dim=-1, keepdim=True).clamp_min(1e-8)
@@ -66,6 +68,7 @@ def bilinear_score(query: Tensor, key: Tensor, weight: Tensor, bias: Tensor) -> 
 
     Returns:
         Scores `[B, N, T, S]`.
+
     """
     return query @ weight @ key.transpose(-2, -1) + bias[:, None, None]
 
@@ -87,6 +90,7 @@ def additive_score(
 
     Returns:
         Scores `[B, N, T, S]`.
+
     """
     query_features = query @ query_weight.transpose(-2, -1)  # [B, N, T, a]
     key_features = key @ key_weight.transpose(-2, -1)  # [B, N, S, a]
@@ -137,6 +141,7 @@ def softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 
     Returns:
         Weights `[..., S]`; a row sums to 1, or is all zero where nothing is allowed.
+
     """
     if mask is None:
         return torch.softmax(scores, dim=-1)
@@ -157,6 +162,7 @@ def sparsemax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 
     Returns:
         Weights `[..., S]`; a row sums to 1, or is all zero where nothing is allowed.
+
     """
     if mask is not None:
         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
@@ -241,6 +247,7 @@ class MultiHeadAttention(nn.Module):
 
         Raises:
             ValueError: the score needs p_q = p_k and they differ.
+
         """
         super().__init__()
         if SCORES[score].same_size and sizes.p_q != sizes.p_k:
@@ -268,6 +275,7 @@ class MultiHeadAttention(nn.Module):
 
         Returns:
             `[B, N, T, S]`; a row sums to 1, or is zero where nothing may be looked at.
+
         """
         scores = SCORES[self.score].function(
             split_heads(self.query(query), self.num_heads),
@@ -297,6 +305,7 @@ class MultiHeadAttention(nn.Module):
 
         Returns:
             The output `[B, T, p_o]` and the weights `[B, N, T, S]`.
+
         """
         weights = self.weights(query, key, mask)
         context = weights @ split_heads(self.value(value), self.num_heads)  # [B, N, T, p_v]

@@ -58,6 +58,7 @@ def load_checkpoint(folder: Path) -> Encoder:
     Raises:
         ConfigError: `config.json` is missing, invalid or not supported.
         CheckpointError: weights are missing, damaged, pickled, or do not fit the config.
+
     """
     config = EncoderConfig.from_checkpoint(folder)
     tensors: dict[str, Tensor] = {}
@@ -79,6 +80,7 @@ def build_encoder(config: EncoderConfig, tensors: Mapping[str, Tensor], source: 
 
     Raises:
         CheckpointError: names all keys that are missing, unexpected, mis-shaped or not finite.
+
     """
     with torch.device("meta"):
         encoder = Encoder(config)
@@ -111,6 +113,7 @@ def load_weights(path: Path, config: EncoderConfig) -> Encoder:
 
     Raises:
         CheckpointError: the file is damaged or does not fit the config.
+
     """
     return build_encoder(config, _read(path), source=str(path))
 
@@ -120,6 +123,7 @@ def weight_files(folder: Path) -> list[Path]:
 
     Raises:
         CheckpointError: there are none, or a shard is missing or lies outside the folder.
+
     """
     single = folder / "model.safetensors"
     if single.is_file():

@@ -5,12 +5,14 @@ Pure numpy; every check runs before anything is decided.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from model.pooling import PoolingName, l2_normalize, pool
 
 Floats = NDArray[np.float32]
 Kind = Literal["hidden", "attention", "pooled"]
@@ -123,3 +125,20 @@ def difference(reference: Floats, candidate: Floats, tolerance: Tolerance) -> Di
         min_cosine=float(cosine.min(initial=1.0)) if np.isfinite(cosine).all() else -1.0,
         passed=bool(within.all()),
     )
+
+
+def keyed(hidden: Sequence[Floats], maps: Floats, pooling: PoolingName) -> dict[Key, Floats]:
+    """One text's tensors by key.
+
+    Args:
+        hidden: L + 1 hidden states `[S, H]`.
+        maps: `[L, N, S, S]`.
+        pooling: how the last hidden state becomes the unit vector that is compared.
+
+    """
+    tensors = {Key("hidden", layer): state for layer, state in enumerate(hidden)}
+    for layer, heads in enumerate(maps):
+        for head, weights in enumerate(heads):
+            tensors[Key("attention", layer, head)] = weights
+    tensors[Key("pooled")] = l2_normalize(pool(hidden[-1], pooling))
+    return tensors

@@ -63,6 +63,7 @@ class EncoderConfig(BaseModel):
 
         Raises:
             ConfigError: a field is missing, invalid or not supported; names every one.
+
         """
         try:
             return cls.model_validate(fields)
@@ -79,6 +80,7 @@ class EncoderConfig(BaseModel):
 
         Raises:
             ConfigError: the file is missing, not JSON, or describes something unsupported.
+
         """
         path = folder / "config.json"
         try:

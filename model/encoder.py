@@ -65,6 +65,7 @@ class Encoder(nn.Module):
 
         Returns:
             All hidden states and, when asked, all attentions.
+
         """
         mask = padding_mask(attention_mask)
         hidden_states = [self.embeddings(input_ids, token_type_ids)]

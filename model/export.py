@@ -7,8 +7,6 @@ no paths and no times, and files are written in a fixed order.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import importlib.metadata
 import logging
 import shutil
 import tempfile
@@ -39,7 +37,8 @@ from model.artifact import (
     write_manifest,
 )
 from model.attention import NORMALIZERS, SCORES, split_heads
-from model.checkpoint import load_checkpoint, weight_files
+from model.cache import exporter_version
+from model.checkpoint import load_checkpoint
 from model.config import EncoderConfig
 from model.encoder import Encoder
 from model.errors import ArtifactError
@@ -102,7 +101,9 @@ class HeadWeights(nn.Module):
         return self.normalize(scores, None)
 
 
-def export(checkpoint: Path, out: Path, model: str, progress: Progress = lambda _: None) -> Exported:
+def export(
+    checkpoint: Path, out: Path, model: str, progress: Progress = lambda _: None
+) -> Exported:
     """Turn a checkpoint into an artifact, verify it, and put it at `out` in one step.
 
     An artifact that fails its verification is written all the same, and says so in its
@@ -116,6 +117,7 @@ def export(checkpoint: Path, out: Path, model: str, progress: Progress = lambda 
 
     Raises:
         ModelError: the checkpoint is not usable, or `out` is taken.
+
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ArtifactError(f"{out} exists and is not an empty folder")
@@ -287,28 +289,3 @@ def save_graph(model: onnx.ModelProto, path: Path, external: str | None = None) 
         onnx.save_model(
             model, path, save_as_external_data=True, location=external, size_threshold=1024
         )
-
-
-def exporter_version() -> str:
-    """A hash that changes whenever an export could: our source and our exporters' versions."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
-    for package in ("torch", "onnx", "onnxscript", "tokenizers"):
-        version = importlib.metadata.version(package).partition("+")[0]
-        digest.update(f"{package}={version}\0".encode())
-    return digest.hexdigest()
-
-
-def cache_key(checkpoint: Path, precision: str) -> str:
-    """Identifies an export: the checkpoint's every relevant byte, precision and exporter.
-
-    Raises:
-        CheckpointError: the folder holds no weights.
-    """
-    digest = hashlib.sha256(f"{precision}\0{exporter_version()}\0".encode())
-    texts = (*checkpoint.glob("*.json"), *checkpoint.glob("*/config.json"))
-    for path in sorted({*weight_files(checkpoint), *texts, *checkpoint.glob("vocab.txt")}):
-        name = path.relative_to(checkpoint).as_posix()
-        digest.update(f"{name}\0{record_file(path).sha256}\0".encode())
-    return digest.hexdigest()[:32]

@@ -25,6 +25,7 @@ def pool(hidden: NDArray[np.float32], mode: PoolingName) -> Vector:
 
     Returns:
         `[H]`, not normalised.
+
     """
     match mode:
         case "mean":

@@ -50,6 +50,7 @@ class OnnxEncoder:
         Raises:
             ProviderError: CUDA was asked for and is not what the session runs on.
             ModelError: ONNX Runtime refuses a graph.
+
         """
         manifest = artifact.manifest
         self.config = manifest.config
@@ -73,6 +74,7 @@ class OnnxEncoder:
 
         Returns:
             One `[B, S, H]` a layer asked for, in that order. Rows of padding are undefined.
+
         """
         outputs = [hidden_state_name(layer) for layer in layers]
         feed = {
@@ -92,6 +94,7 @@ class OnnxEncoder:
 
         Returns:
             `[B, heads, S, S]`, over keys; each row sums to 1.
+
         """
         feed = {"hidden_state": hidden}
         every_head = list(heads) == list(range(self.config.num_attention_heads))

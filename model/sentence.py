@@ -57,6 +57,7 @@ class SentenceConfig(BaseModel):
 
         Raises:
             ConfigError: a file is invalid, or asks for something that is not supported.
+
         """
         transformer = _read(folder / "sentence_bert_config.json")
         names = _read(folder / "config_sentence_transformers.json")

@@ -72,6 +72,7 @@ def attention_signature(
     Args:
         config: the encoder's.
         parameters: name → shape of one head's parameter.
+
     """
     hidden = TensorSpec(
         name="hidden_state", dtype="float32", axes=("batch", "sequence", config.hidden_size)

@@ -26,6 +26,7 @@ def load_tokenizer(folder: Path, config: EncoderConfig, *, lowercase: bool) -> T
 
     Raises:
         CheckpointError: there is no tokenizer, it is damaged, or its ids exceed the vocabulary.
+
     """
     flags = _flags(folder / "tokenizer_config.json")
     file, vocabulary = folder / "tokenizer.json", folder / "vocab.txt"

@@ -13,9 +13,9 @@ from tokenizers import Tokenizer
 
 from model.artifact import TOKENIZER, WEIGHTS, Artifact, VerificationRecord
 from model.checkpoint import load_weights
-from model.compare import TOLERANCES, Comparison, Floats, Key, Kind
+from model.compare import TOLERANCES, Comparison, Difference, Floats, Key, Kind, keyed
 from model.encoder import Encoder
-from model.pooling import l2_normalize, pool
+from model.pooling import PoolingName
 from model.runtime import Batch, OnnxEncoder
 from model.signature import GraphSignature
 
@@ -74,6 +74,7 @@ def verify(artifact: Artifact) -> Verification:
 
     Raises:
         ModelError: the artifact's files cannot be loaded.
+
     """
     manifest = artifact.manifest
     encoder = load_weights(artifact.path(WEIGHTS), manifest.config)
@@ -82,15 +83,37 @@ def verify(artifact: Artifact) -> Verification:
     for name, session in onnx.sessions.items():
         result.comparison.mismatches += signature_mismatches(session, manifest.signature[name])  # type: ignore[index]
     tolerances = TOLERANCES[manifest.precision]
+    pooling = manifest.sentence.pooling
     if result.comparison.mismatches:
         return result
     for texts in grid(artifact):
         batch = pad(texts, manifest.config.pad_token_id)
-        references = torch_tensors(encoder, batch, artifact)
-        candidates = onnx_tensors(onnx, batch, artifact)
+        references = torch_tensors(encoder, batch, pooling)
+        candidates = onnx_tensors(onnx, batch, pooling)
         for reference, candidate in zip(references, candidates, strict=True):
             result.comparison.add(reference, candidate, tolerances)
     return result
+
+
+def report(result: Verification) -> str:
+    """A verification as lines of text: each mismatch, each layer, and the verdict."""
+    lines = list(result.comparison.mismatches)
+    for kind, tolerance in TOLERANCES[result.precision].items():
+        by_layer: dict[int, Difference] = {}
+        for key, found in result.comparison.differences.items():
+            if key.kind == kind:
+                known = by_layer.get(key.layer)
+                by_layer[key.layer] = known.worst(found) if known else found
+        lines += [
+            f"{kind:<10} layer {layer:<3} max abs diff {found.max_abs_diff:.1e}  "
+            f"min cosine {found.min_cosine:.9f}  atol {tolerance.atol:g}  rtol {tolerance.rtol:g}  "
+            f"{'passed' if found.passed else 'FAILED'}"
+            for layer, found in by_layer.items()
+        ]
+    verdict = "passed" if result.passed else "FAILED"
+    return "\n".join(
+        [*lines, f"{verdict}: {result.comparison.inputs} inputs, ONNX against PyTorch"]
+    )
 
 
 def grid(artifact: Artifact) -> Iterator[list[Segments]]:
@@ -128,7 +151,7 @@ def pad(texts: Sequence[Segments], pad_token_id: int) -> Batch:
     return Batch(input_ids, attention_mask, token_type_ids)
 
 
-def torch_tensors(encoder: Encoder, batch: Batch, artifact: Artifact) -> list[dict[Key, Floats]]:
+def torch_tensors(encoder: Encoder, batch: Batch, pooling: PoolingName) -> list[dict[Key, Floats]]:
     """The reference tensors of each text of a padded batch, without its padding."""
     with torch.inference_mode():
         output = encoder(
@@ -144,14 +167,14 @@ def torch_tensors(encoder: Encoder, batch: Batch, artifact: Artifact) -> list[di
         texts.append(
             keyed(
                 [state[row, :length] for state in hidden],
-                [weights[row, :, :length, :length] for weights in maps],
-                artifact,
+                np.stack([weights[row, :, :length, :length] for weights in maps]),
+                pooling,
             )
         )
     return texts
 
 
-def onnx_tensors(onnx: OnnxEncoder, batch: Batch, artifact: Artifact) -> list[dict[Key, Floats]]:
+def onnx_tensors(onnx: OnnxEncoder, batch: Batch, pooling: PoolingName) -> list[dict[Key, Floats]]:
     """The same tensors from the artifact's graphs."""
     config = onnx.config
     hidden = onnx.hidden_states(batch, range(config.num_hidden_layers + 1))
@@ -163,20 +186,8 @@ def onnx_tensors(onnx: OnnxEncoder, batch: Batch, artifact: Artifact) -> list[di
             onnx.attention(states[layer][None], layer, heads)[0]
             for layer in range(config.num_hidden_layers)
         ]
-        texts.append(keyed(states, maps, artifact))
+        texts.append(keyed(states, np.stack(maps), pooling))
     return texts
-
-
-def keyed(
-    hidden: Sequence[Floats], maps: Sequence[Floats], artifact: Artifact
-) -> dict[Key, Floats]:
-    """L + 1 hidden states `[S, H]` and L maps `[N, S, S]` of one text, by key."""
-    tensors = {Key("hidden", layer): state for layer, state in enumerate(hidden)}
-    for layer, weights in enumerate(maps):
-        for head, one in enumerate(weights):
-            tensors[Key("attention", layer, head)] = one
-    tensors[Key("pooled")] = l2_normalize(pool(hidden[-1], artifact.manifest.sentence.pooling))
-    return tensors
 
 
 def signature_mismatches(session: object, signature: GraphSignature) -> list[str]:
@@ -187,9 +198,7 @@ def signature_mismatches(session: object, signature: GraphSignature) -> list[str
             spec.name: (_ORT_TYPES[spec.dtype], list(spec.axes))
             for spec in getattr(signature, what)
         }
-        found = {
-            item.name: (item.type, item.shape) for item in getattr(session, f"get_{what}")()
-        }
+        found = {item.name: (item.type, item.shape) for item in getattr(session, f"get_{what}")()}
         if wanted != found:
             mismatches.append(f"the graph's {what} are {found}, not {wanted}")
     return mismatches

@@ -1,0 +1,140 @@
+"""headscope serve | export | verify | fetch."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+from pydantic_settings import CliApp
+
+from model.artifact import Artifact, load_artifact
+from model.errors import ArtifactError, ModelError, VerificationError
+from model.sources import DEFAULT_MODEL, locate
+from service.errors import ServiceError
+from service.settings import Settings
+
+USAGE = """usage: headscope COMMAND [options]
+
+commands:
+  serve     serve a model, or an exported artifact, over HTTP
+  export    turn a checkpoint into an artifact, and verify it
+  verify    hold an artifact's ONNX graphs against PyTorch
+  fetch     get a model's checkpoint and say where it is
+
+headscope COMMAND --help tells the options of each."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code. What goes wrong is one line on standard error."""
+    command, *rest = arguments if arguments is not None else sys.argv[1:] or ["--help"]
+    commands: dict[str, Callable[[list[str]], int]] = {
+        "serve": _serve,
+        "export": _export,
+        "verify": _verify,
+        "fetch": _fetch,
+    }
+    if command in ("-h", "--help"):
+        print(USAGE)
+        return 0
+    if command not in commands:
+        print(USAGE, file=sys.stderr)
+        return 2
+    try:
+        return commands[command](rest)
+    except (ModelError, ServiceError, ValidationError, ValueError) as error:
+        print(f"headscope {command}: {_one_line(error)}", file=sys.stderr)
+        return 1
+
+
+def _serve(arguments: list[str]) -> int:
+    settings = CliApp.run(Settings, cli_args=arguments)
+    artifact = open_artifact(settings)
+    from service.server import serve
+
+    return serve(settings, artifact)
+
+
+def _export(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="headscope export")
+    parser.add_argument("--model", default=DEFAULT_MODEL, help="a hub name, or a folder")
+    parser.add_argument("--out", type=Path, help="the artifact's folder; the cache by default")
+    options = parser.parse_args(arguments)
+    settings = Settings(model=options.model)
+    if options.out is None:
+        print(open_artifact(settings).folder)
+        return 0
+    from model.export import export
+
+    checkpoint = locate(options.model, settings.cache_folder, settings.hub_endpoint, _say)
+    exported = export(checkpoint, options.out, options.model, _say)
+    print(exported.artifact.folder)
+    return 0 if exported.verification.passed else 1
+
+
+def _verify(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="headscope verify")
+    parser.add_argument("--artifact", type=Path, required=True, help="an artifact's folder")
+    options = parser.parse_args(arguments)
+    from model.verify import report, verify
+
+    result = verify(load_artifact(options.artifact))
+    print(report(result))
+    return 0 if result.passed else 1
+
+
+def _fetch(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="headscope fetch")
+    parser.add_argument("name", nargs="?", default=DEFAULT_MODEL, help="a hub name, or a folder")
+    options = parser.parse_args(arguments)
+    settings = Settings()
+    print(locate(options.name, settings.cache_folder, settings.hub_endpoint, _say))
+    return 0
+
+
+def open_artifact(settings: Settings) -> Artifact:
+    """The artifact to serve: the folder that was named, or the model's export from the cache.
+
+    Raises:
+        ModelError: there is none, or it is damaged.
+        VerificationError: its verification failed and the settings do not allow that.
+
+    """
+    if settings.artifact is not None:
+        artifact = load_artifact(settings.artifact)
+    else:
+        artifact = _cached(settings)
+    if not artifact.manifest.verification.passed and not settings.allow_unverified:
+        raise VerificationError(
+            f"{artifact.folder} failed its verification; --allow-unverified serves it all the same"
+        )
+    return artifact
+
+
+def _cached(settings: Settings) -> Artifact:
+    from model.cache import cache_key
+
+    checkpoint = locate(settings.model, settings.cache_folder, settings.hub_endpoint, _say)
+    folder = settings.cache_folder / "artifacts" / cache_key(checkpoint, settings.model, "fp32")
+    if folder.exists():
+        try:
+            return load_artifact(folder)
+        except ArtifactError as error:
+            raise ArtifactError(f"{error} (delete {folder})") from None
+    from model.export import export
+
+    return export(checkpoint, folder, settings.model, _say).artifact
+
+
+def _say(step: str) -> None:
+    print(f"headscope: {step}", file=sys.stderr, flush=True)
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return "; ".join(
+            f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()
+        )
+    return " ".join(str(error).split())

@@ -1,0 +1,77 @@
+"""Tasks to padded arrays, and hidden states back to outputs. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from model.pooling import pool
+from model.runtime import Batch
+from service.engines.base import Floats, Output, Task
+from service.errors import EngineFailed
+
+
+def collate(tasks: Sequence[Task], pad_token_id: int) -> Batch:
+    """Right-pad the texts to the longest; int64 `[B, S]` each."""
+    shape = (len(tasks), max(task.tokens for task in tasks))
+    input_ids = np.full(shape, pad_token_id, np.int64)
+    attention_mask = np.zeros(shape, np.int64)
+    token_type_ids = np.zeros(shape, np.int64)
+    for row, task in enumerate(tasks):
+        input_ids[row, : task.tokens] = task.input_ids
+        attention_mask[row, : task.tokens] = 1
+        token_type_ids[row, : task.tokens] = task.segment_ids
+    return Batch(input_ids, attention_mask, token_type_ids)
+
+
+def needed_layers(tasks: Sequence[Task]) -> list[int]:
+    """The hidden states that a batch needs, ascending: asked for, pooled, or entering a map."""
+    needed: set[int] = set()
+    for task in tasks:
+        needed.update(task.hidden_layers, task.attention_layers)
+        if task.pooling:
+            needed.add(task.pooling.layer)
+    return sorted(needed)
+
+
+def uncollate(tasks: Sequence[Task], hidden: Mapping[int, Floats]) -> list[Output]:
+    """Cut each text's hidden states out of the padded ones `[B, S, H]`, and pool them."""
+    outputs = []
+    for row, task in enumerate(tasks):
+        states = [hidden[layer][row, : task.tokens] for layer in task.hidden_layers]
+        pooled = None
+        if task.pooling:
+            tokens = hidden[task.pooling.layer][row, task.pooling.first_token : task.tokens]
+            pooled = pool(tokens, task.pooling.mode)
+        outputs.append(Output(states, pooled))
+    return outputs
+
+
+def check_outputs(tasks: Sequence[Task], outputs: Sequence[Output]) -> None:
+    """Refuse an answer that cannot be right before it reaches anyone.
+
+    Raises:
+        EngineFailed: wrong count, wrong shapes, or a value that is not finite.
+
+    """
+    if len(outputs) != len(tasks):
+        raise EngineFailed(f"the engine answered {len(outputs)} of {len(tasks)} texts")
+    for task, output in zip(tasks, outputs, strict=True):
+        arrays = [*output.hidden]
+        shapes = [(task.tokens,)] * len(task.hidden_layers)
+        if task.pooling:
+            arrays.append(output.pooled)  # type: ignore[arg-type]
+            shapes.append(())
+        if task.attention_layers:
+            arrays.append(output.attention)  # type: ignore[arg-type]
+            s = task.tokens
+            shapes.append((len(task.attention_layers), len(task.attention_heads), s, s))
+        if len(arrays) != len(shapes) or any(array is None for array in arrays):
+            raise EngineFailed("the engine left out what was asked for")
+        for array, shape in zip(arrays, shapes, strict=True):
+            if array.shape[: len(shape)] != shape:
+                raise EngineFailed("the engine answered with a wrong shape")
+            if not math.isfinite(float(array.sum())):
+                raise EngineFailed("the engine answered with a value that is not finite")

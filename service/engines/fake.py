@@ -1,0 +1,70 @@
+"""A deterministic engine without a model, for load tests and the scheduler's own tests.
+
+What it answers is a function of a text's own token ids alone, so a reply that was mixed up with
+another's cannot go unnoticed, and how long it takes is known exactly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from model.config import EncoderConfig
+from service.engines.base import Engine, Floats, Output, Task
+
+
+class FakeEngine(Engine):
+    """Sleeps `batch_seconds + token_seconds · tokens`, then answers from a hash of the ids."""
+
+    name = "fake"
+    provider = "none"
+
+    def __init__(
+        self,
+        config: EncoderConfig,
+        *,
+        batch_seconds: float = 0.0,
+        token_seconds: float = 0.0,
+        concurrency: int = 1,
+    ) -> None:
+        self._config = config
+        self._batch_seconds = batch_seconds
+        self._token_seconds = token_seconds
+        self.concurrency = concurrency
+
+    def run(self, tasks: Sequence[Task]) -> list[Output]:
+        """Answer each task with `expected(task)`."""
+        tokens = sum(task.tokens for task in tasks)
+        time.sleep(self._batch_seconds + self._token_seconds * tokens)
+        return [self.expected(task) for task in tasks]
+
+    def expected(self, task: Task) -> Output:
+        """What this engine answers to a task, whatever its company."""
+        s, h = task.tokens, self._config.hidden_size
+        hidden = [self._numbers(task, f"hidden {n}", (s, h)) for n in task.hidden_layers]
+        output = Output(hidden)
+        if task.pooling:
+            what = f"pooled {task.pooling.layer} {task.pooling.mode}"
+            output.pooled = self._numbers(task, what, (h,))
+        if task.attention_layers:
+            output.attention = np.stack(
+                [
+                    np.stack([self._map(task, layer, head) for head in task.attention_heads])
+                    for layer in task.attention_layers
+                ]
+            )
+        return output
+
+    def _map(self, task: Task, layer: int, head: int) -> Floats:
+        weights = 1 + self._numbers(task, f"map {layer} {head}", (task.tokens, task.tokens))
+        return weights / weights.sum(axis=-1, keepdims=True)
+
+    @staticmethod
+    def _numbers(task: Task, what: str, shape: tuple[int, ...]) -> Floats:
+        digest = hashlib.blake2b(what.encode(), digest_size=8)
+        digest.update(task.input_ids.tobytes() + b"|" + task.segment_ids.tobytes())
+        seed = int.from_bytes(digest.digest())
+        return np.random.default_rng(seed).random(shape, np.float32)

@@ -1,0 +1,86 @@
+"""The PyTorch engine, in a process of its own: the service never imports torch."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+
+from model.artifact import Artifact
+from service.engines.base import Engine, Output, Task
+from service.errors import EngineFailed, EngineNotInstalled, EngineTimeout, EngineUnavailable
+
+START_TIMEOUT_SECONDS = 120.0
+
+
+class TorchEngine(Engine):
+    """The artifact's float32 encoder in eager PyTorch, behind a socket pair.
+
+    Messages are (tasks) → (outputs or the name of an exception), one at a time.
+    """
+
+    name = "torch"
+    provider = "torch-cpu"
+    concurrency = 1
+
+    def __init__(self, artifact: Artifact, timeout_seconds: float) -> None:
+        """Start the process and wait until it has loaded the encoder.
+
+        Raises:
+            EngineNotInstalled: torch is not there.
+            EngineUnavailable: the process ended, or did not load in time.
+
+        """
+        if importlib.util.find_spec("torch") is None:
+            raise EngineNotInstalled("PyTorch is not installed here")
+        self._timeout_seconds = timeout_seconds
+        self._lock = threading.Lock()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-m", "service.engines.torch_worker"]
+            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                [*command, str(artifact.folder), str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+            )
+        self._connection = Connection(ours.detach())
+        self._receive(START_TIMEOUT_SECONDS)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return self._process.poll() is None
+
+    def run(self, tasks: Sequence[Task]) -> list[Output]:
+        """One padded forward pass in the other process."""
+        with self._lock:
+            try:
+                self._connection.send(list(tasks))
+            except OSError:
+                self.close()
+                raise EngineUnavailable("the PyTorch process has ended") from None
+            answer = self._receive(self._timeout_seconds)
+        if isinstance(answer, str):
+            raise EngineFailed(f"PyTorch failed: {answer}")
+        return answer
+
+    def close(self) -> None:
+        """End the process."""
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
+
+    def _receive(self, timeout_seconds: float) -> list[Output] | str:
+        try:
+            if not self._connection.poll(timeout_seconds):
+                self.close()
+                raise EngineTimeout(f"PyTorch did not answer within {timeout_seconds:g} s")
+            answer: list[Output] | str = self._connection.recv()
+        except (EOFError, OSError):
+            self.close()
+            raise EngineUnavailable("the PyTorch process has ended") from None
+        return answer

@@ -1,0 +1,124 @@
+"""Everything a caller can be told went wrong; each error owns its HTTP status.
+
+    ServiceError                 status  error_type (TEI's spelling)
+    ├── InvalidRequest           400     Validation   not JSON, not UTF-8, NaN, a lone surrogate
+    ├── ReplyTooLarge            413     Validation   the predicted reply exceeds the limit
+    ├── BodyTooLarge             413     Validation
+    ├── UnsupportedMediaType     415     Validation
+    ├── Unprocessable            422     Validation   well-formed JSON that asks for the impossible
+    │   └── InputTooLong         422     Tokenizer
+    ├── Overloaded               429     Overloaded   with Retry-After
+    ├── EngineFailed             500     Backend      the engine raised, or answered nonsense
+    ├── EngineNotInstalled       501     Backend
+    ├── EngineUnavailable        503     Unhealthy    with Retry-After
+    └── EngineTimeout            504     Backend
+
+On the wire they are `application/problem+json` (RFC 9457); see `problem`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class ServiceError(Exception):
+    """Base of every error that a caller is told about."""
+
+    status: ClassVar[int] = 500
+    title: ClassVar[str] = "Internal error"
+    slug: ClassVar[str] = "internal"
+    error_type: ClassVar[str] = "Backend"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, detail: str, *, retry_after_seconds: int | None = None) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.retry_after_seconds = retry_after_seconds
+
+
+class InvalidRequest(ServiceError):
+    """The body is not JSON that can be read."""
+
+    status, title, slug, error_type = 400, "Invalid request", "invalid-request", "Validation"
+
+
+class BodyTooLarge(ServiceError):
+    """The request's body exceeds the limit."""
+
+    status, title, slug, error_type = 413, "Body too large", "body-too-large", "Validation"
+
+
+class ReplyTooLarge(ServiceError):
+    """The reply that was asked for would exceed the limit."""
+
+    status, title, slug, error_type = 413, "Reply too large", "reply-too-large", "Validation"
+
+
+class UnsupportedMediaType(ServiceError):
+    """The body's content type or encoding is not supported."""
+
+    status, title, slug, error_type = (
+        415,
+        "Unsupported media type",
+        "unsupported-media-type",
+        "Validation",
+    )
+
+
+class Unprocessable(ServiceError):
+    """The request is well-formed and asks for something impossible."""
+
+    status, title, slug, error_type = 422, "Unprocessable request", "unprocessable", "Validation"
+
+
+class InputTooLong(Unprocessable):
+    """A text has more tokens or characters than fit."""
+
+    title, slug, error_type = "Input too long", "input-too-long", "Tokenizer"
+
+
+class Overloaded(ServiceError):
+    """The queue is full."""
+
+    status, title, slug, error_type = 429, "Overloaded", "overloaded", "Overloaded"
+    retryable = True
+
+
+class EngineFailed(ServiceError):
+    """The engine raised, or its output cannot be right."""
+
+    status, title, slug, error_type = 500, "Engine failed", "engine-failed", "Backend"
+
+
+class EngineNotInstalled(ServiceError):
+    """The engine that was asked for is not part of this installation."""
+
+    status, title, slug, error_type = 501, "Engine not installed", "engine-not-installed", "Backend"
+
+
+class EngineUnavailable(ServiceError):
+    """The engine that was asked for is down, or the service is draining."""
+
+    status, title, slug, error_type = 503, "Engine unavailable", "engine-unavailable", "Unhealthy"
+    retryable = True
+
+
+class EngineTimeout(ServiceError):
+    """The engine did not answer in time."""
+
+    status, title, slug, error_type = 504, "Engine timed out", "engine-timeout", "Backend"
+    retryable = True
+
+
+def problem(error: ServiceError, request_id: str) -> dict[str, Any]:
+    """The RFC 9457 body of an error, with the members that TEI's clients read."""
+    return {
+        "type": f"/problems/{error.slug}",
+        "title": error.title,
+        "status": error.status,
+        "detail": error.detail,
+        "error": error.detail,
+        "error_type": error.error_type,
+        "retryable": error.retryable,
+        "request_id": request_id,
+    }

@@ -1,0 +1,78 @@
+"""Errors as replies: `application/problem+json`, small, and without the caller's data."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import orjson
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from service.errors import ServiceError, Unprocessable, problem
+
+MAX_ERRORS = 10
+MAX_DETAIL_CHARACTERS = 1000
+
+
+def problem_response(error: ServiceError, request_id: str) -> Response:
+    """An error as its reply."""
+    headers = {}
+    if error.retry_after_seconds is not None:
+        headers["retry-after"] = str(error.retry_after_seconds)
+    return Response(
+        orjson.dumps(problem(error, request_id)),
+        error.status,
+        headers,
+        media_type="application/problem+json",
+    )
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of the application as a problem."""
+    app.add_exception_handler(ServiceError, _service_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+def _request_id(request: Request) -> str:
+    return str(request.state.request_id)
+
+
+async def _service_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ServiceError)  # noqa: S101 - registered for it
+    return problem_response(error, _request_id(request))
+
+
+async def _validation_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it
+    found = error.errors()
+    described = [
+        f"{'.'.join(str(part) for part in item['loc'][1:]) or 'body'}: {item['msg']}"
+        for item in found[:MAX_ERRORS]
+    ]
+    detail = "; ".join(described)[:MAX_DETAIL_CHARACTERS]
+    return problem_response(Unprocessable(detail), _request_id(request))
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
+    phrase = HTTPStatus(error.status_code).phrase
+
+    class _Http(ServiceError):
+        status = error.status_code
+        title = phrase
+        slug = phrase.lower().replace(" ", "-")
+        error_type = "Validation"
+
+    response = problem_response(_Http(phrase), _request_id(request))
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _unexpected(request: Request, _: Exception) -> Response:
+    return problem_response(
+        ServiceError("something went wrong inside the service"), _request_id(request)
+    )

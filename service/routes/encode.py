@@ -1,0 +1,19 @@
+"""`POST /encode`."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from service.routes.body import JsonRoute
+from service.routes.reply import documented, respond, wants_safetensors
+from service.schemas import EncodeReply, EncodeRequest
+
+router = APIRouter(route_class=JsonRoute, tags=["inference"])
+
+
+@router.post("/encode", response_model=None, responses=documented(EncodeReply))
+async def encode(body: EncodeRequest, request: Request) -> Response:
+    """Contextual embeddings: token-level vectors, one pooled vector a text, or both."""
+    predictor = request.app.state.predictor
+    return respond(await predictor.encode(body, binary=wants_safetensors(request)))

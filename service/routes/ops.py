@@ -1,0 +1,101 @@
+"""Health, information and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import time
+from typing import Any
+
+import numpy as np
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from service.batching import Batcher
+from service.engines.base import Pooling, Task
+from service.errors import EngineUnavailable
+from service.routes.reply import PROBLEMS
+
+FRESH_SECONDS = 5.0
+PROBE_SECONDS = 2.0
+
+router = APIRouter(tags=["operations"])
+
+
+@router.get("/health/live")
+async def live() -> dict[str, str]:
+    """The process answers."""
+    return {"status": "live"}
+
+
+@router.get("/health/ready", responses={503: PROBLEMS[503]})
+@router.get("/health", responses={503: PROBLEMS[503]})
+async def ready(request: Request) -> dict[str, str]:
+    """The engine's real path works: a batch was computed just now, or is."""
+    batcher: Batcher = request.app.state.predictor.backends.default
+    if time.monotonic() - batcher.last_success > FRESH_SECONDS:
+        await _probe(batcher)
+    return {"status": "ready"}
+
+
+@router.get("/metrics", response_class=Response)
+async def metrics(request: Request) -> Response:
+    """Prometheus metrics."""
+    state = request.app.state
+    for name, lane in state.predictor.backends.default.lanes.items():
+        state.metrics.queue_tokens.labels(name).set(lane.queued_tokens)
+    return Response(state.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+@router.get("/info")
+async def info(request: Request) -> JSONResponse:
+    """What is served, by what, and how it was verified."""
+    return JSONResponse(request.app.state.info)
+
+
+async def _probe(batcher: Batcher) -> None:
+    one = np.zeros(1, np.int64)
+    task = Task(one, one, pooling=Pooling(0, "cls"))
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            await batcher.submit("encode", [task])
+    except TimeoutError:
+        raise EngineUnavailable(
+            f"the engine did not answer a probe within {PROBE_SECONDS:g} s", retry_after_seconds=5
+        ) from None
+
+
+def describe(state: Any) -> dict[str, Any]:
+    """The content of `/info`: TEI's fields, then ours."""
+    settings, artifact, engine = (state.settings, state.artifact, state.engine)
+    manifest = artifact.manifest
+    limits = state.tokenizer.limits
+    return {
+        "model_id": manifest.model,
+        "model_sha": manifest.files["weights.safetensors"].sha256,
+        "model_dtype": "float32",
+        "model_type": {"embedding": {"pooling": manifest.sentence.pooling}},
+        "max_concurrent_requests": settings.max_queue_tokens,
+        "max_input_length": limits.max_tokens,
+        "max_batch_tokens": settings.max_batch_tokens,
+        "max_batch_requests": None,
+        "max_client_batch_size": settings.max_client_batch_size,
+        "auto_truncate": False,
+        "tokenization_workers": 1,
+        "version": importlib.metadata.version("headscope"),
+        "sha": None,
+        "docker_label": None,
+        "layers": manifest.config.num_hidden_layers,
+        "heads": manifest.config.num_attention_heads,
+        "hidden_size": manifest.config.hidden_size,
+        "attention_score": manifest.config.attention_score,
+        "attention_normalizer": manifest.config.attention_normalizer,
+        "normalize": manifest.sentence.normalize,
+        "prompts": sorted(manifest.sentence.prompts),
+        "max_characters": limits.max_characters,
+        "engine": engine.name,
+        "provider": engine.provider,
+        "precision": manifest.precision,
+        "artifact_sha256": artifact.sha256,
+        "verification": manifest.verification.model_dump(),
+    }

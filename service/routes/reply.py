@@ -1,0 +1,54 @@
+"""How a route answers: which form was asked for, and the timings in the headers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.predictor import Reply
+from service.schemas import Problem
+from service.wire import SAFETENSORS
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Problem, "description": description}
+    for status, description in {
+        400: "Not JSON",
+        413: "Body or predicted reply too large",
+        415: "Wrong content type or encoding",
+        422: "Wrong schema, or an input that does not fit",
+        429: "Overloaded",
+        500: "The engine failed",
+        501: "The engine asked for is not installed",
+        503: "The engine asked for is down",
+        504: "The engine did not answer in time",
+    }.items()
+}
+
+
+def documented(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """A route's replies, for the OpenAPI document."""
+    binary = {SAFETENSORS: {"schema": {"type": "string", "format": "binary"}}}
+    return {200: {"model": model, "content": binary}, **PROBLEMS}
+
+
+def wants_safetensors(request: Request) -> bool:
+    """Whether the client accepts the binary form by name."""
+    accepted = request.headers.get("accept", "").lower().split(",")
+    return any(item.partition(";")[0].strip() == SAFETENSORS for item in accepted)
+
+
+def respond(reply: Reply) -> Response:
+    """A finished reply with its timings, in whole milliseconds as TEI gives them."""
+    return Response(
+        reply.body,
+        media_type=reply.media_type,
+        headers={
+            "x-tokenization-time": str(round(1000 * reply.tokenization_seconds)),
+            "x-queue-time": str(round(1000 * reply.queue_seconds)),
+            "x-inference-time": str(round(1000 * reply.inference_seconds)),
+            "x-compute-tokens": str(reply.tokens),
+        },
+    )

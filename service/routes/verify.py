@@ -1,0 +1,42 @@
+"""`POST /verify`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import APIRouter, Request
+
+from model.compare import TOLERANCES, Comparison, Kind
+from service.routes.body import JsonRoute
+from service.routes.reply import PROBLEMS
+from service.schemas import VerifyReply, VerifyRequest
+
+router = APIRouter(route_class=JsonRoute, tags=["operations"])
+
+
+@router.post("/verify", response_model=VerifyReply, responses=PROBLEMS)
+async def verify(body: VerifyRequest, request: Request) -> dict[str, Any]:
+    """The inputs through PyTorch and ONNX: every hidden state, every map, the pooled vector."""
+    comparison = await request.app.state.predictor.verify(body)
+    return report(comparison, request.app.state.artifact.manifest.precision)
+
+
+def report(comparison: Comparison, precision: str) -> dict[str, Any]:
+    """A comparison in the shape of the reply."""
+    entries: dict[Kind, list[dict[str, Any]]] = {"hidden": [], "attention": [], "pooled": []}
+    for key, difference in comparison.differences.items():
+        where = {"hidden": {"layer": key.layer}, "pooled": {}}.get(
+            key.kind, {"layer": key.layer, "head": key.head}
+        )
+        tolerance = asdict(TOLERANCES[precision][key.kind])
+        entries[key.kind].append(where | asdict(difference) | tolerance)
+    return {
+        "passed": comparison.passed,
+        "reference": "torch",
+        "against": "onnx",
+        "inputs": comparison.inputs,
+        "hidden": entries["hidden"],
+        "attention": entries["attention"],
+        "pooled": entries["pooled"][0],
+    }

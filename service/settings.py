@@ -1,0 +1,81 @@
+"""Every setting of the service. This module alone reads the environment.
+
+A flag of the command line wins over a `HEADSCOPE_*` variable, which wins over the default.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from model.runtime import Device
+from model.sources import DEFAULT_MODEL
+
+
+def _default_cache() -> Path:
+    return Path.home() / ".cache" / "headscope"
+
+
+class Settings(BaseSettings):
+    """What an operator can choose."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="HEADSCOPE_", frozen=True, extra="forbid", cli_kebab_case=True
+    )
+
+    model: str = Field(DEFAULT_MODEL, description="A checkpoint to serve: a hub name, or a folder.")
+    artifact: Path | None = Field(
+        None, description="An exported artifact folder to serve, instead of a model."
+    )
+    engine: Literal["onnx", "torch", "fake"] = Field(
+        "onnx", description="What computes; `fake` answers from a hash, for load tests."
+    )
+    device: Device = Field(
+        "auto", description="`auto` takes CUDA where there is a device; `cuda` insists on it."
+    )
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    max_length: int | None = Field(
+        None, gt=0, description="Most tokens of one input; the checkpoint's own limit by default."
+    )
+    max_characters: int | None = Field(
+        None,
+        gt=0,
+        description="Most characters of one input, whatever `truncate` says; "
+        "64 times the most tokens by default.",
+    )
+    max_client_batch_size: int = Field(512, gt=0, description="Most inputs of one request.")
+    max_body_bytes: int = Field(16 * 2**20, gt=0, description="Most bytes of a request's body.")
+    max_response_bytes: int = Field(
+        128 * 2**20, gt=0, description="Most bytes of a reply, predicted before it is computed."
+    )
+    max_batch_tokens: int = Field(
+        512, gt=0, description="Most tokens of a padded batch; a longer input goes alone."
+    )
+    max_queue_tokens: int = Field(
+        131072, gt=0, description="Most tokens waiting in a lane; beyond it, 429."
+    )
+    threads: int | None = Field(
+        None, gt=0, description="Batches computed at once; the number of cores by default."
+    )
+    torch_timeout_seconds: float = Field(
+        60.0, gt=0, description="How long the PyTorch process may take for a batch."
+    )
+    drain_seconds: int = Field(
+        30, gt=0, description="How long running requests may take once the service is told to stop."
+    )
+    allow_unverified: bool = Field(
+        False, description="Serve an artifact whose verification failed."
+    )
+    cache_folder: Path = Field(
+        default_factory=_default_cache, description="Where exports and downloads are kept."
+    )
+    hub_endpoint: str = Field(
+        "https://huggingface.co", description="The hub that names are looked up at."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="What is logged."
+    )
