@@ -13,7 +13,6 @@ This module is where `model` and `service` meet; it imports neither torch nor on
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -133,7 +132,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write `manifest.json` whole or not at all."""
     temporary = folder / f".{MANIFEST}.part"
     temporary.write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    os.replace(temporary, folder / MANIFEST)
+    temporary.replace(folder / MANIFEST)
 
 
 def _check(path: Path, record: FileRecord) -> None:

@@ -116,9 +116,13 @@ class Score:
     """Whether it needs p_q = p_k."""
 
 
+def _no_parameters(*_: int) -> dict[str, tuple[int, ...]]:
+    return {}
+
+
 SCORES: Mapping[ScoreName, Score] = {
-    "scaled_dot_product": Score(scaled_dot_product_score, lambda n, q, k: {}, same_size=True),
-    "cosine": Score(cosine_score, lambda n, q, k: {}, same_size=True),
+    "scaled_dot_product": Score(scaled_dot_product_score, _no_parameters, same_size=True),
+    "cosine": Score(cosine_score, _no_parameters, same_size=True),
     "bilinear": Score(
         bilinear_score, lambda n, q, k: {"weight": (n, q, k), "bias": (n,)}, same_size=False
     ),
@@ -197,7 +201,7 @@ def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> 
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
     """`[B, S, N·p]` → `[B, N, S, p]`."""
-    return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+    return x.reshape(*x.shape[:2], num_heads, -1).transpose(1, 2)
 
 
 def merge_heads(x: Tensor) -> Tensor:

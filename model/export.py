@@ -36,7 +36,7 @@ from model.artifact import (
     record_file,
     write_manifest,
 )
-from model.attention import NORMALIZERS, SCORES, split_heads
+from model.attention import NORMALIZERS, SCORES, MultiHeadAttention, split_heads
 from model.cache import exporter_version
 from model.checkpoint import load_checkpoint
 from model.config import EncoderConfig
@@ -73,7 +73,7 @@ class HiddenStates(nn.Module):
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Ids, mask and segments, `[B, S]` each → L + 1 tensors `[B, S, H]`."""
-        return self.encoder(*inputs).hidden_states  # type: ignore[no-any-return]
+        return self.encoder(*inputs).hidden_states
 
 
 class HeadWeights(nn.Module):
@@ -180,13 +180,12 @@ def head_parameters(encoder: Encoder) -> dict[str, Tensor]:
     """Every layer's query, key and score parameters; axis 0 is always heads."""
     tensors = {}
     n = encoder.config.num_attention_heads
-    for index, layer in enumerate(encoder.layers):
-        attention = layer.attention
+    for index in range(encoder.config.num_hidden_layers):
+        attention: MultiHeadAttention = encoder.layers[index].attention  # type: ignore[assignment]
         parameters = {
-            "query_weight": attention.query.weight.unflatten(0, (n, -1)),
-            "query_bias": attention.query.bias.unflatten(0, (n, -1)),
-            "key_weight": attention.key.weight.unflatten(0, (n, -1)),
-            "key_bias": attention.key.bias.unflatten(0, (n, -1)),
+            f"{role}_{name}": tensor.reshape(n, -1, *tensor.shape[1:])
+            for role, projection in (("query", attention.query), ("key", attention.key))
+            for name, tensor in (("weight", projection.weight), ("bias", projection.bias))
         }
         for name, tensor in attention.score_parameters.items():
             parameters[f"score_{name}"] = tensor
@@ -250,7 +249,8 @@ def to_onnx(
             dynamic_shapes=(dynamic,),
             verbose=False,
         )
-    assert program is not None
+    if program is None:
+        raise ArtifactError("the exporter gave no graph")
     return without_metadata(program.model_proto)
 
 

@@ -17,7 +17,7 @@ from safetensors import safe_open
 
 from model.artifact import ATTENTION_GRAPH, ENCODER_GRAPH, HEADS, Artifact
 from model.errors import ModelError
-from model.signature import head_parameter_name, hidden_state_name
+from model.signature import GraphName, head_parameter_name, hidden_state_name
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -61,7 +61,7 @@ class OnnxEncoder:
         self._head_parameters = _head_parameters(artifact, [spec.name for spec in parameters])
 
     @property
-    def sessions(self) -> dict[str, onnxruntime.InferenceSession]:
+    def sessions(self) -> dict[GraphName, onnxruntime.InferenceSession]:
         """The loaded graphs, by name, for checking their signatures."""
         return {"encoder": self._encoder, "attention": self._attention}
 
@@ -82,7 +82,7 @@ class OnnxEncoder:
             "attention_mask": batch.attention_mask,
             "token_type_ids": batch.token_type_ids,
         }
-        return self._encoder.run(outputs, feed)  # type: ignore[no-any-return]
+        return self._encoder.run(outputs, feed)
 
     def attention(self, hidden: Floats, layer: int, heads: Sequence[int]) -> Floats:
         """Attention weights of some heads of one layer, recomputed from the layer's input.
@@ -100,7 +100,7 @@ class OnnxEncoder:
         every_head = list(heads) == list(range(self.config.num_attention_heads))
         for name, tensor in self._head_parameters[layer].items():
             feed[name] = tensor if every_head else tensor[list(heads)]
-        return self._attention.run(["attention"], feed)[0]  # type: ignore[no-any-return]
+        return self._attention.run(["attention"], feed)[0]
 
 
 def _head_parameters(artifact: Artifact, names: Sequence[str]) -> list[dict[str, Floats]]:

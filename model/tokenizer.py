@@ -3,21 +3,47 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 
 from model.config import EncoderConfig
 from model.errors import CheckpointError
 
+_BERT_CLASSES = frozenset(
+    f"{name}Tokenizer"
+    for name in (
+        *("Bert", "ConvBert", "DistilBert", "DPRContextEncoder", "DPRQuestionEncoder", "Electra"),
+        *("LayoutLM", "Lxmert", "MobileBert", "SqueezeBert"),
+    )
+)
+"""The class names under which transformers builds BERT's tokenizer."""
+_BERT_SPECIAL_TOKENS = {
+    "unk_token": "[UNK]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "cls_token": "[CLS]",
+    "mask_token": "[MASK]",
+}
+
 
 def load_tokenizer(folder: Path, config: EncoderConfig, *, lowercase: bool) -> Tokenizer:
-    """The tokenizer that transformers would build from the same folder.
+    """The tokenizer that transformers 5 would build from the same folder.
 
-    Reads `tokenizer.json`, or builds BERT's from `vocab.txt`. Padding and truncation that the
-    file carries are switched off: both are the service's own. As in transformers, the flags of
-    `tokenizer_config.json` overrule the normalizer of a BERT tokenizer.
+    A BERT tokenizer is made anew from its vocabulary, its added tokens and the flags of
+    `tokenizer_config.json`; whatever else `tokenizer.json` says is not read, by transformers
+    neither. A tokenizer of any other class is what its `tokenizer.json` says. Padding and
+    truncation are off: both are the service's own.
 
     Args:
         folder: the checkpoint.
@@ -26,21 +52,14 @@ def load_tokenizer(folder: Path, config: EncoderConfig, *, lowercase: bool) -> T
 
     Raises:
         CheckpointError: there is no tokenizer, it is damaged, or its ids exceed the vocabulary.
-
     """
-    flags = _flags(folder / "tokenizer_config.json")
-    file, vocabulary = folder / "tokenizer.json", folder / "vocab.txt"
-    if file.is_file():
-        try:
-            tokenizer = Tokenizer.from_file(str(file))
-        except Exception as error:  # tokenizers raises the bare class
-            raise CheckpointError(f"{file} is not a readable tokenizer: {error}") from None
-    elif vocabulary.is_file():
-        tokenizer = _wordpiece(vocabulary)
-    else:
-        raise CheckpointError(f"{folder} holds neither tokenizer.json nor vocab.txt")
-    if isinstance(tokenizer.normalizer, normalizers.BertNormalizer):
-        _apply(flags, tokenizer.normalizer)
+    try:
+        tokenizer = _build(folder)
+    except CheckpointError:
+        raise
+    except Exception as error:  # tokenizers raises the bare class
+        reason = " ".join(str(error).split())
+        raise CheckpointError(f"{folder}: the tokenizer's files are not usable: {reason}") from None
     if lowercase:
         steps = [normalizers.Lowercase(), tokenizer.normalizer]
         tokenizer.normalizer = normalizers.Sequence([step for step in steps if step])
@@ -55,42 +74,44 @@ def load_tokenizer(folder: Path, config: EncoderConfig, *, lowercase: bool) -> T
     return tokenizer
 
 
-def _flags(path: Path) -> dict[str, Any]:
-    try:
-        flags = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except ValueError as error:
-        raise CheckpointError(f"{path} is not valid JSON: {error}") from None
-    if not isinstance(flags, dict):
-        raise CheckpointError(f"{path} does not hold a JSON object")
-    return flags if str(flags.get("tokenizer_class", "Bert")).startswith("Bert") else {}
+def _build(folder: Path) -> Tokenizer:
+    settings = _read(folder / "tokenizer_config.json")
+    name = settings.get("tokenizer_class") or _read(folder / "config.json").get("tokenizer_class")
+    is_bert = str(name or "BertTokenizer").removesuffix("Fast") in _BERT_CLASSES
+    file, vocabulary = folder / "tokenizer.json", folder / "vocab.txt"
+    stored = Tokenizer.from_file(str(file)) if file.is_file() else None
+    if stored is None and not (is_bert and vocabulary.is_file()):
+        wanted = (
+            "neither tokenizer.json nor vocab.txt" if is_bert else f"no tokenizer.json ({name})"
+        )
+        raise CheckpointError(f"{folder} holds {wanted}")
 
+    # the first that is there: what tokenizer_config.json lists, or all that the others do
+    listed = settings.get("added_tokens_decoder")
+    added = {int(index): _token(value) for index, value in (listed or {}).items()}
+    if listed is None:
+        settings |= _read(folder / "special_tokens_map.json")
+        added = {index: _token(t) for t, index in _read(folder / "added_tokens.json").items()}
+        added |= stored.get_added_tokens_decoder() if stored else {}
 
-def _apply(flags: dict[str, Any], normalizer: normalizers.BertNormalizer) -> None:
-    names = {
-        "do_lower_case": "lowercase",
-        "strip_accents": "strip_accents",
-        "tokenize_chinese_chars": "handle_chinese_chars",
-    }
-    for flag, attribute in names.items():
-        if flag in flags:
-            setattr(normalizer, attribute, flags[flag])
-
-
-def _wordpiece(path: Path) -> Tokenizer:
-    lines = path.read_text(encoding="utf-8").split("\n")
-    vocabulary = {token.rstrip("\r"): index for index, token in enumerate(lines) if token}
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    missing = [token for token in special if token not in vocabulary]
-    if missing:
-        raise CheckpointError(f"{path} lacks {', '.join(missing)}")
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    tokenizer.add_special_tokens(special)
-    tokenizer.normalizer = normalizers.BertNormalizer()
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS]:0 $A:0 [SEP]:0",
-        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
-        special_tokens=[(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")],
-    )
+    if is_bert:
+        settings = _BERT_SPECIAL_TOKENS | {k: v for k, v in settings.items() if v is not None}
+        words = (
+            stored.get_vocab(with_added_tokens=False)
+            if stored
+            else models.WordPiece.read_file(str(vocabulary))
+        )
+        tokenizer = _wordpiece(words, settings)
+    else:
+        assert stored is not None
+        tokenizer = stored
+    special = [_token(value) for value in _special_tokens(settings)]
+    _add(tokenizer, [added[index] for index in sorted(added)], special)
+    if is_bert:
+        cls, sep = (_token(settings[name]).content for name in ("cls_token", "sep_token"))
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{cls}:0 $A:0 {sep}:0",
+            pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
+            special_tokens=[(token, tokenizer.token_to_id(token)) for token in (cls, sep)],
+        )
     return tokenizer

@@ -81,7 +81,7 @@ def verify(artifact: Artifact) -> Verification:
     onnx = OnnxEncoder(artifact)
     result = Verification(manifest.precision)
     for name, session in onnx.sessions.items():
-        result.comparison.mismatches += signature_mismatches(session, manifest.signature[name])  # type: ignore[index]
+        result.comparison.mismatches += signature_mismatches(session, manifest.signature[name])
     tolerances = TOLERANCES[manifest.precision]
     pooling = manifest.sentence.pooling
     if result.comparison.mismatches:

@@ -59,13 +59,13 @@ def check_outputs(tasks: Sequence[Task], outputs: Sequence[Output]) -> None:
     if len(outputs) != len(tasks):
         raise EngineFailed(f"the engine answered {len(outputs)} of {len(tasks)} texts")
     for task, output in zip(tasks, outputs, strict=True):
-        arrays = [*output.hidden]
-        shapes = [(task.tokens,)] * len(task.hidden_layers)
+        arrays: list[Floats | None] = [*output.hidden]
+        shapes: list[tuple[int, ...]] = [(task.tokens,)] * len(task.hidden_layers)
         if task.pooling:
-            arrays.append(output.pooled)  # type: ignore[arg-type]
+            arrays.append(output.pooled)
             shapes.append(())
         if task.attention_layers:
-            arrays.append(output.attention)  # type: ignore[arg-type]
+            arrays.append(output.attention)
             s = task.tokens
             shapes.append((len(task.attention_layers), len(task.attention_heads), s, s))
         if len(arrays) != len(shapes) or any(array is None for array in arrays):

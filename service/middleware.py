@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import BodyTooLarge, ServiceError
+from service.errors import BodyTooLarge
 from service.metrics import Metrics
 from service.problems import problem_response
 
@@ -36,15 +36,14 @@ class RequestMiddleware:
             return
         request_id = _request_id(scope)
         scope.setdefault("state", {})["request_id"] = request_id
+        body, refused = b"", None
         try:
             body = await self._read(scope, receive)
         except ClientLeft:
             self.metrics.disconnects.inc()
             return
-        except ServiceError as error:
-            body, refused = b"", error
-        else:
-            refused = None
+        except BodyTooLarge as error:
+            refused = error
         started = time.perf_counter()
         status = 0
 

@@ -169,11 +169,13 @@ class Predictor:
             (expected,), (found,) = await asyncio.gather(
                 reference.submit("attention", [task]), candidate.submit("attention", [task])
             )
-            pair = [
+            reference_tensors, candidate_tensors = (
                 keyed(done.output.hidden, _present(done.output.attention), pooling)
                 for done in (expected, found)
-            ]
-            await asyncio.to_thread(comparison.add, *pair, tolerances)
+            )
+            await asyncio.to_thread(
+                comparison.add, reference_tensors, candidate_tensors, tolerances
+            )
         return comparison
 
     def close(self) -> None:

@@ -59,10 +59,11 @@ async def _validation_error(request: Request, error: Exception) -> Response:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
-    phrase = HTTPStatus(error.status_code).phrase
+    code = error.status_code
+    phrase = HTTPStatus(code).phrase
 
     class _Http(ServiceError):
-        status = error.status_code
+        status = code
         title = phrase
         slug = phrase.lower().replace(" ", "-")
         error_type = "Validation"
