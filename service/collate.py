@@ -68,9 +68,11 @@ def check_outputs(tasks: Sequence[Task], outputs: Sequence[Output]) -> None:
             arrays.append(output.attention)
             s = task.tokens
             shapes.append((len(task.attention_layers), len(task.attention_heads), s, s))
-        if len(arrays) != len(shapes) or any(array is None for array in arrays):
+        if len(arrays) != len(shapes):
             raise EngineFailed("the engine left out what was asked for")
         for array, shape in zip(arrays, shapes, strict=True):
+            if array is None:
+                raise EngineFailed("the engine left out what was asked for")
             if array.shape[: len(shape)] != shape:
                 raise EngineFailed("the engine answered with a wrong shape")
             if not math.isfinite(float(array.sum())):

@@ -1,0 +1,254 @@
+"""How should attention weights be had? Three ways to every map of one text, side by side.
+
+    recompute     one encoder graph with all hidden states, and a small graph that recomputes the
+                  asked heads' weights from the hidden state that enters a layer
+    layer stack   one graph a layer, hidden state in, hidden state and all of its maps out
+    whole graph   a second encoder graph with every map as an output
+
+Run: python -m benchmarks.attention_paths [--rounds N]. One thread, runs taken in turn, medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import json
+import multiprocessing
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import torch
+from torch import Tensor, nn
+
+from model.artifact import WEIGHTS, Artifact
+from model.attention import padding_mask
+from model.checkpoint import load_weights
+from model.encoder import Encoder
+from model.export import save_graph, to_onnx
+from model.runtime import Batch, OnnxEncoder
+from model.signature import GraphSignature, TensorSpec, encoder_signature
+from service.cli import open_artifact
+from service.settings import Settings
+
+LENGTHS = (16, 64, 128, 256, 512)
+Way = Callable[[Batch], list[np.ndarray]]
+
+
+class WholeGraph(nn.Module):
+    """Ids to the last hidden state and every map."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        output = self.encoder(*inputs, output_attentions=True)
+        return (output.hidden_states[-1], *output.attentions)
+
+
+class OneLayer(nn.Module):
+    """A hidden state and the mask to the next hidden state and its maps."""
+
+    def __init__(self, encoder: Encoder, layer: int) -> None:
+        super().__init__()
+        self.layer = encoder.layers[layer]
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        hidden, attention_mask = inputs
+        return self.layer(hidden, padding_mask(attention_mask), None)
+
+
+class Embed(nn.Module):
+    """Ids to hidden state 0."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.embeddings = encoder.embeddings
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.embeddings(*inputs)
+
+
+def session(path: Path) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def export_whole_graph(encoder: Encoder, folder: Path) -> None:
+    config = encoder.config
+    axes = ("batch", "sequence")
+    maps = ("batch", config.num_attention_heads, "sequence", "sequence")
+    outputs = [TensorSpec(name="hidden", dtype="float32", axes=(*axes, config.hidden_size))]
+    outputs += [
+        TensorSpec(name=f"attention.{i}", dtype="float32", axes=maps)
+        for i in range(config.num_hidden_layers)
+    ]
+    example = tuple(torch.ones(2, 5, dtype=torch.int64) for _ in range(3))
+    signature = GraphSignature(inputs=encoder_signature(config).inputs, outputs=tuple(outputs))
+    save_graph(to_onnx(WholeGraph(encoder).eval(), example, signature), folder / "w.onnx", "w.data")
+
+
+def export_layer_stack(encoder: Encoder, folder: Path) -> None:
+    config = encoder.config
+    axes = ("batch", "sequence")
+    ids = [TensorSpec(name=name, dtype="int64", axes=axes) for name in ("input_ids", "token_types")]
+    hidden = TensorSpec(name="hidden", dtype="float32", axes=(*axes, config.hidden_size))
+    after = hidden.model_copy(update={"name": "next"})
+    mask = TensorSpec(name="attention_mask", dtype="int64", axes=axes)
+    maps = TensorSpec(
+        name="attention",
+        dtype="float32",
+        axes=("batch", config.num_attention_heads, "sequence", "sequence"),
+    )
+    signature = GraphSignature(inputs=tuple(ids), outputs=(hidden,))
+    example = tuple(torch.ones(2, 5, dtype=torch.int64) for _ in range(2))
+    save_graph(to_onnx(Embed(encoder).eval(), example, signature), folder / "e.onnx", "e.data")
+    signature = GraphSignature(inputs=(hidden, mask), outputs=(after, maps))
+    example = (torch.ones(2, 5, config.hidden_size), torch.ones(2, 5, dtype=torch.int64))
+    for i in range(config.num_hidden_layers):
+        graph = to_onnx(OneLayer(encoder, i).eval(), example, signature)
+        save_graph(graph, folder / f"l{i}.onnx", f"l{i}.data")
+
+
+def encoder_alone(artifact: Artifact, _: Path) -> Way:
+    onnx = OnnxEncoder(artifact)
+    return lambda batch: onnx.hidden_states(batch, [onnx.config.num_hidden_layers])
+
+
+def recompute_one(artifact: Artifact, _: Path) -> Way:
+    onnx = OnnxEncoder(artifact)
+    last = onnx.config.num_hidden_layers - 1
+
+    def run(batch: Batch) -> list[np.ndarray]:
+        return [onnx.attention(onnx.hidden_states(batch, [last])[0], last, [0])]
+
+    return run
+
+
+def recompute_all(artifact: Artifact, _: Path) -> Way:
+    onnx = OnnxEncoder(artifact)
+    layers, heads = (range(onnx.config.num_hidden_layers), range(onnx.config.num_attention_heads))
+
+    def run(batch: Batch) -> list[np.ndarray]:
+        states = onnx.hidden_states(batch, layers)
+        return [onnx.attention(states[i], i, heads) for i in layers]
+
+    return run
+
+
+def layer_stack(artifact: Artifact, folder: Path) -> Way:
+    embed = session(folder / "e.onnx")
+    count = artifact.manifest.config.num_hidden_layers
+    layers = [session(folder / f"l{i}.onnx") for i in range(count)]
+
+    def run(batch: Batch) -> list[np.ndarray]:
+        feed = {"input_ids": batch.input_ids, "token_types": batch.token_type_ids}
+        state = embed.run(None, feed)[0]
+        found = []
+        for layer in layers:
+            state, weights = layer.run(
+                None, {"hidden": state, "attention_mask": batch.attention_mask}
+            )
+            found.append(weights)
+        return found
+
+    return run
+
+
+def encoder_and_whole_graph(artifact: Artifact, folder: Path) -> Way:
+    onnx = OnnxEncoder(artifact)
+    graph = session(folder / "w.onnx")
+    count = onnx.config.num_hidden_layers
+    onnx.hidden_states(batch_of(max(LENGTHS)), [count])  # a service runs both graphs
+    names = [f"attention.{i}" for i in range(count)]
+    return lambda batch: graph.run(names, vars(batch))
+
+
+WAYS: dict[str, Callable[[Artifact, Path], Way]] = {
+    "encoder alone": encoder_alone,
+    "recompute, one head": recompute_one,
+    "recompute, all": recompute_all,
+    "layer stack, all": layer_stack,
+    "whole graph, all": encoder_and_whole_graph,
+}
+
+
+def peak_mebibytes(name: str, folder: Path) -> float:
+    """Of a fresh process that loads a way and runs it once on each length."""
+    way = WAYS[name](open_artifact(Settings()), folder)
+    for length in LENGTHS:
+        way(batch_of(length))
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+def batch_of(length: int) -> Batch:
+    ids = np.random.default_rng(length).integers(1000, 20000, (1, length))
+    return Batch(ids, np.ones_like(ids), np.zeros_like(ids))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    artifact = open_artifact(Settings())
+    encoder = load_weights(artifact.path(WEIGHTS), artifact.manifest.config)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        export_layer_stack(encoder, folder)
+        export_whole_graph(encoder, folder)
+        ways = {name: load(artifact, folder) for name, load in WAYS.items()}
+        check(encoder, ways)
+        table = {length: measure(ways, batch_of(length), options.rounds) for length in LENGTHS}
+        peaks = {name: in_fresh_process(name, folder) for name in WAYS}
+    print(f"{'S':>5}" + "".join(f"{name:>22}" for name in WAYS))
+    for length, ratios in table.items():
+        print(f"{length:>5}" + "".join(f"{ratios[name]:>22.3f}" for name in WAYS))
+    print(f"{'MiB':>5}" + "".join(f"{peaks[name]:>22.0f}" for name in WAYS))
+    print("medians of multiples of the encoder alone in the same round, one thread; peak memory")
+    if options.json:
+        options.json.write_text(json.dumps({"ratios": table, "peak_mib": peaks}, indent=2))
+
+
+def check(encoder: Encoder, ways: dict[str, Way]) -> None:
+    """Every way that gives all maps gives PyTorch's."""
+    batch = batch_of(64)
+    with torch.inference_mode():
+        expected = encoder(*map(torch.from_numpy, vars(batch).values()), output_attentions=True)
+    for name, way in ways.items():
+        if name.endswith("all"):
+            pairs = zip(way(batch), expected.attentions, strict=True)
+            worst = max(float(np.abs(found - want.numpy()).max()) for found, want in pairs)
+            if worst > 1e-5:
+                raise SystemExit(f"{name} is wrong by {worst}")
+
+
+def measure(ways: dict[str, Way], batch: Batch, rounds: int) -> dict[str, float]:
+    ratios: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        times = {}
+        for name, way in ways.items():
+            started = time.perf_counter()
+            way(batch)
+            times[name] = time.perf_counter() - started
+        for name in ways:
+            ratios[name].append(times[name] / times["encoder alone"])
+    return {name: statistics.median(values) for name, values in ratios.items()}
+
+
+def in_fresh_process(name: str, folder: Path) -> float:
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(peak_mebibytes, name, folder).result()
+
+
+if __name__ == "__main__":
+    main()

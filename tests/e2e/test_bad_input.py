@@ -1,0 +1,68 @@
+"""What a careless or hostile client sends costs nobody else anything."""
+
+from __future__ import annotations
+
+import concurrent.futures
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+GOOD = {"inputs": "Hello world", "outputs": ["pooled"]}
+JSON = {"content-type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    ("route", "body", "status"),
+    [
+        ("/encode", b'{"inputs": []}', 422),
+        ("/encode", b'{"inputs": 7}', 422),
+        ("/encode", b'{"inputs": ["a", 1]}', 422),
+        ("/encode", b'{"inputs": [["a"]]}', 422),
+        ("/encode", b'{"inputs": NaN}', 400),
+        ("/encode", b'{"inputs": "\\ud800"}', 400),
+        ("/encode", b'{"inputs": "\xed\xa0\x80"}', 400),
+        ("/encode", b'{"inputs": "a", "nonsense": 1}', 422),
+        ("/attention", b'{"inputs": "a", "top_k": 3}', 422),
+        ("/attention", b'{"inputs": "a", "layers": [6]}', 422),
+        ("/attention", b'{"inputs": "a", "layers": [-7]}', 422),
+        ("/attention", b'{"inputs": "a", "layers": [0, 0]}', 422),
+        ("/attention", b'{"inputs": "a", "layers": [5, -1]}', 422),
+        ("/attention", b'{"inputs": "a", "heads": [12]}', 422),
+        ("/encode", b'{"inputs": "a", "prompt_name": "query"}', 422),
+        ("/encode", b'{"inputs": "' + b"word " * 300 + b'"}', 422),
+        ("/encode", b'{"inputs": "' + b"x" * 10_000_000 + b'", "truncate": true}', 422),
+        ("/encode", b'{"inputs": "' + b"x" * 20_000_000 + b'"}', 413),
+        ("/encode", b"[" * 100_000, 400),
+        ("/encode", b'{"inputs": "a", "layer": ' + b"9" * 5000 + b"}", 400),
+    ],
+)
+def test_a_clear_problem_and_nobody_else_hurt(client, route, body, status):
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        neighbours = [pool.submit(client.post, "/encode", json=GOOD) for _ in range(3)]
+        reply = client.post(route, content=body, headers=JSON)
+        replies = [neighbour.result() for neighbour in neighbours]
+    assert reply.status_code == status, reply.text
+    assert reply.headers["content-type"] == "application/problem+json"
+    problem = reply.json()
+    assert problem["status"] == status
+    assert problem["request_id"] == reply.headers["x-request-id"]
+    assert len(reply.content) < 4096
+    vectors = [neighbour.json()["results"][0]["pooled"] for neighbour in replies]
+    np.testing.assert_allclose(vectors, vectors[:1] * 3, atol=1e-6)
+
+
+def test_too_long_says_how_long_and_what_fits(client):
+    reply = client.post("/encode", json={"inputs": ["short", "word " * 300]})
+    assert "inputs[1] has 302 tokens; at most 256 fit" in reply.json()["detail"]
+
+
+def test_truncated_on_either_side(client):
+    words = " ".join(["first", *["middle"] * 300, "last"])
+    for direction, kept in (("right", "first"), ("left", "last")):
+        body = {"inputs": words, "truncate": True, "truncation_direction": direction}
+        (result,) = client.post("/encode", json=body | {"outputs": ["pooled"]}).json()["results"]
+        assert result["truncated"]
+        assert len(result["tokens"]) == 256
+        assert kept in (result["tokens"][1], result["tokens"][-2])
