@@ -122,6 +122,7 @@ def _session(artifact: Artifact, graph: str, device: Device) -> onnxruntime.Infe
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
+    options.enable_mem_pattern = False  # a pattern is kept for every shape ever seen
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         session = onnxruntime.InferenceSession(

@@ -1,0 +1,104 @@
+"""The docs name every setting, route, metric and error there is, and nothing that is not."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from service import errors
+from service.metrics import Metrics
+from service.routes import attention, encode, ops, verify
+from service.schemas import AttentionRequest, EncodeRequest
+from service.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def rows(text: str) -> set[str]:
+    """The first cell of every table row, without its backticks."""
+    return {
+        name
+        for row in re.findall(r"^\| (`[^|]+) \|", text, re.MULTILINE)
+        for name in re.findall(r"`([^`]+)`", row)
+    }
+
+
+def test_settings():
+    documented = rows(read("docs/configuration.md"))
+    assert documented == {f"--{name.replace('_', '-')}" for name in Settings.model_fields}
+
+
+def test_setting_defaults():
+    for name, field in Settings.model_fields.items():
+        row = re.search(
+            rf"^\| `--{name.replace('_', '-')}` \| ([^|]+) \|",
+            read("docs/configuration.md"),
+            re.MULTILINE,
+        )
+        shown = row[1].strip().strip("`")
+        if field.default_factory is None and field.default is not None:
+            assert shown == str(field.default).removesuffix(".0").replace("False", "false")
+
+
+def test_routes():
+    served = {
+        f"{method} {route.path}"
+        for module in (encode, attention, verify, ops)
+        for route in module.router.routes
+        for method in route.methods
+    }
+    named = set(re.findall(r"((?:GET|POST) /[a-z/._]+)", read("docs/api.md")))
+    assert named == served | {"GET /docs", "GET /openapi.json"}
+
+
+@pytest.mark.parametrize("schema", [EncodeRequest, AttentionRequest])
+def test_fields(schema):
+    text = read("docs/api.md").split("## The binary form")[0]
+    assert {f"`{name}`" for name in schema.model_fields} <= set(re.findall(r"`[a-z_]+`", text))
+
+
+def test_metrics():
+    exposed = {
+        sample.name
+        for family in Metrics().registry.collect()
+        for sample in [*family.samples, family]
+        if family.name.startswith("headscope_")
+    }
+    documented = {
+        name for name in rows(read("docs/operations.md")) if name.startswith("headscope_")
+    }
+    families = {
+        family.name
+        for family in Metrics().registry.collect()
+        if family.name.startswith("headscope_")
+    }
+    assert {name.removesuffix("_total") for name in documented} == families
+    assert documented <= exposed | {f"{name}_total" for name in families}
+
+
+def test_statuses():
+    raised = {
+        error.status
+        for _, error in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(error, errors.ServiceError)
+    }
+    documented = {
+        int(code) for code in re.findall(r"^\| (\d{3}) \|", read("docs/api.md"), re.MULTILINE)
+    }
+    assert documented == raised
+
+
+@pytest.mark.parametrize(
+    "path", [*sorted(ROOT.glob("docs/**/*.md")), ROOT / "README.md"], ids=lambda p: p.name
+)
+def test_links_lead_somewhere(path):
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            assert (path.parent / target).exists(), target
