@@ -23,7 +23,13 @@ class Settings(BaseSettings):
     """What an operator can choose."""
 
     model_config = SettingsConfigDict(
-        env_prefix="HEADSCOPE_", frozen=True, extra="forbid", cli_kebab_case=True
+        env_prefix="HEADSCOPE_",
+        frozen=True,
+        extra="forbid",
+        cli_kebab_case=True,
+        cli_implicit_flags=True,
+        cli_hide_none_type=True,
+        cli_prog_name="headscope serve",
     )
 
     model: str = Field(DEFAULT_MODEL, description="A checkpoint to serve: a hub name, or a folder.")
