@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -94,8 +95,8 @@ def peak_mebibytes(process: subprocess.Popen[bytes]) -> float:
     root = psutil.Process(process.pid)
     peak = 0
     for one in (root, *root.children(recursive=True)):
-        with open(f"/proc/{one.pid}/status", encoding="ascii") as status:
-            peak += next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+        status = Path(f"/proc/{one.pid}/status").read_text(encoding="ascii")
+        peak += int(status.partition("VmHWM:")[2].split()[0])
     return peak / 1024
 
 

@@ -65,6 +65,8 @@ def load_checkpoint(folder: Path) -> Encoder:
     for path in weight_files(folder):
         for key, tensor in _read(path).items():
             name = encoder_key(key)
+            if name in tensors:
+                raise CheckpointError(f"{folder} holds {name} twice")
             if name is not None:
                 tensors[name] = tensor
     return build_encoder(config, tensors, source=str(folder))
@@ -130,11 +132,12 @@ def weight_files(folder: Path) -> list[Path]:
         return [single]
     index = folder / "model.safetensors.index.json"
     if not index.is_file():
-        pickled = any((folder / name).exists() for name in ("pytorch_model.bin", "model.bin"))
+        pickled = any(folder.glob("*.bin*"))
         hint = "; pickled weights are not read, convert them to safetensors" if pickled else ""
         raise CheckpointError(f"{folder} holds no model.safetensors{hint}")
     try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        names = sorted({Path(name).as_posix() for name in weight_map.values()})
     except (ValueError, KeyError, AttributeError, TypeError):
         raise CheckpointError(f"{index} is not a safetensors index") from None
     for name in names:

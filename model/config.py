@@ -83,11 +83,11 @@ class EncoderConfig(BaseModel):
 
         """
         path = folder / "config.json"
+        if not path.is_file():
+            raise ConfigError(f"{folder} holds no config.json")
         try:
             fields = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise ConfigError(f"{folder} holds no config.json") from None
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             raise ConfigError(f"{path} is not valid JSON: {error}") from None
         if not isinstance(fields, dict):
             raise ConfigError(f"{path} does not hold a JSON object")

@@ -8,10 +8,11 @@ and `config_sentence_transformers.json`.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from model.errors import ConfigError
 from model.pooling import POOLINGS, PoolingName
@@ -59,36 +60,45 @@ class SentenceConfig(BaseModel):
             ConfigError: a file is invalid, or asks for something that is not supported.
 
         """
-        transformer = _read(folder / "sentence_bert_config.json")
-        names = _read(folder / "config_sentence_transformers.json")
         tokenizer = _read(folder / "tokenizer_config.json")
-        limits = [
-            max_position_embeddings,
-            transformer.get("max_seq_length") or tokenizer.get("model_max_length"),
-        ]
-        pooling, include_prompt, normalize = _modules(folder)
+        limit = tokenizer.get("model_max_length", tokenizer.get("max_len"))
+        fields: dict[str, Any] = {}
+        if (folder / "modules.json").is_file():  # without it, the other files do not count
+            transformer = _read(folder / "sentence_bert_config.json")
+            if transformer.get("max_seq_length") is not None:
+                limit = transformer["max_seq_length"]
+            fields = _modules(folder) | {
+                "lowercase": transformer.get("do_lower_case", False),
+                "prompts": _prompts(folder / "config_sentence_transformers.json"),
+            }
+        if limit is None:
+            limit = max_position_embeddings
+        elif not isinstance(limit, int | float):
+            raise ConfigError(f"{folder}: the limit on a text's tokens is {limit!r}, not a number")
         try:
-            return cls(
-                pooling=pooling,
-                normalize=normalize,
-                max_length=min(int(limit) for limit in limits if limit),
-                prompts=names.get("prompts") or {},
-                include_prompt=include_prompt,
-                lowercase=transformer.get("do_lower_case", False),
-            )
-        except (ValueError, TypeError) as error:
-            reason = str(error).splitlines()[-1].strip()
-            raise ConfigError(f"{folder}: invalid sentence-transformers files: {reason}") from None
+            return cls(max_length=min(limit, max_position_embeddings), **fields)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ConfigError(
+                f"{folder}: invalid sentence-transformers files: {where}: {first['msg']}"
+            ) from None
 
 
-def _modules(folder: Path) -> tuple[PoolingName, bool, bool]:
+def _prompts(path: Path) -> Any:
+    prompts = _read(path).get("prompts") or {}
+    if isinstance(prompts, dict):  # null stands for the empty prompt
+        return {name: prompt or "" for name, prompt in prompts.items()}
+    return prompts
+
+
+def _modules(folder: Path) -> dict[str, Any]:
     path = folder / "modules.json"
-    if not path.is_file():
-        return "mean", True, False
     modules = _parse(path)
     if not isinstance(modules, list) or not all(isinstance(item, dict) for item in modules):
         raise ConfigError(f"{path} is not a list of modules")
-    kinds = [str(item.get("type", "")).rsplit(".", 1)[-1] for item in modules]
+    kinds = [str(item.get("type", "")) for item in modules]
+    kinds = [re.sub(r"^sentence_transformers\.(.*\.)?", "", kind) for kind in kinds]
     if kinds not in (
         ["Transformer"],
         ["Transformer", "Pooling"],
@@ -98,17 +108,27 @@ def _modules(folder: Path) -> tuple[PoolingName, bool, bool]:
             f"{path}: the modules {' → '.join(kinds)} are not supported; "
             "Transformer → Pooling → Normalize are"
         )
-    if "Pooling" not in kinds:
-        return "mean", True, False
-    pooling = _read(folder / str(modules[1].get("path", "")) / "config.json")
-    return _pooling(path, pooling), bool(pooling.get("include_prompt", True)), len(kinds) == 3
+    if modules[0].get("path"):
+        raise ConfigError(f"{path}: the Transformer module must lie beside it, not in a folder")
+    if len(kinds) == 1:
+        return {}
+    name = str(modules[1].get("path", ""))
+    config = folder / name / "config.json"
+    if Path(name).name != name or not config.is_file():
+        raise ConfigError(f"{path} names {name}, which holds no config.json")
+    pooling = _read(config)
+    return {
+        "pooling": _pooling(config, pooling),
+        "include_prompt": pooling.get("include_prompt", True),
+        "normalize": len(kinds) == 3,
+    }
 
 
 def _pooling(path: Path, config: dict[str, Any]) -> PoolingName:
     named = config.get("pooling_mode")
     if named is None:
         named = [mode for flag, mode in _POOLING_FLAGS.items() if config.get(flag)] or ["mean"]
-    modes = [named] if isinstance(named, str) else list(named)
+    modes = named if isinstance(named, list) else [named]
     if len(modes) != 1 or modes[0] not in _POOLING_NAMES:
         raise ConfigError(
             f"{path}: pooling {' + '.join(map(str, modes))} is not supported; "

@@ -25,29 +25,37 @@ class Backends:
         self._limits = limits
         self._observer = observer
         self._started = {default.name: self.default}
-        self._starting = asyncio.Lock()
+        self._starting: dict[str, asyncio.Task[Batcher]] = {}
 
     async def get(self, name: str | None) -> Batcher:
         """The batcher of the named engine, the default's without a name.
 
-        One that has died is started again. None is ever replaced by another.
+        One that has died is started again. None is ever replaced by another. Who leaves while
+        an engine starts does not stop it, and who names another does not wait for it.
 
         Raises:
             EngineNotInstalled: this service does not have it.
             EngineUnavailable: it cannot be started.
 
         """
-        if name is None:
+        if name is None or name == self.default.engine.name:
             return self.default
-        async with self._starting:
-            batcher = self._started.get(name)
-            if batcher is not None and (batcher is self.default or batcher.engine.alive):
-                return batcher
-            if name not in self._others:
-                raise EngineNotInstalled(f"the {name} engine is not part of this service")
+        batcher = self._started.get(name)
+        if batcher is not None and batcher.engine.alive:
+            return batcher
+        if name not in self._others:
+            raise EngineNotInstalled(f"the {name} engine is not part of this service")
+        if name not in self._starting:
+            self._starting[name] = asyncio.create_task(self._start(name))
+        return await asyncio.shield(self._starting[name])
+
+    async def _start(self, name: str) -> Batcher:
+        try:
             engine = await asyncio.to_thread(self._others[name])
             self._started[name] = Batcher(engine, self._limits, self._observer)
             return self._started[name]
+        finally:
+            del self._starting[name]
 
     def close(self) -> None:
         """Let running batches finish and release every engine."""

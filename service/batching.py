@@ -12,7 +12,7 @@ import copy
 import itertools
 import math
 import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -84,47 +84,44 @@ class Lane:
     queued_tokens: int = 0
     served: float = 0.0
     """Busy seconds so far, divided by the share; the lane with less goes first."""
-    buckets: dict[int, deque[Entry]] = field(default_factory=dict)
+    buckets: dict[int, OrderedDict[int, Entry]] = field(default_factory=dict)
+    """Length → number → entry, oldest first; none is empty."""
 
     def push(self, entry: Entry) -> None:
         """Queue a text."""
-        self.buckets.setdefault(entry.task.tokens, deque()).append(entry)
-        self.queued_tokens += entry.task.tokens
+        length = entry.task.tokens
+        self.buckets.setdefault(length, OrderedDict())[entry.number] = entry
+        self.queued_tokens += length
 
-    def forget(self, entry: Entry) -> None:
+    def remove(self, entry: Entry) -> None:
         """The entry no longer waits: it was taken, or its client left."""
+        length = entry.task.tokens
+        bucket = self.buckets[length]
+        del bucket[entry.number]
+        if not bucket:
+            del self.buckets[length]
         entry.waiting = False
-        self.queued_tokens -= entry.task.tokens
+        self.queued_tokens -= length
 
     def take(self, max_batch_tokens: int) -> list[Entry]:
         """The oldest text and the queued ones nearest to its length, within the budget."""
-        self._drop_forgotten()
         if not self.buckets:
             return []
-        first = min(self.buckets, key=lambda length: self.buckets[length][0].number)
+        first = min(self.buckets, key=lambda length: next(iter(self.buckets[length])))
         batch: list[Entry] = []
         longest = real = 0
         for length in sorted(self.buckets, key=lambda length: (abs(length - first), length)):
-            bucket = self.buckets[length]
-            while bucket:
+            while bucket := self.buckets.get(length):
                 padded = max(longest, length) * (len(batch) + 1)
                 if batch and padded > max_batch_tokens:
                     break
                 if padded - real - length > MAX_PADDING_SHARE * padded:
                     break
-                entry = bucket.popleft()
-                if entry.waiting:
-                    self.forget(entry)
-                    batch.append(entry)
-                    longest, real = max(longest, length), real + length
+                entry = next(iter(bucket.values()))
+                self.remove(entry)
+                batch.append(entry)
+                longest, real = max(longest, length), real + length
         return batch
-
-    def _drop_forgotten(self) -> None:
-        for length, bucket in list(self.buckets.items()):
-            while bucket and not bucket[0].waiting:
-                bucket.popleft()
-            if not bucket:
-                del self.buckets[length]
 
 
 class Batcher:
@@ -141,6 +138,8 @@ class Batcher:
         self._idle = engine.concurrency
         self._numbers = itertools.count()
         self._tokens_per_second = 0.0
+        self._virtual_time = 0.0
+        """`served` of the lane that went last: where one that was empty starts, without credit."""
         self._running: set[asyncio.Task[None]] = set()
 
     async def submit(self, lane_name: LaneName, tasks: Sequence[Task]) -> list[Done]:
@@ -161,7 +160,7 @@ class Batcher:
         loop, now = asyncio.get_running_loop(), time.monotonic()
         entries = [Entry(task, next(self._numbers), loop.create_future(), now) for task in tasks]
         if not lane.queued_tokens:
-            lane.served = max(lane.served, self._virtual_time())
+            lane.served = max(lane.served, self._virtual_time)
         for entry in entries:
             lane.push(entry)
         self._dispatch()
@@ -171,7 +170,7 @@ class Batcher:
             for entry in entries:
                 entry.future.cancel()
                 if entry.waiting:
-                    lane.forget(entry)
+                    lane.remove(entry)
                     self._observer.dropped(lane.name)
 
     def close(self) -> None:
@@ -193,16 +192,13 @@ class Batcher:
                 retry_after_seconds=max(1, math.ceil(seconds)),
             )
 
-    def _virtual_time(self) -> float:
-        busy = [lane.served for lane in self.lanes.values() if lane.queued_tokens]
-        return min(busy, default=0.0)
-
     def _dispatch(self) -> None:
         while self._idle:
             waiting = [lane for lane in self.lanes.values() if lane.queued_tokens]
             if not waiting:
                 return
             lane = min(waiting, key=lambda lane: lane.served)
+            self._virtual_time = max(self._virtual_time, lane.served)
             batch = lane.take(self._limits.max_batch_tokens)
             self._idle -= 1
             task = asyncio.get_running_loop().create_task(self._compute(lane, batch))
@@ -219,8 +215,8 @@ class Batcher:
             outputs = await loop.run_in_executor(self._threads, self._run, tasks)
         except ServiceError as raised:
             error = raised
-        except Exception as raised:
-            error = EngineFailed(f"the engine raised {type(raised).__name__}")
+        except RuntimeError:  # of the executor, once it is shut down
+            error = EngineUnavailable("the engine takes no more work", retry_after_seconds=5)
         seconds = time.monotonic() - started
         self._idle += 1
         lane.served += seconds / lane.share
@@ -239,11 +235,17 @@ class Batcher:
         self._dispatch()
 
     def _run(self, tasks: Sequence[Task]) -> list[Output]:
-        outputs = self.engine.run(tasks)
-        check_outputs(tasks, outputs)
+        try:
+            outputs = self.engine.run(tasks)
+            check_outputs(tasks, outputs)
+        except ServiceError:
+            raise
+        except BaseException as error:  # some kinds cannot cross into a future, and would hang it
+            raise EngineFailed(f"the engine raised {type(error).__name__}") from error
         return outputs
 
     def _account(self, tokens: int, seconds: float) -> None:
         self.last_success = time.monotonic()
         rate = tokens * self.engine.concurrency / max(seconds, 1e-6)
-        self._tokens_per_second += 0.1 * (rate - self._tokens_per_second)
+        weight = 0.1 if self._tokens_per_second else 1.0
+        self._tokens_per_second += weight * (rate - self._tokens_per_second)

@@ -53,17 +53,20 @@ def check_outputs(tasks: Sequence[Task], outputs: Sequence[Output]) -> None:
     """Refuse an answer that cannot be right before it reaches anyone.
 
     Raises:
-        EngineFailed: wrong count, wrong shapes, or a value that is not finite.
+        EngineFailed: wrong count, wrong shapes, more than one hidden size, or a value that is
+            not finite.
 
     """
     if len(outputs) != len(tasks):
         raise EngineFailed(f"the engine answered {len(outputs)} of {len(tasks)} texts")
+    vectors = (array for output in outputs for array in (*output.hidden, output.pooled))
+    size = next((array.shape[-1:] for array in vectors if array is not None), ())
     for task, output in zip(tasks, outputs, strict=True):
         arrays: list[Floats | None] = [*output.hidden]
-        shapes: list[tuple[int, ...]] = [(task.tokens,)] * len(task.hidden_layers)
+        shapes: list[tuple[int, ...]] = [(task.tokens, *size)] * len(task.hidden_layers)
         if task.pooling:
             arrays.append(output.pooled)
-            shapes.append(())
+            shapes.append(size)
         if task.attention_layers:
             arrays.append(output.attention)
             s = task.tokens
@@ -73,7 +76,7 @@ def check_outputs(tasks: Sequence[Task], outputs: Sequence[Output]) -> None:
         for array, shape in zip(arrays, shapes, strict=True):
             if array is None:
                 raise EngineFailed("the engine left out what was asked for")
-            if array.shape[: len(shape)] != shape:
+            if array.shape != shape:
                 raise EngineFailed("the engine answered with a wrong shape")
             if not math.isfinite(float(array.sum())):
                 raise EngineFailed("the engine answered with a value that is not finite")

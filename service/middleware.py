@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.errors import BodyTooLarge
+from service.errors import BodyTooLarge, ServiceError
 from service.metrics import Metrics
 from service.problems import problem_response
 
@@ -36,14 +36,14 @@ class RequestMiddleware:
             return
         request_id = _request_id(scope)
         scope.setdefault("state", {})["request_id"] = request_id
-        body, refused = b"", None
+        app, body = self.app, b""
         try:
             body = await self._read(scope, receive)
         except ClientLeft:
             self.metrics.disconnects.inc()
             return
         except BodyTooLarge as error:
-            refused = error
+            app = problem_response(error, request_id)
         started = time.perf_counter()
         status = 0
 
@@ -59,14 +59,20 @@ class RequestMiddleware:
                 ]
             await send(message)
 
-        if refused is not None:
-            response = problem_response(refused, request_id)
-            await response(scope, receive, send_with_headers)
-        elif not await _until_disconnect(
-            self.app(scope, _Replay(body), send_with_headers), receive
-        ):
-            self.metrics.disconnects.inc()
-            return
+        try:
+            answer = app(scope, _Replay(body), send_with_headers)
+            if not await _until_disconnect(answer, receive):
+                self.metrics.disconnects.inc()
+                return
+        except Exception:
+            if not status:
+                failure = ServiceError("something went wrong inside the service")
+                await problem_response(failure, request_id)(scope, receive, send_with_headers)
+            self._count(scope, status, started)
+            raise
+        self._count(scope, status, started)
+
+    def _count(self, scope: Scope, status: int, started: float) -> None:
         route = getattr(scope.get("route"), "path", "unmatched")
         self.metrics.requests.labels(route, str(status)).inc()
         self.metrics.request_seconds.labels(route).observe(time.perf_counter() - started)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from http import HTTPStatus
 
 import orjson
@@ -14,6 +16,7 @@ from service.errors import ServiceError, Unprocessable, problem
 
 MAX_ERRORS = 10
 MAX_DETAIL_CHARACTERS = 1000
+_FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}|[0-9]{1,9}")
 
 
 def problem_response(error: ServiceError, request_id: str) -> Response:
@@ -34,7 +37,6 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(Exception, _unexpected)
 
 
 def _request_id(request: Request) -> str:
@@ -49,12 +51,15 @@ async def _service_error(request: Request, error: Exception) -> Response:
 async def _validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it
     found = error.errors()
-    described = [
-        f"{'.'.join(str(part) for part in item['loc'][1:]) or 'body'}: {item['msg']}"
-        for item in found[:MAX_ERRORS]
-    ]
+    described = [f"{_where(item['loc'][1:])}: {item['msg']}" for item in found[:MAX_ERRORS]]
     detail = "; ".join(described)[:MAX_DETAIL_CHARACTERS]
     return problem_response(Unprocessable(detail), _request_id(request))
+
+
+def _where(location: Sequence[str | int]) -> str:
+    """The field's path; the name of an unknown field is the caller's, and told only if tame."""
+    parts = [str(part) for part in location]
+    return ".".join(part if _FIELD_NAME.fullmatch(part) else "?" for part in parts) or "body"
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -71,9 +76,3 @@ async def _http_error(request: Request, error: Exception) -> Response:
     response = problem_response(_Http(phrase), _request_id(request))
     response.headers.update(error.headers or {})
     return response
-
-
-async def _unexpected(request: Request, _: Exception) -> Response:
-    return problem_response(
-        ServiceError("something went wrong inside the service"), _request_id(request)
-    )

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    model_validator,
+)
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
@@ -12,6 +19,8 @@ from model.pooling import PoolingName
 from service.tokenizer import Direction, Input
 
 BackendName = Literal["onnx", "torch"]
+MAX_FIELDS = 64
+"""Beyond it a request is refused before its fields are looked at: each unknown one costs time."""
 
 
 def _inputs(value: Any) -> list[Input]:
@@ -96,10 +105,21 @@ Indices = Annotated[
 ]
 
 
-class TextRequest(BaseModel):
-    """What every request with texts has. Unknown fields are refused."""
+class StrictRequest(BaseModel):
+    """Nothing is converted, and unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_fields(cls, fields: Any) -> Any:
+        if isinstance(fields, dict) and len(fields) > MAX_FIELDS:
+            raise PydanticCustomError("fields", "there are too many fields")
+        return fields
+
+
+class TextRequest(StrictRequest):
+    """What every request with texts has."""
 
     inputs: Inputs = Field(description="One text, many texts, or sentence pairs.")
     truncate: bool = Field(False, description="Cut a text that is too long, instead of refusing.")
@@ -145,10 +165,8 @@ class AttentionRequest(TextRequest):
     dtype: Literal["float32", "float16"] = Field("float32", description="Of the binary form.")
 
 
-class VerifyRequest(BaseModel):
+class VerifyRequest(StrictRequest):
     """`POST /verify`."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     inputs: Inputs = Field(description="Texts or pairs that go through both engines.")
     truncate: bool = Field(False, description="Cut a text that is too long, instead of refusing.")

@@ -85,15 +85,16 @@ class TextTokenizer:
         texts = []
         for index, encoding in enumerate(encodings):
             truncated = len(encoding.ids) > self.limits.max_tokens
-            if truncated and not options.truncate:
+            if truncated and options.truncate:
+                text = prefixed[index]
+                segments = (text,) if isinstance(text, str) else text
+                encoding = self._truncating_tokenizer(options.direction).encode(*segments)  # noqa: PLW2901
+            # also when cut: a limit below the number of special tokens cuts nothing
+            if len(encoding.ids) > self.limits.max_tokens:
                 raise InputTooLong(
                     f"inputs[{index}] has {len(encoding.ids)} tokens; at most "
                     f"{self.limits.max_tokens} fit (`truncate` cuts it)"
                 )
-            if truncated:
-                text = prefixed[index]
-                segments = (text,) if isinstance(text, str) else text
-                encoding = self._truncating_tokenizer(options.direction).encode(*segments)  # noqa: PLW2901
             if not encoding.ids:
                 raise Unprocessable(f"inputs[{index}] has no tokens")
             texts.append(_tokenized(encoding, len(prompt), truncated))

@@ -20,9 +20,9 @@ from service.tokenizer import TokenizedText
 
 JSON = "application/json"
 SAFETENSORS = "application/vnd.safetensors"
-JSON_BYTES_PER_FLOAT = 14
-"""Of a float32 with its comma, on the safe side of the mean (measured: 10.5 for embeddings,
-13.5 for attention)."""
+JSON_BYTES_PER_FLOAT = 15
+"""Of a float32 with its comma, on the safe side of the mean (measured: up to 11.8 for hidden
+states, 12.7 for unit vectors, 14.1 for the maps of one head)."""
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ class TorchEngine(Engine):
                 self._connection.send(list(tasks))
             except OSError:
                 self.close()
-                raise EngineUnavailable("the PyTorch process has ended") from None
+                raise _ended() from None
             answer = self._receive(self._timeout_seconds)
         if isinstance(answer, str):
             raise EngineFailed(f"PyTorch failed: {answer}")
@@ -82,5 +82,9 @@ class TorchEngine(Engine):
             answer: list[Output] | str = self._connection.recv()
         except (EOFError, OSError):
             self.close()
-            raise EngineUnavailable("the PyTorch process has ended") from None
+            raise _ended() from None
         return answer
+
+
+def _ended() -> EngineUnavailable:
+    return EngineUnavailable("the PyTorch process has ended", retry_after_seconds=1)

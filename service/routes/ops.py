@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from service.batching import Batcher
 from service.engines.base import Pooling, Task
-from service.errors import EngineUnavailable
+from service.errors import EngineUnavailable, ServiceError
 from service.routes.reply import PROBLEMS
 
 FRESH_SECONDS = 5.0
@@ -62,6 +62,10 @@ async def _probe(batcher: Batcher) -> None:
     except TimeoutError:
         raise EngineUnavailable(
             f"the engine did not answer a probe within {PROBE_SECONDS:g} s", retry_after_seconds=5
+        ) from None
+    except ServiceError as error:
+        raise EngineUnavailable(
+            f"the engine failed a probe: {error.detail}", retry_after_seconds=5
         ) from None
 
 

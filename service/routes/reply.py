@@ -12,8 +12,9 @@ from service.predictor import Reply
 from service.schemas import Problem
 from service.wire import SAFETENSORS
 
+_PROBLEM = {"application/problem+json": {"schema": Problem.model_json_schema()}}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem, "description": description}
+    status: {"description": description, "content": _PROBLEM}
     for status, description in {
         400: "Not JSON",
         413: "Body or predicted reply too large",

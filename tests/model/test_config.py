@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from transformers import BertConfig, GPT2Config, RobertaConfig
+
+from model.config import EncoderConfig
+from model.errors import ConfigError
+from tests.model.checkpoints import TINY
+
+VALID = TINY | {"model_type": "bert"}
+
+
+def refusal(fields: dict[str, Any]) -> str:
+    with pytest.raises(ConfigError) as caught:
+        EncoderConfig.from_dict(fields)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_defaults_are_transformers() -> None:
+    ours, theirs = EncoderConfig.from_dict(VALID), BertConfig()
+    for name in ("hidden_act", "type_vocab_size", "layer_norm_eps", "pad_token_id"):
+        assert getattr(ours, name) == getattr(theirs, name), name
+    without_positions = {k: v for k, v in VALID.items() if k != "max_position_embeddings"}
+    positions = EncoderConfig.from_dict(without_positions).max_position_embeddings
+    assert positions == theirs.max_position_embeddings
+    assert (ours.attention_score, ours.attention_normalizer) == ("scaled_dot_product", "softmax")
+
+
+def test_what_transformers_writes_is_read(tmp_path: Path) -> None:
+    fields = TINY | {"hidden_act": "relu", "layer_norm_eps": 1e-7, "type_vocab_size": 3}
+    BertConfig(**fields).save_pretrained(tmp_path)
+    config = EncoderConfig.from_checkpoint(tmp_path)
+    assert {name: getattr(config, name) for name in fields} == fields
+    assert config.head_size == 4
+
+
+def test_a_real_config_is_read(minilm_checkpoint: Path) -> None:
+    config = EncoderConfig.from_checkpoint(minilm_checkpoint)
+    assert (config.num_hidden_layers, config.num_attention_heads) == (6, 12)
+    assert (config.hidden_size, config.head_size) == (384, 32)
+
+
+def test_unknown_keys_are_ignored() -> None:
+    assert EncoderConfig.from_dict(VALID | {"dropout": 0.1}) == EncoderConfig.from_dict(VALID)
+
+
+def test_a_config_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        EncoderConfig.from_dict(VALID).hidden_size = 3
+
+
+@pytest.mark.parametrize("other", [RobertaConfig(), GPT2Config()], ids=["roberta", "gpt2"])
+def test_another_model_type_is_refused(tmp_path: Path, other: Any) -> None:
+    other.save_pretrained(tmp_path)
+    with pytest.raises(ConfigError, match="model_type"):
+        EncoderConfig.from_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
+        ({"is_decoder": True}, "is_decoder"),
+        ({"add_cross_attention": True}, "add_cross_attention"),
+        ({"hidden_act": "mish"}, "hidden_act"),
+        ({"attention_score": "dot"}, "attention_score"),
+        ({"attention_normalizer": "entmax"}, "attention_normalizer"),
+        ({"num_attention_heads": 5}, "hidden_size 12 is not a multiple of num_attention_heads 5"),
+        ({"num_attention_heads": 0}, "num_attention_heads"),
+        ({"hidden_size": -12}, "hidden_size"),
+        ({"vocab_size": "many"}, "vocab_size"),
+        ({"layer_norm_eps": 0}, "layer_norm_eps"),
+        ({"intermediate_size": 1.5}, "intermediate_size"),
+        ({"max_position_embeddings": None}, "max_position_embeddings"),
+    ],
+    ids=str,
+)
+def test_what_is_not_supported_is_refused_by_name(change: dict[str, Any], named: str) -> None:
+    assert named in refusal(VALID | change)
+
+
+def test_all_problems_are_named_together() -> None:
+    fields = {"model_type": "bert", "hidden_act": "mish", "num_hidden_layers": 0}
+    message = refusal(fields)
+    missing = ("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size")
+    for name in (*missing, "hidden_act", "num_hidden_layers"):
+        assert name in message
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "config.json is not valid JSON"),
+        (b"{", "config.json is not valid JSON"),
+        (b"\xff\xfe{}", "config.json is not valid JSON"),
+        (b"[]", "config.json does not hold a JSON object"),
+        (b'"bert"', "config.json does not hold a JSON object"),
+        (b"null", "config.json does not hold a JSON object"),
+        (json.dumps(VALID).encode()[:-20], "config.json is not valid JSON"),
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(ConfigError, match=reason) as caught:
+        EncoderConfig.from_checkpoint(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"{tmp_path} holds no config.json"):
+        EncoderConfig.from_checkpoint(tmp_path)
+
+
+def test_a_config_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").mkdir()
+    with pytest.raises(ConfigError, match=r"config\.json"):
+        EncoderConfig.from_checkpoint(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="file holds no config"):
+        EncoderConfig.from_checkpoint(tmp_path / "file")

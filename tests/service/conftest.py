@@ -1,0 +1,41 @@
+"""One exported artifact, its engine and one running application for the tests of `service/`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from model.artifact import Artifact
+from model.export import export
+from service.engines.onnx import OnnxEngine
+from tests.service.harness import serving
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Asynchronous tests run on asyncio."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def artifact(small_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    """An export of `small_checkpoint`: L = 2, N = 2, H = 128, up to 512 tokens; read only."""
+    return export(small_checkpoint, tmp_path_factory.mktemp("small") / "artifact", "small").artifact
+
+
+@pytest.fixture(scope="session")
+def onnx_engine(artifact: Artifact) -> OnnxEngine:
+    """The artifact on ONNX Runtime, two batches at a time."""
+    return OnnxEngine(artifact, "cpu", threads=2)
+
+
+@pytest.fixture(scope="module")
+async def client(
+    artifact: Artifact, onnx_engine: OnnxEngine, anyio_backend: str
+) -> AsyncIterator[httpx.AsyncClient]:
+    """Talks to an application with default settings."""
+    async with serving(artifact, onnx_engine) as client:
+        yield client

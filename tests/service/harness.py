@@ -1,0 +1,177 @@
+"""What the service's tests share: engines to steer, texts to schedule, applications to talk to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any
+
+import httpx
+import numpy as np
+from fastapi import FastAPI
+
+from model.artifact import Artifact
+from model.config import EncoderConfig
+from service.app import create_app
+from service.batching import Batcher, BatchLimits, LaneName
+from service.engines.base import Engine, Output, Pooling, Task
+from service.engines.fake import FakeEngine
+from service.settings import Settings
+
+CONFIG = EncoderConfig(
+    model_type="bert",
+    vocab_size=1000,
+    hidden_size=8,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=16,
+)
+PROBLEM_MEMBERS = {
+    "type",
+    "title",
+    "status",
+    "detail",
+    "error",
+    "error_type",
+    "retryable",
+    "request_id",
+}
+
+
+class Recorder:
+    """An observer that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.finished: list[tuple[LaneName, list[int], float]] = []
+        """Lane, lengths and seconds of each batch."""
+        self.failed: list[LaneName] = []
+        self.drops: list[LaneName] = []
+
+    def batch_finished(
+        self, lane: LaneName, tasks: Sequence[Task], waits: Sequence[float], seconds: float
+    ) -> None:
+        assert len(waits) == len(tasks)
+        assert all(wait >= 0 for wait in waits)
+        self.finished.append((lane, [task.tokens for task in tasks], seconds))
+
+    def batch_failed(self, lane: LaneName) -> None:
+        self.failed.append(lane)
+
+    def dropped(self, lane: LaneName) -> None:
+        self.drops.append(lane)
+
+
+class GatedEngine(FakeEngine):
+    """Records its batches' lengths; each batch waits until it is let through."""
+
+    def __init__(self, concurrency: int = 1) -> None:
+        super().__init__(CONFIG, concurrency=concurrency)
+        self.batches: list[list[int]] = []
+        self.closed = False
+        self._gate = threading.Semaphore(0)
+
+    def run(self, tasks: Sequence[Task]) -> list[Output]:
+        self.batches.append([task.tokens for task in tasks])
+        assert self._gate.acquire(timeout=20), "the test never let this batch through"
+        return super().run(tasks)
+
+    def let_through(self, batches: int = 1000) -> None:
+        self._gate.release(batches)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class AnsweringEngine(FakeEngine):
+    """Answers with whatever a function says; counts its batches."""
+
+    def __init__(self, answer: Callable[[Sequence[Task]], Any]) -> None:
+        super().__init__(CONFIG)
+        self.answer = answer
+        self.batches = 0
+
+    def run(self, tasks: Sequence[Task]) -> list[Output]:
+        self.batches += 1
+        answer = self.answer(tasks)
+        return answer if answer is not None else super().run(tasks)
+
+
+def text(length: int, seed: int = 0, **asked: Any) -> Task:
+    """A text of random ids; asks for its mean vector unless told otherwise."""
+    ids = np.random.default_rng([seed, length]).integers(0, CONFIG.vocab_size, length)
+    return Task(ids, np.zeros_like(ids), **(asked or {"pooling": Pooling(2, "mean")}))
+
+
+def assert_same(found: Output, expected: Output) -> None:
+    """Both hold the same arrays, bit for bit."""
+    assert len(found.hidden) == len(expected.hidden)
+    for name in ("pooled", "attention"):
+        assert (getattr(found, name) is None) == (getattr(expected, name) is None), name
+    for one, other in zip(_arrays(found), _arrays(expected), strict=True):
+        np.testing.assert_array_equal(one, other, strict=True)
+
+
+def _arrays(output: Output) -> list[Any]:
+    return [a for a in (*output.hidden, output.pooled, output.attention) if a is not None]
+
+
+@contextlib.contextmanager
+def batching(
+    engine: Engine, max_batch_tokens: int = 64, max_queue_tokens: int = 10**6
+) -> Iterator[tuple[Batcher, Recorder]]:
+    """A batcher that is closed at the end."""
+    recorder = Recorder()
+    batcher = Batcher(engine, BatchLimits(max_batch_tokens, max_queue_tokens), recorder)
+    try:
+        yield batcher, recorder
+    finally:
+        if isinstance(engine, GatedEngine):
+            engine.let_through()
+        batcher.close()
+
+
+async def until(condition: Callable[[], object], seconds: float = 10) -> None:
+    """Wait until something is so."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+class Client(httpx.AsyncClient):
+    """Talks to an application that runs in this process; an exception is its 500."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self.app = app
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        super().__init__(transport=transport, base_url="http://headscope", timeout=60)
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    artifact: Artifact, engine: Engine | None = None, **settings: Any
+) -> AsyncIterator[Client]:
+    """A client of an application that has started."""
+    app = create_app(Settings(**settings), artifact, engine)
+    async with app.router.lifespan_context(app), Client(app) as client:
+        yield client
+
+
+def assert_problem(
+    response: httpx.Response, status: int, says: str = "", error_type: str = "Validation"
+) -> dict[str, Any]:
+    """The reply is a small, complete problem that names its request; returns it."""
+    assert response.status_code == status, response.text[:300]
+    assert response.headers["content-type"] == "application/problem+json"
+    assert len(response.content) <= 4096
+    problem: dict[str, Any] = response.json()
+    assert problem.keys() == PROBLEM_MEMBERS
+    assert problem["status"] == status
+    assert problem["type"].startswith("/problems/")
+    assert problem["error_type"] == error_type
+    assert problem["error"] == problem["detail"]
+    assert problem["request_id"] == response.headers["x-request-id"]
+    assert says in problem["detail"]
+    assert ("retry-after" in response.headers) == (status in (429, 503))
+    return problem

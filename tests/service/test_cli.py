@@ -1,0 +1,242 @@
+"""The commands: what they print, what they return, and one line for whatever goes wrong."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.artifact import ENCODER_DATA, FILES, MANIFEST, TOKENIZER, Artifact, load_artifact
+from model.compare import Tolerance
+from model.export import Exported
+from service.cli import main, open_artifact
+from service.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADSCOPE_CACHE_FOLDER", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Settings, Artifact]]:
+    """What `serve` was called with; it does not really serve."""
+    calls: list[tuple[Settings, Artifact]] = []
+
+    def serve(settings: Settings, artifact: Artifact) -> int:
+        calls.append((settings, artifact))
+        return 0
+
+    monkeypatch.setattr("service.server.serve", serve)
+    return calls
+
+
+@pytest.fixture
+def copy(artifact: Artifact, tmp_path: Path) -> Path:
+    """A copy of the artifact to damage."""
+    return Path(shutil.copytree(artifact.folder, tmp_path / "copy"))
+
+
+def one_line(capsys: pytest.CaptureFixture[str], command: str) -> str:
+    """What the failed command said: one line on standard error, after its progress."""
+    out, err = capsys.readouterr()
+    assert out == ""
+    *progress, line = err.splitlines()
+    assert all(step.startswith("headscope: ") for step in progress)
+    assert line.startswith(f"headscope {command}: ")
+    return line
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"]])
+def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("usage: headscope COMMAND")
+    assert err == ""
+
+
+@pytest.mark.parametrize("arguments", [["bake"], ["--port", "1"], [""], ["serve "]])
+def test_an_unknown_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert err.startswith("usage: headscope COMMAND")
+    assert out == ""
+
+
+@pytest.mark.parametrize("command", ["serve", "export", "verify", "fetch"])
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exited:
+        main([command, "--help"])
+    assert exited.value.code == 0
+    assert f"headscope {command}" in capsys.readouterr().out
+
+
+def test_serve_gets_the_artifact_and_the_settings(
+    artifact: Artifact, served: list[tuple[Settings, Artifact]]
+) -> None:
+    assert main(["serve", "--artifact", str(artifact.folder), "--port", "7"]) == 0
+    ((settings, found),) = served
+    assert settings.port == 7
+    assert found == artifact
+
+
+def damage(folder: Path, name: str, how: str) -> None:
+    path = folder / name
+    content = path.read_bytes()
+    match how:
+        case "missing":
+            path.unlink()
+        case "empty":
+            path.write_bytes(b"")
+        case "cut short":
+            path.write_bytes(content[: len(content) // 2])
+        case "one bit":
+            path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        case "a link":
+            path.rename(folder.parent / name)
+            path.symlink_to(folder.parent / name)
+
+
+@pytest.mark.parametrize("how", ["missing", "empty", "cut short", "one bit", "a link"])
+@pytest.mark.parametrize("name", [MANIFEST, *FILES])
+def test_a_damaged_artifact_is_never_served(
+    copy: Path,
+    name: str,
+    how: str,
+    served: list[tuple[Settings, Artifact]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    damage(copy, name, how)
+    assert main(["serve", "--artifact", str(copy)]) == 1
+    assert name in one_line(capsys, "serve")
+    assert served == []
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "says"),
+    [
+        ("serve", ["--artifact", "{tmp}/nothing"], "is not an artifact: it holds no manifest.json"),
+        ("serve", ["--model", "{tmp}"], "holds no checkpoint: there is no config.json"),
+        ("serve", ["--model", "no/such-model"], "no/such-model cannot be fetched from https://"),
+        ("serve", ["--model", "not a name!"], "neither a folder nor a model's name"),
+        ("serve", ["--artifact", "{artifact}", "--port", "http"], "port: "),
+        ("serve", ["--artifact", "{artifact}", "--max-length", "0"], "max_length: "),
+        ("serve", ["--artifact", "{artifact}", "--device", "tpu"], "device: "),
+        ("serve", ["--artifact", "{artifact}", "--max-length", "513"], "position table's 512"),
+        ("export", ["--model", "{tmp}", "--out", "{tmp}/new"], "config.json"),
+        ("export", ["--model", "no/such-model", "--out", "{tmp}/new"], "cannot be fetched"),
+        ("export", ["--model", "{small}", "--out", "{artifact}"], "is not an empty folder"),
+        ("verify", ["--artifact", "{tmp}"], "is not an artifact"),
+        ("fetch", ["no/such-model"], "no/such-model cannot be fetched"),
+    ],
+)
+def test_what_goes_wrong_is_one_line(
+    command: str,
+    arguments: list[str],
+    says: str,
+    artifact: Artifact,
+    small_checkpoint: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    places = {"tmp": tmp_path, "artifact": artifact.folder, "small": small_checkpoint}
+    assert main([command, *(argument.format(**places) for argument in arguments)]) == 1
+    assert says in one_line(capsys, command)
+
+
+def test_a_bad_variable_is_one_line_too(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HEADSCOPE_PORT", "http")
+    assert main(["serve", "--artifact", str(artifact.folder)]) == 1
+    assert "port: " in one_line(capsys, "serve")
+
+
+def test_a_real_process_exits_with_one_line(copy: Path) -> None:
+    damage(copy, ENCODER_DATA, "one bit")
+    done = subprocess.run(
+        [sys.executable, "-m", "service", "serve", "--artifact", str(copy)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr == (
+        f"headscope serve: {copy / ENCODER_DATA} is damaged (wrong SHA-256); "
+        "export the model again\n"
+    )
+
+
+def test_verify_reports(artifact: Artifact, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", "--artifact", str(artifact.folder)]) == 0
+    *lines, verdict = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 + 2 + 1  # hidden states, layers with maps, the pooled vector
+    assert all(line.endswith("passed") for line in lines)
+    assert verdict.startswith("passed: ")
+
+
+def test_fetch_says_where(small_checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fetch", str(small_checkpoint)]) == 0
+    assert capsys.readouterr().out == f"{small_checkpoint}\n"
+
+
+def test_an_export_that_fails_its_verification_is_not_served(
+    small_checkpoint: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    served: list[tuple[Settings, Artifact]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    exact = dict.fromkeys(("hidden", "attention", "pooled"), Tolerance(atol=0.0, rtol=0.0))
+    monkeypatch.setattr("model.verify.TOLERANCES", {"fp32": exact})
+    out = tmp_path / "unverified"
+    assert main(["export", "--model", str(small_checkpoint), "--out", str(out)]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == f"{out}\n"
+    assert "verification FAILED" in printed.err
+    assert not load_artifact(out).manifest.verification.passed
+
+    assert main(["serve", "--artifact", str(out)]) == 1
+    assert "failed its verification; --allow-unverified" in one_line(capsys, "serve")
+    assert served == []
+    assert main(["serve", "--artifact", str(out), "--allow-unverified"]) == 0
+    assert len(served) == 1
+
+
+def test_a_model_is_exported_once_and_then_found(
+    artifact: Artifact,
+    small_checkpoint: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    served: list[tuple[Settings, Artifact]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    exports: list[Path] = []
+
+    def export(checkpoint: Path, out: Path, model: str, progress: Any) -> Exported:
+        assert (checkpoint, model) == (small_checkpoint, str(small_checkpoint))
+        exports.append(out)
+        shutil.copytree(artifact.folder, out)
+        return Exported(load_artifact(out), artifact.manifest.verification)
+
+    monkeypatch.setattr("model.export.export", export)
+    for _ in range(2):
+        assert main(["serve", "--model", str(small_checkpoint)]) == 0
+    assert main(["export", "--model", str(small_checkpoint)]) == 0
+    assert capsys.readouterr().out == f"{exports[0]}\n"
+    assert len(exports) == 1
+    assert [found.folder for _, found in served] == exports * 2
+    assert exports[0].parent == Path(os.environ["HEADSCOPE_CACHE_FOLDER"]) / "artifacts"
+
+    damage(exports[0], TOKENIZER, "one bit")
+    assert main(["serve", "--model", str(small_checkpoint)]) == 1
+    assert f"(delete {exports[0]})" in one_line(capsys, "serve")
+    shutil.rmtree(exports[0])
+    open_artifact(Settings(model=str(small_checkpoint)))
+    assert len(exports) == 2

@@ -1,0 +1,185 @@
+"""Every engine answers the same tasks alike, whatever their company."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import random
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model.artifact import Artifact
+from service.engines.base import Engine, Output, Pooling, Task
+from service.engines.fake import FakeEngine
+from service.engines.onnx import OnnxEngine
+from service.engines.torch import TorchEngine
+from service.errors import EngineFailed
+from tests.service.harness import CONFIG, assert_same, text
+
+ASKED: list[dict[str, Any]] = [
+    {"hidden_layers": (0,)},
+    {"hidden_layers": (2, 0, 1)},
+    {"pooling": Pooling(2, "mean")},
+    {"pooling": Pooling(0, "max")},
+    {"pooling": Pooling(1, "cls")},
+    {"pooling": Pooling(2, "last")},
+    {"pooling": Pooling(2, "mean", first_token=3)},
+    {"attention_layers": (0, 1), "attention_heads": (0, 1)},
+    {"attention_layers": (1, 0), "attention_heads": (1,)},
+    {"attention_layers": (1,), "attention_heads": (1, 0)},
+    {
+        "hidden_layers": (1,),
+        "pooling": Pooling(0, "mean"),
+        "attention_layers": (0,),
+        "attention_heads": (0,),
+    },
+]
+
+
+def tasks(lengths: list[int]) -> list[Task]:
+    """Texts with two segments, each asking for something else."""
+    found = []
+    for number, length in enumerate(lengths):
+        ids = np.random.default_rng(number).integers(999, 30522, length)
+        segments = (np.arange(length) >= length // 2).astype(np.int64)
+        found.append(Task(ids, segments, **ASKED[number % len(ASKED)]))
+    return found
+
+
+MIXED = tasks([5, 9, 4, 12, 3, 7, 6, 40, 4, 511, 8, 1, 2])
+
+
+def assert_close(found: Output, wanted: Output, atol: float) -> None:
+    assert len(found.hidden) == len(wanted.hidden)
+    pairs = [
+        *zip(found.hidden, wanted.hidden, strict=True),
+        (found.pooled, wanted.pooled),
+        (found.attention, wanted.attention),
+    ]
+    for one, other in pairs:
+        assert (one is None) == (other is None)
+        if one is not None and other is not None:
+            assert one.dtype == np.float32
+            np.testing.assert_allclose(one, other, atol=atol, rtol=0, strict=True)
+
+
+@pytest.fixture(scope="module")
+def torch_engine(artifact: Artifact) -> Iterator[TorchEngine]:
+    engine = TorchEngine(artifact, timeout_seconds=60)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(params=["onnx", "torch"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    found: Engine = request.getfixturevalue(f"{request.param}_engine")
+    return found
+
+
+def test_both_engines_agree(onnx_engine: OnnxEngine, torch_engine: TorchEngine) -> None:
+    for found, wanted in zip(onnx_engine.run(MIXED), torch_engine.run(MIXED), strict=True):
+        assert_close(found, wanted, atol=2e-5)
+
+
+def test_the_selection_is_answered_in_its_order(engine: Engine) -> None:
+    everything = text(9, hidden_layers=(0, 1, 2), attention_layers=(0, 1), attention_heads=(0, 1))
+    some = text(9, hidden_layers=(2, 0), attention_layers=(1,), attention_heads=(1, 0))
+    whole, part = engine.run([everything, some])
+    assert whole.attention is not None
+    assert part.attention is not None
+    assert whole.attention.shape == (2, 2, 9, 9)
+    np.testing.assert_allclose(part.attention, whole.attention[1:, ::-1], atol=1e-6)
+    for found, wanted in zip(part.hidden, [whole.hidden[2], whole.hidden[0]], strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_company_does_not_matter(engine: Engine) -> None:
+    together = engine.run(MIXED)
+    shuffled = list(enumerate(MIXED))
+    random.Random(0).shuffle(shuffled)
+    reordered = engine.run([task for _, task in shuffled])
+    for (index, task), output in zip(shuffled, reordered, strict=True):
+        (alone,) = engine.run([task])
+        assert_close(together[index], alone, atol=1e-5)
+        assert_close(output, alone, atol=1e-5)
+        if alone.attention is not None:
+            np.testing.assert_allclose(alone.attention.sum(axis=-1), 1, atol=1e-4)
+
+
+def test_pooling_is_over_the_texts_own_tokens(engine: Engine) -> None:
+    long = text(60, 1)
+    for mode, first in [("mean", 0), ("max", 0), ("last", 0), ("cls", 0), ("mean", 4)]:
+        asked = Task(
+            text(7).input_ids,
+            text(7).segment_ids,
+            hidden_layers=(2,),
+            pooling=Pooling(2, mode, first),  # type: ignore[arg-type]
+        )
+        output = engine.run([long, asked])[1]
+        states = output.hidden[0][first:]
+        wanted = {
+            "mean": states.mean(axis=0),
+            "max": states.max(axis=0),
+            "last": states[-1],
+            "cls": states[0],
+        }
+        assert output.pooled is not None
+        np.testing.assert_allclose(output.pooled, wanted[mode], atol=1e-6)
+
+
+def test_a_batch_that_fails_leaves_the_next_one_right(engine: Engine) -> None:
+    impossible = Task(np.array([10**6]), np.zeros(1, np.int64), hidden_layers=(0,))
+    (before,) = engine.run([MIXED[0]])
+    with pytest.raises(EngineFailed, match="failed") as failed:
+        engine.run([MIXED[0], impossible])
+    assert "1000000" not in str(failed.value)
+    (after,) = engine.run([MIXED[0]])
+    assert_same(after, before)
+
+
+def test_threads_get_their_own_answers(engine: Engine) -> None:
+    alone = [engine.run([task])[0] for task in MIXED]
+
+    def work(seed: int) -> None:
+        chance = random.Random(seed)
+        for _ in range(4):
+            chosen = chance.sample(
+                [index for index, task in enumerate(MIXED) if task.tokens < 50], 3
+            )
+            outputs = engine.run([MIXED[index] for index in chosen])
+            for index, output in zip(chosen, outputs, strict=True):
+                assert_close(output, alone[index], atol=1e-5)
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(8)))
+
+
+def test_the_fake_answers_by_ids_alone() -> None:
+    engine, other = FakeEngine(CONFIG), FakeEngine(CONFIG)
+    everything: dict[str, Any] = {
+        "hidden_layers": (0, 2),
+        "pooling": Pooling(2, "mean"),
+        "attention_layers": (0, 1),
+        "attention_heads": (0, 1),
+    }
+    one, two = text(9, 1, **everything), text(9, 2, **everything)
+    answers = engine.run([one, two])
+    for task, answer in zip([one, two], answers, strict=True):
+        assert_same(answer, other.run([task])[0])
+        assert answer.attention is not None
+        np.testing.assert_allclose(answer.attention.sum(axis=-1), 1, atol=1e-5)
+    with pytest.raises(AssertionError):
+        assert_same(*answers)
+    segments = Task(one.input_ids, 1 - one.segment_ids, **everything)
+    with pytest.raises(AssertionError):
+        assert_same(engine.expected(segments), engine.expected(one))
+
+
+def test_the_fake_takes_as_long_as_it_was_told() -> None:
+    engine = FakeEngine(CONFIG, batch_seconds=0.02, token_seconds=0.001)
+    started = time.perf_counter()
+    engine.run([text(10), text(20)])
+    assert 0.05 <= time.perf_counter() - started < 1

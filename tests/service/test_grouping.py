@@ -1,0 +1,103 @@
+"""Which waiting texts make up a batch."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.batching import MAX_PADDING_SHARE, Entry, Lane
+from tests.service.harness import text
+
+
+def fill(lane: Lane, lengths: list[int]) -> list[Entry]:
+    loop = asyncio.new_event_loop()
+    loop.close()
+    entries = [
+        Entry(text(length), number, asyncio.Future(loop=loop), 0.0)
+        for number, length in enumerate(lengths)
+    ]
+    for entry in entries:
+        lane.push(entry)
+    return entries
+
+
+def drain(lane: Lane, max_batch_tokens: int) -> list[list[int]]:
+    batches = []
+    while lane.queued_tokens:
+        batches.append([entry.number for entry in lane.take(max_batch_tokens)])
+    return batches
+
+
+@pytest.mark.parametrize(
+    ("lengths", "max_batch_tokens", "batches"),
+    [
+        pytest.param([5], 64, [[0]], id="one"),
+        pytest.param([8, 8, 8, 8], 24, [[0, 1, 2], [3]], id="the budget is filled, not exceeded"),
+        pytest.param([8, 8, 8], 23, [[0, 1], [2]], id="one token less"),
+        pytest.param([10, 50, 10, 49, 11], 100, [[0, 2, 4], [1, 3]], id="like lengths together"),
+        pytest.param([50, 10, 10], 100, [[0], [1, 2]], id="the oldest goes first, whatever fits"),
+        pytest.param([100, 8, 8], 64, [[0], [1, 2]], id="longer than the budget goes alone"),
+        pytest.param([8, 100, 8], 64, [[0, 2], [1]], id="and does not keep others from grouping"),
+        pytest.param([100, 100], 64, [[0], [1]], id="two that are too long go one by one"),
+        pytest.param([20, 10], 64, [[0, 1]], id="a quarter of padding is taken"),
+        pytest.param([20, 9], 64, [[0], [1]], id="more than a quarter is not"),
+        pytest.param([20, 21, 19, 19], 64, [[0, 2, 3], [1]], id="the shorter neighbour first"),
+        pytest.param([9, 8, 9, 8], 18, [[0, 2], [1, 3]], id="equal before nearly equal"),
+    ],
+)
+def test_batches(lengths: list[int], max_batch_tokens: int, batches: list[list[int]]) -> None:
+    lane = Lane("encode", 1.0)
+    fill(lane, lengths)
+    assert drain(lane, max_batch_tokens) == batches
+
+
+def test_an_empty_lane_gives_nothing() -> None:
+    assert Lane("encode", 1.0).take(64) == []
+
+
+def test_what_left_is_not_taken_and_not_kept() -> None:
+    lane = Lane("encode", 1.0)
+    entries = fill(lane, [8, 8, 8, 40])
+    for entry in (entries[0], entries[2], entries[3]):
+        lane.remove(entry)
+    assert lane.queued_tokens == 8
+    assert sum(len(bucket) for bucket in lane.buckets.values()) == 1
+    assert drain(lane, 64) == [[1]]
+
+
+LENGTHS = st.lists(st.integers(1, 64), min_size=1, max_size=60)
+
+
+@settings(deadline=None)
+@given(LENGTHS, st.integers(1, 200), st.sets(st.integers(0, 59)))
+def test_every_batch_holds_the_oldest_and_keeps_every_bound(
+    lengths: list[int], max_batch_tokens: int, leaving: set[int]
+) -> None:
+    lane = Lane("encode", 1.0)
+    for entry in fill(lane, lengths):
+        if entry.number in leaving:
+            lane.remove(entry)
+    waiting = {number for number in range(len(lengths)) if number not in leaving}
+    assert lane.queued_tokens == sum(lengths[number] for number in waiting)
+    while waiting:
+        batch = [entry.number for entry in lane.take(max_batch_tokens)]
+        assert min(waiting) in batch
+        assert waiting.issuperset(batch)
+        assert len(set(batch)) == len(batch)
+        waiting -= set(batch)
+        assert lane.queued_tokens == sum(lengths[number] for number in waiting)
+
+        real = [lengths[number] for number in batch]
+        padded = max(real) * len(real)
+        assert len(batch) == 1 or padded <= max_batch_tokens
+        assert padded - sum(real) <= MAX_PADDING_SHARE * padded
+        for length in set(real):  # equal ones leave in the order they came
+            same = [number for number in batch if lengths[number] == length]
+            younger = [number for number in waiting if lengths[number] == length]
+            assert same == sorted(same)
+            assert not younger or max(same) < min(younger)
+    assert not lane.buckets
+    assert lane.queued_tokens == 0

@@ -1,0 +1,135 @@
+"""Where a setting comes from, and what it may be."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from pydantic_settings import CliApp
+
+from service.settings import Settings
+
+VALUES: dict[str, tuple[Any, Any]] = {
+    "model": ("from/flag", "from/environment"),
+    "artifact": (Path("/flag"), Path("/environment")),
+    "engine": ("fake", "torch"),
+    "device": ("cpu", "cuda"),
+    "host": ("0.0.0.0", "::1"),
+    "port": (1, 65535),
+    "max_length": (7, 8),
+    "max_characters": (7, 8),
+    "max_client_batch_size": (7, 8),
+    "max_body_bytes": (7, 8),
+    "max_response_bytes": (7, 8),
+    "max_batch_tokens": (7, 8),
+    "max_queue_tokens": (7, 8),
+    "threads": (7, 8),
+    "torch_timeout_seconds": (0.5, 1.5),
+    "drain_seconds": (7, 8),
+    "allow_unverified": (False, True),
+    "cache_folder": (Path("/flag"), Path("/environment")),
+    "hub_endpoint": ("http://flag", "http://environment"),
+    "log_level": ("debug", "error"),
+}
+"""Of each setting one value for the command line and one for the environment."""
+BAD: list[tuple[str, str]] = [
+    ("engine", "jax"),
+    ("device", "tpu"),
+    ("port", "65536"),
+    ("port", "-1"),
+    ("port", "http"),
+    ("log_level", "loud"),
+    ("torch_timeout_seconds", "0"),
+    *itertools.product(
+        [
+            "max_length",
+            "max_characters",
+            "max_client_batch_size",
+            "max_body_bytes",
+            "max_response_bytes",
+            "max_batch_tokens",
+            "max_queue_tokens",
+            "threads",
+            "drain_seconds",
+        ],
+        ["0", "-1", "1.5", "many"],
+    ),
+]
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.upper().startswith("HEADSCOPE_"):
+            monkeypatch.delenv(name)
+
+
+def flag(name: str, value: object) -> list[str]:
+    kebab = name.replace("_", "-")
+    if isinstance(value, bool):
+        return [f"--{kebab}" if value else f"--no-{kebab}"]
+    return [f"--{kebab}", str(value)]
+
+
+def default(name: str) -> Any:
+    return Settings.model_fields[name].get_default(call_default_factory=True)
+
+
+def from_command_line(*arguments: str) -> Settings:
+    return CliApp.run(Settings, cli_args=list(arguments))
+
+
+def test_every_setting_is_described_and_tried_here() -> None:
+    assert VALUES.keys() == Settings.model_fields.keys()
+    for name, field in Settings.model_fields.items():
+        assert field.description, name
+        assert field.description.endswith("."), name
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_the_command_line_wins_over_the_environment_over_the_default(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_flag, by_environment = VALUES[name]
+    assert default(name) != by_environment != by_flag
+    assert getattr(from_command_line(), name) == default(name)
+    monkeypatch.setenv(f"HEADSCOPE_{name.upper()}", str(by_environment))
+    assert getattr(from_command_line(), name) == by_environment
+    assert getattr(Settings(), name) == by_environment
+    assert getattr(from_command_line(*flag(name, by_flag)), name) == by_flag
+    for other in VALUES.keys() - {name}:
+        assert getattr(from_command_line(), other) == default(other)
+
+
+@pytest.mark.parametrize(("name", "value"), BAD)
+def test_what_makes_no_sense_is_refused(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ValidationError, match=name):
+        from_command_line(*flag(name, value))
+    monkeypatch.setenv(f"HEADSCOPE_{name.upper()}", value)
+    with pytest.raises(ValidationError, match=name):
+        Settings()
+
+
+def test_a_switch_needs_no_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert from_command_line("--allow-unverified").allow_unverified
+    monkeypatch.setenv("HEADSCOPE_ALLOW_UNVERIFIED", "perhaps")
+    with pytest.raises(ValidationError, match="allow_unverified"):
+        Settings()
+
+
+def test_an_unknown_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exited:
+        from_command_line("--max-lenght", "8")
+    assert exited.value.code == 2
+    assert "max-lenght" in capsys.readouterr().err
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        Settings().port = 1  # type: ignore[misc]
