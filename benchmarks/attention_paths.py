@@ -27,10 +27,11 @@ from torch import Tensor, nn
 
 from model.artifact import WEIGHTS, Artifact
 from model.attention import padding_mask
+from model.batch import Batch
 from model.checkpoint import load_weights
 from model.encoder import Encoder
 from model.export import save_graph, to_onnx
-from model.runtime import Batch, OnnxEncoder
+from model.runtime import OnnxEncoder
 from model.signature import GraphSignature, TensorSpec, encoder_signature
 from service.cli import open_artifact
 from service.settings import Settings

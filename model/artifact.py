@@ -55,9 +55,9 @@ class VerificationRecord(BaseModel):
     """How many texts went through both engines."""
     tolerances: dict[str, tuple[float, float]]
     """atol and rtol of each kind of tensor."""
-    max_abs_diff_below: dict[str, float]
+    max_abs_diff_below: dict[str, float | None]
     """The worst difference of each kind, as the next power of ten: the exact figure depends on
-    the machine, and the same input must give the same manifest."""
+    the machine, and the same input must give the same manifest. None: not finite."""
 
 
 class Manifest(BaseModel):

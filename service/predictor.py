@@ -196,9 +196,13 @@ class Predictor:
                 f"{len(inputs)} inputs in one request; at most {self._bounds.max_inputs} are taken"
             )
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
+        texts = await loop.run_in_executor(
             self._tokenizing, self._tokenizer.tokenize, inputs, options
         )
+        for index, text in enumerate(texts):
+            if text.segment_ids.max() >= self._config.type_vocab_size:
+                raise Unprocessable(f"inputs[{index}] is a pair; this model has one segment only")
+        return texts
 
     def _layer(self, layer: int) -> int:
         states = self._config.num_hidden_layers + 1

@@ -177,6 +177,17 @@ def test_writing_a_manifest_leaves_nothing_else_behind(
     assert {path.name for path in artifact_copy.iterdir()} == before
 
 
+def test_an_infinite_difference_can_be_written_and_read(
+    tiny_artifact: Artifact, artifact_copy: Path
+) -> None:
+    """What verification finds when an encoder overflows; JSON has no infinity."""
+    found = {"max_abs_diff_below": {"hidden": None}, "passed": False}
+    record = tiny_artifact.manifest.verification.model_copy(update=found)
+    manifest = tiny_artifact.manifest.model_copy(update={"verification": record})
+    write_manifest(artifact_copy, manifest)
+    assert load_artifact(artifact_copy).manifest == manifest
+
+
 def test_the_module_needs_neither_torch_nor_onnxruntime() -> None:
     program = (
         "import sys, model.artifact\n"

@@ -183,6 +183,23 @@ def test_missing_unexpected_mis_shaped_and_not_finite_are_reported_together(
         assert part in message
 
 
+@pytest.mark.parametrize(
+    ("key", "tensor", "reason"),
+    [
+        ("encoder.layer.7.output.dense.bias", torch.zeros(12), "1 unexpected"),
+        ("embeddings.LayerNorm.bias", torch.zeros(13), "1 mis-shaped"),
+        ("embeddings.LayerNorm.bias", torch.zeros(1, 12), "1 mis-shaped"),
+        ("embeddings.LayerNorm.bias", torch.full((12,), torch.nan), "1 not finite"),
+    ],
+)
+def test_one_problem_is_enough(
+    make_checkpoint: Callable[..., Path], key: str, tensor: Tensor, reason: str
+) -> None:
+    folder = make_checkpoint()
+    edit_weights(folder, **{key: tensor})
+    assert f"does not fit its config: {reason}" in refusal(folder)
+
+
 def test_a_long_list_is_cut_and_counted(make_checkpoint: Callable[..., Path]) -> None:
     folder = make_checkpoint()
     edit_json(folder / "config.json", num_hidden_layers=3)

@@ -75,6 +75,15 @@ def test_every_check_runs_before_the_verdict() -> None:
     assert comparison.differences[A].max_abs_diff == 8
 
 
+@pytest.mark.parametrize("candidate", [{}, {B: array([1]), A: array([1])}], ids=["less", "more"])
+def test_a_mismatch_is_not_mended_by_what_is_equal(candidate: dict) -> None:
+    good = Key("hidden", 9)
+    reference = {good: array([1])} | ({A: array([1])} if not candidate else {})
+    comparison = compared(reference, {good: array([1])} | candidate)
+    assert comparison.differences[good].passed
+    assert not comparison.passed
+
+
 def test_nothing_compared_is_not_a_pass() -> None:
     assert not Comparison().passed
     assert not compared({}, {}).passed

@@ -10,8 +10,9 @@ import torch
 from transformers import BertModel
 
 from model.artifact import Artifact, load_artifact, record_file, write_manifest
+from model.batch import Batch
 from model.errors import ModelError
-from model.runtime import Batch, OnnxEncoder, ProviderError
+from model.runtime import OnnxEncoder, ProviderError
 
 LENGTHS = [9, 4, 1]
 

@@ -139,6 +139,9 @@ def assert_equals_transformers(folder: Path, vocab_size: int = TINY["vocab_size"
             assert found.type_ids == expected["token_type_ids"][i], text
             assert found.offsets == expected["offset_mapping"][i], text
             assert found.tokens == expected.tokens(i), text
+            for skip in (True, False):
+                decoded = theirs.backend_tokenizer.decode(found.ids, skip_special_tokens=skip)
+                assert ours.decode(found.ids, skip_special_tokens=skip) == decoded, text
             assert set(found.attention_mask) == {1}, text
     assert ours.get_vocab(with_added_tokens=True) == theirs.get_vocab()
     return ours
@@ -164,7 +167,9 @@ def test_a_tiny_tokenizer_equals_transformers(folder: Path) -> None:
     assert_equals_transformers(folder)
 
 
-def test_padding_and_truncation_of_the_file_are_off(folder: Path) -> None:
+@pytest.mark.parametrize("name", ["BertTokenizer", "PreTrainedTokenizerFast"])
+def test_padding_and_truncation_of_the_file_are_off(folder: Path, name: str) -> None:
+    edit_json(folder / "tokenizer_config.json", tokenizer_class=name)
     stored = Tokenizer.from_file(str(folder / "tokenizer.json"))
     stored.enable_padding(length=16)
     stored.enable_truncation(4)
@@ -271,7 +276,8 @@ def test_added_tokens_of_tokenizer_json(folder: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["BertTokenizer", "PreTrainedTokenizerFast"])
 def test_added_tokens_of_tokenizer_config(folder: Path, name: str) -> None:
-    tokens = {str(token.pop("id")): token for token in ([dict(t) for t in ADDED])}
+    tokens = {str(token.pop("id")): token for token in [dict(t) for t in reversed(ADDED)]}
+    tokens["61"]["special"] = False  # but the separator is
     edit_json(
         folder / "tokenizer_config.json",
         tokenizer_class=name,
@@ -329,9 +335,8 @@ def test_vocab_txt_alone_makes_berts_tokenizer(folder: Path, vocabulary: str) ->
 def test_vocab_txt_with_the_older_files_beside_it(folder: Path) -> None:
     (folder / "tokenizer.json").unlink()
     (folder / "vocab.txt").write_text("\n".join(VOCABULARY))
-    edit_json(folder / "tokenizer_config.json", do_lower_case=False)
     edit_json(folder / "special_tokens_map.json", sep_token="[E]")
-    edit_json(folder / "added_tokens.json", **{"[X]": 60, "[E]": 61, "CAFÉ": 62})
+    edit_json(folder / "added_tokens.json", **{"CAFÉ": 62, "[X]": 60, "[E]": 61})
     assert_equals_transformers(folder, vocab_size=63)
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,9 +13,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from model.artifact import Artifact, Manifest, load_artifact, record_file, write_manifest
+from model.batch import pad
 from model.compare import Difference, Key
 from model.errors import CheckpointError
-from model.verify import Verification, grid, next_power_of_ten, pad, report, verify
+from model.verify import Verification, grid, next_power_of_ten, report, verify
 
 HIDDEN = {Key("hidden", layer) for layer in range(3)}
 MAPS = {Key("attention", layer, head) for layer in range(2) for head in range(3)}
@@ -246,6 +249,13 @@ def test_the_grid_covers_lengths_batch_sizes_and_segments(tiny_artifact: Artifac
     assert all(len(ids) == len(segments) for ids, segments in texts)
 
 
+def test_the_grid_stays_within_a_table_of_one_segment(tiny_artifact: Artifact) -> None:
+    config = tiny_artifact.manifest.config.model_copy(update={"type_vocab_size": 1})
+    manifest = tiny_artifact.manifest.model_copy(update={"config": config})
+    texts = itertools.chain(*grid(dataclasses.replace(tiny_artifact, manifest=manifest)))
+    assert {segment for _, segments in texts for segment in segments} == {0}
+
+
 def test_the_grid_is_the_same_every_time(tiny_artifact: Artifact) -> None:
     assert list(grid(tiny_artifact)) == list(grid(tiny_artifact))
 
@@ -265,7 +275,7 @@ def test_pad_fills_to_the_right() -> None:
     ("value", "expected"),
     [
         (0.0, 0.0),
-        (math.inf, math.inf),
+        (math.inf, None),
         (3e-7, 1e-6),
         (1.0001e-6, 1e-5),
         (9.99e-6, 1e-5),

@@ -13,7 +13,7 @@ import pytest
 
 from model.artifact import Artifact
 from service.engines.onnx import OnnxEngine
-from service.wire import SAFETENSORS
+from service.wire import JSON_BYTES_PER_FLOAT, SAFETENSORS
 from tests.service.harness import assert_problem, serving
 
 pytestmark = pytest.mark.anyio
@@ -166,13 +166,13 @@ async def test_a_reply_too_large_is_refused_before_it_is_computed(
     monkeypatch.setattr(onnx_engine, "run", None)  # whoever calls it fails
     binary = {"accept": SAFETENSORS}
     cases: list[tuple[str, dict[str, Any], dict[str, str], int]] = [
-        ("/encode", {"outputs": ["tokens"]}, {}, 10 * 128 * 15),
+        ("/encode", {"outputs": ["tokens"]}, {}, 10 * 128 * JSON_BYTES_PER_FLOAT),
         ("/encode", {"outputs": ["tokens"], "encoding_format": "base64"}, {}, 10 * 128 * 6),
         ("/encode", {"outputs": ["tokens"]}, binary, 10 * 128 * 4),
-        ("/encode", {"outputs": ["pooled"]}, {}, 128 * 15),
+        ("/encode", {"outputs": ["pooled"]}, {}, 128 * JSON_BYTES_PER_FLOAT),
         ("/encode", {"outputs": ["pooled"], "dimensions": 100}, binary, 100 * 4),
         ("/encode", {}, binary, (10 + 1) * 128 * 4),
-        ("/attention", {}, {}, 4 * 100 * 15),
+        ("/attention", {}, {}, 4 * 100 * JSON_BYTES_PER_FLOAT),
         ("/attention", {}, binary, 4 * 100 * 4),
         ("/attention", {"layers": [0], "heads": [1]}, binary, 100 * 4),
         ("/attention", {"dtype": "float16"}, binary, 4 * 100 * 2),

@@ -101,7 +101,8 @@ async def test_every_waiter_of_a_failed_batch_hears_of_it() -> None:
         lucky = asyncio.create_task(batcher.submit("encode", [text(60)]))
         await until(lambda: batcher.lanes["encode"].queued_tokens > 400)
         engine.let_through()
-        errors = await asyncio.gather(*doomed, return_exceptions=True)
+        async with asyncio.timeout(10):
+            errors = await asyncio.gather(*doomed, return_exceptions=True)
         assert [type(error) for error in errors] == [EngineFailed] * 3
         assert len({id(error) for error in errors}) == 3  # a traceback each, not one for all
         assert len(await plug) == 1
@@ -193,8 +194,9 @@ WRONG: dict[str, Callable[[Sequence[Task]], Any]] = {
 async def test_an_answer_that_cannot_be_right_reaches_nobody(what: str) -> None:
     engine = AnsweringEngine(WRONG[what])
     with batching(engine) as (batcher, recorder):
-        with pytest.raises(EngineFailed):
-            await batcher.submit("encode", [text(7, 1, **EVERYTHING), text(7, 2, **EVERYTHING)])
+        async with asyncio.timeout(10):
+            with pytest.raises(EngineFailed):
+                await batcher.submit("encode", [text(7, seed, **EVERYTHING) for seed in (1, 2)])
         assert recorder.failed == ["encode"]
         assert not recorder.finished
         assert batcher.last_success < 0

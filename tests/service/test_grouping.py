@@ -27,7 +27,9 @@ def fill(lane: Lane, lengths: list[int]) -> list[Entry]:
 def drain(lane: Lane, max_batch_tokens: int) -> list[list[int]]:
     batches = []
     while lane.queued_tokens:
-        batches.append([entry.number for entry in lane.take(max_batch_tokens)])
+        batch = lane.take(max_batch_tokens)
+        assert batch, "something waits and nothing is taken"
+        batches.append([entry.number for entry in batch])
     return batches
 
 

@@ -1,0 +1,58 @@
+"""A service that answers, in a process of its own, has loaded neither torch nor transformers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from model.artifact import Artifact
+
+HEAVY = {
+    "torch",
+    "transformers",
+    "sentence_transformers",
+    "onnx",
+    "onnxscript",
+    "huggingface_hub",
+    "scipy",
+    "sklearn",
+}
+FRESH = """
+import asyncio, sys
+from pathlib import Path
+import httpx
+from model.artifact import load_artifact
+from service.app import create_app
+from service.settings import Settings
+
+async def main():
+    app = create_app(Settings(device="cpu"), load_artifact(Path(sys.argv[1])))
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://fresh") as client,
+    ):
+        for route in ("/encode", "/attention"):
+            response = await client.post(route, json={"inputs": ["one", "and two"]})
+            assert response.status_code == 200, response.text
+            assert len(response.json()["results"]) == 2
+        assert (await client.get("/health/ready")).status_code == 200
+        assert (await client.get("/metrics")).status_code == 200
+
+asyncio.run(main())
+print(*sorted({name.partition(".")[0] for name in sys.modules}))
+"""
+
+
+def test_nothing_heavy_is_loaded(artifact: Artifact) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", FRESH, str(artifact.folder)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.split())
+    assert {"onnxruntime", "tokenizers", "service"} <= loaded
+    assert not loaded & HEAVY
