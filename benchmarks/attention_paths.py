@@ -33,7 +33,7 @@ from model.encoder import Encoder
 from model.export import save_graph, to_onnx
 from model.runtime import OnnxEncoder
 from model.signature import GraphSignature, TensorSpec, encoder_signature
-from service.cli import open_artifact
+from service.artifacts import open_artifact
 from service.settings import Settings
 
 LENGTHS = (16, 64, 128, 256, 512)

@@ -23,7 +23,7 @@ import numpy as np
 import psutil
 
 from model.sources import locate
-from service.cli import open_artifact
+from service.artifacts import open_artifact
 from service.settings import Settings
 
 TEXT = "The animal didn't cross the street because it was too tired"

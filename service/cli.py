@@ -10,9 +10,10 @@ from pathlib import Path
 from pydantic import ValidationError
 from pydantic_settings import CliApp
 
-from model.artifact import Artifact, load_artifact
-from model.errors import ArtifactError, ModelError, VerificationError
+from model.artifact import load_artifact
+from model.errors import ModelError
 from model.sources import DEFAULT_MODEL, locate
+from service.artifacts import open_artifact
 from service.errors import ServiceError
 from service.settings import Settings
 
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _serve(arguments: list[str]) -> int:
     settings = CliApp.run(Settings, cli_args=arguments)
-    artifact = open_artifact(settings)
+    artifact = open_artifact(settings, _say)
     from service.server import serve
 
     return serve(settings, artifact)
@@ -64,7 +65,7 @@ def _export(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     settings = Settings(model=options.model)
     if options.out is None:
-        print(open_artifact(settings).folder)
+        print(open_artifact(settings, _say).folder)
         return 0
     from model.export import export
 
@@ -92,40 +93,6 @@ def _fetch(arguments: list[str]) -> int:
     settings = Settings()
     print(locate(options.name, settings.cache_folder, settings.hub_endpoint, _say))
     return 0
-
-
-def open_artifact(settings: Settings) -> Artifact:
-    """The artifact to serve: the folder that was named, or the model's export from the cache.
-
-    Raises:
-        ModelError: there is none, or it is damaged.
-        VerificationError: its verification failed and the settings do not allow that.
-
-    """
-    if settings.artifact is not None:
-        artifact = load_artifact(settings.artifact)
-    else:
-        artifact = _cached(settings)
-    if not artifact.manifest.verification.passed and not settings.allow_unverified:
-        raise VerificationError(
-            f"{artifact.folder} failed its verification; --allow-unverified serves it all the same"
-        )
-    return artifact
-
-
-def _cached(settings: Settings) -> Artifact:
-    from model.cache import cache_key
-
-    checkpoint = locate(settings.model, settings.cache_folder, settings.hub_endpoint, _say)
-    folder = settings.cache_folder / "artifacts" / cache_key(checkpoint, settings.model, "fp32")
-    if folder.exists():
-        try:
-            return load_artifact(folder)
-        except ArtifactError as error:
-            raise ArtifactError(f"{error} (delete {folder})") from None
-    from model.export import export
-
-    return export(checkpoint, folder, settings.model, _say).artifact
 
 
 def _say(step: str) -> None:

@@ -15,6 +15,7 @@ TORCH_FREE = {
     f"model.{name}"
     for name in (
         "artifact",
+        "batch",
         "cache",
         "compare",
         "config",
@@ -108,7 +109,7 @@ def test_the_model_knows_nothing_of_the_service() -> None:
 def test_the_service_loads_only_what_is_free_of_torch() -> None:
     for name in under("service") - {TORCH_PROCESS}:
         assert imported(name, "model", loading=True) <= TORCH_FREE, name
-        if name != "service.cli":
+        if name not in ("service.cli", "service.artifacts"):
             assert imported(name, "model") <= TORCH_FREE, name
 
 

@@ -13,7 +13,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from model.artifact import Artifact, Manifest, load_artifact, record_file, write_manifest
-from model.batch import pad
 from model.compare import Difference, Key
 from model.errors import CheckpointError
 from model.verify import Verification, grid, next_power_of_ten, report, verify
@@ -258,14 +257,6 @@ def test_the_grid_stays_within_a_table_of_one_segment(tiny_artifact: Artifact) -
 
 def test_the_grid_is_the_same_every_time(tiny_artifact: Artifact) -> None:
     assert list(grid(tiny_artifact)) == list(grid(tiny_artifact))
-
-
-def test_pad_fills_to_the_right() -> None:
-    batch = pad([([5, 6, 7], [0, 0, 1]), ([8], [1])], pad_token_id=9)
-    assert batch.input_ids.tolist() == [[5, 6, 7], [8, 9, 9]]
-    assert batch.attention_mask.tolist() == [[1, 1, 1], [1, 0, 0]]
-    assert batch.token_type_ids.tolist() == [[0, 0, 1], [1, 0, 0]]
-    assert {array.dtype for array in vars(batch).values()} == {np.dtype(np.int64)}
 
 
 # ── what is said of it ─────────────────────────────────────────────────────────────────────

@@ -14,7 +14,8 @@ import pytest
 from model.artifact import ENCODER_DATA, FILES, MANIFEST, TOKENIZER, Artifact, load_artifact
 from model.compare import Tolerance
 from model.export import Exported
-from service.cli import main, open_artifact
+from service.artifacts import open_artifact
+from service.cli import main
 from service.settings import Settings
 
 

@@ -1,0 +1,45 @@
+"""The artifact to serve: named by its folder, or exported from a model and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from model.artifact import Artifact, load_artifact
+from model.cache import cache_key
+from model.errors import ArtifactError, VerificationError
+from model.sources import locate
+from service.settings import Settings
+
+Progress = Callable[[str], None]
+
+
+def open_artifact(settings: Settings, progress: Progress = lambda _: None) -> Artifact:
+    """The artifact to serve: the folder that was named, or the model's export from the cache.
+
+    Raises:
+        ModelError: there is none, or it is damaged.
+        VerificationError: its verification failed and the settings do not allow that.
+
+    """
+    if settings.artifact is not None:
+        artifact = load_artifact(settings.artifact)
+    else:
+        artifact = _cached(settings, progress)
+    if not artifact.manifest.verification.passed and not settings.allow_unverified:
+        raise VerificationError(
+            f"{artifact.folder} failed its verification; --allow-unverified serves it all the same"
+        )
+    return artifact
+
+
+def _cached(settings: Settings, progress: Progress) -> Artifact:
+    checkpoint = locate(settings.model, settings.cache_folder, settings.hub_endpoint, progress)
+    folder = settings.cache_folder / "artifacts" / cache_key(checkpoint, settings.model, "fp32")
+    if folder.exists():
+        try:
+            return load_artifact(folder)
+        except ArtifactError as error:
+            raise ArtifactError(f"{error} (delete {folder})") from None
+    from model.export import export  # noqa: PLC0415 - it imports torch, which a cached one spares
+
+    return export(checkpoint, folder, settings.model, progress).artifact
