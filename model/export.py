@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -126,9 +125,10 @@ def export(
         folder = Path(scratch) / "artifact"
         folder.mkdir()
         exported = _build(checkpoint, folder, model, progress)
-        if out.exists():
-            out.rmdir()
-        shutil.move(folder, out)
+        try:
+            folder.rename(out)  # over an empty folder, but never over another's export
+        except OSError:
+            raise ArtifactError(f"{out} was taken while this export ran") from None
     return Exported(
         Artifact(out, exported.artifact.manifest, exported.artifact.sha256), exported.verification
     )

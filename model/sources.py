@@ -51,6 +51,12 @@ def locate(
     return folder
 
 
+def display_name(name: str) -> str:
+    """What a model is called in replies and manifests: a hub name, or a folder's own name."""
+    folder = Path(name)
+    return folder.resolve().name if name and folder.is_dir() else name
+
+
 def _embedded() -> Path | None:
     """The default's folder inside its package, found without importing the package."""
     try:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from model.artifact import Artifact, load_artifact
 from model.cache import cache_key
 from model.errors import ArtifactError, VerificationError
-from model.sources import locate
+from model.sources import display_name, locate
 from service.settings import Settings
 
 Progress = Callable[[str], None]
@@ -34,7 +34,8 @@ def open_artifact(settings: Settings, progress: Progress = lambda _: None) -> Ar
 
 def _cached(settings: Settings, progress: Progress) -> Artifact:
     checkpoint = locate(settings.model, settings.cache_folder, settings.hub_endpoint, progress)
-    folder = settings.cache_folder / "artifacts" / cache_key(checkpoint, settings.model, "fp32")
+    name = display_name(settings.model)
+    folder = settings.cache_folder / "artifacts" / cache_key(checkpoint, name, "fp32")
     if folder.exists():
         try:
             return load_artifact(folder)
@@ -42,4 +43,9 @@ def _cached(settings: Settings, progress: Progress) -> Artifact:
             raise ArtifactError(f"{error} (delete {folder})") from None
     from model.export import export  # noqa: PLC0415 - it imports torch, which a cached one spares
 
-    return export(checkpoint, folder, settings.model, progress).artifact
+    try:
+        return export(checkpoint, folder, name, progress).artifact
+    except ArtifactError:
+        if not folder.exists():
+            raise
+        return load_artifact(folder)  # another process was faster with the same export

@@ -12,7 +12,7 @@ from pydantic_settings import CliApp
 
 from model.artifact import load_artifact
 from model.errors import ModelError
-from model.sources import DEFAULT_MODEL, locate
+from model.sources import DEFAULT_MODEL, display_name, locate
 from service.artifacts import open_artifact
 from service.errors import ServiceError
 from service.settings import Settings
@@ -70,7 +70,7 @@ def _export(arguments: list[str]) -> int:
     from model.export import export
 
     checkpoint = locate(options.model, settings.cache_folder, settings.hub_endpoint, _say)
-    exported = export(checkpoint, options.out, options.model, _say)
+    exported = export(checkpoint, options.out, display_name(options.model), _say)
     print(exported.artifact.folder)
     return 0 if exported.verification.passed else 1
 

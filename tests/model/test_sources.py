@@ -19,7 +19,7 @@ import pytest
 from model.checkpoint import load_checkpoint
 from model.config import EncoderConfig
 from model.errors import SourceError
-from model.sources import DEFAULT_MODEL, KNOWN_WEIGHTS, locate
+from model.sources import DEFAULT_MODEL, KNOWN_WEIGHTS, display_name, locate
 from model.tokenizer import load_tokenizer
 
 NAME = "someone/small-encoder"
@@ -251,3 +251,11 @@ def test_a_damaged_package(minilm_checkpoint: Path, tmp_path: Path, monkeypatch:
         file.write(b"\xff")
     monkeypatch.setattr("model.sources._embedded", lambda: copy)
     assert "SHA-256" in fails(DEFAULT_MODEL, tmp_path, "http://127.0.0.1:1")
+
+
+def test_a_folder_is_called_by_its_own_name(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "my-model").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for name in (str(tmp_path / "my-model"), "my-model", "./my-model/", "my-model/../my-model"):
+        assert display_name(name) == "my-model"
+    assert display_name("organisation/model") == "organisation/model"
