@@ -13,6 +13,7 @@ import pytest
 
 from model.artifact import ENCODER_DATA, FILES, MANIFEST, TOKENIZER, Artifact, load_artifact
 from model.compare import Tolerance
+from model.errors import ArtifactError
 from model.export import Exported
 from service.artifacts import open_artifact
 from service.cli import main
@@ -221,7 +222,7 @@ def test_a_model_is_exported_once_and_then_found(
     exports: list[Path] = []
 
     def export(checkpoint: Path, out: Path, model: str, progress: Any) -> Exported:
-        assert (checkpoint, model) == (small_checkpoint, str(small_checkpoint))
+        assert (checkpoint, model) == (small_checkpoint, small_checkpoint.name)
         exports.append(out)
         shutil.copytree(artifact.folder, out)
         return Exported(load_artifact(out), artifact.manifest.verification)
@@ -241,3 +242,15 @@ def test_a_model_is_exported_once_and_then_found(
     shutil.rmtree(exports[0])
     open_artifact(Settings(model=str(small_checkpoint)))
     assert len(exports) == 2
+
+
+def test_another_process_was_faster_with_the_same_export(
+    artifact: Artifact, small_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def export(checkpoint: Path, out: Path, model: str, progress: Any) -> Exported:
+        shutil.copytree(artifact.folder, out)
+        raise ArtifactError(f"{out} was taken while this export ran")
+
+    monkeypatch.setattr("model.export.export", export)
+    found = open_artifact(Settings(model=str(small_checkpoint)))
+    assert found.sha256 == artifact.sha256
