@@ -28,7 +28,7 @@ lint: .venv/.installed
 	$(BIN)/mypy
 
 check: setup lint
-	$(BIN)/python -m pytest -m 'not e2e'
+	$(BIN)/python -m pytest -m 'not e2e and not slow'
 
 test: setup lint
 	$(BIN)/python -m pytest

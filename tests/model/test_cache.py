@@ -68,6 +68,13 @@ def test_it_changes_when_contents_change_places(checkpoint: Path) -> None:
     assert key(checkpoint) != before
 
 
+def test_it_changes_when_a_file_is_renamed(checkpoint: Path) -> None:
+    (checkpoint / "added_tokens.json").write_text("{}")
+    before = key(checkpoint)
+    (checkpoint / "added_tokens.json").rename(checkpoint / "added_words.json")
+    assert key(checkpoint) != before
+
+
 def test_it_changes_with_name_and_precision(checkpoint: Path) -> None:
     keys = [
         key(checkpoint),

@@ -41,6 +41,7 @@ LENGTHS = [11, 1, 40, 6]
 # ── ONNX against PyTorch ───────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("score", "normalizer"), [*itertools.product(SCORES, NORMALIZERS)])
 def test_every_kind_of_attention_is_exported(
     make_checkpoint: Callable[..., Path], score: str, normalizer: str
@@ -104,6 +105,7 @@ def module_signature(sizes: AttentionSizes) -> GraphSignature:
     return GraphSignature(inputs=tuple(specs[:5]), outputs=tuple(specs[5:]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("score", "normalizer", "sizes"),
     [
@@ -197,6 +199,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+@pytest.mark.slow
 def test_an_export_is_the_same_bytes_elsewhere(
     tiny_artifact: Artifact, tiny_checkpoint: Path, tmp_path: Path
 ) -> None:
@@ -205,6 +208,7 @@ def test_an_export_is_the_same_bytes_elsewhere(
     assert again.sha256 == tiny_artifact.sha256
 
 
+@pytest.mark.slow
 def test_an_export_is_the_same_bytes_in_another_process(
     tiny_artifact: Artifact, tiny_checkpoint: Path, tmp_path: Path
 ) -> None:

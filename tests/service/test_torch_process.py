@@ -23,6 +23,8 @@ from service.engines.torch import TorchEngine
 from service.errors import EngineNotInstalled, EngineTimeout, EngineUnavailable
 from tests.service.harness import Client, assert_problem, serving, text, until
 
+pytestmark = pytest.mark.slow
+
 
 def gone(pid: int) -> bool:
     try:
