@@ -63,6 +63,7 @@ def create_app(settings: Settings, artifact: Artifact, engine: Engine | None = N
         summary="Contextual embeddings and the attention weights of every head.",
         version=importlib.metadata.version("headscope"),
         lifespan=lifespan,
+        redirect_slashes=False,
     )
     state = app.state
     state.settings, state.artifact, state.engine = settings, artifact, engine

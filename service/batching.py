@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
+import logging
 import math
 import time
 from collections import OrderedDict
@@ -23,6 +24,8 @@ from service.engines.base import Engine, Output, Task
 from service.errors import EngineFailed, EngineUnavailable, Overloaded, ServiceError, Unprocessable
 
 LaneName = Literal["encode", "attention"]
+
+_log = logging.getLogger("headscope")
 
 LANE_SHARES: dict[LaneName, float] = {"encode": 3.0, "attention": 1.0}
 """How busy time is divided while both lanes wait: a flood of /attention leaves /encode 3/4."""
@@ -228,6 +231,7 @@ class Batcher:
                 if not entry.future.done():
                     entry.future.set_result(Done(output, wait, seconds))
         else:
+            _log.error("a batch of the %s lane failed", lane.name, exc_info=error)
             self._observer.batch_failed(lane.name)
             for entry in batch:
                 if not entry.future.done():

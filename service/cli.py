@@ -12,7 +12,7 @@ from pydantic_settings import CliApp
 
 from model.artifact import load_artifact
 from model.errors import ModelError
-from model.sources import DEFAULT_MODEL, display_name, locate
+from model.sources import display_name, locate
 from service.artifacts import open_artifact
 from service.errors import ServiceError
 from service.settings import Settings
@@ -30,7 +30,8 @@ headscope COMMAND --help tells the options of each."""
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code. What goes wrong is one line on standard error."""
-    command, *rest = arguments if arguments is not None else sys.argv[1:] or ["--help"]
+    given = sys.argv[1:] if arguments is None else arguments
+    command, *rest = given or ["--help"]
     commands: dict[str, Callable[[list[str]], int]] = {
         "serve": _serve,
         "export": _export,
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         return commands[command](rest)
-    except (ModelError, ServiceError, ValidationError, ValueError) as error:
+    except (ModelError, ServiceError, ValidationError, ValueError, OSError) as error:
         print(f"headscope {command}: {_one_line(error)}", file=sys.stderr)
         return 1
 
@@ -60,7 +61,7 @@ def _serve(arguments: list[str]) -> int:
 
 def _export(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="headscope export")
-    parser.add_argument("--model", default=DEFAULT_MODEL, help="a hub name, or a folder")
+    parser.add_argument("--model", default=Settings().model, help="a hub name, or a folder")
     parser.add_argument("--out", type=Path, help="the artifact's folder; the cache by default")
     options = parser.parse_args(arguments)
     settings = Settings(model=options.model)
@@ -88,7 +89,7 @@ def _verify(arguments: list[str]) -> int:
 
 def _fetch(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="headscope fetch")
-    parser.add_argument("name", nargs="?", default=DEFAULT_MODEL, help="a hub name, or a folder")
+    parser.add_argument("name", nargs="?", default=Settings().model, help="a hub name, or a folder")
     options = parser.parse_args(arguments)
     settings = Settings()
     print(locate(options.name, settings.cache_folder, settings.hub_endpoint, _say))

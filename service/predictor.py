@@ -148,9 +148,9 @@ class Predictor:
             ServiceError: whatever a caller can be told went wrong.
 
         """
+        texts = await self._tokenize(request.inputs, Options(truncate=request.truncate))
         reference = await self.backends.get("torch")
         candidate = await self.backends.get("onnx")
-        texts = await self._tokenize(request.inputs, Options(truncate=request.truncate))
         layers = self._config.num_hidden_layers
         tasks = [
             Task(
@@ -184,11 +184,11 @@ class Predictor:
         self.backends.close()
 
     async def _prepare(self, request: TextRequest) -> tuple[Batcher, list[TokenizedText], float]:
-        batcher = await self.backends.get(request.backend)
         options = Options(request.truncate, request.truncation_direction, request.prompt_name)
         started = time.monotonic()
         texts = await self._tokenize(request.inputs, options)
-        return batcher, texts, time.monotonic() - started
+        seconds = time.monotonic() - started
+        return await self.backends.get(request.backend), texts, seconds
 
     async def _tokenize(self, inputs: Sequence[Input], options: Options) -> list[TokenizedText]:
         if len(inputs) > self._bounds.max_inputs:

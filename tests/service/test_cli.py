@@ -254,3 +254,21 @@ def test_another_process_was_faster_with_the_same_export(
     monkeypatch.setattr("model.export.export", export)
     found = open_artifact(Settings(model=str(small_checkpoint)))
     assert found.sha256 == artifact.sha256
+
+
+def test_no_command_is_told_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "headscope COMMAND" in capsys.readouterr().out
+
+
+def test_a_folder_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "--out", "/dev/null/below"]) == 1
+    assert "/dev/null" in one_line(capsys, "export")
+
+
+def test_the_environments_model_counts_for_every_command(
+    small_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HEADSCOPE_MODEL", str(small_checkpoint))
+    assert main(["fetch"]) == 0
+    assert capsys.readouterr().out == f"{small_checkpoint}\n"
