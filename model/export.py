@@ -35,12 +35,14 @@ from model.artifact import (
     record_file,
     write_manifest,
 )
-from model.attention import NORMALIZERS, SCORES, MultiHeadAttention, split_heads
+from model.attention import MultiHeadAttention, split_heads
 from model.cache import exporter_version
 from model.checkpoint import load_checkpoint
 from model.config import EncoderConfig
 from model.encoder import Encoder
 from model.errors import ArtifactError
+from model.normalizers import NORMALIZERS
+from model.scores import SCORES
 from model.sentence import SentenceConfig
 from model.signature import (
     GraphSignature,
@@ -51,7 +53,7 @@ from model.signature import (
 from model.tokenizer import load_tokenizer
 from model.verify import verify
 
-OPSET = 18
+OPSET = 20
 Progress = Callable[[str], None]
 
 

@@ -13,20 +13,20 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from model.attention import (
-    NORMALIZERS,
-    SCORES,
     AttentionSizes,
     MultiHeadAttention,
-    additive_score,
-    bilinear_score,
     causal_mask,
-    cosine_score,
     merge_heads,
     padding_mask,
-    scaled_dot_product_score,
-    softmax,
-    sparsemax,
     split_heads,
+)
+from model.normalizers import NORMALIZERS, softmax, sparsemax
+from model.scores import (
+    SCORES,
+    additive_score,
+    bilinear_score,
+    cosine_score,
+    scaled_dot_product_score,
 )
 
 EXACT = {"atol": 1e-12, "rtol": 0.0}

@@ -17,20 +17,15 @@ from torch import Tensor, nn
 
 import model.compare
 from model.artifact import Artifact, load_artifact
-from model.attention import (
-    NORMALIZERS,
-    SCORES,
-    AttentionSizes,
-    MultiHeadAttention,
-    causal_mask,
-    padding_mask,
-)
+from model.attention import AttentionSizes, MultiHeadAttention, causal_mask, padding_mask
 from model.checkpoint import load_checkpoint, load_weights
 from model.compare import Tolerance
 from model.config import NormalizerName, ScoreName
 from model.errors import ArtifactError, CheckpointError, ConfigError
 from model.export import export, to_onnx, without_metadata
+from model.normalizers import NORMALIZERS
 from model.runtime import OnnxEncoder
+from model.scores import SCORES
 from model.signature import GraphSignature, TensorSpec
 from tests.model.test_runtime import batch_of
 
