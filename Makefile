@@ -2,6 +2,7 @@
 # make serve   setup, then the service on port 8000
 # make test    setup, then lint, types and every test
 # make check   setup, then lint, types and the fast tests
+# make bench   setup, then throughput in process and over HTTP, beside sentence-transformers
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -32,6 +33,9 @@ check: setup lint
 
 test: setup lint
 	$(BIN)/python -m pytest
+
+bench: setup
+	$(BIN)/python -m benchmarks.throughput
 
 clean:
 	rm -rf .venv

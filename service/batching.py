@@ -29,7 +29,7 @@ _log = logging.getLogger("headscope")
 
 LANE_SHARES: dict[LaneName, float] = {"encode": 3.0, "attention": 1.0}
 """How busy time is divided while both lanes wait: a flood of /attention leaves /encode 3/4."""
-MAX_PADDING_SHARE = 0.25
+MAX_PADDING_SHARE = 0.1
 """A batch takes no text that would make more than this share of its tokens padding."""
 
 
