@@ -52,7 +52,7 @@ class Samples:
 
 
 def read_workload(path: Path | None, count: int) -> list[str]:
-    """The texts of a file of {"text"} lines; without one, sentences of this repository's docs."""
+    """Up to so many different texts: lines {"text"} of a file, or this repository's sentences."""
     if path is not None:
         lines = path.read_text(encoding="utf-8").splitlines()
         texts = [json.loads(line)["text"] for line in lines]
@@ -61,7 +61,7 @@ def read_workload(path: Path | None, count: int) -> list[str]:
         joined = " ".join(page.read_text(encoding="utf-8") for page in pages)
         texts = [" ".join(part.split()) for part in re.split(r"(?<=[.:;]) |\n\n", joined)]
         texts = [text for text in texts if text]
-    return (texts * (count // len(texts) + 1))[:count]
+    return list(dict.fromkeys(texts))[:count]
 
 
 class InProcess:
@@ -138,7 +138,7 @@ def main() -> None:
             "in process": lambda: (ours(texts), 0.0),
         }
         for count in options.connections:
-            ways[f"HTTP, {count} connections"] = lambda n=count: over_http(url, texts, n)  # type: ignore[misc]
+            ways[f"HTTP, {count} connections"] = lambda n=count: over_http(url, texts, n)
         samples = sample(ways, calibrator, workload_flop(lengths), len(texts), options.rounds)
     print(table(samples))
     print(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -16,6 +17,8 @@ from model.checkpoint import load_weights
 from model.encoder import Encoder
 from service.collate import collate, needed_layers, uncollate
 from service.engines.base import Output, Task
+
+_log = logging.getLogger("headscope")
 
 
 def run(encoder: Encoder, tasks: Sequence[Task]) -> list[Output]:
@@ -49,6 +52,7 @@ def serve(encoder: Encoder, connection: Connection) -> None:
         try:
             answer: list[Output] | str = run(encoder, tasks)
         except Exception as error:
+            _log.exception("a batch failed")
             answer = type(error).__name__
         connection.send(answer)
 
