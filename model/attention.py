@@ -20,12 +20,8 @@ from torch import Tensor, nn
 
 from model.config import NormalizerName, ScoreName
 from model.normalizers import NORMALIZERS
+from model.packing import PackedBatch
 from model.scores import SCORES
-
-
-def padding_mask(attention_mask: Tensor) -> Tensor:
-    """`[B, S]`, non-zero on real tokens → boolean `[B, 1, 1, S]`, True on real tokens."""
-    return attention_mask.bool()[:, None, None, :]
 
 
 def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
@@ -100,25 +96,6 @@ class MultiHeadAttention(nn.Module):
             {name: nn.init.normal_(torch.empty(shape), std=0.1) for name, shape in shapes.items()}
         )
 
-    def weights(self, query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Attention weights of every head.
-
-        Args:
-            query: `[B, T, d_q]`.
-            key: `[B, S, d_k]`.
-            mask: boolean, broadcasts to `[B, N, T, S]`; True = may look.
-
-        Returns:
-            `[B, N, T, S]`; a row sums to 1, or is zero where nothing may be looked at.
-
-        """
-        scores = SCORES[self.score].function(
-            split_heads(self.query(query), self.num_heads),
-            split_heads(self.key(key), self.num_heads),
-            **self.score_parameters,
-        )
-        return NORMALIZERS[self.normalizer](scores, mask)
-
     def forward(
         self,
         query: Tensor,
@@ -139,11 +116,48 @@ class MultiHeadAttention(nn.Module):
                 https://arxiv.org/abs/1905.10650). The returned weights are not scaled.
 
         Returns:
-            The output `[B, T, p_o]` and the weights `[B, N, T, S]`.
+            The output `[B, T, p_o]` and the weights `[B, N, T, S]`; a row of weights sums to 1,
+            or is zero where nothing may be looked at.
 
         """
-        weights = self.weights(query, key, mask)
-        context = weights @ split_heads(self.value(value), self.num_heads)  # [B, N, T, p_v]
+        weights = self._weights(self.query(query), self.key(key), mask)
+        if mask is not None:
+            weights = weights * mask.any(dim=-1, keepdim=True)
+        return self.output(self._context(weights, self.value(value), head_mask)), weights
+
+    def packed(
+        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Self-attention of packed texts, each over itself; only the weights are padded.
+
+        Args:
+            hidden: `[T, d]` or `[1, T, d]`, T the tokens of all texts.
+            batch: where each token stands in the grid `[B, S]`.
+            head_mask: as for `forward`.
+
+        Returns:
+            The output, like `hidden` but of size p_o, and the weights `[B, N, S, S]`.
+
+        """
+        query, key, value = (
+            batch.pad(project(hidden)) for project in (self.query, self.key, self.value)
+        )
+        weights = self._weights(query, key, batch.mask)
+        context = batch.pack(self._context(weights, value, head_mask))
+        return self.output(context.reshape(*hidden.shape[:-1], -1)), weights
+
+    def _weights(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
+        """Projected `[B, T, N·p_q]` and `[B, S, N·p_k]` → `[B, N, T, S]`."""
+        scores = SCORES[self.score].function(
+            split_heads(query, self.num_heads),
+            split_heads(key, self.num_heads),
+            **self.score_parameters,
+        )
+        return NORMALIZERS[self.normalizer](scores, mask)
+
+    def _context(self, weights: Tensor, value: Tensor, head_mask: Tensor | None) -> Tensor:
+        """`[B, N, T, S]` and projected `[B, S, N·p_v]` → `[B, T, N·p_v]`."""
+        context = weights @ split_heads(value, self.num_heads)
         if head_mask is not None:
             context = context * head_mask[..., None, None]
-        return self.output(merge_heads(context)), weights
+        return merge_heads(context)

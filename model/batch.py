@@ -1,6 +1,10 @@
-"""A padded batch, as every engine takes it. numpy only.
+"""A packed batch, as every engine takes it: texts end to end, no padding among them. numpy only.
 
-Notation: B batch, S tokens of the longest text.
+Everything that looks at one token alone runs over the `[T]` tokens of all texts; only attention,
+where a token looks at its own text, needs the padded grid `[B, S]`, and two indices lead there
+and back.
+
+Notation: B texts, T tokens of all of them, S tokens of the longest.
 """
 
 from __future__ import annotations
@@ -12,27 +16,56 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Ids = NDArray[np.int64]
+PADDING = -1
+"""In `padded_index`: no token stands here."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Token ids, which of them are real, and their segments; int64 `[B, S]` each."""
+    """Texts end to end, and their places in the padded grid; int64."""
 
     input_ids: Ids
-    attention_mask: Ids
-    """1 on real tokens, 0 on padding."""
+    """`[T]`."""
     token_type_ids: Ids
+    """`[T]`, the segment of each token."""
+    position_ids: Ids
+    """`[T]`, where each token stands in its text."""
+    padded_index: Ids
+    """`[B, S]`, which of the T tokens stands at each place of the grid; `PADDING` for none."""
+    packed_index: Ids
+    """`[T]`, the place of each token in the flattened grid: the way back."""
+
+    @property
+    def inputs(self) -> tuple[Ids, Ids, Ids, Ids, Ids]:
+        """The five arrays, in the order in which an encoder takes them."""
+        return (
+            self.input_ids,
+            self.token_type_ids,
+            self.position_ids,
+            self.padded_index,
+            self.packed_index,
+        )
+
+    @property
+    def cu_seqlens(self) -> Ids:
+        """`[B + 1]`: text i owns tokens `cu_seqlens[i]:cu_seqlens[i + 1]`."""
+        lengths = (self.padded_index != PADDING).sum(axis=1)
+        return np.concatenate([[0], np.cumsum(lengths)])
 
 
-def pad(texts: Sequence[tuple[ArrayLike, ArrayLike]], pad_token_id: int) -> Batch:
-    """Right-pad texts, each its token ids and its segments, to the longest."""
-    rows = [(np.asarray(ids), np.asarray(segments)) for ids, segments in texts]
-    shape = (len(rows), max(len(ids) for ids, _ in rows))
-    input_ids = np.full(shape, pad_token_id, np.int64)
-    attention_mask = np.zeros(shape, np.int64)
-    token_type_ids = np.zeros(shape, np.int64)
-    for row, (ids, segments) in enumerate(rows):
-        input_ids[row, : len(ids)] = ids
-        attention_mask[row, : len(ids)] = 1
-        token_type_ids[row, : len(ids)] = segments
-    return Batch(input_ids, attention_mask, token_type_ids)
+def pack(texts: Sequence[tuple[ArrayLike, ArrayLike]]) -> Batch:
+    """Lay texts, each its token ids and its segments, end to end; none may be empty."""
+    ids = [np.asarray(text_ids, np.int64) for text_ids, _ in texts]
+    segments = [np.asarray(text_segments, np.int64) for _, text_segments in texts]
+    lengths = np.array([len(text_ids) for text_ids in ids])
+    columns = np.arange(lengths.max())
+    real = columns < lengths[:, None]
+    padded_index = np.full(real.shape, PADDING, np.int64)
+    padded_index[real] = np.arange(lengths.sum())
+    return Batch(
+        input_ids=np.concatenate(ids),
+        token_type_ids=np.concatenate(segments),
+        position_ids=np.broadcast_to(columns, real.shape)[real],
+        padded_index=padded_index,
+        packed_index=np.flatnonzero(real),
+    )

@@ -1,6 +1,10 @@
 """The encoder: embeddings, then L layers of self-attention and feed-forward.
 
-Notation: B batch, S tokens, H hidden size, L layers, N heads, I intermediate size.
+Texts are packed: T tokens of all of them, end to end (see `model.batch`). What looks at one token
+alone takes `[T, …]`, or `[1, T, …]` for runtimes that are faster with three axes.
+
+Notation: B texts, T tokens of all of them, S tokens of the longest, H hidden size, L layers,
+N heads, I intermediate size.
 Post-norm residuals, as in BERT (Devlin et al. 2019, https://arxiv.org/abs/1810.04805).
 """
 
@@ -14,8 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model.attention import AttentionSizes, MultiHeadAttention, padding_mask
+from model.attention import AttentionSizes, MultiHeadAttention
 from model.config import ActivationName, EncoderConfig
+from model.packing import PackedBatch
 
 ACTIVATIONS: Mapping[ActivationName, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu,
@@ -31,7 +36,7 @@ class EncoderOutput(NamedTuple):
     """What one forward pass computed."""
 
     hidden_states: tuple[Tensor, ...]
-    """L + 1 tensors `[B, S, H]`: the embeddings, then each layer's output."""
+    """L + 1 tensors `[T, H]`: the embeddings, then each layer's output."""
     attentions: tuple[Tensor, ...]
     """L tensors `[B, N, S, S]`, over keys; empty unless asked for."""
 
@@ -47,19 +52,15 @@ class Encoder(nn.Module):
 
     def forward(
         self,
-        input_ids: Tensor,
-        attention_mask: Tensor,
-        token_type_ids: Tensor,
+        batch: PackedBatch,
         head_mask: Tensor | None = None,
         *,
         output_attentions: bool = False,
     ) -> EncoderOutput:
-        """Encode a padded batch.
+        """Encode a packed batch.
 
         Args:
-            input_ids: int64 `[B, S]`.
-            attention_mask: `[B, S]`, 1 on real tokens, 0 on padding.
-            token_type_ids: int64 `[B, S]`, the segment of each token.
+            batch: the tokens of B texts.
             head_mask: `[B, L, N]`, multiplies a head's output; 0 ablates it.
             output_attentions: also return the attention weights of every layer.
 
@@ -67,12 +68,11 @@ class Encoder(nn.Module):
             All hidden states and, when asked, all attentions.
 
         """
-        mask = padding_mask(attention_mask)
-        hidden_states = [self.embeddings(input_ids, token_type_ids)]
+        hidden_states = [self.embeddings(batch.input_ids, batch.token_type_ids, batch.position_ids)]
         attentions = []
         for index, layer in enumerate(self.layers):
             of_layer = None if head_mask is None else head_mask[:, index]
-            hidden, weights = layer(hidden_states[-1], mask, of_layer)
+            hidden, weights = layer(hidden_states[-1], batch, of_layer)
             hidden_states.append(hidden)
             if output_attentions:
                 attentions.append(weights)
@@ -89,11 +89,10 @@ class Embeddings(nn.Module):
         self.token_type = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor) -> Tensor:
-        """`[B, S]`, `[B, S]` → `[B, S, H]`."""
-        position = self.position.weight[: input_ids.shape[1]]
-        summed = self.word(input_ids) + self.token_type(token_type_ids) + position
-        return self.layer_norm(summed)
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor, position_ids: Tensor) -> Tensor:
+        """`[T]` each → `[T, H]`."""
+        summed = self.word(input_ids) + self.token_type(token_type_ids)
+        return self.layer_norm(summed + self.position(position_ids))
 
 
 class Layer(nn.Module):
@@ -111,10 +110,10 @@ class Layer(nn.Module):
         self.output_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
     def forward(
-        self, hidden: Tensor, mask: Tensor, head_mask: Tensor | None
+        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """`[B, S, H]` → `[B, S, H]` and the attention weights `[B, N, S, S]`."""
-        attended, weights = self.attention(hidden, hidden, hidden, mask, head_mask)
+        """`[T, H]` → `[T, H]` and the attention weights `[B, N, S, S]`."""
+        attended, weights = self.attention.packed(hidden, batch, head_mask)
         hidden = self.attention_norm(hidden + attended)
         return self.output_norm(hidden + self.feed_forward(hidden)), weights
 
@@ -129,5 +128,5 @@ class FeedForward(nn.Module):
         self.contract = nn.Linear(config.intermediate_size, config.hidden_size)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """`[B, S, H]` → `[B, S, H]`, through `[B, S, I]`."""
+        """`[T, H]` → `[T, H]`, through `[T, I]`."""
         return self.contract(self.activation(self.expand(hidden)))

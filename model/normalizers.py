@@ -1,7 +1,7 @@
 """Scores to weights. Pure functions.
 
-A mask is boolean and broadcasts to the scores; **True means: this key may be looked at**. A row
-in which nothing may be looked at gets weights of zero.
+A mask is boolean and broadcasts to the scores; **True means: this key may be looked at**. Of a row
+in which nothing may be looked at, only this is promised: its weights are finite.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ def softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
         mask: boolean, broadcasts to `scores`; True = allowed.
 
     Returns:
-        Weights `[..., S]`; a row sums to 1, or is all zero where nothing is allowed.
+        Weights `[..., S]`; a row sums to 1.
 
     """
-    if mask is None:
-        return torch.softmax(scores, dim=-1)
-    weights = torch.softmax(scores + _bias(mask, scores.dtype), dim=-1)
-    return weights * mask.any(dim=-1, keepdim=True)
+    if mask is not None:
+        scores = scores + _bias(mask, scores.dtype)
+    return torch.softmax(scores, dim=-1)
 
 
 def _bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
@@ -53,7 +52,7 @@ def sparsemax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
         mask: boolean, broadcasts to `scores`; True = allowed.
 
     Returns:
-        Weights `[..., S]`; a row sums to 1, or is all zero where nothing is allowed.
+        Weights `[..., S]`; a row sums to 1.
 
     """
     if mask is not None:

@@ -50,14 +50,16 @@ def head_parameter_name(parameter: str, layer: int) -> str:
 
 
 def encoder_signature(config: EncoderConfig) -> GraphSignature:
-    """`input_ids`, `attention_mask`, `token_type_ids` `[B, S]` → `hidden_state.0 … L`."""
-    names = ("input_ids", "attention_mask", "token_type_ids")
-    axes = ("batch", "sequence")
+    """A packed batch → `hidden_state.0 … L`, `[T, H]` each (see `model.batch`)."""
+    grid = {"padded_index": ("batch", "sequence")}
+    names = ("input_ids", "token_type_ids", "position_ids", "padded_index", "packed_index")
     return GraphSignature(
-        inputs=tuple(TensorSpec(name=name, dtype="int64", axes=axes) for name in names),
+        inputs=tuple(
+            TensorSpec(name=name, dtype="int64", axes=grid.get(name, ("tokens",))) for name in names
+        ),
         outputs=tuple(
             TensorSpec(
-                name=hidden_state_name(layer), dtype="float32", axes=(*axes, config.hidden_size)
+                name=hidden_state_name(layer), dtype="float32", axes=("tokens", config.hidden_size)
             )
             for layer in range(config.num_hidden_layers + 1)
         ),

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import get_args
 
 import numpy as np
+import onnx
 import torch
 from tokenizers import Tokenizer
 
-from model.artifact import TOKENIZER, WEIGHTS, Artifact, VerificationRecord
-from model.batch import Batch, pad
+from model.artifact import (
+    GRAPHS,
+    TOKENIZER,
+    WEIGHTS,
+    Artifact,
+    Precision,
+    VerificationRecord,
+)
+from model.batch import Batch, pack
 from model.checkpoint import load_weights
 from model.compare import TOLERANCES, Comparison, Difference, Floats, Key, Kind, keyed
 from model.encoder import Encoder
+from model.packing import PackedBatch
 from model.pooling import PoolingName
-from model.runtime import OnnxEncoder
+from model.runtime import Runtime, load_runtime
 from model.signature import GraphSignature
 
 Segments = tuple[list[int], list[int]]
@@ -45,7 +55,7 @@ TEXTS: tuple[str | tuple[str, str], ...] = (
 class Verification:
     """What was compared and how it went."""
 
-    precision: str
+    precision: Precision
     comparison: Comparison = field(default_factory=Comparison)
 
     @property
@@ -60,10 +70,11 @@ class Verification:
         return VerificationRecord(
             passed=self.passed,
             inputs=self.comparison.inputs,
-            tolerances={kind: (tolerances[kind].atol, tolerances[kind].rtol) for kind in kinds},
+            tolerances={kind: asdict(tolerances[kind]) for kind in kinds},
             max_abs_diff_below={
                 kind: next_power_of_ten(self.comparison.worst(kind)) for kind in kinds
             },
+            min_cosine={kind: round(self.comparison.min_cosine(kind), 4) for kind in kinds},
         )
 
 
@@ -71,7 +82,7 @@ def verify(artifact: Artifact) -> Verification:
     """Run an artifact's graphs and its PyTorch encoder over the grid and compare everything.
 
     All hidden states, every head's map and the pooled unit vector of each text are compared,
-    on real tokens; PyTorch sees the padded batch, so a leak of padding shows as a difference.
+    over batches of mixed lengths, so a leak of one text into another shows as a difference.
 
     Raises:
         ModelError: the artifact's files cannot be loaded.
@@ -79,18 +90,19 @@ def verify(artifact: Artifact) -> Verification:
     """
     manifest = artifact.manifest
     encoder = load_weights(artifact.path(WEIGHTS), manifest.config)
-    onnx = OnnxEncoder(artifact)
+    runtime = load_runtime(artifact)
     result = Verification(manifest.precision)
-    for name, session in onnx.sessions.items():
-        result.comparison.mismatches += signature_mismatches(session, manifest.signature[name])
+    for name, signature in manifest.signature.items():
+        graph = onnx.load(artifact.path(GRAPHS[name]), load_external_data=False).graph
+        result.comparison.mismatches += signature_mismatches(graph, signature)
     tolerances = TOLERANCES[manifest.precision]
     pooling = manifest.sentence.pooling
     if result.comparison.mismatches:
         return result
     for texts in grid(artifact):
-        batch = pad(texts, manifest.config.pad_token_id)
+        batch = pack(texts)
         references = torch_tensors(encoder, batch, pooling)
-        candidates = onnx_tensors(onnx, batch, pooling)
+        candidates = runtime_tensors(runtime, batch, pooling)
         for reference, candidate in zip(references, candidates, strict=True):
             result.comparison.add(reference, candidate, tolerances)
     return result
@@ -108,6 +120,7 @@ def report(result: Verification) -> str:
         lines += [
             f"{kind:<10} layer {layer:<3} max abs diff {found.max_abs_diff:.1e}  "
             f"min cosine {found.min_cosine:.9f}  atol {tolerance.atol:g}  rtol {tolerance.rtol:g}  "
+            f"cosine at least {tolerance.cosine_at_least:g}  "
             f"{'passed' if found.passed else 'FAILED'}"
             for layer, found in by_layer.items()
         ]
@@ -144,59 +157,59 @@ def grid(artifact: Artifact) -> Iterator[list[Segments]]:
 
 
 def torch_tensors(encoder: Encoder, batch: Batch, pooling: PoolingName) -> list[dict[Key, Floats]]:
-    """The reference tensors of each text of a padded batch, without its padding."""
+    """The reference tensors of each text of a batch."""
     with torch.inference_mode():
-        output = encoder(
-            torch.from_numpy(batch.input_ids),
-            torch.from_numpy(batch.attention_mask),
-            torch.from_numpy(batch.token_type_ids),
-            output_attentions=True,
-        )
+        output = encoder(PackedBatch.of(batch), output_attentions=True)
     hidden = [state.numpy() for state in output.hidden_states]
     maps = [weights.numpy() for weights in output.attentions]
     texts = []
-    for row, length in enumerate(batch.attention_mask.sum(axis=1)):
+    for row, (start, end) in enumerate(itertools.pairwise(batch.cu_seqlens)):
+        s = end - start
         texts.append(
             keyed(
-                [state[row, :length] for state in hidden],
-                np.stack([weights[row, :, :length, :length] for weights in maps]),
+                [state[start:end] for state in hidden],
+                np.stack([weights[row, :, :s, :s] for weights in maps]),
                 pooling,
             )
         )
     return texts
 
 
-def onnx_tensors(onnx: OnnxEncoder, batch: Batch, pooling: PoolingName) -> list[dict[Key, Floats]]:
+def runtime_tensors(
+    runtime: Runtime, batch: Batch, pooling: PoolingName
+) -> list[dict[Key, Floats]]:
     """The same tensors from the artifact's graphs."""
-    config = onnx.config
-    hidden = onnx.hidden_states(batch, range(config.num_hidden_layers + 1))
+    config = runtime.config
+    hidden = runtime.hidden_states(batch, range(config.num_hidden_layers + 1))
     heads = range(config.num_attention_heads)
     texts = []
-    for row, length in enumerate(batch.attention_mask.sum(axis=1)):
-        states = [state[row, :length] for state in hidden]
+    for start, end in itertools.pairwise(batch.cu_seqlens):
+        states = [state[start:end] for state in hidden]
         maps = [
-            onnx.attention(states[layer][None], layer, heads)[0]
+            runtime.attention(states[layer], layer, heads)
             for layer in range(config.num_hidden_layers)
         ]
         texts.append(keyed(states, np.stack(maps), pooling))
     return texts
 
 
-def signature_mismatches(session: object, signature: GraphSignature) -> list[str]:
-    """Names, dtypes and axes of a loaded graph that are not the signature's."""
+def signature_mismatches(graph: onnx.GraphProto, signature: GraphSignature) -> list[str]:
+    """Names, dtypes and axes of a graph that are not the signature's."""
     mismatches = []
-    for what in ("inputs", "outputs"):
-        wanted = {
-            spec.name: (_ORT_TYPES[spec.dtype], list(spec.axes))
-            for spec in getattr(signature, what)
-        }
-        found = {item.name: (item.type, item.shape) for item in getattr(session, f"get_{what}")()}
+    for what, specs, values in (
+        ("inputs", signature.inputs, graph.input),
+        ("outputs", signature.outputs, graph.output),
+    ):
+        wanted = {spec.name: (spec.dtype, list(spec.axes)) for spec in specs}
+        found = {value.name: _describe(value.type.tensor_type) for value in values}
         if wanted != found:
             mismatches.append(f"the graph's {what} are {found}, not {wanted}")
     return mismatches
 
 
-_ORT_TYPES = {"int64": "tensor(int64)", "float32": "tensor(float)"}
+def _describe(tensor: onnx.TypeProto.Tensor) -> tuple[str, list[int | str]]:
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+    return dtype, [dim.dim_param or dim.dim_value for dim in tensor.shape.dim]
 
 
 def next_power_of_ten(value: float) -> float | None:

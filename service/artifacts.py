@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from model.artifact import Artifact, load_artifact
+from model.artifact import Artifact, Precision, load_artifact
 from model.cache import cache_key
 from model.errors import ArtifactError, VerificationError
 from model.sources import display_name, locate
@@ -13,7 +13,9 @@ from service.settings import Settings
 Progress = Callable[[str], None]
 
 
-def open_artifact(settings: Settings, progress: Progress = lambda _: None) -> Artifact:
+def open_artifact(
+    settings: Settings, progress: Progress = lambda _: None, precision: Precision = "fp32"
+) -> Artifact:
     """The artifact to serve: the folder that was named, or the model's export from the cache.
 
     Raises:
@@ -24,7 +26,7 @@ def open_artifact(settings: Settings, progress: Progress = lambda _: None) -> Ar
     if settings.artifact is not None:
         artifact = load_artifact(settings.artifact)
     else:
-        artifact = _cached(settings, progress)
+        artifact = _cached(settings, progress, precision)
     if not artifact.manifest.verification.passed and not settings.allow_unverified:
         raise VerificationError(
             f"{artifact.folder} failed its verification; --allow-unverified serves it all the same"
@@ -32,10 +34,10 @@ def open_artifact(settings: Settings, progress: Progress = lambda _: None) -> Ar
     return artifact
 
 
-def _cached(settings: Settings, progress: Progress) -> Artifact:
+def _cached(settings: Settings, progress: Progress, precision: Precision) -> Artifact:
     checkpoint = locate(settings.model, settings.cache_folder, settings.hub_endpoint, progress)
     name = display_name(settings.model)
-    folder = settings.cache_folder / "artifacts" / cache_key(checkpoint, name, "fp32")
+    folder = settings.cache_folder / "artifacts" / cache_key(checkpoint, name, precision)
     if folder.exists():
         try:
             return load_artifact(folder)
@@ -44,7 +46,7 @@ def _cached(settings: Settings, progress: Progress) -> Artifact:
     from model.export import export  # noqa: PLC0415 - it imports torch, which a cached one spares
 
     try:
-        return export(checkpoint, folder, name, progress).artifact
+        return export(checkpoint, folder, name, precision, progress).artifact
     except ArtifactError:
         if not folder.exists():
             raise

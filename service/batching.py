@@ -30,7 +30,7 @@ _log = logging.getLogger("headscope")
 LANE_SHARES: dict[LaneName, float] = {"encode": 3.0, "attention": 1.0}
 """How busy time is divided while both lanes wait: a flood of /attention leaves /encode 3/4."""
 MAX_PADDING_SHARE = 0.1
-"""A batch takes no text that would make more than this share of its tokens padding."""
+"""A batch takes no text that would make more than this share of attention's grid padding."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class BatchLimits:
     """Bounds, in tokens."""
 
     max_batch_tokens: int
-    """Of a padded batch; a longer text goes alone."""
+    """Of a batch; a longer text goes alone."""
     max_queue_tokens: int
     """Waiting in a lane."""
 
@@ -115,10 +115,10 @@ class Lane:
         longest = real = 0
         for length in sorted(self.buckets, key=lambda length: (abs(length - first), length)):
             while bucket := self.buckets.get(length):
-                padded = max(longest, length) * (len(batch) + 1)
-                if batch and padded > max_batch_tokens:
+                if batch and real + length > max_batch_tokens:
                     break
-                if padded - real - length > MAX_PADDING_SHARE * padded:
+                grid = max(longest, length) * (len(batch) + 1)
+                if grid - real - length > MAX_PADDING_SHARE * grid:
                     break
                 entry = next(iter(bucket.values()))
                 self.remove(entry)

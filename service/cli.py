@@ -6,11 +6,12 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import get_args
 
 from pydantic import ValidationError
 from pydantic_settings import CliApp
 
-from model.artifact import load_artifact
+from model.artifact import Precision, load_artifact
 from model.errors import ModelError
 from model.sources import display_name, locate
 from service.artifacts import open_artifact
@@ -63,15 +64,22 @@ def _export(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="headscope export")
     parser.add_argument("--model", default=Settings().model, help="a hub name, or a folder")
     parser.add_argument("--out", type=Path, help="the artifact's folder; the cache by default")
+    parser.add_argument(
+        "--precision",
+        choices=get_args(Precision),
+        default="fp32",
+        help="fp32 is exact; bf16 and int8 are faster on a CPU, by OpenVINO",
+    )
     options = parser.parse_args(arguments)
     settings = Settings(model=options.model)
     if options.out is None:
-        print(open_artifact(settings, _say).folder)
+        print(open_artifact(settings, _say, options.precision).folder)
         return 0
     from model.export import export
 
     checkpoint = locate(options.model, settings.cache_folder, settings.hub_endpoint, _say)
-    exported = export(checkpoint, options.out, display_name(options.model), _say)
+    name = display_name(options.model)
+    exported = export(checkpoint, options.out, name, options.precision, _say)
     print(exported.artifact.folder)
     return 0 if exported.verification.passed else 1
 

@@ -1,19 +1,20 @@
-"""Tasks to padded arrays, and hidden states back to outputs. Pure."""
+"""Tasks to a packed batch, and hidden states back to outputs. Pure."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from model.batch import Batch, pad
+from model.batch import Batch, pack
 from model.pooling import pool
 from service.engines.base import Floats, Output, Task
 from service.errors import EngineFailed
 
 
-def collate(tasks: Sequence[Task], pad_token_id: int) -> Batch:
-    """Right-pad the texts to the longest; int64 `[B, S]` each."""
-    return pad([(task.input_ids, task.segment_ids) for task in tasks], pad_token_id)
+def collate(tasks: Sequence[Task]) -> Batch:
+    """Lay the texts end to end."""
+    return pack([(task.input_ids, task.segment_ids) for task in tasks])
 
 
 def needed_layers(tasks: Sequence[Task]) -> list[int]:
@@ -27,16 +28,23 @@ def needed_layers(tasks: Sequence[Task]) -> list[int]:
 
 
 def uncollate(tasks: Sequence[Task], hidden: Mapping[int, Floats]) -> list[Output]:
-    """Cut each text's hidden states out of the padded ones `[B, S, H]`, and pool them."""
+    """Cut each text's hidden states out of the packed ones `[T, H]`, and pool them."""
     outputs = []
-    for row, task in enumerate(tasks):
-        states = [hidden[layer][row, : task.tokens] for layer in task.hidden_layers]
+    for rows, task in zip(token_rows(tasks), tasks, strict=True):
+        states = [hidden[layer][rows] for layer in task.hidden_layers]
         pooled = None
         if task.pooling:
-            tokens = hidden[task.pooling.layer][row, task.pooling.first_token : task.tokens]
+            tokens = hidden[task.pooling.layer][rows][task.pooling.first_token :]
             pooled = pool(tokens, task.pooling.mode)
         outputs.append(Output(states, pooled))
     return outputs
+
+
+def token_rows(tasks: Sequence[Task]) -> Iterator[slice]:
+    """Which of a batch's T tokens each text owns."""
+    ends = itertools.accumulate(task.tokens for task in tasks)
+    for task, end in zip(tasks, ends, strict=True):
+        yield slice(end - task.tokens, end)
 
 
 def check_outputs(tasks: Sequence[Task], outputs: Sequence[Output]) -> None:

@@ -59,7 +59,7 @@ class Settings(BaseSettings):
         128 * 2**20, gt=0, description="Most bytes of a reply, predicted before it is computed."
     )
     max_batch_tokens: int = Field(
-        512, gt=0, description="Most tokens of a padded batch; a longer input goes alone."
+        512, gt=0, description="Most tokens of a batch; a longer input goes alone."
     )
     max_queue_tokens: int = Field(
         131072, gt=0, description="Most tokens waiting in a lane; beyond it, 429."

@@ -1,4 +1,4 @@
-"""The ONNX Runtime engine: one session, called from several threads."""
+"""The engine over an artifact's ONNX graphs: one runtime, called from several threads."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from model.artifact import Artifact
-from model.runtime import Device, OnnxEncoder
-from service.collate import collate, needed_layers, uncollate
+from model.runtime import Device, load_runtime
+from service.collate import collate, needed_layers, token_rows, uncollate
 from service.engines.base import Engine, Floats, Output, Task
 from service.errors import EngineFailed
 
 
 class OnnxEngine(Engine):
-    """An artifact's graphs. On a CPU each call runs on its caller's thread alone."""
+    """The graphs on the runtime that the manifest names; on a CPU, one thread a call."""
 
     name = "onnx"
 
@@ -33,30 +33,28 @@ class OnnxEngine(Engine):
             ModelError: the graphs cannot be loaded, or the device is not there.
 
         """
-        self._encoder = OnnxEncoder(artifact, device)
-        self._pad_token_id = artifact.manifest.config.pad_token_id
-        self.provider = self._encoder.provider
         self.concurrency = threads or len(os.sched_getaffinity(0))
+        self._runtime = load_runtime(artifact, device, self.concurrency)
+        self.provider = self._runtime.provider
 
     def run(self, tasks: Sequence[Task]) -> list[Output]:
-        """One padded forward pass; then each asked map, recomputed from its layer's input."""
+        """One packed forward pass; then each asked map, recomputed from its layer's input."""
         layers = needed_layers(tasks)
-        batch = collate(tasks, self._pad_token_id)
         try:
-            hidden = dict(zip(layers, self._encoder.hidden_states(batch, layers), strict=True))
+            states = self._runtime.hidden_states(collate(tasks), layers)
+            hidden = dict(zip(layers, states, strict=True))
             outputs = uncollate(tasks, hidden)
-            for row, (task, output) in enumerate(zip(tasks, outputs, strict=True)):
+            for rows, task, output in zip(token_rows(tasks), tasks, outputs, strict=True):
                 if task.attention_layers:
-                    output.attention = self._attention(task, row, hidden)
-        except Exception as error:  # onnxruntime's own exceptions share no base class
-            raise EngineFailed(f"ONNX Runtime failed: {type(error).__name__}") from error
+                    output.attention = self._attention(task, rows, hidden)
+        except Exception as error:  # the runtimes' own exceptions share no base class
+            raise EngineFailed(f"{self.provider} failed: {type(error).__name__}") from error
         return outputs
 
-    def _attention(self, task: Task, row: int, hidden: dict[int, Floats]) -> Floats:
+    def _attention(self, task: Task, rows: slice, hidden: dict[int, Floats]) -> Floats:
         s = task.tokens
         shape = (len(task.attention_layers), len(task.attention_heads), s, s)
         maps = np.empty(shape, np.float32)
         for index, layer in enumerate(task.attention_layers):
-            state = hidden[layer][row : row + 1, :s]
-            maps[index] = self._encoder.attention(state, layer, task.attention_heads)[0]
+            maps[index] = self._runtime.attention(hidden[layer][rows], layer, task.attention_heads)
         return maps

@@ -56,7 +56,7 @@ class TorchEngine(Engine):
         return self._process.poll() is None
 
     def run(self, tasks: Sequence[Task]) -> list[Output]:
-        """One padded forward pass in the other process."""
+        """One packed forward pass in the other process."""
         with self._lock:
             try:
                 self._connection.send(list(tasks))

@@ -15,6 +15,7 @@ import torch
 from model.artifact import WEIGHTS, load_artifact
 from model.checkpoint import load_weights
 from model.encoder import Encoder
+from model.packing import PackedBatch
 from service.collate import collate, needed_layers, uncollate
 from service.engines.base import Output, Task
 
@@ -22,13 +23,11 @@ _log = logging.getLogger("headscope")
 
 
 def run(encoder: Encoder, tasks: Sequence[Task]) -> list[Output]:
-    """One padded forward pass, and everything the tasks ask of it."""
-    batch = collate(tasks, encoder.config.pad_token_id)
+    """One packed forward pass, and everything the tasks ask of it."""
+    batch = collate(tasks)
     with torch.inference_mode():
         result = encoder(
-            torch.from_numpy(batch.input_ids),
-            torch.from_numpy(batch.attention_mask),
-            torch.from_numpy(batch.token_type_ids),
+            PackedBatch.of(batch),
             output_attentions=any(task.attention_layers for task in tasks),
         )
     hidden = {layer: result.hidden_states[layer].numpy() for layer in needed_layers(tasks)}

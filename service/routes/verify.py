@@ -7,6 +7,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
+from model.artifact import Precision
 from model.compare import TOLERANCES, Comparison, Kind
 from service.routes.body import JsonRoute
 from service.routes.reply import PROBLEMS
@@ -22,7 +23,7 @@ async def verify(body: VerifyRequest, request: Request) -> dict[str, Any]:
     return report(comparison, request.app.state.artifact.manifest.precision)
 
 
-def report(comparison: Comparison, precision: str) -> dict[str, Any]:
+def report(comparison: Comparison, precision: Precision) -> dict[str, Any]:
     """A comparison in the shape of the reply."""
     entries: dict[Kind, list[dict[str, Any]]] = {"hidden": [], "attention": [], "pooled": []}
     for key, difference in comparison.differences.items():

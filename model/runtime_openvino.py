@@ -1,0 +1,113 @@
+"""An artifact's graphs on OpenVINO: bf16 and int8 on a CPU.
+
+OpenVINO compiles a kernel for every shape that it sees, so a batch is rounded up to a coarse grid
+of shapes first: surplus tokens, rows and columns stand for nothing and are cut off again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from model.artifact import ATTENTION_GRAPH, ENCODER_GRAPH, Artifact
+from model.batch import PADDING, Batch
+from model.errors import ModelError
+from model.runtime import Device, Floats, HeadParameters, ProviderError
+from model.signature import hidden_state_name
+
+try:
+    import openvino
+except ImportError as error:
+    raise ModelError(f"this artifact is for OpenVINO, which cannot be imported: {error}") from None
+
+_KERNELS_KEPT = 512
+
+
+class OpenVinoRuntime:
+    """OpenVINO's CPU plugin; see `Runtime`."""
+
+    def __init__(self, artifact: Artifact, device: Device, threads: int) -> None:
+        """Compile the graphs, one stream of one thread for each caller.
+
+        Raises:
+            ProviderError: CUDA was asked for.
+            ModelError: OpenVINO refuses a graph.
+
+        """
+        if device == "cuda":
+            raise ProviderError("device cuda: OpenVINO runs on the CPU only")
+        manifest = artifact.manifest
+        self.config = manifest.config
+        self.provider = "OpenVINO CPU"
+        self._inputs = [spec.name for spec in manifest.signature["encoder"].inputs]
+        self._head_parameters = HeadParameters(artifact)
+        core = openvino.Core()
+        # what int8 leaves in floating point runs in bfloat16 as well
+        self._encoder = _Compiled(core, artifact, ENCODER_GRAPH, "bf16", threads)
+        self._attention = _Compiled(core, artifact, ATTENTION_GRAPH, "f32", threads)
+
+    def hidden_states(self, batch: Batch, layers: Sequence[int]) -> list[Floats]:
+        """`[T, H]` a layer."""
+        feed = dict(zip(self._inputs, rounded(batch).inputs, strict=True))
+        names = [hidden_state_name(layer) for layer in layers]
+        return self._encoder.run(feed, names, len(batch.input_ids))
+
+    def attention(self, hidden: Floats, layer: int, heads: Sequence[int]) -> Floats:
+        """`[heads, S, S]`."""
+        feed = {"hidden_state": hidden[None], **self._head_parameters.feed(layer, heads)}
+        return self._attention.run(feed, ["attention"], 1)[0][0]
+
+
+class _Compiled:
+    """A compiled graph, with a request of its own for each thread that calls."""
+
+    def __init__(
+        self, core: Any, artifact: Artifact, graph: str, precision: str, threads: int
+    ) -> None:
+        properties = {
+            "INFERENCE_PRECISION_HINT": precision,
+            "NUM_STREAMS": threads,
+            "INFERENCE_NUM_THREADS": threads,
+            "ENABLE_CPU_PINNING": False,
+            "CPU_RUNTIME_CACHE_CAPACITY": _KERNELS_KEPT,
+        }
+        try:
+            self._model = core.compile_model(str(artifact.path(graph)), "CPU", properties)
+        except RuntimeError as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise ModelError(f"OpenVINO cannot load {graph}: {reason}") from None
+        self._local = threading.local()
+
+    def run(self, feed: dict[str, Any], names: Sequence[str], rows: int) -> list[Floats]:
+        """The first `rows` of each output asked for; a copy, as the request is used again."""
+        request = getattr(self._local, "request", None)
+        if request is None:
+            request = self._local.request = self._model.create_infer_request()
+        request.infer(feed, share_inputs=True)
+        return [np.array(request.get_tensor(name).data[:rows]) for name in names]
+
+
+def rounded(batch: Batch) -> Batch:
+    """The same texts in a grid of a coarser shape, with tokens at the end that belong to none."""
+    tokens, (texts, longest) = len(batch.input_ids), batch.padded_index.shape
+    surplus = (0, coarser(tokens) - tokens)
+    shape = (coarser(texts), coarser(longest))
+    padded_index = np.full(shape, PADDING, np.int64)
+    padded_index[:texts, :longest] = batch.padded_index
+    row, column = np.divmod(batch.packed_index, longest)
+    return Batch(
+        input_ids=np.pad(batch.input_ids, surplus),
+        token_type_ids=np.pad(batch.token_type_ids, surplus),
+        position_ids=np.pad(batch.position_ids, surplus),
+        padded_index=padded_index,
+        packed_index=np.pad(row * shape[1] + column, surplus),
+    )
+
+
+def coarser(n: int) -> int:
+    """`n` rounded up to four binary digits: at most an eighth more, eight values an octave."""
+    step = 1 << max(0, n.bit_length() - 4)
+    return -(-n // step) * step
