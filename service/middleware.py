@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import time
-import uuid
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -45,10 +45,10 @@ class RequestMiddleware:
         except BodyTooLarge as error:
             app = problem_response(error, request_id)
         started = time.perf_counter()
-        status = 0
+        status, complete = 0, False
 
         async def send_with_headers(message: Message) -> None:
-            nonlocal status
+            nonlocal status, complete
             if message["type"] == "http.response.start":
                 status = message["status"]
                 elapsed = round(1000 * (time.perf_counter() - started))
@@ -57,11 +57,14 @@ class RequestMiddleware:
                     (b"x-request-id", request_id.encode("ascii")),
                     (b"x-total-time", str(elapsed).encode("ascii")),
                 ]
+            else:
+                complete = not message.get("more_body", False)
             await send(message)
 
+        answer = app(scope, _Replay(body), send_with_headers)
         try:
-            answer = app(scope, _Replay(body), send_with_headers)
-            if not await _until_disconnect(answer, receive):
+            # a server says "disconnect" of a complete reply as well
+            if not await _until_disconnect(answer, receive, lambda: complete):
                 self.metrics.disconnects.inc()
                 return
         except Exception:
@@ -111,28 +114,41 @@ class _Replay:
         return {"type": "http.request", "body": body, "more_body": False}
 
 
-async def _until_disconnect(response: Any, receive: Receive) -> bool:
-    """Run the application; cancel it when the client leaves, and say which ended first."""
+async def _until_disconnect(
+    answer: Awaitable[None], receive: Receive, complete: Callable[[], bool]
+) -> bool:
+    """Run the application; cancel it when the client leaves before its reply is complete.
+
+    Returns:
+        Whether the application ended by itself.
+
+    """
+    running = asyncio.current_task()
+    assert running is not None  # noqa: S101 - a server runs each request in a task
+    left = False
 
     async def watch() -> None:
+        nonlocal left
         while (await receive())["type"] != "http.disconnect":
             pass
+        if not complete():
+            left = True
+            running.cancel()
 
-    running, watching = asyncio.ensure_future(response), asyncio.ensure_future(watch())
+    watching = asyncio.create_task(watch())
     try:
-        await asyncio.wait((running, watching), return_when=asyncio.FIRST_COMPLETED)
-        finished = running.done()
-        if finished:
-            running.result()
-        return finished
+        await answer
+    except asyncio.CancelledError:
+        if left and running.uncancel() == 0:
+            return False
+        raise
     finally:
-        for task in (running, watching):
-            task.cancel()
-        await asyncio.gather(running, watching, return_exceptions=True)
+        watching.cancel()
+    return True
 
 
 def _request_id(scope: Scope) -> str:
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return str(value, "ascii")
-    return uuid.uuid4().hex
+    return f"{random.getrandbits(128):032x}"

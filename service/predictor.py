@@ -17,8 +17,11 @@ from service.batching import Batcher, Done
 from service.engines.base import Floats, Pooling, Task
 from service.errors import ReplyTooLarge, Unprocessable
 from service.schemas import AttentionRequest, EncodeRequest, TextRequest, VerifyRequest
-from service.tokenizer import Input, Options, TextTokenizer, TokenizedText
+from service.tokenizer import Input, Options, TextTokenizer, TokenizedText, characters
 
+INLINE_CHARACTERS = 512
+"""Texts of so many together are tokenised on the event loop, which takes at most 0.2 ms; to hand
+them to a thread and back costs 0.1 ms of processor time. Others go to a thread."""
 INLINE_BYTES = 2**18
 """A reply up to this size is written on the event loop; a larger one in a thread."""
 
@@ -195,10 +198,13 @@ class Predictor:
             raise Unprocessable(
                 f"{len(inputs)} inputs in one request; at most {self._bounds.max_inputs} are taken"
             )
-        loop = asyncio.get_running_loop()
-        texts = await loop.run_in_executor(
-            self._tokenizing, self._tokenizer.tokenize, inputs, options
-        )
+        if characters(inputs) <= INLINE_CHARACTERS:
+            texts = self._tokenizer.tokenize(inputs, options)
+        else:
+            loop = asyncio.get_running_loop()
+            texts = await loop.run_in_executor(
+                self._tokenizing, self._tokenizer.tokenize, inputs, options
+            )
         for index, text in enumerate(texts):
             if text.segment_ids.max() >= self._config.type_vocab_size:
                 raise Unprocessable(f"inputs[{index}] is a pair; this model has one segment only")

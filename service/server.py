@@ -25,6 +25,7 @@ def serve(settings: Settings, artifact: Artifact) -> int:
         log_level=settings.log_level,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         timeout_graceful_shutdown=settings.drain_seconds,
     )
     server = uvicorn.Server(config)

@@ -77,8 +77,8 @@ class TextTokenizer:
         prompt = self._prompt(options.prompt_name)
         prefixed = []
         for index, text in enumerate(inputs):
+            self._check_characters(index, text)
             segments = (text,) if isinstance(text, str) else text
-            self._check_characters(index, segments)
             first = prompt + segments[0]
             prefixed.append(first if len(segments) == 1 else (first, segments[1]))
         encodings = self._whole.encode_batch(prefixed)
@@ -109,8 +109,8 @@ class TextTokenizer:
             known = ", ".join(sorted(self._sentence.prompts)) or "none"
             raise Unprocessable(f"unknown prompt_name; this model names: {known}") from None
 
-    def _check_characters(self, index: int, segments: Sequence[str]) -> None:
-        count = sum(map(len, segments))
+    def _check_characters(self, index: int, text: Input) -> None:
+        count = characters([text])
         if count > self.limits.max_characters:
             raise InputTooLong(
                 f"inputs[{index}] has {count} characters; at most "
@@ -124,6 +124,11 @@ class TextTokenizer:
                 tokenizer.enable_truncation(self.limits.max_tokens, direction=direction)
                 self._truncating[direction] = tokenizer
             return self._truncating[direction]
+
+
+def characters(inputs: Sequence[Input]) -> int:
+    """How many characters the inputs have together."""
+    return sum(len(text) if isinstance(text, str) else sum(map(len, text)) for text in inputs)
 
 
 def _tokenized(encoding: Encoding, prompt_length: int, truncated: bool) -> TokenizedText:
