@@ -64,6 +64,7 @@ def create_app(settings: Settings, artifact: Artifact, engine: Engine | None = N
         version=importlib.metadata.version("headscope"),
         lifespan=lifespan,
         redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     state = app.state
     state.settings, state.artifact, state.engine = settings, artifact, engine
