@@ -13,6 +13,7 @@ This module is where `model` and `service` meet; it imports neither torch nor on
 from __future__ import annotations
 
 import hashlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -119,8 +120,8 @@ def load_artifact(folder: Path) -> Artifact:
         raise ArtifactError(f"{path} is invalid: {where}: {first['msg']}") from None
     if set(manifest.files) != set(FILES):
         raise ArtifactError(f"{path} does not list exactly {', '.join(FILES)}")
-    for name, record in manifest.files.items():
-        _check(folder / name, record)
+    with ThreadPoolExecutor() as threads:  # hashing leaves the interpreter to others
+        list(threads.map(lambda item: _check(folder / item[0], item[1]), manifest.files.items()))
     return Artifact(folder, manifest, hashlib.sha256(content).hexdigest())
 
 

@@ -22,6 +22,8 @@ TORCH_FREE = {
         "errors",
         "pooling",
         "runtime",
+        "runtime_onnx",
+        "runtime_openvino",
         "sentence",
         "signature",
         "sources",
@@ -114,8 +116,16 @@ def test_the_service_loads_only_what_is_free_of_torch() -> None:
 def test_torch_is_the_models_and_one_processes() -> None:
     assert importers("torch") <= under("model") | {TORCH_PROCESS}
     assert importers("onnx", "onnxscript") <= under("model")
-    assert importers("onnxruntime") == {"model.runtime"}
     assert TORCH_PROCESS not in {item.module for found in IMPORTS.values() for item in found}
+
+
+def test_each_runtime_is_loaded_by_who_serves_with_it() -> None:
+    runtimes = {"onnxruntime": "model.runtime_onnx", "openvino": "model.runtime_openvino"}
+    for package, module in runtimes.items():
+        assert importers(package) == {module}
+        users = {name for name, found in IMPORTS.items() if module in {i.module for i in found}}
+        assert users == {"model.runtime"}
+        assert module not in imported("model.runtime", "model", loading=True)
 
 
 @pytest.mark.parametrize("start", ["service.app", "service.server", "service.cli"])

@@ -17,7 +17,6 @@ from model.attention import (
     MultiHeadAttention,
     causal_mask,
     merge_heads,
-    padding_mask,
     split_heads,
 )
 from model.normalizers import NORMALIZERS, softmax, sparsemax
@@ -83,11 +82,12 @@ def torch_attention(
 
 LENGTHS = torch.tensor([5, 3, 1])
 REAL = torch.arange(T) < LENGTHS[:, None]  # [B, T], True on real tokens
+PADDING = REAL[:, None, None, :]
 SELF_MASKS = {
     "none": (None, None, None),
-    "padding": (padding_mask(REAL), ~REAL, None),
+    "padding": (PADDING, ~REAL, None),
     "causal": (causal_mask(T, T), None, ~causal_mask(T, T)),
-    "both": (padding_mask(REAL) & causal_mask(T, T), ~REAL, ~causal_mask(T, T)),
+    "both": (PADDING & causal_mask(T, T), ~REAL, ~causal_mask(T, T)),
 }
 """Our mask (True: may look), torch's key_padding_mask and attn_mask (True: may not)."""
 
@@ -132,7 +132,7 @@ def test_cross_attention_equals_torch(
     real = torch.arange(S) < torch.tensor([7, 4, 2])[:, None]
     with torch.no_grad():
         expected = reference(query, key, value, key_padding_mask=~real, average_attn_weights=False)
-        output, weights = twin_of(reference)(query, key, value, padding_mask(real))
+        output, weights = twin_of(reference)(query, key, value, real[:, None, None, :])
     torch.testing.assert_close(output, expected[0], atol=atol, rtol=0)
     torch.testing.assert_close(weights, expected[1], atol=atol, rtol=0)
 
@@ -262,7 +262,8 @@ def test_a_head_mask_for_each_text_equals_each_text_alone() -> None:
         together, _ = module(x, x, x, head_mask=head_mask)
         for text, scale in enumerate(head_mask):
             heads = module.value(x[text]).unflatten(-1, (3, 2)).transpose(0, 1)
-            context = module.weights(x[[text]], x[[text]])[0] @ heads * scale[:, None, None]
+            _, weights = module(*[x[[text]]] * 3)
+            context = weights[0] @ heads * scale[:, None, None]
             expected = module.output(context.transpose(0, 1).flatten(1))
             torch.testing.assert_close(together[text], expected, **EXACT)
     bias = module.output.bias.expand(T, -1)
@@ -421,8 +422,8 @@ def test_a_mask_leaves_the_allowed_keys_as_if_alone(
     mask[0], mask[1], mask[2] = False, True, torch.arange(13) == 12
     scores[3, 5], mask[3, 5] = 1e30, False  # forbidden, and larger than all
     weights = NORMALIZERS[name](scores, mask)
-    assert (weights[~mask] == 0).all()
-    assert (weights[0] == 0).all()
+    assert (weights[1:][~mask[1:]] == 0).all()
+    assert weights[0].isfinite().all()  # where nothing is allowed
     for row, allowed, found in zip(scores[1:], mask[1:], weights[1:], strict=True):
         expected = REFERENCE_NORMALIZERS[name](row[allowed])
         torch.testing.assert_close(
@@ -449,16 +450,25 @@ def test_gradients_stay_finite_under_a_mask(name: Any) -> None:
     (NORMALIZERS[name](scores, mask) * randn(3, 4)).sum().backward()
     assert scores.grad is not None
     assert scores.grad.isfinite().all()
-    assert scores.grad[~mask].count_nonzero() == 0
+    somewhere = mask.any(dim=-1)
+    assert scores.grad[somewhere][~mask[somewhere]].count_nonzero() == 0
+
+
+@pytest.mark.parametrize("name", REFERENCE_NORMALIZERS)
+def test_a_query_that_may_look_nowhere_gets_no_gradient(name: Any) -> None:
+    module = MultiHeadAttention(AttentionSizes.uniform(4, 2), normalizer=name)
+    query, key, value = (torch.randn(1, 3, 4, requires_grad=True) for _ in range(3))
+    mask = torch.tensor([[True, True, False], [False, False, False], [True, True, False]])
+    module(query, key, value, mask)[0].square().sum().backward()
+    for x in (query, key, value):
+        assert x.grad is not None
+        assert x.grad.isfinite().all()
+    assert query.grad[0, 1].count_nonzero() == 0
+    assert query.grad[0, [0, 2]].abs().sum() > 0
+    assert key.grad[0, 2].count_nonzero() == value.grad[0, 2].count_nonzero() == 0
 
 
 # ── masks ──────────────────────────────────────────────────────────────────────────────────
-
-
-def test_padding_mask_is_true_on_real_tokens() -> None:
-    mask = padding_mask(torch.tensor([[1, 1, 0], [1, 0, 0]]))
-    assert mask.shape == (2, 1, 1, 3)
-    assert mask[:, 0, 0].tolist() == [[True, True, False], [True, False, False]]
 
 
 def test_causal_mask_hides_the_keys_after_the_query() -> None:

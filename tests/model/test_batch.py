@@ -2,27 +2,84 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from torch import tensor
-from torch.nn.utils.rnn import pad_sequence
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from model.batch import pad
+from model.batch import PADDING, Batch, pack
 
-
-def test_pad_fills_to_the_right() -> None:
-    batch = pad([([5, 6, 7], [0, 0, 1]), ([8], [1])], pad_token_id=9)
-    assert batch.input_ids.tolist() == [[5, 6, 7], [8, 9, 9]]
-    assert batch.attention_mask.tolist() == [[1, 1, 1], [1, 0, 0]]
-    assert batch.token_type_ids.tolist() == [[0, 0, 1], [1, 0, 0]]
+Text = tuple[list[int], list[int]]
+LENGTHS = st.lists(st.integers(1, 20), min_size=1, max_size=12)
 
 
-@pytest.mark.parametrize("dtype", [np.int64, np.int32])
-def test_pad_equals_torch_for_lists_and_arrays(dtype: type) -> None:
-    rng = np.random.default_rng(0)
-    ids = [rng.integers(0, 99, n).astype(dtype) for n in (4, 1, 0, 9)]
-    segments = [rng.integers(0, 2, len(each)).astype(dtype) for each in ids]
-    expected = pad_sequence([tensor(each) for each in ids], True, padding_value=7).tolist()
-    for texts in (list(zip(ids, segments, strict=True)), [(i.tolist(), i.tolist()) for i in ids]):
-        batch = pad(texts, pad_token_id=7)
-        assert batch.input_ids.tolist() == expected
-        assert batch.attention_mask.sum(axis=1).tolist() == [4, 1, 0, 9]
-        assert {array.dtype for array in vars(batch).values()} == {np.dtype(np.int64)}
+def random_texts(lengths: list[int]) -> list[Text]:
+    rng = np.random.default_rng(lengths)
+    return [(rng.integers(0, 99, n).tolist(), rng.integers(0, 2, n).tolist()) for n in lengths]
+
+
+def test_pack_lays_texts_end_to_end() -> None:
+    batch = pack([([5, 6, 7], [0, 0, 1]), ([8], [1]), ([9, 5], [0, 1])])
+    assert batch.input_ids.tolist() == [5, 6, 7, 8, 9, 5]
+    assert batch.token_type_ids.tolist() == [0, 0, 1, 1, 0, 1]
+    assert batch.position_ids.tolist() == [0, 1, 2, 0, 0, 1]
+    assert batch.padded_index.tolist() == [[0, 1, 2], [3, -1, -1], [4, 5, -1]]
+    assert batch.packed_index.tolist() == [0, 1, 2, 3, 6, 7]
+    assert batch.cu_seqlens.tolist() == [0, 3, 4, 6]
+
+
+@settings(deadline=None)
+@given(LENGTHS)
+@example([1])
+@example([1, 1, 1])
+@example([7])
+@example([1, 20, 1])
+def test_the_grid_holds_each_text_in_its_row(lengths: list[int]) -> None:
+    texts = random_texts(lengths)
+    batch = pack(texts)
+    assert batch.padded_index.shape == (len(lengths), max(lengths))
+    for row, (ids, segments) in zip(batch.padded_index, texts, strict=True):
+        n = len(ids)
+        assert batch.input_ids[row[:n]].tolist() == ids
+        assert batch.token_type_ids[row[:n]].tolist() == segments
+        assert batch.position_ids[row[:n]].tolist() == list(range(n))
+        assert (row[n:] == PADDING).all()
+
+
+@settings(deadline=None)
+@given(LENGTHS)
+def test_there_and_back(lengths: list[int]) -> None:
+    batch = pack(random_texts(lengths))
+    tokens = np.arange(sum(lengths))
+    grid = batch.padded_index.flatten()
+    assert grid[grid != PADDING].tolist() == tokens.tolist()
+    assert grid[batch.packed_index].tolist() == tokens.tolist()
+    places, (held,) = batch.packed_index, np.nonzero(grid != PADDING)
+    assert places.tolist() == held.tolist()
+
+
+@settings(deadline=None)
+@given(LENGTHS)
+def test_cu_seqlens_cut_the_texts_out_again(lengths: list[int]) -> None:
+    texts = random_texts(lengths)
+    batch = pack(texts)
+    starts, ends = batch.cu_seqlens[:-1], batch.cu_seqlens[1:]
+    assert len(starts) == len(texts)
+    cut = [batch.input_ids[a:b].tolist() for a, b in zip(starts, ends, strict=True)]
+    assert cut == [ids for ids, _ in texts]
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint32, None])
+def test_lists_and_arrays_give_the_same_int64(dtype: type | None) -> None:
+    texts = random_texts([4, 1, 9])
+    given_texts = [tuple(np.array(part, dtype) for part in text) for text in texts]
+    expected, found = pack(texts), pack(given_texts if dtype else texts)
+    for one, other in zip(found.inputs, expected.inputs, strict=True):
+        np.testing.assert_array_equal(one, other, strict=True)
+        assert one.dtype == np.int64
+
+
+def test_the_inputs_are_every_array_in_the_encoders_order() -> None:
+    batch = pack(random_texts([3, 5]))
+    names = ("input_ids", "token_type_ids", "position_ids", "padded_index", "packed_index")
+    assert tuple(Batch.__dataclass_fields__) == names
+    for name, array in zip(names, batch.inputs, strict=True):
+        assert array is getattr(batch, name)

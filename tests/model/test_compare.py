@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional
 
+from model.artifact import Precision
 from model.compare import (
     TOLERANCES,
     Comparison,
@@ -17,7 +19,7 @@ from model.compare import (
     keyed,
 )
 
-STRICT = {kind: Tolerance(atol=0.1, rtol=0.0) for kind in ("hidden", "attention", "pooled")}
+STRICT = dict.fromkeys(("hidden", "attention", "pooled"), Tolerance(0.1, 0.0, cosine_at_least=-1))
 A, B = Key("hidden", 1), Key("attention", 0, 2)
 
 
@@ -95,15 +97,15 @@ def test_nothing_compared_is_not_a_pass() -> None:
 @pytest.mark.parametrize(
     ("reference", "candidate", "tolerance", "passed"),
     [
-        (1.0, 1.25, Tolerance(0.25, 0.0), True),
-        (1.0, 1.2500001, Tolerance(0.25, 0.0), False),
-        (1.0, 0.75, Tolerance(0.25, 0.0), True),
-        (4.0, 5.0, Tolerance(0.0, 0.25), True),
-        (-4.0, -5.0, Tolerance(0.0, 0.25), True),
-        (5.0, 4.0, Tolerance(0.0, 0.1875), False),  # relative to the reference, 5 · 0.1875 < 1
-        (4.0, 5.25, Tolerance(0.25, 0.25), True),
-        (4.0, 5.5, Tolerance(0.25, 0.25), False),
-        (0.0, 1e-9, Tolerance(0.0, 1.0), False),
+        (1.0, 1.25, Tolerance(0.25, 0.0, -1), True),
+        (1.0, 1.2500001, Tolerance(0.25, 0.0, -1), False),
+        (1.0, 0.75, Tolerance(0.25, 0.0, -1), True),
+        (4.0, 5.0, Tolerance(0.0, 0.25, -1), True),
+        (-4.0, -5.0, Tolerance(0.0, 0.25, -1), True),
+        (5.0, 4.0, Tolerance(0.0, 0.1875, -1), False),  # relative to the reference, 5 · 0.1875 < 1
+        (4.0, 5.25, Tolerance(0.25, 0.25, -1), True),
+        (4.0, 5.5, Tolerance(0.25, 0.25, -1), False),
+        (0.0, 1e-9, Tolerance(0.0, 1.0, -1), False),
     ],
 )
 def test_a_value_may_differ_by_atol_and_rtol_of_the_reference(
@@ -117,7 +119,7 @@ def test_one_value_too_far_is_enough() -> None:
     reference = np.zeros((50, 50), np.float32)
     candidate = reference.copy()
     candidate[49, 0] = -0.5
-    found = difference(reference, candidate, Tolerance(0.1, 0.0))
+    found = difference(reference, candidate, Tolerance(0.1, 0.0, -1))
     assert (found.passed, found.max_abs_diff) == (False, 0.5)
 
 
@@ -127,7 +129,7 @@ def test_a_value_that_is_not_finite_never_passes(bad: float, where: str) -> None
     good, broken = array([1, 2], [3, 4]), array([1, 2], [3, bad])
     reference = good if where == "candidate" else broken
     candidate = good if where == "reference" else broken
-    found = difference(reference, candidate, Tolerance(atol=1e30, rtol=1e30))
+    found = difference(reference, candidate, Tolerance(atol=1e30, rtol=1e30, cosine_at_least=-1))
     assert not found.passed
     assert found.max_abs_diff == math.inf
     assert found.min_cosine == -1
@@ -137,13 +139,29 @@ def test_min_cosine_is_the_smallest_of_any_row() -> None:
     rng = np.random.default_rng(0)
     reference, candidate = rng.standard_normal((2, 7, 5)).astype(np.float32)
     expected = functional.cosine_similarity(torch.tensor(reference), torch.tensor(candidate)).min()
-    found = difference(reference, candidate, Tolerance(9, 9)).min_cosine
+    found = difference(reference, candidate, Tolerance(9, 9, -1)).min_cosine
     assert found == pytest.approx(expected.item(), abs=1e-6)
+
+
+@pytest.mark.parametrize(("cosine_at_least", "passed"), [(0.599, True), (0.601, False)])
+def test_one_row_of_another_direction_is_enough(cosine_at_least: float, passed: bool) -> None:
+    """The last row is the 3-4-5 triangle's: its cosine is 0.6, however small its values."""
+    reference = array([1, 2], [5, 1], [1e-3, 0])
+    candidate = array([1, 2], [5, 1], [3e-3, 4e-3])
+    found = difference(reference, candidate, Tolerance(0.1, 0.0, cosine_at_least))
+    assert found.passed is passed
+    assert found.min_cosine == pytest.approx(0.6, abs=1e-6)
+    assert found.max_abs_diff == pytest.approx(4e-3)
+
+
+def test_a_direction_does_not_mend_a_value() -> None:
+    found = difference(array([1, 2]), array([2, 4]), Tolerance(0.1, 0.0, 0.99999))
+    assert (found.passed, found.min_cosine) == (False, pytest.approx(1))
 
 
 def test_differences_are_taken_in_double_precision() -> None:
     """3e38 - (-3e38) overflows float32; and 2²⁴ + 1 does not exist there."""
-    found = difference(array([3e38]), array([-3e38]), Tolerance(1e39, 0))
+    found = difference(array([3e38]), array([-3e38]), Tolerance(1e39, 0, -1))
     assert found.max_abs_diff == pytest.approx(6e38, rel=1e-6)
     assert found.passed
 
@@ -166,6 +184,9 @@ def test_the_worst_of_each_tensor_is_kept(order: int) -> None:
     assert comparison.worst("hidden") == 0.5
     assert comparison.worst("attention") == 0.0625
     assert comparison.worst("pooled") == 0
+    assert comparison.min_cosine("hidden") == comparison.differences[A].min_cosine
+    assert comparison.min_cosine("attention") == pytest.approx(1)
+    assert comparison.min_cosine("pooled") == 1
 
 
 def test_worst_takes_the_worse_in_each_respect() -> None:
@@ -203,7 +224,10 @@ def test_keyed_names_every_tensor() -> None:
 
 def test_the_tolerances_are_those_that_the_project_promises() -> None:
     assert TOLERANCES["fp32"] == {
-        "hidden": Tolerance(atol=1e-4, rtol=1e-5),
-        "attention": Tolerance(atol=1e-5, rtol=0.0),
-        "pooled": Tolerance(atol=1e-5, rtol=0.0),
+        "hidden": Tolerance(atol=1e-4, rtol=1e-5, cosine_at_least=0.99999),
+        "attention": Tolerance(atol=1e-5, rtol=0.0, cosine_at_least=0.99999),
+        "pooled": Tolerance(atol=1e-5, rtol=0.0, cosine_at_least=0.99999),
     }
+    assert set(TOLERANCES) == set(get_args(Precision))
+    assert TOLERANCES["bf16"]["pooled"].cosine_at_least == 0.9999
+    assert TOLERANCES["int8"]["pooled"].cosine_at_least == 0.95

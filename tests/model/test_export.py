@@ -17,17 +17,19 @@ from torch import Tensor, nn
 
 import model.compare
 from model.artifact import Artifact, load_artifact
-from model.attention import AttentionSizes, MultiHeadAttention, causal_mask, padding_mask
+from model.attention import AttentionSizes, MultiHeadAttention, causal_mask
 from model.checkpoint import load_checkpoint, load_weights
 from model.compare import Tolerance
 from model.config import NormalizerName, ScoreName
 from model.errors import ArtifactError, CheckpointError, ConfigError
-from model.export import export, to_onnx, without_metadata
+from model.export import export
+from model.graphs import to_onnx, without_metadata
 from model.normalizers import NORMALIZERS
-from model.runtime import OnnxEncoder
+from model.packing import PackedBatch
+from model.runtime_onnx import OnnxRuntime
 from model.scores import SCORES
 from model.signature import GraphSignature, TensorSpec
-from tests.model.test_runtime import batch_of
+from tests.model.test_runtime import batch_of, rows_of
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PARITY = 5e-5
@@ -49,22 +51,17 @@ def test_every_kind_of_attention_is_exported(
     )
     exported = export(checkpoint, checkpoint.parent / "artifact", "a name")
     assert exported.verification.passed
-    onnx_encoder, encoder = OnnxEncoder(exported.artifact), load_checkpoint(checkpoint)
+    runtime, encoder = OnnxRuntime(exported.artifact), load_checkpoint(checkpoint)
     batch = batch_of(LENGTHS)
     with torch.inference_mode():
-        expected = encoder(
-            torch.from_numpy(batch.input_ids),
-            torch.from_numpy(batch.attention_mask),
-            torch.from_numpy(batch.token_type_ids),
-            output_attentions=True,
-        )
-    found = onnx_encoder.hidden_states(batch, [0, 1])
-    for text, n in enumerate(LENGTHS):
-        for ours, theirs in zip(found, expected.hidden_states, strict=True):
-            np.testing.assert_allclose(ours[text, :n], theirs[text, :n].numpy(), atol=PARITY)
-        maps = onnx_encoder.attention(found[0][[text], :n], 0, range(3))
+        expected = encoder(PackedBatch.of(batch), output_attentions=True)
+    found = runtime.hidden_states(batch, [0, 1])
+    for ours, theirs in zip(found, expected.hidden_states, strict=True):
+        np.testing.assert_allclose(ours, theirs.numpy(), atol=PARITY)
+    for text, (rows, n) in enumerate(zip(rows_of(batch), LENGTHS, strict=True)):
+        maps = runtime.attention(found[0][rows], 0, range(3))
         np.testing.assert_allclose(
-            maps[0], expected.attentions[0][text, :, :n, :n].numpy(), atol=PARITY
+            maps, expected.attentions[0][text, :, :n, :n].numpy(), atol=PARITY
         )
 
 
@@ -77,7 +74,7 @@ class CausalCrossAttention(nn.Module):
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         query, key, value, attention_mask, head_mask = inputs
-        mask = causal_mask(query.shape[1], key.shape[1]) & padding_mask(attention_mask)
+        mask = causal_mask(query.shape[1], key.shape[1]) & attention_mask.bool()[:, None, None, :]
         return self.attention(query, key, value, mask, head_mask)
 
 
@@ -144,9 +141,14 @@ def test_an_artifact_says_what_it_is(tiny_artifact: Artifact, tiny_checkpoint: P
     assert manifest.config == load_checkpoint(tiny_checkpoint).config
     assert manifest.verification.passed
     assert manifest.verification.inputs > 20
-    assert manifest.verification.tolerances["attention"] == (1e-5, 0.0)
+    assert manifest.verification.tolerances["attention"] == {
+        "atol": 1e-5,
+        "rtol": 0.0,
+        "cosine_at_least": 0.99999,
+    }
     for kind in ("hidden", "attention", "pooled"):
         assert 0 < manifest.verification.max_abs_diff_below[kind] <= 1e-5
+        assert manifest.verification.min_cosine[kind] == 1
 
 
 def test_the_graphs_match_their_signature(tiny_artifact: Artifact) -> None:
@@ -183,7 +185,7 @@ def test_the_encoder_graph_keeps_its_weights_beside_it(tiny_artifact: Artifact) 
 def test_progress_is_told(make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
     told: list[str] = []
     with pytest.raises(ConfigError):
-        export(tmp_path / "absent", tmp_path / "artifact", "a name", told.append)
+        export(tmp_path / "absent", tmp_path / "artifact", "a name", progress=told.append)
     assert told == ["reading a name"]
 
 
@@ -276,11 +278,12 @@ def test_a_checkpoint_that_is_not_usable_leaves_nothing_behind(
 def test_an_export_that_fails_its_verification_says_so(
     make_checkpoint: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nothing = dict.fromkeys(("hidden", "attention", "pooled"), Tolerance(0.0, 0.0))
+    nothing = dict.fromkeys(("hidden", "attention", "pooled"), Tolerance(0.0, 0.0, 0.0))
     monkeypatch.setitem(model.compare.TOLERANCES, "fp32", nothing)
     told: list[str] = []
     (tmp_path / "out").mkdir()  # an empty folder is as good as none
-    exported = export(make_checkpoint(num_hidden_layers=1), tmp_path / "out", "tiny", told.append)
+    checkpoint = make_checkpoint(num_hidden_layers=1)
+    exported = export(checkpoint, tmp_path / "out", "tiny", progress=told.append)
     assert told[-1] == "verification FAILED"
     assert not exported.verification.passed
     assert not load_artifact(tmp_path / "out").manifest.verification.passed

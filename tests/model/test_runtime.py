@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import itertools
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -10,57 +12,63 @@ import torch
 from transformers import BertModel
 
 from model.artifact import Artifact, load_artifact, record_file, write_manifest
-from model.batch import Batch
+from model.batch import Batch, pack
 from model.errors import ModelError
-from model.runtime import OnnxEncoder, ProviderError
+from model.runtime import ProviderError, load_runtime
+from model.runtime_onnx import OnnxRuntime
 
 LENGTHS = [9, 4, 1]
 
 
 def batch_of(lengths: list[int], seed: int = 0) -> Batch:
     rng = np.random.default_rng(seed)
-    shape = (len(lengths), max(lengths))
-    return Batch(
-        input_ids=rng.integers(0, 60, shape),
-        attention_mask=(np.arange(shape[1]) < np.array(lengths)[:, None]).astype(np.int64),
-        token_type_ids=rng.integers(0, 2, shape),
-    )
+    return pack([(rng.integers(0, 60, n), rng.integers(0, 2, n)) for n in lengths])
+
+
+def rows_of(batch: Batch) -> list[slice]:
+    """Which of a batch's tokens each text owns."""
+    return [slice(*ends) for ends in itertools.pairwise(batch.cu_seqlens)]
 
 
 @pytest.fixture(scope="module")
-def onnx(tiny_artifact: Artifact) -> OnnxEncoder:
-    return OnnxEncoder(tiny_artifact)
+def onnx(tiny_artifact: Artifact) -> OnnxRuntime:
+    return OnnxRuntime(tiny_artifact)
 
 
-def transformers_says(checkpoint: Path, batch: Batch) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def transformers_says(checkpoint: Path, batch: Batch) -> list[tuple[list[Any], list[Any]]]:
+    """The hidden states and attention maps of each text alone."""
     reference = BertModel.from_pretrained(
         checkpoint, attn_implementation="eager", dtype=torch.float32, add_pooling_layer=False
     ).eval()
-    with torch.inference_mode():
-        output = reference(
-            torch.from_numpy(batch.input_ids),
-            torch.from_numpy(batch.attention_mask),
-            token_type_ids=torch.from_numpy(batch.token_type_ids),
-            output_hidden_states=True,
-            output_attentions=True,
-        )
-    return [h.numpy() for h in output.hidden_states], [a.numpy() for a in output.attentions]
+    texts = []
+    for rows in rows_of(batch):
+        with torch.inference_mode():
+            output = reference(
+                torch.from_numpy(batch.input_ids[None, rows]),
+                token_type_ids=torch.from_numpy(batch.token_type_ids[None, rows]),
+                output_hidden_states=True,
+                output_attentions=True,
+            )
+        tensors = (output.hidden_states, output.attentions)
+        texts.append(tuple([tensor[0].numpy() for tensor in each] for each in tensors))
+    return texts
 
 
 # ── numbers ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_hidden_states_equal_transformers(onnx: OnnxEncoder, tiny_checkpoint: Path) -> None:
+def test_hidden_states_equal_transformers(onnx: OnnxRuntime, tiny_checkpoint: Path) -> None:
     batch = batch_of(LENGTHS)
-    expected, _ = transformers_says(tiny_checkpoint, batch)
     found = onnx.hidden_states(batch, range(3))
-    for ours, theirs in zip(found, expected, strict=True):
-        for text, n in enumerate(LENGTHS):
-            np.testing.assert_allclose(ours[text, :n], theirs[text, :n], atol=1e-5)
+    expected = transformers_says(tiny_checkpoint, batch)
+    for rows, (hidden, _) in zip(rows_of(batch), expected, strict=True):
+        for ours, theirs in zip(found, hidden, strict=True):
+            np.testing.assert_allclose(ours[rows], theirs, atol=1e-5)
+    assert {hidden.shape for hidden in found} == {(sum(LENGTHS), 12)}
 
 
 @pytest.mark.parametrize("layers", [[2], [0], [2, 0], [1, 2, 0]], ids=str)
-def test_hidden_states_come_in_the_order_asked_for(onnx: OnnxEncoder, layers: list[int]) -> None:
+def test_hidden_states_come_in_the_order_asked_for(onnx: OnnxRuntime, layers: list[int]) -> None:
     batch = batch_of(LENGTHS)
     every = onnx.hidden_states(batch, range(3))
     found = onnx.hidden_states(batch, layers)
@@ -72,18 +80,20 @@ def test_hidden_states_come_in_the_order_asked_for(onnx: OnnxEncoder, layers: li
 @pytest.mark.parametrize("layer", [0, 1])
 @pytest.mark.parametrize("heads", [[0, 1, 2], [0], [2], [2, 0], [1, 2], [2, 1, 0]], ids=str)
 def test_any_heads_equal_transformers(
-    onnx: OnnxEncoder, tiny_checkpoint: Path, layer: int, heads: list[int]
+    onnx: OnnxRuntime, tiny_checkpoint: Path, layer: int, heads: list[int]
 ) -> None:
-    batch = batch_of([8, 8])
-    hidden, attentions = transformers_says(tiny_checkpoint, batch)
-    found = onnx.attention(onnx.hidden_states(batch, [layer])[0], layer, heads)
-    np.testing.assert_allclose(found, attentions[layer][:, heads], atol=1e-6)
-    every = onnx.attention(hidden[layer], layer, range(3))
-    np.testing.assert_allclose(found, every[:, heads], atol=1e-6)
-    np.testing.assert_allclose(found.sum(axis=-1), 1, atol=1e-6)
+    batch = batch_of([8, 3])
+    states = onnx.hidden_states(batch, [layer])[0]
+    expected = transformers_says(tiny_checkpoint, batch)
+    for rows, (hidden, attentions) in zip(rows_of(batch), expected, strict=True):
+        found = onnx.attention(states[rows], layer, heads)
+        np.testing.assert_allclose(found, attentions[layer][heads], atol=1e-6)
+        every = onnx.attention(hidden[layer], layer, range(3))
+        np.testing.assert_allclose(found, every[heads], atol=1e-6)
+        np.testing.assert_allclose(found.sum(axis=-1), 1, atol=1e-6)
 
 
-def test_threads_may_share_an_encoder(onnx: OnnxEncoder) -> None:
+def test_threads_may_share_an_encoder(onnx: OnnxRuntime) -> None:
     batches = [batch_of([7, 5, 3][: 1 + i % 3], seed=i) for i in range(8)]
     expected = [onnx.hidden_states(batch, [2])[0] for batch in batches]
     equal: dict[int, bool] = {}
@@ -107,18 +117,25 @@ def cuda_works() -> bool:
     return torch.cuda.is_available() or Path("/dev/nvidiactl").exists()
 
 
+def test_an_exact_artifact_is_for_onnx_runtime(tiny_artifact: Artifact) -> None:
+    runtime = load_runtime(tiny_artifact, threads=3)
+    assert isinstance(runtime, OnnxRuntime)
+    assert runtime.config == tiny_artifact.manifest.config
+    assert runtime.provider == "CPUExecutionProvider"
+
+
 @pytest.mark.parametrize("device", ["cpu", "auto"])
 def test_a_machine_without_a_gpu_serves_on_its_cpu(tiny_artifact: Artifact, device: str) -> None:
     if device == "auto" and cuda_works():
         pytest.skip("this machine has a GPU, which auto takes")
-    assert OnnxEncoder(tiny_artifact, device).provider == "CPUExecutionProvider"
+    assert OnnxRuntime(tiny_artifact, device).provider == "CPUExecutionProvider"
 
 
 def test_cuda_is_never_replaced_by_the_cpu(tiny_artifact: Artifact) -> None:
     if cuda_works():
         pytest.skip("this machine has a GPU")
     with pytest.raises(ProviderError, match="device cuda"):
-        OnnxEncoder(tiny_artifact, "cuda")
+        OnnxRuntime(tiny_artifact, "cuda")
 
 
 def test_cuda_without_a_provider_for_it_is_refused(
@@ -127,21 +144,21 @@ def test_cuda_without_a_provider_for_it_is_refused(
     """As with the CPU-only onnxruntime package."""
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
     with pytest.raises(ProviderError, match="has no CUDAExecutionProvider"):
-        OnnxEncoder(tiny_artifact, "cuda")
-    assert OnnxEncoder(tiny_artifact, "auto").provider == "CPUExecutionProvider"
+        OnnxRuntime(tiny_artifact, "cuda")
+    assert OnnxRuntime(tiny_artifact, "auto").provider == "CPUExecutionProvider"
 
 
 @pytest.mark.gpu
-def test_cuda_equals_the_cpu(tiny_artifact: Artifact, onnx: OnnxEncoder) -> None:
+def test_cuda_equals_the_cpu(tiny_artifact: Artifact, onnx: OnnxRuntime) -> None:
     if not cuda_works():
         pytest.skip("this machine has no GPU")
-    on_gpu = OnnxEncoder(tiny_artifact, "cuda")
+    on_gpu = OnnxRuntime(tiny_artifact, "cuda")
     assert on_gpu.provider == "CUDAExecutionProvider"
     batch = batch_of([8])
     expected = onnx.hidden_states(batch, range(3))
     for found, cpu in zip(on_gpu.hidden_states(batch, range(3)), expected, strict=True):
         np.testing.assert_allclose(found, cpu, atol=1e-2)  # TF32 is on by default
-    found = on_gpu.attention(expected[1], 1, [2, 0])
+    found = on_gpu.attention(expected[1], 1, [2, 0])  # one text: its states are all of them
     np.testing.assert_allclose(found, onnx.attention(expected[1], 1, [2, 0]), atol=1e-2)
 
 
@@ -153,5 +170,5 @@ def test_a_graph_that_cannot_be_loaded_is_named(
     files = tiny_artifact.manifest.files | {name: record_file(artifact_copy / name)}
     write_manifest(artifact_copy, tiny_artifact.manifest.model_copy(update={"files": files}))
     with pytest.raises(ModelError, match=f"cannot load {name}") as caught:
-        OnnxEncoder(load_artifact(artifact_copy))
+        OnnxRuntime(load_artifact(artifact_copy))
     assert "\n" not in str(caught.value)

@@ -152,13 +152,9 @@ def test_a_changed_head_fails_alone(artifact_copy: Path, parameter: str, head: i
 
 def test_a_graph_that_sees_padding_fails(artifact_copy: Path) -> None:
     def see_padding(graph: onnx.GraphProto) -> None:
-        (to_bool,) = (
-            node
-            for node in graph.node
-            if node.op_type == "Cast" and node.input[0] == "attention_mask"
-        )
-        everywhere = onnx.helper.make_node("Equal", ["attention_mask"] * 2, [*to_bool.output])
-        to_bool.CopyFrom(everywhere)
+        (mask,) = (node for node in graph.node if node.op_type == "GreaterOrEqual")
+        assert mask.input[0] == "padded_index"
+        mask.CopyFrom(onnx.helper.make_node("Equal", ["padded_index"] * 2, [*mask.output]))
 
     edit_graph(artifact_copy / "encoder.onnx", see_padding)
     result = verified(artifact_copy)
@@ -201,14 +197,18 @@ def drop_output(graph: onnx.GraphProto) -> None:
     del graph.output[0]
 
 
-def fix_batch(graph: onnx.GraphProto) -> None:
+def fix_first_axis(graph: onnx.GraphProto) -> None:
     for value in graph.input:
         value.type.tensor_type.shape.dim[0].dim_value = 4
 
 
 def rename_axis(graph: onnx.GraphProto) -> None:
-    for value in graph.input:
-        value.type.tensor_type.shape.dim[1].dim_param = "tokens"
+    (grid,) = (value for value in graph.input if value.name == "padded_index")
+    grid.type.tensor_type.shape.dim[1].dim_param = "tokens"
+
+
+def change_dtype(graph: onnx.GraphProto) -> None:
+    graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.INT32
 
 
 @pytest.mark.parametrize(
@@ -216,9 +216,10 @@ def rename_axis(graph: onnx.GraphProto) -> None:
     [
         ("encoder.onnx", rename_output, "outputs"),
         ("encoder.onnx", drop_output, "outputs"),
-        ("encoder.onnx", fix_batch, "inputs"),
+        ("encoder.onnx", fix_first_axis, "inputs"),
         ("encoder.onnx", rename_axis, "inputs"),
-        ("attention.onnx", fix_batch, "inputs"),
+        ("attention.onnx", fix_first_axis, "inputs"),
+        ("encoder.onnx", change_dtype, "inputs"),
     ],
 )
 def test_another_signature_fails_before_any_value_is_compared(

@@ -196,7 +196,7 @@ def test_an_export_that_fails_its_verification_is_not_served(
     served: list[tuple[Settings, Artifact]],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    exact = dict.fromkeys(("hidden", "attention", "pooled"), Tolerance(atol=0.0, rtol=0.0))
+    exact = dict.fromkeys(("hidden", "attention", "pooled"), Tolerance(0.0, 0.0, 0.0))
     monkeypatch.setattr("model.verify.TOLERANCES", {"fp32": exact})
     out = tmp_path / "unverified"
     assert main(["export", "--model", str(small_checkpoint), "--out", str(out)]) == 1
@@ -220,9 +220,11 @@ def test_a_model_is_exported_once_and_then_found(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     exports: list[Path] = []
+    asked: list[str] = []
 
-    def export(checkpoint: Path, out: Path, model: str, progress: Any) -> Exported:
+    def export(checkpoint: Path, out: Path, model: str, precision: str, progress: Any) -> Exported:
         assert (checkpoint, model) == (small_checkpoint, small_checkpoint.name)
+        asked.append(precision)
         exports.append(out)
         shutil.copytree(artifact.folder, out)
         return Exported(load_artifact(out), artifact.manifest.verification)
@@ -243,11 +245,15 @@ def test_a_model_is_exported_once_and_then_found(
     open_artifact(Settings(model=str(small_checkpoint)))
     assert len(exports) == 2
 
+    assert main(["export", "--model", str(small_checkpoint), "--precision", "int8"]) == 0
+    assert len({*exports}) == 2  # another precision is another export
+    assert asked == ["fp32", "fp32", "int8"]
+
 
 def test_another_process_was_faster_with_the_same_export(
     artifact: Artifact, small_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def export(checkpoint: Path, out: Path, model: str, progress: Any) -> Exported:
+    def export(checkpoint: Path, out: Path, model: str, precision: str, progress: Any) -> Exported:
         shutil.copytree(artifact.folder, out)
         raise ArtifactError(f"{out} was taken while this export ran")
 

@@ -46,6 +46,8 @@ def drain(lane: Lane, max_batch_tokens: int) -> list[list[int]]:
         pytest.param([100, 100], 64, [[0], [1]], id="two that are too long go one by one"),
         pytest.param([20, 16], 64, [[0, 1]], id="a tenth of padding is taken"),
         pytest.param([20, 15], 64, [[0], [1]], id="more than a tenth is not"),
+        pytest.param([20, 17], 37, [[0, 1]], id="padding is not of the budget"),
+        pytest.param([20, 17], 36, [[0], [1]], id="real tokens are"),
         pytest.param([20, 21, 19, 19], 64, [[0, 2, 3], [1]], id="the shorter neighbour first"),
         pytest.param([9, 8, 9, 8], 18, [[0, 2], [1, 3]], id="equal before nearly equal"),
     ],
@@ -93,9 +95,9 @@ def test_every_batch_holds_the_oldest_and_keeps_every_bound(
         assert lane.queued_tokens == sum(lengths[number] for number in waiting)
 
         real = [lengths[number] for number in batch]
-        padded = max(real) * len(real)
-        assert len(batch) == 1 or padded <= max_batch_tokens
-        assert padded - sum(real) <= MAX_PADDING_SHARE * padded
+        grid = max(real) * len(real)
+        assert len(batch) == 1 or sum(real) <= max_batch_tokens
+        assert grid - sum(real) <= MAX_PADDING_SHARE * grid
         for length in set(real):  # equal ones leave in the order they came
             same = [number for number in batch if lengths[number] == length]
             younger = [number for number in waiting if lengths[number] == length]
