@@ -38,7 +38,7 @@ class Bounds:
 class Reply:
     """A finished reply and what it took."""
 
-    body: bytes
+    body: wire.Body
     media_type: str
     tokens: int
     tokenization_seconds: float
@@ -92,7 +92,7 @@ class Predictor:
         if request.normalize is not None:
             normalize = request.normalize
 
-        def write() -> bytes:
+        def write() -> wire.Body:
             results = [
                 wire.EncodeResult(
                     text,
@@ -130,7 +130,7 @@ class Predictor:
         ]
         done = await batcher.submit("attention", tasks)
 
-        def write() -> bytes:
+        def write() -> wire.Body:
             results = [
                 wire.AttentionResult(text, _present(item.output.attention))
                 for text, item in zip(texts, done, strict=True)
@@ -268,14 +268,14 @@ def _present(array: Floats | None) -> Floats:
     return array
 
 
-async def _write(write: Callable[[], bytes], floats: int) -> bytes:
+async def _write(write: Callable[[], wire.Body], floats: int) -> wire.Body:
     if floats * wire.JSON_BYTES_PER_FLOAT <= INLINE_BYTES:
         return write()
     return await asyncio.to_thread(write)
 
 
 def _reply(
-    body: bytes,
+    body: wire.Body,
     texts: Sequence[TokenizedText],
     done: Sequence[Done],
     tokenization_seconds: float,

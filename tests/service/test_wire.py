@@ -81,7 +81,7 @@ def assert_text(found: dict[str, Any], text: TokenizedText) -> None:
 
 def test_json_numbers_are_the_engines_own() -> None:
     results = encoded()
-    reply = json.loads(wire.encode_json(ENCODE_HEADER, results, as_base64=False))
+    reply = json.loads(b"".join(wire.encode_json(ENCODE_HEADER, results, as_base64=False)))
     assert reply.keys() == {"model", "backend", "results", "usage"}
     assert (reply["model"], reply["backend"]) == ("a/model", "onnx")
     assert reply["usage"] == {"inputs": 3, "tokens": 10}
@@ -92,7 +92,7 @@ def test_json_numbers_are_the_engines_own() -> None:
 
 
 def test_json_maps_are_the_engines_own() -> None:
-    reply = json.loads(wire.attention_json(ATTENTION_HEADER, maps()))
+    reply = json.loads(b"".join(wire.attention_json(ATTENTION_HEADER, maps())))
     assert reply.keys() == {"model", "backend", "layers", "heads", "results", "usage"}
     assert (reply["layers"], reply["heads"]) == ([1, 0], [2])
     assert reply["usage"] == {"inputs": 3, "tokens": 10}
@@ -105,11 +105,11 @@ def test_json_maps_are_the_engines_own() -> None:
 @pytest.mark.parametrize(("embeddings", "pooled"), [(True, False), (False, True)])
 def test_what_was_not_asked_for_is_absent(as_base64: bool, embeddings: bool, pooled: bool) -> None:
     results = encoded(embeddings=embeddings, pooled=pooled)
-    reply = json.loads(wire.encode_json(ENCODE_HEADER, results, as_base64=as_base64))
+    reply = json.loads(b"".join(wire.encode_json(ENCODE_HEADER, results, as_base64=as_base64)))
     for result in reply["results"]:
         assert ("embeddings" in result) == embeddings
         assert ("pooled" in result) == pooled
-    tensors = load(wire.encode_safetensors(ENCODE_HEADER, results))
+    tensors = load(b"".join(wire.encode_safetensors(ENCODE_HEADER, results)))
     assert ("embeddings" in tensors) == embeddings
     assert ("pooled" in tensors) == pooled
 
@@ -120,7 +120,7 @@ def test_base64_is_little_endian_and_row_major() -> None:
         tokenized(4), np.asfortranarray(floats(4, HIDDEN)), floats(2 * HIDDEN)[::2]
     )
     results.append(fortran)
-    reply = json.loads(wire.encode_json(ENCODE_HEADER, results, as_base64=True))
+    reply = json.loads(b"".join(wire.encode_json(ENCODE_HEADER, results, as_base64=True)))
     for found, result in zip(reply["results"], results, strict=True):
         assert result.embeddings is not None
         assert result.pooled is not None
@@ -133,10 +133,12 @@ def test_base64_is_little_endian_and_row_major() -> None:
 def test_slices_are_written_as_they_read() -> None:
     wide = floats(6, 2 * HIDDEN)
     result = wire.EncodeResult(tokenized(3), wide[::2, ::2], wide[0, ::-2])
-    reply = json.loads(wire.encode_json(ENCODE_HEADER, [result], as_base64=False))["results"][0]
+    reply = json.loads(b"".join(wire.encode_json(ENCODE_HEADER, [result], as_base64=False)))[
+        "results"
+    ][0]
     same(reply["embeddings"], np.ascontiguousarray(wide[::2, ::2]))
     same(reply["pooled"], np.ascontiguousarray(wide[0, ::-2]))
-    tensors = load(wire.encode_safetensors(ENCODE_HEADER, [result]))
+    tensors = load(b"".join(wire.encode_safetensors(ENCODE_HEADER, [result])))
     same(tensors["embeddings"], np.ascontiguousarray(wide[::2, ::2]))
 
 
@@ -154,7 +156,7 @@ def assert_texts(tensors: dict[str, Any]) -> None:
 
 def test_binary_encode_has_no_padding() -> None:
     results = encoded()
-    tensors = load(wire.encode_safetensors(ENCODE_HEADER, results))
+    tensors = load(b"".join(wire.encode_safetensors(ENCODE_HEADER, results)))
     assert tensors.keys() == {
         "cu_seqlens",
         "token_ids",
@@ -179,7 +181,7 @@ def test_binary_maps_are_one_tensor_a_text(half: bool, dtype: Any) -> None:
         wire.AttentionResult(tokenized(n), np.random.default_rng(n).random((2, 1, n, n), "f4"))
         for n in RAGGED
     ]
-    tensors = load(wire.attention_safetensors(ATTENTION_HEADER, results, half=half))
+    tensors = load(b"".join(wire.attention_safetensors(ATTENTION_HEADER, results, half=half)))
     assert_texts(tensors)
     for index, result in enumerate(results):
         found = tensors.pop(f"attention.{index}")
@@ -192,9 +194,9 @@ def test_binary_maps_are_one_tensor_a_text(half: bool, dtype: Any) -> None:
 def test_metadata_holds_the_lists(route: str, tmp_path: Path) -> None:
     file = tmp_path / "reply.safetensors"
     if route == "encode":
-        file.write_bytes(wire.encode_safetensors(ENCODE_HEADER, encoded()))
+        file.write_bytes(b"".join(wire.encode_safetensors(ENCODE_HEADER, encoded())))
     else:
-        file.write_bytes(wire.attention_safetensors(ATTENTION_HEADER, maps(), half=False))
+        file.write_bytes(b"".join(wire.attention_safetensors(ATTENTION_HEADER, maps(), half=False)))
     with safe_open(file, framework="numpy") as reply:
         metadata = reply.metadata()
     texts = [tokenized(length) for length in RAGGED]
@@ -213,7 +215,7 @@ def test_the_assumed_size_of_vectors_is_on_the_safe_side(hidden_size: int) -> No
     unit = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
     for array in (vectors, unit):
         result = wire.EncodeResult(tokenized(64), array, None)
-        reply = wire.encode_json(ENCODE_HEADER, [result], as_base64=False)
+        reply = b"".join(wire.encode_json(ENCODE_HEADER, [result], as_base64=False))
         assert 0.6 < len(reply) / (array.size * wire.JSON_BYTES_PER_FLOAT) <= 1
 
 
@@ -225,7 +227,30 @@ def test_the_assumed_size_of_maps_is_on_the_safe_side(length: int, sharpness: fl
     weights /= weights.sum(axis=-1, keepdims=True)
     weights = weights.astype(np.float32)
     full, empty = (
-        len(wire.attention_json(ATTENTION_HEADER, [wire.AttentionResult(tokenized(1), array)]))
+        len(wire.attention_json(ATTENTION_HEADER, [wire.AttentionResult(tokenized(1), array)])[0])
         for array in (weights, weights[:, :0])
     )
     assert 0.7 < (full - empty) / (weights.size * wire.JSON_BYTES_PER_FLOAT) <= 1
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_large_arrays_are_sent_as_they_are(half: bool) -> None:
+    results = maps()
+    parts = wire.attention_safetensors(ATTENTION_HEADER, results, half=half)
+    shared = [
+        np.shares_memory(np.frombuffer(part, np.uint8), results[0].attention) for part in parts
+    ]
+    assert any(shared) is not half  # float16 is a copy, of necessity
+
+
+def test_every_tensor_is_aligned_to_its_item_size() -> None:
+    parts = wire.attention_safetensors(ATTENTION_HEADER, maps(), half=True)
+    head = bytes(parts[0])
+    size = int.from_bytes(head[:8], "little")
+    assert len(head) == 8 + size
+    assert len(head) % 8 == 0
+    header = json.loads(head[8:])
+    for name, entry in header.items():
+        if name != "__metadata__":
+            width = {"F32": 4, "I32": 4, "F16": 2, "U8": 1}[entry["dtype"]]
+            assert entry["data_offsets"][0] % width == 0, name
