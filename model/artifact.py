@@ -38,7 +38,7 @@ FILES = (ENCODER_GRAPH, ENCODER_DATA, ATTENTION_GRAPH, HEADS, WEIGHTS, TOKENIZER
 Precision = Literal["fp32", "bf16", "int8"]
 RuntimeName = Literal["onnx", "openvino"]
 RUNTIMES: dict[Precision, RuntimeName] = {"fp32": "onnx", "bf16": "openvino", "int8": "openvino"}
-"""The runtime that serves a precision best (docs/decisions/0005)."""
+"""The runtime that serves a precision best (docs/decisions/0006-a-runtime-for-each-precision.md)."""
 
 
 class FileRecord(BaseModel):

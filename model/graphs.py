@@ -37,8 +37,8 @@ class HiddenStates(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.three_axes = engine == "openvino"
-        """OpenVINO's kernels that quantize are eight times as fast with `[1, T, H]`, while ONNX
-        Runtime adds a bias within the product only with `[T, H]` (docs/decisions/0005)."""
+        """OpenVINO's kernels that quantize are made for `[1, T, H]`, while ONNX Runtime adds a bias
+        within the product only with `[T, H]` (docs/decisions/0005-packed-texts.md)."""
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """The five inputs of a packed batch → L + 1 tensors `[T, H]`."""

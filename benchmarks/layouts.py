@@ -1,0 +1,99 @@
+"""The packed encoder graph with two axes and with three, on both runtimes, in turn in one run.
+
+Run: python -m benchmarks.layouts [--rounds N]
+
+The same batch of texts goes through each graph on one thread: `[T, H]` against `[1, T, H]`, and
+all texts packed against the same texts padded to the longest (each as long as the longest, which
+is what a padded graph computes).
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import openvino
+from tokenizers import Tokenizer
+
+from model.artifact import TOKENIZER, WEIGHTS, RuntimeName
+from model.batch import Batch, pack
+from model.calibration import calibration_batches
+from model.checkpoint import load_weights
+from model.encoder import Encoder
+from model.graphs import export_encoder
+from model.quantization import quantize
+from service.artifacts import open_artifact
+from service.settings import Settings
+
+LENGTHS = (62, 60, 58, 55, 52, 50)
+NAMES = ("input_ids", "token_type_ids", "position_ids", "padded_index", "packed_index")
+AXES: dict[RuntimeName, int] = {"onnx": 2, "openvino": 3}
+Run = Callable[[], object]
+
+
+def batch_of(lengths: tuple[int, ...]) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(0)
+    texts = [(generator.integers(1000, 20000, n), np.zeros(n)) for n in lengths]
+    batch: Batch = pack(texts)
+    return dict(zip(NAMES, batch.inputs, strict=True))
+
+
+def on_onnxruntime(graph: onnx.ModelProto, feed: dict[str, np.ndarray]) -> Run:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        graph.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    last = session.get_outputs()[-1].name
+    return lambda: session.run([last], feed)
+
+
+def on_openvino(graph: onnx.ModelProto, feed: dict[str, np.ndarray]) -> Run:
+    properties = {"INFERENCE_PRECISION_HINT": "bf16", "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "graph.onnx"
+        onnx.save_model(graph, path)
+        request = openvino.Core().compile_model(str(path), "CPU", properties).create_infer_request()
+    return lambda: request.infer(feed, share_inputs=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=30)
+    options = parser.parse_args()
+    artifact = open_artifact(Settings())
+    encoder = load_weights(artifact.path(WEIGHTS), artifact.manifest.config)
+    tokenizer = Tokenizer.from_file(str(artifact.path(TOKENIZER)))
+    int8 = quantize(encoder, calibration_batches(tokenizer, artifact.manifest.sentence.max_length))
+    packed, padded = batch_of(LENGTHS), batch_of((max(LENGTHS),) * len(LENGTHS))
+    ways: dict[str, Run] = {}
+    runs: tuple[tuple[str, Encoder, Callable[..., Run]], ...] = (
+        ("fp32 on ONNX Runtime", encoder, on_onnxruntime),
+        ("bf16 on OpenVINO", encoder, on_openvino),
+        ("int8 on OpenVINO", int8, on_openvino),
+    )
+    for name, module, load in runs:
+        for engine, axes in AXES.items():
+            graph = export_encoder(module, engine)
+            ways[f"{name}, {axes} axes"] = load(graph, packed)
+        ways[f"{name}, 3 axes, padded"] = load(graph, padded)
+    milliseconds: dict[str, list[float]] = {name: [] for name in ways}
+    for round_number in range(options.rounds + 2):
+        for name, run in ways.items():
+            started = time.perf_counter()
+            run()
+            if round_number >= 2:
+                milliseconds[name].append(1000 * (time.perf_counter() - started))
+    for name, found in milliseconds.items():
+        print(f"{name:<34} {statistics.median(found):6.1f} ms (least {min(found):.1f})")
+
+
+if __name__ == "__main__":
+    main()
