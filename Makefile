@@ -2,7 +2,7 @@
 # make serve   setup, then the service on port 8000
 # make test    setup, then lint, types and every test
 # make check   setup, then lint, types and the fast tests
-# make bench   setup, then throughput in process and over HTTP, beside sentence-transformers
+# make bench   setup, then throughput in process and over HTTP, beside the peers; WORKLOAD=file.jsonl
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -34,8 +34,12 @@ check: setup lint
 test: setup lint
 	$(BIN)/python -m pytest
 
-bench: setup
-	$(BIN)/python -m benchmarks.throughput
+bench: setup .venv/.bench
+	$(BIN)/python -m benchmarks.throughput $(if $(WORKLOAD),--workload $(WORKLOAD)) --json .bench/throughput.json
+
+.venv/.bench: .venv/.installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	@touch $@
 
 clean:
 	rm -rf .venv

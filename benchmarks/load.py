@@ -1,51 +1,130 @@
-"""A load generator: `python -m benchmarks.load URL CONNECTIONS < texts.json`.
+"""A load generator: `python -m benchmarks.load < job.json`, see `Job`; prints a `Result` as JSON.
 
-One text a request over keep-alive connections, in raw asyncio streams: an HTTP library would take
-more of a core than the server that is measured. Prints the seconds, and its own processor seconds.
+It runs in a process of its own, in raw asyncio streams: an HTTP library would take more of a core
+than the server that is measured. What it takes itself is part of the result.
+
+Closed loop: every connection sends its next request as soon as it has its last reply. Open loop:
+requests are due at fixed times, whatever the server does, and latency counts from the time at which
+a request was due, so that a server that stalls cannot hide how many waited for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import random
 import sys
 import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from urllib.parse import urlsplit
 
+import uvloop
 
-async def connection(host: str, port: int, bodies: list[bytes]) -> None:
-    """Send bodies from the shared list until it is empty; any reply but a 200 ends the run."""
-    reader, writer = await asyncio.open_connection(host, port)
-    while bodies:
-        body = bodies.pop()
-        writer.write(
-            b"POST /encode HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
-            b"content-length: %d\r\n\r\n%b" % (len(body), body)
-        )
-        head = await reader.readuntil(b"\r\n\r\n")
-        if not head.startswith(b"HTTP/1.1 200"):
-            raise SystemExit(head.decode())
-        length = next(
-            int(line.split(b":")[1])
-            for line in head.split(b"\r\n")
-            if line.lower().startswith(b"content-length")
-        )
-        await reader.readexactly(length)
-    writer.close()
+SEED = 20170612
 
 
-async def main() -> None:
-    url, connections = urlsplit(sys.argv[1]), int(sys.argv[2])
-    bodies = [
-        json.dumps({"inputs": text, "outputs": ["pooled"], "truncate": True}).encode()
-        for text in reversed(json.load(sys.stdin))
+@dataclass(frozen=True)
+class Job:
+    """What to send where, and how."""
+
+    url: str
+    bodies: list[dict[str, object]]
+    """One a request, sent as JSON."""
+    connections: int
+    rate: float | None = None
+    """Requests a second in open loop; None is closed loop."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What it took."""
+
+    seconds: float
+    cpu_seconds: float
+    """Of this process."""
+    latencies_ms: list[float]
+
+
+def arrivals(count: int, rate: float) -> list[float]:
+    """Seconds at which requests are due: a Poisson process, the same at every call."""
+    generator = random.Random(SEED)
+    due, times = 0.0, []
+    for _ in range(count):
+        due += generator.expovariate(rate)
+        times.append(due)
+    return times
+
+
+Todo = Iterator[tuple[float | None, bytes]]
+
+
+async def work(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, todo: Todo, latencies: list[float]
+) -> None:
+    """Take requests from the shared iterator until there are none left."""
+    for due, request in todo:
+        if due is not None:
+            await asyncio.sleep(due - time.perf_counter())
+        sent = time.perf_counter() if due is None else due
+        writer.write(request)
+        await read_reply(reader)
+        latencies.append((time.perf_counter() - sent) * 1000)
+
+
+async def read_reply(reader: asyncio.StreamReader) -> None:
+    """Read one reply whole; any but a 200 ends the run."""
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    if not head.startswith(b"http/1.1 200"):
+        raise SystemExit(head.decode())
+    if b"\r\ntransfer-encoding: chunked" in head:
+        while size := int(await reader.readuntil(b"\r\n"), 16):
+            await reader.readexactly(size + 2)
+        await reader.readexactly(2)
+    else:
+        _, _, rest = head.partition(b"\r\ncontent-length:")
+        await reader.readexactly(int(rest.partition(b"\r\n")[0]))
+
+
+def encode(path: str, body: dict[str, object]) -> bytes:
+    """One whole request."""
+    content = json.dumps(body).encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(content)}\r\n\r\n"
+    )
+    return head.encode() + content
+
+
+async def run(job: Job) -> Result:
+    """Open the connections, then send everything and read every reply."""
+    url = urlsplit(job.url)
+    requests = [encode(url.path, body) for body in job.bodies]
+    streams = [
+        await asyncio.open_connection(url.hostname, url.port) for _ in range(job.connections)
     ]
-    assert url.hostname is not None
-    assert url.port is not None
+    latencies: list[float] = []
     started, cpu_started = time.perf_counter(), time.process_time()
-    await asyncio.gather(*(connection(url.hostname, url.port, bodies) for _ in range(connections)))
-    print(json.dumps([time.perf_counter() - started, time.process_time() - cpu_started]))
+    due = (
+        [None] * len(requests)
+        if job.rate is None
+        else [started + at for at in arrivals(len(requests), job.rate)]
+    )
+    todo: Todo = iter(zip(due, requests, strict=True))
+    async with asyncio.TaskGroup() as group:
+        for reader, writer in streams:
+            group.create_task(work(reader, writer, todo, latencies))
+    seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
+    for _, writer in streams:
+        writer.close()
+    return Result(seconds, cpu_seconds, latencies)
+
+
+def main() -> None:
+    job = Job(**json.load(sys.stdin))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        print(json.dumps(asdict(runner.run(run(job)))))
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

@@ -10,7 +10,6 @@ import argparse
 import concurrent.futures
 import contextlib
 import json
-import socket
 import statistics
 import subprocess
 import sys
@@ -22,6 +21,7 @@ import httpx
 import numpy as np
 import psutil
 
+from benchmarks.servers import free_port
 from model.sources import locate
 from service.artifacts import open_artifact
 from service.settings import Settings
@@ -51,9 +51,7 @@ def sentence_transformers(folder: str) -> tuple[float, float, np.ndarray]:
 
 @contextlib.contextmanager
 def service() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "service", "serve", "--port", str(port)]
     with subprocess.Popen([*command, "--log-level", "error"]) as process:
         try:

@@ -1,0 +1,63 @@
+"""A virtual environment for every peer, since they need other versions of what we need.
+
+Run: python -m benchmarks.peers.install; the throughput benchmark does so too. An environment is
+made anew when its requirements have changed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ENVIRONMENTS = HERE.parents[1] / ".bench"
+PEERS = ("infinity", "litserve")
+
+
+class InstallError(Exception):
+    """A peer cannot be installed; the last line pip said."""
+
+
+def python_of(peer: str) -> Path:
+    """The interpreter of a peer's environment, which is made if need be.
+
+    Raises:
+        InstallError: pip cannot install its requirements.
+
+    """
+    requirements, folder = HERE / f"{peer}.txt", ENVIRONMENTS / peer
+    python, installed = folder / "bin" / "python", folder / "requirements.txt"
+    wanted = requirements.read_text(encoding="utf-8")
+    if installed.exists() and installed.read_text(encoding="utf-8") == wanted:
+        return python
+    print(f"installing {peer} into {folder}", file=sys.stderr, flush=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    run([sys.executable, "-m", "venv", str(folder)])
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    run([*pip, "--requirement", str(requirements)])
+    installed.write_text(wanted, encoding="utf-8")
+    return python
+
+
+def run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise InstallError((done.stderr.strip() or "no reason given").splitlines()[-1])
+
+
+def main() -> int:
+    """Install every peer; returns how many failed."""
+    failed = 0
+    for peer in PEERS:
+        try:
+            print(python_of(peer))
+        except InstallError as error:
+            print(f"{peer}: {error}", file=sys.stderr)
+            failed += 1
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""How throughput, latency and memory of our service grow with what is asked of it, over HTTP.
+
+Run: python -m benchmarks.scale [--precision fp32] [--rounds N] [--json FILE] [--plots FOLDER]
+
+    length        texts of exactly 16 to 512 tokens, made of the workload's words
+    budget        `--max-batch-tokens` from 128 to 4096
+    connections   1 to 256
+    cores         1 and 2: the service's; the load generator may use all
+
+Closed loop, one text a request. Every point has a fresh service, so that its peak memory is its
+own; rounds are taken in turn, and each sample stands between two runs of the matrix-product
+calibrator on as many cores as the service has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import get_args
+
+from tokenizers import Tokenizer
+
+from benchmarks import scale_plots
+from benchmarks.calibrate import Calibrator, Precision
+from benchmarks.load import Job
+from benchmarks.report import percentiles
+from benchmarks.scale_points import Point, points
+from benchmarks.servers import Server, artifact_of, headscope, running
+from benchmarks.startup import peak_mebibytes
+from benchmarks.ways import generate
+from benchmarks.workload import read_workload, workload_flop
+from model.sources import locate
+from service.settings import Settings
+
+PLOTS = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
+WARM_UP = 32
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What one point reached in one round."""
+
+    texts_per_second: float
+    share: float
+    latencies_ms: list[float]
+    peak_mib: float
+    """Of all processes of the service."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One point over all rounds: medians; percentiles of all requests."""
+
+    axis: str
+    value: int
+    texts_per_second: float
+    least: float
+    most: float
+    tokens_per_second: float
+    share: float
+    latency_ms: dict[str, float]
+    peak_mib: float
+
+
+@contextlib.contextmanager
+def on_cores(count: int) -> Iterator[None]:
+    """What is started inside stays on so many cores."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(before)[:count])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def measure(point: Point, server: Server, calibrator: Calibrator) -> Sample:
+    with contextlib.ExitStack() as stack:
+        with on_cores(point.cores):
+            started = stack.enter_context(running(server, point.texts[0]))
+        bodies = [server.body(text) for text in point.texts]
+        generate(Job(started.url, bodies[:WARM_UP], point.connections))
+        before = calibrator.flop_per_second()
+        result = generate(Job(started.url, bodies, point.connections))
+        limit = (before + calibrator.flop_per_second()) / 2
+        return Sample(
+            texts_per_second=len(bodies) / result.seconds,
+            share=workload_flop(point.tokens) / result.seconds / limit,
+            latencies_ms=result.latencies_ms,
+            peak_mib=peak_mebibytes(started.process),
+        )
+
+
+def summarise(point: Point, samples: Sequence[Sample]) -> Row:
+    rates = [sample.texts_per_second for sample in samples]
+    median = statistics.median
+    return Row(
+        axis=point.axis,
+        value=point.value,
+        texts_per_second=median(rates),
+        least=min(rates),
+        most=max(rates),
+        tokens_per_second=median(rates) * statistics.mean(point.tokens),
+        share=median(sample.share for sample in samples),
+        latency_ms=percentiles([ms for sample in samples for ms in sample.latencies_ms]),
+        peak_mib=median(sample.peak_mib for sample in samples),
+    )
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Markdown, a row a point."""
+    lines = [
+        "| | | texts/s (least to most) | tokens/s | share | p50 / p99, ms | peak MiB |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row.axis} | {row.value} | {row.texts_per_second:.0f} ({row.least:.0f} to "
+        f"{row.most:.0f}) | {row.tokens_per_second:.0f} | {row.share:.2f} | "
+        f"{row.latency_ms['p50']:.0f} / {row.latency_ms['p99']:.0f} | {row.peak_mib:.0f} |"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--precision", choices=get_args(Precision), default="fp32")
+    parser.add_argument("--workload", type=Path, help="lines {text}; PyTorch's documentation else")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="where to write every sample")
+    parser.add_argument("--plots", type=Path, default=PLOTS, help="a folder for the figures")
+    options = parser.parse_args()
+    settings = Settings()
+    checkpoint = locate(settings.model, settings.cache_folder, settings.hub_endpoint, print)
+    tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    cores = len(os.sched_getaffinity(0))
+    line = list(points(read_workload(options.workload, 2000), tokenizer, cores))
+    calibrators = {n: Calibrator(options.precision, n) for n in {point.cores for point in line}}
+    name, artifact = f"Headscope {options.precision}", artifact_of(options.precision)
+    samples: list[list[Sample]] = [[] for _ in line]
+    for _ in range(options.rounds):
+        for point, found in zip(line, samples, strict=True):
+            server = headscope(name, options.precision, artifact, point.flags)
+            found.append(measure(point, server, calibrators[point.cores]))
+            rate = found[-1].texts_per_second
+            print(f"{point.axis} {point.value}: {rate:.0f}/s", file=sys.stderr)
+    rows = [summarise(point, found) for point, found in zip(line, samples, strict=True)]
+    print(table(rows))
+    print(f"{options.precision}, {cores} cores; medians of {options.rounds} rounds taken in turn")
+    if options.json:
+        content = {
+            "rows": [asdict(row) for row in rows],
+            "samples": [[asdict(sample) for sample in found] for found in samples],
+        }
+        text = json.dumps(content, indent=1)
+        options.json.write_text(text + "\n", encoding="utf-8")
+    for path in scale_plots.draw(rows, options.plots):
+        print(path)
+
+
+if __name__ == "__main__":
+    main()
