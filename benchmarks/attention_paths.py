@@ -26,17 +26,18 @@ import torch
 from torch import Tensor, nn
 
 from model.artifact import WEIGHTS, Artifact
-from model.attention import padding_mask
-from model.batch import Batch
+from model.batch import Batch, pack
 from model.checkpoint import load_weights
 from model.encoder import Encoder
-from model.export import save_graph, to_onnx
-from model.runtime import OnnxEncoder
+from model.graphs import example_of, save_graph, to_onnx
+from model.packing import PackedBatch
+from model.runtime_onnx import OnnxRuntime
 from model.signature import GraphSignature, TensorSpec, encoder_signature
 from service.artifacts import open_artifact
 from service.settings import Settings
 
 LENGTHS = (16, 64, 128, 256, 512)
+NAMES = ("input_ids", "token_type_ids", "position_ids", "padded_index", "packed_index")
 Way = Callable[[Batch], list[np.ndarray]]
 
 
@@ -48,20 +49,21 @@ class WholeGraph(nn.Module):
         self.encoder = encoder
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        output = self.encoder(*inputs, output_attentions=True)
+        output = self.encoder(PackedBatch(*inputs), output_attentions=True)
         return (output.hidden_states[-1], *output.attentions)
 
 
 class OneLayer(nn.Module):
-    """A hidden state and the mask to the next hidden state and its maps."""
+    """A hidden state and its packing to the next hidden state and its maps."""
 
     def __init__(self, encoder: Encoder, layer: int) -> None:
         super().__init__()
         self.layer = encoder.layers[layer]
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        hidden, attention_mask = inputs
-        return self.layer(hidden, padding_mask(attention_mask), None)
+        hidden, padded_index, packed_index = inputs
+        ids = packed_index  # a layer looks at the two indices alone
+        return self.layer(hidden, PackedBatch(ids, ids, ids, padded_index, packed_index), None)
 
 
 class Embed(nn.Module):
@@ -84,47 +86,43 @@ def session(path: Path) -> onnxruntime.InferenceSession:
 
 def export_whole_graph(encoder: Encoder, folder: Path) -> None:
     config = encoder.config
-    axes = ("batch", "sequence")
     maps = ("batch", config.num_attention_heads, "sequence", "sequence")
-    outputs = [TensorSpec(name="hidden", dtype="float32", axes=(*axes, config.hidden_size))]
+    outputs = [TensorSpec(name="hidden", dtype="float32", axes=("tokens", config.hidden_size))]
     outputs += [
         TensorSpec(name=f"attention.{i}", dtype="float32", axes=maps)
         for i in range(config.num_hidden_layers)
     ]
-    example = tuple(torch.ones(2, 5, dtype=torch.int64) for _ in range(3))
     signature = GraphSignature(inputs=encoder_signature(config).inputs, outputs=tuple(outputs))
-    save_graph(to_onnx(WholeGraph(encoder).eval(), example, signature), folder / "w.onnx", "w.data")
+    graph = to_onnx(WholeGraph(encoder).eval(), example_of(signature), signature)
+    save_graph(graph, folder / "w.onnx", "w.data")
 
 
 def export_layer_stack(encoder: Encoder, folder: Path) -> None:
     config = encoder.config
-    axes = ("batch", "sequence")
-    ids = [TensorSpec(name=name, dtype="int64", axes=axes) for name in ("input_ids", "token_types")]
-    hidden = TensorSpec(name="hidden", dtype="float32", axes=(*axes, config.hidden_size))
+    *ids, padded_index, packed_index = encoder_signature(config).inputs
+    hidden = TensorSpec(name="hidden", dtype="float32", axes=("tokens", config.hidden_size))
     after = hidden.model_copy(update={"name": "next"})
-    mask = TensorSpec(name="attention_mask", dtype="int64", axes=axes)
     maps = TensorSpec(
         name="attention",
         dtype="float32",
         axes=("batch", config.num_attention_heads, "sequence", "sequence"),
     )
     signature = GraphSignature(inputs=tuple(ids), outputs=(hidden,))
-    example = tuple(torch.ones(2, 5, dtype=torch.int64) for _ in range(2))
-    save_graph(to_onnx(Embed(encoder).eval(), example, signature), folder / "e.onnx", "e.data")
-    signature = GraphSignature(inputs=(hidden, mask), outputs=(after, maps))
-    example = (torch.ones(2, 5, config.hidden_size), torch.ones(2, 5, dtype=torch.int64))
+    graph = to_onnx(Embed(encoder).eval(), example_of(signature), signature)
+    save_graph(graph, folder / "e.onnx", "e.data")
+    signature = GraphSignature(inputs=(hidden, padded_index, packed_index), outputs=(after, maps))
     for i in range(config.num_hidden_layers):
-        graph = to_onnx(OneLayer(encoder, i).eval(), example, signature)
+        graph = to_onnx(OneLayer(encoder, i).eval(), example_of(signature), signature)
         save_graph(graph, folder / f"l{i}.onnx", f"l{i}.data")
 
 
 def encoder_alone(artifact: Artifact, _: Path) -> Way:
-    onnx = OnnxEncoder(artifact)
+    onnx = OnnxRuntime(artifact)
     return lambda batch: onnx.hidden_states(batch, [onnx.config.num_hidden_layers])
 
 
 def recompute_one(artifact: Artifact, _: Path) -> Way:
-    onnx = OnnxEncoder(artifact)
+    onnx = OnnxRuntime(artifact)
     last = onnx.config.num_hidden_layers - 1
 
     def run(batch: Batch) -> list[np.ndarray]:
@@ -134,7 +132,7 @@ def recompute_one(artifact: Artifact, _: Path) -> Way:
 
 
 def recompute_all(artifact: Artifact, _: Path) -> Way:
-    onnx = OnnxEncoder(artifact)
+    onnx = OnnxRuntime(artifact)
     layers, heads = (range(onnx.config.num_hidden_layers), range(onnx.config.num_attention_heads))
 
     def run(batch: Batch) -> list[np.ndarray]:
@@ -150,26 +148,25 @@ def layer_stack(artifact: Artifact, folder: Path) -> Way:
     layers = [session(folder / f"l{i}.onnx") for i in range(count)]
 
     def run(batch: Batch) -> list[np.ndarray]:
-        feed = {"input_ids": batch.input_ids, "token_types": batch.token_type_ids}
-        state = embed.run(None, feed)[0]
+        feed = vars(batch)
+        state = embed.run(None, {name: feed[name] for name in NAMES[:3]})[0]
+        indices = {name: feed[name] for name in NAMES[3:]}
         found = []
         for layer in layers:
-            state, weights = layer.run(
-                None, {"hidden": state, "attention_mask": batch.attention_mask}
-            )
-            found.append(weights)
+            state, weights = layer.run(None, {"hidden": state, **indices})
+            found.append(weights[0])
         return found
 
     return run
 
 
 def encoder_and_whole_graph(artifact: Artifact, folder: Path) -> Way:
-    onnx = OnnxEncoder(artifact)
+    onnx = OnnxRuntime(artifact)
     graph = session(folder / "w.onnx")
     count = onnx.config.num_hidden_layers
     onnx.hidden_states(batch_of(max(LENGTHS)), [count])  # a service runs both graphs
     names = [f"attention.{i}" for i in range(count)]
-    return lambda batch: graph.run(names, vars(batch))
+    return lambda batch: [weights[0] for weights in graph.run(names, vars(batch))]
 
 
 WAYS: dict[str, Callable[[Artifact, Path], Way]] = {
@@ -191,8 +188,8 @@ def peak_mebibytes(name: str, folder: Path) -> float:
 
 
 def batch_of(length: int) -> Batch:
-    ids = np.random.default_rng(length).integers(1000, 20000, (1, length))
-    return Batch(ids, np.ones_like(ids), np.zeros_like(ids))
+    ids = np.random.default_rng(length).integers(1000, 20000, length)
+    return pack([(ids, np.zeros_like(ids))])
 
 
 def main() -> None:
@@ -223,11 +220,11 @@ def check(encoder: Encoder, ways: dict[str, Way]) -> None:
     """Every way that gives all maps gives PyTorch's."""
     batch = batch_of(64)
     with torch.inference_mode():
-        expected = encoder(*map(torch.from_numpy, vars(batch).values()), output_attentions=True)
+        expected = encoder(PackedBatch.of(batch), output_attentions=True)
     for name, way in ways.items():
         if name.endswith("all"):
             pairs = zip(way(batch), expected.attentions, strict=True)
-            worst = max(float(np.abs(found - want.numpy()).max()) for found, want in pairs)
+            worst = max(float(np.abs(found - want[0].numpy()).max()) for found, want in pairs)
             if worst > 1e-5:
                 raise SystemExit(f"{name} is wrong by {worst}")
 

@@ -13,6 +13,7 @@ This module is where `model` and `service` meet; it imports neither torch nor on
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +38,12 @@ FILES = (ENCODER_GRAPH, ENCODER_DATA, ATTENTION_GRAPH, HEADS, WEIGHTS, TOKENIZER
 
 Precision = Literal["fp32", "bf16", "int8"]
 RuntimeName = Literal["onnx", "openvino"]
-RUNTIMES: dict[Precision, RuntimeName] = {"fp32": "onnx", "bf16": "openvino", "int8": "openvino"}
-"""The runtime that serves a precision best (docs/decisions/0006-a-runtime-for-each-precision.md)."""
+RUNTIMES: Mapping[Precision, RuntimeName] = {
+    "fp32": "onnx",
+    "bf16": "openvino",
+    "int8": "openvino",
+}
+"""What serves a precision best: docs/decisions/0006-a-runtime-for-each-precision.md."""
 
 
 class FileRecord(BaseModel):

@@ -93,23 +93,28 @@ def one_head_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
 
 def export_encoder(encoder: Encoder, engine: RuntimeName) -> onnx.ModelProto:
     """The encoder graph, with dynamic tokens, batch and sequence axes."""
-    # each a tensor of its own: the exporter would make a shared one a single input
     signature = encoder_signature(encoder.config)
-    sizes = {"tokens": 7, "batch": 2, "sequence": 5}
-    example = tuple(
-        torch.zeros([sizes[str(axis)] for axis in spec.axes], dtype=torch.int64)
-        for spec in signature.inputs
-    )
-    return to_onnx(HiddenStates(encoder, engine).eval(), example, signature)
+    return to_onnx(HiddenStates(encoder, engine).eval(), example_of(signature), signature)
 
 
 def export_attention(config: EncoderConfig) -> onnx.ModelProto:
     """The attention graph, with dynamic batch, sequence and heads axes."""
-    shapes = one_head_shapes(config)
-    example = torch.ones(2, 5, config.hidden_size)
-    parameters = [torch.ones(3, *shape) for shape in shapes.values()]
-    return to_onnx(
-        HeadWeights(config).eval(), (example, *parameters), attention_signature(config, shapes)
+    signature = attention_signature(config, one_head_shapes(config))
+    return to_onnx(HeadWeights(config).eval(), example_of(signature), signature)
+
+
+def example_of(signature: GraphSignature) -> tuple[Tensor, ...]:
+    """Inputs of some size on every dynamic axis, each different from 1 and from the others.
+
+    Each is a tensor of its own: the exporter would make a shared one a single input.
+    """
+    sizes = {"tokens": 7, "batch": 2, "sequence": 5, "heads": 3}
+    return tuple(
+        torch.zeros(
+            [sizes[axis] if isinstance(axis, str) else axis for axis in spec.axes],
+            dtype=getattr(torch, spec.dtype),
+        )
+        for spec in signature.inputs
     )
 
 

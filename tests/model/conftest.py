@@ -37,6 +37,18 @@ def tiny_artifact(tiny_checkpoint: Path) -> Artifact:
     return export(tiny_checkpoint, tiny_checkpoint.parent / "artifact", "tiny").artifact
 
 
+@pytest.fixture(scope="session")
+def tiny_bf16(tiny_checkpoint: Path) -> Artifact:
+    """The bf16 artifact of `tiny_checkpoint`; read only."""
+    return export(tiny_checkpoint, tiny_checkpoint.parent / "bf16", "tiny", "bf16").artifact
+
+
+@pytest.fixture(scope="session")
+def tiny_int8(tiny_checkpoint: Path) -> Artifact:
+    """The int8 artifact of `tiny_checkpoint`; read only."""
+    return export(tiny_checkpoint, tiny_checkpoint.parent / "int8", "tiny", "int8").artifact
+
+
 @pytest.fixture
 def artifact_copy(tiny_artifact: Artifact, tmp_path: Path) -> Path:
     """A copy of `tiny_artifact` to damage."""

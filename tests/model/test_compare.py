@@ -189,6 +189,16 @@ def test_the_worst_of_each_tensor_is_kept(order: int) -> None:
     assert comparison.min_cosine("pooled") == 1
 
 
+def test_a_kinds_figures_are_the_worst_of_its_tensors() -> None:
+    comparison = compared(
+        {A: array([1, 0]), Key("hidden", 2): array([1, 0])},
+        {A: array([1, 0.03125]), Key("hidden", 2): array([3, 4])},
+    )
+    assert comparison.min_cosine("hidden") == pytest.approx(0.6)
+    assert comparison.worst("hidden") == 4
+    assert comparison.min_cosine("attention") == 1
+
+
 def test_worst_takes_the_worse_in_each_respect() -> None:
     a, b = Difference(0.1, 0.9, True), Difference(0.2, 0.95, False)
     assert a.worst(b) == b.worst(a) == Difference(0.2, 0.9, False)

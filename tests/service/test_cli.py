@@ -184,6 +184,19 @@ def test_verify_reports(artifact: Artifact, capsys: pytest.CaptureFixture[str]) 
     assert verdict.startswith("passed: ")
 
 
+@pytest.mark.parametrize("precision", ["fp16", "INT8", ""])
+def test_an_unknown_precision_is_a_wrong_use(
+    precision: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exited:
+        main(["export", "--precision", precision, "--out", str(tmp_path / "new")])
+    assert exited.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "argument --precision: invalid choice" in err
+    assert not (tmp_path / "new").exists()
+
+
 def test_fetch_says_where(small_checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fetch", str(small_checkpoint)]) == 0
     assert capsys.readouterr().out == f"{small_checkpoint}\n"

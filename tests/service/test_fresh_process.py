@@ -12,6 +12,7 @@ HEAVY = {
     "transformers",
     "sentence_transformers",
     "onnx",
+    "openvino",
     "onnxscript",
     "huggingface_hub",
     "scipy",
