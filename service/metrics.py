@@ -59,7 +59,7 @@ class Metrics:
         )
         self.batch_tokens = Histogram(
             "headscope_batch_tokens",
-            "Tokens of a batch, padding included.",
+            "Tokens of a batch.",
             ["lane"],
             buckets=_SIZES,
             registry=registry,
@@ -113,7 +113,7 @@ class Metrics:
         lengths = [task.tokens for task in tasks]
         self.tokens.labels(lane).inc(sum(lengths))
         self.batch_texts.labels(lane).observe(len(tasks))
-        self.batch_tokens.labels(lane).observe(len(tasks) * max(lengths))
+        self.batch_tokens.labels(lane).observe(sum(lengths))
         self.inference_seconds.labels(lane).observe(seconds)
         for wait in waits:
             self.queue_seconds.labels(lane).observe(wait)
