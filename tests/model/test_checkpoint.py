@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -17,16 +18,19 @@ from transformers import (
     BertModel,
 )
 
+from model.batch import pack
 from model.checkpoint import encoder_key, load_checkpoint, load_weights
 from model.encoder import Encoder
 from model.errors import CheckpointError
+from model.packing import PackedBatch
 from tests.model.checkpoints import TINY, edit_json, edit_weights
 
 
 def last_hidden_state(encoder: Encoder) -> Tensor:
-    ids = torch.arange(8).view(2, 4)
+    ids = np.arange(8).reshape(2, 4)
+    batch = PackedBatch.of(pack([(text, text % 2) for text in ids]))
     with torch.inference_mode():
-        return encoder(ids, torch.ones_like(ids), ids % 2).hidden_states[-1]
+        return encoder(batch).hidden_states[-1].view(2, 4, -1)
 
 
 def reference_hidden_state(folder: Path) -> Tensor:

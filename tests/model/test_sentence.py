@@ -12,8 +12,10 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 
+from model.batch import pack
 from model.checkpoint import load_checkpoint
 from model.errors import ConfigError
+from model.packing import PackedBatch
 from model.pooling import l2_normalize, pool
 from model.sentence import SentenceConfig
 from model.tokenizer import load_tokenizer
@@ -35,12 +37,12 @@ def embed(folder: Path, text: str, prompt: str = "") -> np.ndarray:
     tokenizer = load_tokenizer(folder, encoder.config, lowercase=sentence.lowercase)
     tokenizer.enable_truncation(sentence.max_length)
     encoding = tokenizer.encode(prompt + text)
-    ids = torch.tensor([encoding.ids])
+    batch = pack([(encoding.ids, encoding.type_ids)])
     with torch.inference_mode():
-        hidden = encoder(ids, torch.ones_like(ids), torch.tensor([encoding.type_ids]))
+        hidden = encoder(PackedBatch.of(batch))
     without_prompt = prompt and not sentence.include_prompt
     first = len(tokenizer.encode(prompt).ids) - 1 if without_prompt else 0
-    vector = pool(hidden.hidden_states[-1][0, first:].numpy(), sentence.pooling)
+    vector = pool(hidden.hidden_states[-1][first:].numpy(), sentence.pooling)
     return l2_normalize(vector) if sentence.normalize else vector
 
 

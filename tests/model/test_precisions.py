@@ -1,0 +1,165 @@
+"""What an artifact of each precision holds and says, and that a wrong one still fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import onnx
+import openvino
+import pytest
+
+from model.artifact import FILES, RUNTIMES, Artifact, Precision, load_artifact
+from model.compare import TOLERANCES
+from model.export import export
+from model.verify import verify
+from tests.model.test_export import content
+from tests.model.test_verify import edit_graph, failed_keys, verified
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+KINDS = ("hidden", "attention", "pooled")
+
+
+@pytest.fixture(params=["bf16", "int8"])
+def artifact(request: pytest.FixtureRequest) -> Artifact:
+    found: Artifact = request.getfixturevalue(f"tiny_{request.param}")
+    return found
+
+
+def test_the_manifest_names_precision_and_engine(
+    artifact: Artifact, tiny_artifact: Artifact
+) -> None:
+    manifest = load_artifact(artifact.folder).manifest
+    assert f"tiny_{manifest.precision}" in ("tiny_bf16", "tiny_int8")
+    assert manifest.engine == "openvino"
+    exact = tiny_artifact.manifest
+    assert (exact.precision, exact.engine) == ("fp32", "onnx")
+    for name in ("model", "config", "sentence", "signature", "exporter"):
+        assert getattr(manifest, name) == getattr(exact, name)
+
+
+def test_the_record_says_how_near_it_came(artifact: Artifact) -> None:
+    precision, record = artifact.manifest.precision, artifact.manifest.verification
+    assert record.passed
+    assert record.inputs > 20
+    result = verify(artifact)
+    assert result.passed
+    for kind, tolerance in TOLERANCES[precision].items():
+        found = result.comparison.min_cosine(kind)
+        assert record.tolerances[kind] == vars(tolerance)
+        assert tolerance.cosine_at_least <= found <= 1 + 1e-9
+        assert record.min_cosine[kind] == pytest.approx(found, abs=1e-4)
+        assert result.comparison.worst(kind) <= tolerance.atol
+        if precision == "int8" or computes_in_bf16():
+            assert result.comparison.worst(kind) > 1e-4  # not float32 after all
+    assert record.min_cosine["pooled"] >= {"bf16": 0.9999, "int8": 0.99}[precision]
+
+
+def computes_in_bf16() -> bool:
+    """Elsewhere OpenVINO takes float32 for it."""
+    return "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+
+
+def test_only_the_encoders_graph_is_another(artifact: Artifact, tiny_artifact: Artifact) -> None:
+    found, exact = content(artifact.folder), content(tiny_artifact.folder)
+    another = {name for name in FILES if found[name] != exact[name]}
+    assert {"encoder.onnx"} <= another <= {"encoder.onnx", "encoder.onnx.data"}
+
+
+def test_every_precision_has_a_runtime_and_tolerances() -> None:
+    precisions = set(get_args(Precision))
+    assert set(RUNTIMES) == set(TOLERANCES) == precisions
+    assert all(set(of_kind) == set(KINDS) for of_kind in TOLERANCES.values())
+
+
+# ── what is wrong still fails ──────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def copy(artifact: Artifact, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(artifact.folder, tmp_path / "copy"))
+
+
+def see_padding(graph: onnx.GraphProto) -> None:
+    (mask,) = (node for node in graph.node if node.op_type == "GreaterOrEqual")
+    mask.CopyFrom(onnx.helper.make_node("Equal", ["padded_index"] * 2, [*mask.output]))
+
+
+def forget_positions(graph: onnx.GraphProto) -> None:
+    (node,) = (node for node in graph.node if "position_ids" in node.input)
+    node.input[:] = ["token_type_ids" if name == "position_ids" else name for name in node.input]
+
+
+@pytest.mark.parametrize("damage", [see_padding, forget_positions])
+def test_a_wrong_graph_fails(copy: Path, damage: Callable[[onnx.GraphProto], None]) -> None:
+    edit_graph(copy / "encoder.onnx", damage)
+    result = verified(copy)
+    assert not result.passed
+    assert result.comparison.mismatches == []
+    assert {key.kind for key in failed_keys(result)} >= {"pooled"}
+
+
+def test_wrong_weights_fail(copy: Path) -> None:
+    data = np.memmap(copy / "encoder.onnx.data", np.uint8, mode="r+")
+    data[len(data) // 2 :] = 0
+    data.flush()
+    assert not verified(copy).passed
+
+
+# ── the same checkpoint gives the same bytes ───────────────────────────────────────────────
+
+
+def without_figures(artifact: Artifact) -> Any:
+    """The manifest but for what verification measured, which is the machine's."""
+    return artifact.manifest.model_copy(update={"verification": None})
+
+
+@pytest.mark.slow
+def test_an_export_is_the_same_bytes_in_another_process(
+    artifact: Artifact, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    """One that runs on as many threads as it likes; the tests' own runs on one."""
+    program = (
+        "import sys; from pathlib import Path; from model.export import export\n"
+        "export(Path(sys.argv[1]), Path('artifact'), 'tiny', sys.argv[2])"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program, str(tiny_checkpoint), artifact.manifest.precision],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT), "PYTHONHASHSEED": "7"},
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    again = load_artifact(tmp_path / "artifact")
+    for name in FILES:
+        assert again.path(name).read_bytes() == artifact.path(name).read_bytes(), name
+    assert without_figures(again) == without_figures(artifact)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("score", "normalizer", "activation"),
+    [
+        ("additive", "sparsemax", "relu"),
+        ("bilinear", "softmax", "gelu_new"),
+        ("cosine", "sparsemax", "silu"),
+    ],
+)
+def test_every_kind_of_encoder_can_be_int8(
+    make_checkpoint: Callable[..., Path], score: str, normalizer: str, activation: str
+) -> None:
+    checkpoint = make_checkpoint(
+        attention_score=score, attention_normalizer=normalizer, hidden_act=activation
+    )
+    told: list[str] = []
+    exported = export(checkpoint, checkpoint.parent / "int8", "a name", "int8", told.append)
+    assert exported.verification.passed, exported.verification
+    assert told[:2] == ["reading a name", "calibrating int8"]
+    assert told[-1] == "verified"
