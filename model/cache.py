@@ -13,7 +13,8 @@ from model.errors import SourceError
 def exporter_version() -> str:
     """A hash that changes whenever an export could: our source and our exporters' versions."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    folder = Path(__file__).parent
+    for path in sorted([*folder.glob("*.py"), *folder.glob("*.txt")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     for package in ("torch", "onnx", "onnxscript", "tokenizers"):
         version = importlib.metadata.version(package).partition("+")[0]

@@ -141,6 +141,7 @@ def difference(reference: Floats, candidate: Floats, tolerance: Tolerance) -> Di
     within = gap <= tolerance.atol + tolerance.rtol * np.abs(reference)
     norms = np.linalg.norm(reference, axis=-1) * np.linalg.norm(candidate, axis=-1)
     cosine = (reference * candidate).sum(axis=-1) / np.maximum(norms, 1e-30)
+    cosine[~gap.any(axis=-1)] = 1.0  # equal rows, also of zeros
     return Difference(
         max_abs_diff=float(gap.max(initial=0.0)),
         min_cosine=float(cosine.min(initial=1.0)),

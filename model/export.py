@@ -1,8 +1,8 @@
 """A checkpoint folder → an artifact folder.
 
 The same checkpoint gives the same bytes wherever it is exported: graphs name no machine, and
-files are written in a fixed order. What verification measured of bf16 and int8 is an exception:
-it depends on the machine's arithmetic.
+files are written in a fixed order. Two things depend on the processor's arithmetic: what
+verification measured of bf16 and int8, and the last bits of int8's scales.
 """
 
 from __future__ import annotations

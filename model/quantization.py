@@ -1,7 +1,9 @@
 """Static int8: the encoder's linear maps over 8-bit integers, scales fixed beforehand.
 
 A scale that depends on the batch would make a text's vector depend on its company; these come
-from a calibration text and never change. Weights have one scale an output feature, activations
+from a calibration text and never change. What remains is rounding: a runtime sums in an order that
+depends on the batch's shape, and where that moves a value over a step's edge, the step shows.
+Weights have one scale an output feature, activations
 one scale and zero point a tensor. Where a layer norm feeds a map, a few of its features are far
 larger than the rest and would eat up the 255 steps; their size is moved into the weights first
 (SmoothQuant, Xiao et al. 2023, https://arxiv.org/abs/2211.10438, eq. 4 with α = 0.5).
