@@ -140,8 +140,9 @@ def difference(reference: Floats, candidate: Floats, tolerance: Tolerance) -> Di
     gap = np.abs(candidate - reference)
     within = gap <= tolerance.atol + tolerance.rtol * np.abs(reference)
     norms = np.linalg.norm(reference, axis=-1) * np.linalg.norm(candidate, axis=-1)
-    cosine = (reference * candidate).sum(axis=-1) / np.maximum(norms, 1e-30)
-    cosine[~gap.any(axis=-1)] = 1.0  # equal rows, also of zeros
+    products = (reference * candidate).sum(axis=-1)
+    # equal rows agree, also rows of zeros
+    cosine = np.where(gap.any(axis=-1), products / np.maximum(norms, 1e-30), 1.0)
     return Difference(
         max_abs_diff=float(gap.max(initial=0.0)),
         min_cosine=float(cosine.min(initial=1.0)),

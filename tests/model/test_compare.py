@@ -241,3 +241,12 @@ def test_the_tolerances_are_those_that_the_project_promises() -> None:
     assert set(TOLERANCES) == set(get_args(Precision))
     assert TOLERANCES["bf16"]["pooled"].cosine_at_least == 0.9999
     assert TOLERANCES["int8"]["pooled"].cosine_at_least == 0.95
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (2, 2, 3)])
+def test_equal_rows_of_zeros_agree(shape: tuple[int, ...]) -> None:
+    zeros = np.zeros(shape, np.float32)
+    found = difference(zeros, zeros, Tolerance(1e-4, 1e-5, 0.99999))
+    assert found.passed
+    assert found.min_cosine == 1.0
+    assert not difference(zeros, zeros + 1, Tolerance(2.0, 0.0, 0.99999)).passed
