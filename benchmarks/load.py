@@ -59,16 +59,35 @@ def arrivals(count: int, rate: float) -> list[float]:
 Todo = Iterator[tuple[float | None, bytes]]
 
 
-async def work(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, todo: Todo, latencies: list[float]
-) -> None:
+class Connection:
+    """One connection to a server; a server may close it while it is idle."""
+
+    def __init__(self, host: str | None, port: int | None) -> None:
+        self._address = (host, port)
+
+    async def open(self) -> None:
+        self._reader, self._writer = await asyncio.open_connection(*self._address)
+
+    async def ask(self, request: bytes) -> None:
+        """Send a request and read its reply, over a new connection if this one is gone."""
+        try:
+            self._writer.write(request)
+            await read_reply(self._reader)
+        except (ConnectionError, asyncio.IncompleteReadError) as error:
+            if getattr(error, "partial", b""):
+                raise
+            await self.open()
+            self._writer.write(request)
+            await read_reply(self._reader)
+
+
+async def work(connection: Connection, todo: Todo, latencies: list[float]) -> None:
     """Take requests from the shared iterator until there are none left."""
     for due, request in todo:
         if due is not None:
             await asyncio.sleep(due - time.perf_counter())
         sent = time.perf_counter() if due is None else due
-        writer.write(request)
-        await read_reply(reader)
+        await connection.ask(request)
         latencies.append((time.perf_counter() - sent) * 1000)
 
 
@@ -100,9 +119,9 @@ async def run(job: Job) -> Result:
     """Open the connections, then send everything and read every reply."""
     url = urlsplit(job.url)
     requests = [encode(url.path, body) for body in job.bodies]
-    streams = [
-        await asyncio.open_connection(url.hostname, url.port) for _ in range(job.connections)
-    ]
+    connections = [Connection(url.hostname, url.port) for _ in range(job.connections)]
+    for connection in connections:
+        await connection.open()
     latencies: list[float] = []
     started, cpu_started = time.perf_counter(), time.process_time()
     due = (
@@ -112,11 +131,9 @@ async def run(job: Job) -> Result:
     )
     todo: Todo = iter(zip(due, requests, strict=True))
     async with asyncio.TaskGroup() as group:
-        for reader, writer in streams:
-            group.create_task(work(reader, writer, todo, latencies))
+        for connection in connections:
+            group.create_task(work(connection, todo, latencies))
     seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu_started
-    for _, writer in streams:
-        writer.close()
     return Result(seconds, cpu_seconds, latencies)
 
 
