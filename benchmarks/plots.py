@@ -13,6 +13,7 @@ mpl.use("svg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
 
 from benchmarks.report import PERCENTILES, Row
 
@@ -93,7 +94,9 @@ def latency(rows: Sequence[Row], colour: dict[str, str], path: Path) -> Path:
     axes.set_yticks(range(len(paced)), names)
     axes.set_ylim(len(paced) - 0.5, -0.5)
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.set(xlabel="milliseconds from when a request was due: p50 ●  p90 |  p99 ◆")
     axes.set_title("Latency at 0.7 of a server's own throughput", loc="left")
     return save(figure, path)
