@@ -13,14 +13,14 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import litserve  # type: ignore[import-not-found]
+import litserve
 import numpy as np
 from sentence_transformers import SentenceTransformer
 
 REQUESTS, TEXTS, WAIT_SECONDS = 64, 8, 0.005
 
 
-class Embed(litserve.LitAPI):  # type: ignore[misc]
+class Embed(litserve.LitAPI):
     """{"input": text} to {"embedding": [number, …]}."""
 
     def __init__(self, folder: str) -> None:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
+from model.artifact import Precision
 from service.batching import Batcher
 from service.engines.base import Pooling, Task
 from service.errors import EngineUnavailable, ServiceError
 from service.routes.reply import PROBLEMS
 
+DTYPES: Mapping[Precision, str] = {"fp32": "float32", "bf16": "bfloat16", "int8": "int8"}
 FRESH_SECONDS = 5.0
 PROBE_SECONDS = 2.0
 
@@ -77,7 +80,7 @@ def describe(state: Any) -> dict[str, Any]:
     return {
         "model_id": manifest.model,
         "model_sha": manifest.files["weights.safetensors"].sha256,
-        "model_dtype": "float32",
+        "model_dtype": DTYPES[manifest.precision],
         "model_type": {"embedding": {"pooling": manifest.sentence.pooling}},
         "max_concurrent_requests": settings.max_queue_tokens,
         "max_input_length": limits.max_tokens,
