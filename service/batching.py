@@ -1,36 +1,29 @@
-"""The scheduler: admit, group, dispatch, drop.
+"""The scheduler: admit, dispatch, answer, drop.
 
 One bounded queue a lane; a batch starts the moment a worker is idle and something waits, so a
-text alone never waits for company and batches form only where there is a queue. Everything but
-`Engine.run` happens on the event loop; nothing here polls, sleeps or holds a lock.
+text alone never waits for company and batches form only where there is a queue. A worker that
+finishes takes its next batch itself, so an engine never waits for the event loop.
 """
 
 from __future__ import annotations
 
-import asyncio
-import copy
+import contextlib
 import itertools
 import logging
 import math
+import threading
 import time
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from service.collate import check_outputs
 from service.engines.base import Engine, Output, Task
 from service.errors import EngineFailed, EngineUnavailable, Overloaded, ServiceError, Unprocessable
-
-LaneName = Literal["encode", "attention"]
+from service.lanes import LANE_SHARES, Done, Entry, Lane, LaneName, Submission
 
 _log = logging.getLogger("headscope")
-
-LANE_SHARES: dict[LaneName, float] = {"encode": 3.0, "attention": 1.0}
-"""How busy time is divided while both lanes wait: a flood of /attention leaves /encode 3/4."""
-MAX_PADDING_SHARE = 0.1
-"""A batch takes no text that would make more than this share of attention's grid padding."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +34,6 @@ class BatchLimits:
     """Of a batch; a longer text goes alone."""
     max_queue_tokens: int
     """Waiting in a lane."""
-
-
-@dataclass(frozen=True)
-class Done:
-    """A text's output and what it took."""
-
-    output: Output
-    queue_seconds: float
-    inference_seconds: float
 
 
 class Observer(Protocol):
@@ -67,68 +51,12 @@ class Observer(Protocol):
         """A text whose client left was dropped before it was computed."""
 
 
-@dataclass(eq=False)
-class Entry:
-    """A text in a queue."""
-
-    task: Task
-    number: int
-    future: asyncio.Future[Done]
-    queued_at: float
-    waiting: bool = True
-
-
-@dataclass
-class Lane:
-    """A queue, bucketed by length, with its share of busy time."""
-
-    name: LaneName
-    share: float
-    queued_tokens: int = 0
-    served: float = 0.0
-    """Busy seconds so far, divided by the share; the lane with less goes first."""
-    buckets: dict[int, OrderedDict[int, Entry]] = field(default_factory=dict)
-    """Length → number → entry, oldest first; none is empty."""
-
-    def push(self, entry: Entry) -> None:
-        """Queue a text."""
-        length = entry.task.tokens
-        self.buckets.setdefault(length, OrderedDict())[entry.number] = entry
-        self.queued_tokens += length
-
-    def remove(self, entry: Entry) -> None:
-        """The entry no longer waits: it was taken, or its client left."""
-        length = entry.task.tokens
-        bucket = self.buckets[length]
-        del bucket[entry.number]
-        if not bucket:
-            del self.buckets[length]
-        entry.waiting = False
-        self.queued_tokens -= length
-
-    def take(self, max_batch_tokens: int) -> list[Entry]:
-        """The oldest text and the queued ones nearest to its length, within the budget."""
-        if not self.buckets:
-            return []
-        first = min(self.buckets, key=lambda length: next(iter(self.buckets[length])))
-        batch: list[Entry] = []
-        longest = real = 0
-        for length in sorted(self.buckets, key=lambda length: (abs(length - first), length)):
-            while bucket := self.buckets.get(length):
-                if batch and real + length > max_batch_tokens:
-                    break
-                grid = max(longest, length) * (len(batch) + 1)
-                if grid - real - length > MAX_PADDING_SHARE * grid:
-                    break
-                entry = next(iter(bucket.values()))
-                self.remove(entry)
-                batch.append(entry)
-                longest, real = max(longest, length), real + length
-        return batch
-
-
 class Batcher:
-    """Feeds one engine from its lanes."""
+    """Feeds one engine from its lanes.
+
+    The lanes belong to `_lock`, which nobody holds for longer than it takes to move the texts of a
+    batch. Requests are answered, and the observer is told, on the event loop.
+    """
 
     def __init__(self, engine: Engine, limits: BatchLimits, observer: Observer) -> None:
         self.engine = engine
@@ -137,13 +65,14 @@ class Batcher:
         """`time.monotonic()` of the last batch that was computed."""
         self._limits = limits
         self._observer = observer
+        self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(engine.concurrency, f"{engine.name}-engine")
         self._idle = engine.concurrency
+        self._closed = False
         self._numbers = itertools.count()
         self._tokens_per_second = 0.0
         self._virtual_time = 0.0
         """`served` of the lane that went last: where one that was empty starts, without credit."""
-        self._running: set[asyncio.Task[None]] = set()
 
     async def submit(self, lane_name: LaneName, tasks: Sequence[Task]) -> list[Done]:
         """Compute the texts of one request, all or none.
@@ -159,29 +88,34 @@ class Batcher:
         if not self.engine.alive:
             raise EngineUnavailable(f"the {self.engine.name} engine is down", retry_after_seconds=5)
         lane = self.lanes[lane_name]
-        self._admit(lane, sum(task.tokens for task in tasks))
-        loop, now = asyncio.get_running_loop(), time.monotonic()
-        entries = [Entry(task, next(self._numbers), loop.create_future(), now) for task in tasks]
-        if not lane.queued_tokens:
-            lane.served = max(lane.served, self._virtual_time)
-        for entry in entries:
-            lane.push(entry)
-        self._dispatch()
+        submission = Submission(tasks, self._numbers)
+        with self._lock:
+            self._admit(lane, sum(task.tokens for task in tasks))
+            if not lane.queued_tokens:
+                lane.served = max(lane.served, self._virtual_time)
+            for entry in submission.entries:
+                lane.push(entry)
+            while self._idle and (taken := self._take()):
+                self._idle -= 1
+                self._threads.submit(self._work, *taken)
         try:
-            return await asyncio.gather(*(entry.future for entry in entries))
+            return await submission.future
         finally:
-            for entry in entries:
-                entry.future.cancel()
-                if entry.waiting:
-                    lane.remove(entry)
-                    self._observer.dropped(lane.name)
+            self._dropped(lane, self._withdraw(lane, submission))
 
     def close(self) -> None:
-        """Wait for running batches, then release the engine."""
+        """Refuse what waits, let running batches finish, then release the engine."""
+        with self._lock:
+            self._closed = True
+            waiting = [entry for lane in self.lanes.values() for entry in lane.clear()]
+        for entry in waiting:
+            _on_loop(entry.submission, entry.submission.fail, _closing())
         self._threads.shutdown(wait=True)
         self.engine.close()
 
     def _admit(self, lane: Lane, tokens: int) -> None:
+        if self._closed:
+            raise _closing()
         limit = self._limits.max_queue_tokens
         if tokens > limit:
             raise Unprocessable(
@@ -195,48 +129,54 @@ class Batcher:
                 retry_after_seconds=max(1, math.ceil(seconds)),
             )
 
-    def _dispatch(self) -> None:
-        while self._idle:
-            waiting = [lane for lane in self.lanes.values() if lane.queued_tokens]
-            if not waiting:
-                return
-            lane = min(waiting, key=lambda lane: lane.served)
-            self._virtual_time = max(self._virtual_time, lane.served)
-            batch = lane.take(self._limits.max_batch_tokens)
-            self._idle -= 1
-            task = asyncio.get_running_loop().create_task(self._compute(lane, batch))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+    def _withdraw(self, lane: Lane, submission: Submission) -> int:
+        """Take what waits of a submission out of its queue; returns how many texts that were."""
+        with self._lock:
+            waiting = [entry for entry in submission.entries if entry.waiting]
+            for entry in waiting:
+                lane.remove(entry)
+        return len(waiting)
 
-    async def _compute(self, lane: Lane, batch: list[Entry]) -> None:
+    def _dropped(self, lane: Lane, texts: int) -> None:
+        for _ in range(texts):
+            self._observer.dropped(lane.name)
+
+    def _take(self) -> tuple[Lane, list[Entry]] | None:
+        """The next batch, from the lane that is furthest below its share. Under the lock."""
+        waiting = [lane for lane in self.lanes.values() if lane.queued_tokens]
+        if not waiting:
+            return None
+        lane = min(waiting, key=lambda lane: lane.served)
+        self._virtual_time = max(self._virtual_time, lane.served)
+        return lane, lane.take(self._limits.max_batch_tokens)
+
+    def _work(self, lane: Lane, batch: list[Entry]) -> None:
+        """Compute a batch, and others for as long as something waits. In a worker's thread."""
+        taken: tuple[Lane, list[Entry]] | None = (lane, batch)
+        while taken:
+            lane, batch = taken
+            seconds = self._compute(lane, batch)
+            with self._lock:
+                lane.served += seconds / lane.share
+                taken = self._take()
+                if not taken:
+                    self._idle += 1
+
+    def _compute(self, lane: Lane, batch: list[Entry]) -> float:
+        """One batch, answered on the event loop; returns the seconds that it took."""
         started = time.monotonic()
         tasks = [entry.task for entry in batch]
-        loop = asyncio.get_running_loop()
-        error: ServiceError | None = None
-        outputs: list[Output] = []
         try:
-            outputs = await loop.run_in_executor(self._threads, self._run, tasks)
-        except ServiceError as raised:
-            error = raised
-        except RuntimeError:  # of the executor, once it is shut down
-            error = EngineUnavailable("the engine takes no more work", retry_after_seconds=5)
-        seconds = time.monotonic() - started
-        self._idle += 1
-        lane.served += seconds / lane.share
-        if error is None:
-            self._account(sum(task.tokens for task in tasks), seconds)
-            waits = [started - entry.queued_at for entry in batch]
-            self._observer.batch_finished(lane.name, tasks, waits, seconds)
-            for entry, output, wait in zip(batch, outputs, waits, strict=True):
-                if not entry.future.done():
-                    entry.future.set_result(Done(output, wait, seconds))
+            outputs = self._run(tasks)
+        except ServiceError as error:
+            seconds = time.monotonic() - started
+            dropped = sum(self._withdraw(lane, entry.submission) for entry in batch)
+            _on_loop(batch[0].submission, self._fail, lane, batch, error, dropped)
         else:
-            _log.error("a batch of the %s lane failed", lane.name, exc_info=error)
-            self._observer.batch_failed(lane.name)
-            for entry in batch:
-                if not entry.future.done():
-                    entry.future.set_exception(copy.copy(error))
-        self._dispatch()
+            seconds = time.monotonic() - started
+            self._account(sum(task.tokens for task in tasks), seconds)
+            _on_loop(batch[0].submission, self._answer, lane, batch, outputs, started, seconds)
+        return seconds
 
     def _run(self, tasks: Sequence[Task]) -> list[Output]:
         try:
@@ -244,12 +184,37 @@ class Batcher:
             check_outputs(tasks, outputs)
         except ServiceError:
             raise
-        except BaseException as error:  # some kinds cannot cross into a future, and would hang it
+        except BaseException as error:  # whatever it is, its callers must hear of it
             raise EngineFailed(f"the engine raised {type(error).__name__}") from error
         return outputs
 
     def _account(self, tokens: int, seconds: float) -> None:
-        self.last_success = time.monotonic()
         rate = tokens * self.engine.concurrency / max(seconds, 1e-6)
-        weight = 0.1 if self._tokens_per_second else 1.0
-        self._tokens_per_second += weight * (rate - self._tokens_per_second)
+        with self._lock:
+            self.last_success = time.monotonic()
+            weight = 0.1 if self._tokens_per_second else 1.0
+            self._tokens_per_second += weight * (rate - self._tokens_per_second)
+
+    def _answer(
+        self, lane: Lane, batch: list[Entry], outputs: list[Output], started: float, seconds: float
+    ) -> None:
+        waits = [started - entry.queued_at for entry in batch]
+        for entry, output, wait in zip(batch, outputs, waits, strict=True):
+            entry.submission.answer(entry.index, Done(output, wait, seconds))
+        self._observer.batch_finished(lane.name, [entry.task for entry in batch], waits, seconds)
+
+    def _fail(self, lane: Lane, batch: list[Entry], error: ServiceError, dropped: int) -> None:
+        _log.error("a batch of the %s lane failed", lane.name, exc_info=error)
+        for entry in batch:
+            entry.submission.fail(error)
+        self._observer.batch_failed(lane.name)
+        self._dropped(lane, dropped)
+
+
+def _on_loop(submission: Submission, call: Callable[..., None], *arguments: object) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        submission.loop.call_soon_threadsafe(call, *arguments)
+
+
+def _closing() -> EngineUnavailable:
+    return EngineUnavailable("the service is stopping", retry_after_seconds=5)

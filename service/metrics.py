@@ -13,8 +13,8 @@ from prometheus_client import (
     generate_latest,
 )
 
-from service.batching import LANE_SHARES, LaneName
 from service.engines.base import Task
+from service.lanes import LANE_SHARES, LaneName
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)

@@ -13,9 +13,10 @@ from model.compare import TOLERANCES, Comparison, keyed
 from model.pooling import l2_normalize
 from service import wire
 from service.backends import Backends
-from service.batching import Batcher, Done
+from service.batching import Batcher
 from service.engines.base import Floats, Pooling, Task
 from service.errors import ReplyTooLarge, Unprocessable
+from service.lanes import Done
 from service.schemas import AttentionRequest, EncodeRequest, TextRequest, VerifyRequest
 from service.tokenizer import Input, Options, TextTokenizer, TokenizedText, characters
 

@@ -15,9 +15,10 @@ from fastapi import FastAPI
 from model.artifact import Artifact
 from model.config import EncoderConfig
 from service.app import create_app
-from service.batching import Batcher, BatchLimits, LaneName
+from service.batching import Batcher, BatchLimits
 from service.engines.base import Engine, Output, Pooling, Task
 from service.engines.fake import FakeEngine
+from service.lanes import LaneName
 from service.settings import Settings
 
 CONFIG = EncoderConfig(

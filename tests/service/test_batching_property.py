@@ -9,10 +9,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.batching import Batcher, LaneName
+from service.batching import Batcher
 from service.engines.base import Output, Task
 from service.engines.fake import FakeEngine
 from service.errors import EngineFailed
+from service.lanes import LaneName
 from tests.service.harness import CONFIG, assert_same, batching, text, until
 
 POISON = 13
@@ -51,11 +52,11 @@ async def play(events: list[Any], concurrency: int) -> None:
         async with asyncio.timeout(10):
             await asyncio.gather(*(request for request, _ in requests), return_exceptions=True)
         answered = check(engine, requests)
-        await until(lambda: not batcher._running)
+        await at_rest(batcher)
         computed = sum(len(lengths) for _, lengths, _ in recorder.finished)
         submitted = sum(len(tasks) for _, tasks in requests)
         assert answered <= computed <= submitted - len(recorder.drops)
-        await assert_at_rest(batcher)
+        await assert_takes_work(batcher)
     assert complaints == []  # no future was resolved twice, no task died
 
 
@@ -74,12 +75,17 @@ def check(engine: FakeEngine, requests: list[tuple[asyncio.Task[Any], list[Task]
     return answered
 
 
-async def assert_at_rest(batcher: Batcher) -> None:
-    """Nothing waits, and every worker takes work again."""
+async def at_rest(batcher: Batcher) -> None:
+    """Wait until every worker is idle and every batch was reported."""
+    await until(lambda: batcher._idle == batcher.engine.concurrency)
+    await asyncio.sleep(0)
+
+
+async def assert_takes_work(batcher: Batcher) -> None:
+    """Nothing waits, and every lane takes work again."""
     for lane in batcher.lanes.values():
         assert lane.queued_tokens == 0
         assert not lane.buckets
-    assert batcher._idle == batcher.engine.concurrency
     lanes: list[LaneName] = ["encode", "attention"]
     for lane_name in lanes:
         assert len(await batcher.submit(lane_name, [text(5)])) == 1

@@ -13,6 +13,7 @@ import pytest
 from service.batching import Batcher
 from service.engines.base import Output, Pooling, Task
 from service.engines.fake import FakeEngine
+from service.errors import EngineUnavailable
 from tests.service.harness import CONFIG, GatedEngine, assert_same, batching, text, until
 
 pytestmark = pytest.mark.anyio
@@ -105,6 +106,35 @@ async def test_closing_waits_for_the_running_batch_and_releases_the_engine() -> 
         await closing
         assert engine.closed
         assert len(await request) == 1
+
+
+async def test_closing_refuses_what_waits() -> None:
+    engine = GatedEngine()
+    with batching(engine) as (batcher, _):
+        running = asyncio.create_task(batcher.submit("encode", [text(8)]))
+        await until(lambda: engine.batches)
+        waiting = asyncio.create_task(batcher.submit("encode", [text(9)]))
+        await until(lambda: batcher.lanes["encode"].queued_tokens == 9)
+        closing = asyncio.create_task(asyncio.to_thread(batcher.close))
+        with pytest.raises(EngineUnavailable, match="stopping"):
+            await waiting
+        with pytest.raises(EngineUnavailable, match="stopping"):
+            await batcher.submit("encode", [text(7)])
+        engine.let_through()
+        await closing
+        assert len(await running) == 1
+    assert engine.batches == [[8]]
+
+
+async def test_workers_take_their_next_batch_without_the_event_loop() -> None:
+    engine = FakeEngine(CONFIG, batch_seconds=0.005)
+    with batching(engine, max_batch_tokens=8) as (batcher, recorder):
+        request = asyncio.create_task(batcher.submit("encode", [text(8)] * 10))
+        await asyncio.sleep(0)
+        time.sleep(0.5)  # the loop is busy with something else
+        assert batcher.lanes["encode"].queued_tokens == 0
+        assert recorder.finished == []  # reported, and answered, on the loop only
+        assert len(await request) == 10
 
 
 def random_text(chance: random.Random) -> Task:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from service.batching import Batcher, LaneName
+from service.batching import Batcher
 from service.engines.base import Output, Task
 from service.engines.fake import FakeEngine
+from service.lanes import LaneName
 from tests.service.harness import CONFIG, Recorder, batching, text, until
 from tests.service.test_admission import FakeClock
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.batching import MAX_PADDING_SHARE, Entry, Lane
+from service.lanes import MAX_PADDING_SHARE, Entry, Lane, Submission
 from tests.service.harness import text
 
 
 def fill(lane: Lane, lengths: list[int]) -> list[Entry]:
-    loop = asyncio.new_event_loop()
-    loop.close()
-    entries = [
-        Entry(text(length), number, asyncio.Future(loop=loop), 0.0)
-        for number, length in enumerate(lengths)
-    ]
+    async def submit() -> Submission:
+        return Submission([text(length) for length in lengths], itertools.count())
+
+    entries = asyncio.run(submit()).entries
     for entry in entries:
         lane.push(entry)
     return entries
