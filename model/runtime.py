@@ -5,7 +5,9 @@ Notation: B texts, T tokens of all of them, S tokens of one, H hidden size, L la
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Literal, Protocol
 
 import numpy as np
@@ -22,6 +24,10 @@ Floats = NDArray[np.float32]
 Device = Literal["auto", "cpu", "cuda"]
 
 
+LONE_TOKENS = 128
+"""A batch of so many is short: what computes it alone keeps little memory for it."""
+
+
 class ProviderError(ModelError):
     """The hardware that was asked for does not work here."""
 
@@ -29,7 +35,8 @@ class ProviderError(ModelError):
 class Runtime(Protocol):
     """The encoder's twin, without torch.
 
-    Calls are safe from several threads at once; on a CPU each runs on its caller's thread.
+    Calls are safe from several threads at once. On a CPU each runs on its caller's thread, which is
+    best for the whole; a short text that comes while no other is computed has every core to itself.
     """
 
     config: EncoderConfig
@@ -60,6 +67,26 @@ class Runtime(Protocol):
             `[heads, S, S]`, over keys; each row sums to 1.
 
         """
+
+
+class Calls:
+    """Counts the calls in flight."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._in_flight = 0
+
+    @contextlib.contextmanager
+    def call(self, batch: Batch) -> Iterator[bool]:
+        """Be one of them; tells whether it is short, and the only one as it begins."""
+        with self._lock:
+            self._in_flight += 1
+            alone = self._in_flight == 1 and len(batch.input_ids) <= LONE_TOKENS
+        try:
+            yield alone
+        finally:
+            with self._lock:
+                self._in_flight -= 1
 
 
 class HeadParameters:
@@ -106,4 +133,4 @@ def load_runtime(artifact: Artifact, device: Device = "cpu", threads: int = 1) -
         return OpenVinoRuntime(artifact, device, threads)
     from model.runtime_onnx import OnnxRuntime  # noqa: PLC0415 - spares the other one its import
 
-    return OnnxRuntime(artifact, device)
+    return OnnxRuntime(artifact, device, threads)

@@ -11,7 +11,7 @@ import onnxruntime
 from model.artifact import ATTENTION_GRAPH, ENCODER_GRAPH, Artifact
 from model.batch import Batch
 from model.errors import ModelError
-from model.runtime import Device, Floats, HeadParameters, ProviderError
+from model.runtime import Calls, Device, Floats, HeadParameters, ProviderError
 from model.signature import hidden_state_name
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
@@ -20,8 +20,11 @@ _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 class OnnxRuntime:
     """ONNX Runtime; see `Runtime`."""
 
-    def __init__(self, artifact: Artifact, device: Device = "cpu") -> None:
-        """Load the graphs.
+    def __init__(self, artifact: Artifact, device: Device = "cpu", threads: int = 1) -> None:
+        """Load the graphs; on a CPU the encoder twice if there are several threads.
+
+        Two threads in one call are slower than two calls of one thread each, so the session that
+        every batch shares has one; the other has all, for a short one that is alone.
 
         Raises:
             ProviderError: CUDA was asked for and is not what the session runs on.
@@ -30,15 +33,20 @@ class OnnxRuntime:
         """
         self.config = artifact.manifest.config
         self._inputs = [spec.name for spec in artifact.manifest.signature["encoder"].inputs]
-        self._encoder = _session(artifact, ENCODER_GRAPH, device)
+        self._encoder = self._lone = _session(artifact, ENCODER_GRAPH, device)
         self._attention = _session(artifact, ATTENTION_GRAPH, device)
         self.provider: str = self._encoder.get_providers()[0]
+        if threads > 1 and self.provider == _PROVIDERS["cpu"]:
+            self._lone = _session(artifact, ENCODER_GRAPH, device, threads)
+        self._calls = Calls()
         self._head_parameters = HeadParameters(artifact)
 
     def hidden_states(self, batch: Batch, layers: Sequence[int]) -> list[Floats]:
         """`[T, H]` a layer."""
         outputs = [hidden_state_name(layer) for layer in layers]
-        return self._encoder.run(outputs, dict(zip(self._inputs, batch.inputs, strict=True)))
+        feed = dict(zip(self._inputs, batch.inputs, strict=True))
+        with self._calls.call(batch) as alone:
+            return (self._lone if alone else self._encoder).run(outputs, feed)
 
     def attention(self, hidden: Floats, layer: int, heads: Sequence[int]) -> Floats:
         """`[heads, S, S]`."""
@@ -46,7 +54,9 @@ class OnnxRuntime:
         return self._attention.run(["attention"], feed)[0][0]
 
 
-def _session(artifact: Artifact, graph: str, device: Device) -> onnxruntime.InferenceSession:
+def _session(
+    artifact: Artifact, graph: str, device: Device, threads: int = 1
+) -> onnxruntime.InferenceSession:
     chosen = _detect() if device == "auto" else device
     provider = _PROVIDERS[chosen]
     if provider not in onnxruntime.get_available_providers():
@@ -54,7 +64,7 @@ def _session(artifact: Artifact, graph: str, device: Device) -> onnxruntime.Infe
     if chosen == "cuda":
         onnxruntime.preload_dlls()
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     options.enable_mem_pattern = False  # a pattern is kept for every shape ever seen

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from model.artifact import ATTENTION_GRAPH, ENCODER_GRAPH, Artifact
 from model.batch import PADDING, Batch
 from model.errors import ModelError
-from model.runtime import Device, Floats, HeadParameters, ProviderError
+from model.runtime import Calls, Device, Floats, HeadParameters, ProviderError
 from model.signature import hidden_state_name
 
 try:
@@ -30,7 +31,10 @@ class OpenVinoRuntime:
     """OpenVINO's CPU plugin; see `Runtime`."""
 
     def __init__(self, artifact: Artifact, device: Device, threads: int) -> None:
-        """Compile the graphs, one stream of one thread for each caller.
+        """Compile the graphs; the encoder twice if there are several threads.
+
+        Every batch shares the one with a stream of one thread for each caller; the other has one
+        stream of all threads, for a short one that is alone.
 
         Raises:
             ProviderError: CUDA was asked for.
@@ -44,41 +48,47 @@ class OpenVinoRuntime:
         self.provider = "OpenVINO CPU"
         self._inputs = [spec.name for spec in manifest.signature["encoder"].inputs]
         self._head_parameters = HeadParameters(artifact)
-        core = openvino.Core()
+        self._core = openvino.Core()
         # what int8 leaves in floating point runs in bfloat16 as well
-        self._encoder = _Compiled(core, artifact, ENCODER_GRAPH, "bf16", threads)
-        self._attention = _Compiled(core, artifact, ATTENTION_GRAPH, "f32", threads)
+        encoder, attention = artifact.path(ENCODER_GRAPH), artifact.path(ATTENTION_GRAPH)
+        self._encoder = self._lone = self._compile(encoder, "bf16", threads, streams=threads)
+        if threads > 1:
+            self._lone = self._compile(encoder, "bf16", threads, streams=1)
+        self._attention = self._compile(attention, "f32", threads, streams=threads)
+        self._calls = Calls()
 
     def hidden_states(self, batch: Batch, layers: Sequence[int]) -> list[Floats]:
         """`[T, H]` a layer."""
         feed = dict(zip(self._inputs, rounded(batch).inputs, strict=True))
         names = [hidden_state_name(layer) for layer in layers]
-        return self._encoder.run(feed, names, len(batch.input_ids))
+        with self._calls.call(batch) as alone:
+            return (self._lone if alone else self._encoder).run(feed, names, len(batch.input_ids))
 
     def attention(self, hidden: Floats, layer: int, heads: Sequence[int]) -> Floats:
         """`[heads, S, S]`."""
         feed = {"hidden_state": hidden[None], **self._head_parameters.feed(layer, heads)}
         return self._attention.run(feed, ["attention"], 1)[0][0]
 
-
-class _Compiled:
-    """A compiled graph, with a request of its own for each thread that calls."""
-
-    def __init__(
-        self, core: Any, artifact: Artifact, graph: str, precision: str, threads: int
-    ) -> None:
+    def _compile(self, graph: Path, precision: str, threads: int, *, streams: int) -> _Compiled:
         properties = {
             "INFERENCE_PRECISION_HINT": precision,
-            "NUM_STREAMS": threads,
+            "NUM_STREAMS": streams,
             "INFERENCE_NUM_THREADS": threads,
             "ENABLE_CPU_PINNING": False,
             "CPU_RUNTIME_CACHE_CAPACITY": _KERNELS_KEPT,
         }
         try:
-            self._model = core.compile_model(str(artifact.path(graph)), "CPU", properties)
+            return _Compiled(self._core.compile_model(str(graph), "CPU", properties))
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[-1]
-            raise ModelError(f"OpenVINO cannot load {graph}: {reason}") from None
+            raise ModelError(f"OpenVINO cannot load {graph.name}: {reason}") from None
+
+
+class _Compiled:
+    """A compiled graph, with a request of its own for each thread that calls."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
         self._local = threading.local()
 
     def run(self, feed: dict[str, Any], names: Sequence[str], rows: int) -> list[Floats]:

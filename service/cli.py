@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import get_args
 
@@ -54,10 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _serve(arguments: list[str]) -> int:
     settings = CliApp.run(Settings, cli_args=arguments)
-    artifact = open_artifact(settings, _say)
-    from service.server import serve
-
-    return serve(settings, artifact)
+    with ThreadPoolExecutor(1) as reading:
+        artifact = reading.submit(open_artifact, settings, _say)
+        from service.server import serve  # the web framework is loaded while files are hashed
+    return serve(settings, artifact.result())
 
 
 def _export(arguments: list[str]) -> int:

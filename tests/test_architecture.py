@@ -148,9 +148,11 @@ def test_few_know_the_web() -> None:
 
 def test_the_scheduler_and_the_engines_know_the_contract_and_little_else() -> None:
     contract = "service.engines.base"
+    assert imported("service.lanes", "service") == {"service.errors", contract}
     assert imported("service.batching", "service") == {
         "service.collate",
         "service.errors",
+        "service.lanes",
         contract,
     }
     for name in under("service.engines") - {"service.engines"}:

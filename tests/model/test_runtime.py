@@ -14,7 +14,7 @@ from transformers import BertModel
 from model.artifact import Artifact, load_artifact, record_file, write_manifest
 from model.batch import Batch, pack
 from model.errors import ModelError
-from model.runtime import ProviderError, load_runtime
+from model.runtime import LONE_TOKENS, ProviderError, load_runtime
 from model.runtime_onnx import OnnxRuntime
 
 LENGTHS = [9, 4, 1]
@@ -108,6 +108,56 @@ def test_threads_may_share_an_encoder(onnx: OnnxRuntime) -> None:
     for thread in threads:
         thread.join()
     assert equal == dict.fromkeys(range(8), True)
+
+
+class Recording:
+    """A session that counts its runs, and can be made to wait in one."""
+
+    def __init__(self, session: onnxruntime.InferenceSession) -> None:
+        self._session = session
+        self.runs = 0
+        self.entered, self.leave = threading.Event(), threading.Event()
+        self.leave.set()
+
+    def run(self, *arguments: Any) -> Any:
+        self.runs += 1
+        self.entered.set()
+        assert self.leave.wait(10)
+        return self._session.run(*arguments)
+
+
+def test_a_short_text_alone_has_every_thread(tiny_artifact: Artifact) -> None:
+    runtime = OnnxRuntime(tiny_artifact, threads=3)
+    lone, shared = runtime._lone, runtime._encoder
+    assert lone.get_session_options().intra_op_num_threads == 3
+    assert shared.get_session_options().intra_op_num_threads == 1
+    runtime._lone, runtime._encoder = lone, shared = Recording(lone), Recording(shared)
+
+    short, long = batch_of([9]), batch_of([16] * (LONE_TOKENS // 16) + [1])
+    lone.leave.clear()
+    first = threading.Thread(target=runtime.hidden_states, args=(short, [2]))
+    first.start()
+    assert lone.entered.wait(10)
+    runtime.hidden_states(short, [2])  # not alone
+    assert (lone.runs, shared.runs) == (1, 1)
+    lone.leave.set()
+    first.join()
+    runtime.hidden_states(long, [2])  # not short
+    assert (lone.runs, shared.runs) == (1, 2)
+    runtime.hidden_states(short, [2])
+    assert (lone.runs, shared.runs) == (2, 2)
+
+
+@pytest.mark.parametrize("length", [1, 7, 39, LONE_TOKENS])
+def test_every_thread_gives_the_same_vectors(
+    onnx: OnnxRuntime, tiny_artifact: Artifact, length: int
+) -> None:
+    batch = batch_of([length] if length < 16 else [16] * (length // 16))
+    wide = OnnxRuntime(tiny_artifact, threads=2)
+    for ours, theirs in zip(
+        wide.hidden_states(batch, [0, 1, 2]), onnx.hidden_states(batch, [0, 1, 2]), strict=True
+    ):
+        assert np.array_equal(ours, theirs)
 
 
 # ── providers ──────────────────────────────────────────────────────────────────────────────
