@@ -1,0 +1,116 @@
+/** Colours of weights, and those of the theme. */
+
+const SEQUENTIAL = {
+  light: [
+    [255, 255, 255],
+    [205, 228, 229],
+    [118, 181, 188],
+    [36, 114, 130],
+    [9, 52, 70],
+    [4, 22, 36],
+  ],
+  dark: [
+    [24, 28, 36],
+    [24, 60, 74],
+    [30, 110, 122],
+    [88, 172, 164],
+    [202, 220, 168],
+    [255, 246, 214],
+  ],
+};
+const DIVERGING = {
+  light: [
+    [24, 78, 119],
+    [112, 165, 199],
+    [255, 255, 255],
+    [233, 162, 110],
+    [158, 66, 20],
+  ],
+  dark: [
+    [140, 200, 240],
+    [48, 98, 134],
+    [24, 28, 36],
+    [150, 80, 36],
+    [255, 182, 112],
+  ],
+};
+const STEPS = 256;
+const THEMES = {
+  light: {
+    ink: '#1b2430',
+    soft: '#5c6875',
+    faint: '#d8dde0',
+    ground: '#ffffff',
+    line: '#12677a',
+    mark: '#b4541a',
+  },
+  dark: {
+    ink: '#e8ebee',
+    soft: '#9aa5b1',
+    faint: '#343c48',
+    ground: '#181c24',
+    line: '#6fc3c0',
+    mark: '#f0b26b',
+  },
+};
+
+/** @returns {'light'|'dark'} what is seen now */
+export function theme() {
+  const chosen = document.documentElement.dataset.theme;
+  if (chosen) return chosen;
+  return matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light';
+}
+
+/** @returns {{ink: string, soft: string, faint: string, ground: string, line: string, mark: string}} */
+export const themeColours = () => THEMES[theme()];
+
+const ramps = new Map();
+
+function ramp(stops) {
+  if (!ramps.has(stops)) {
+    const table = new Uint32Array(STEPS);
+    for (let i = 0; i < STEPS; i += 1) {
+      const place = (i / (STEPS - 1)) * (stops.length - 1);
+      const low = Math.min(Math.floor(place), stops.length - 2);
+      const [r, g, b] = stops[low].map((value, c) =>
+        Math.round(value + (stops[low + 1][c] - value) * (place - low)),
+      );
+      table[i] = (255 << 24) | (b << 16) | (g << 8) | r;
+    }
+    ramps.set(stops, table);
+  }
+  return ramps.get(stops);
+}
+
+/**
+ * How weights become shades: even attention over so many tokens is a quarter of the way to the
+ * darkest, however long the text, so that a long text's map is not blank.
+ *
+ * @param {number} keys how many tokens a row's weight is spread over
+ */
+export const exponentOf = (keys) => (keys > 4 ? Math.log(4) / Math.log(keys) : 1);
+
+/**
+ * Paint a map one pixel a cell.
+ *
+ * @param {HTMLCanvasElement} canvas is given the map's size
+ * @param {Float32Array} values `[height, width]`: 0 … 1, or −1 … 1 when `signed`
+ * @param {{linear: boolean, signed?: boolean, keys?: number, full?: number}} options `keys` as in
+ *   `exponentOf`; `full` is the weight of the strongest colour, 1 when linear
+ */
+export function paint(canvas, values, width, height, { linear, signed = false, keys = width, full = 1 }) {
+  canvas.width = width;
+  canvas.height = height;
+  const image = new ImageData(width, height);
+  const pixels = new Uint32Array(image.data.buffer);
+  const exponent = linear ? 1 : exponentOf(keys);
+  const unit = linear ? 1 : full;
+  const table = ramp((signed ? DIVERGING : SEQUENTIAL)[theme()]);
+  for (let i = 0; i < pixels.length; i += 1) {
+    const value = Math.max(-1, Math.min(1, values[i] / unit));
+    const strength = Math.abs(value) ** exponent;
+    const place = signed ? 0.5 + 0.5 * Math.sign(value) * strength : strength;
+    pixels[i] = table[Math.round(place * (STEPS - 1))];
+  }
+  canvas.getContext('2d').putImageData(image, 0, 0);
+}

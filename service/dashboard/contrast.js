@@ -1,0 +1,37 @@
+/** How far the heads of two readings differ. */
+
+import { decode } from './float16.js';
+import { moved } from './matrix.js';
+
+const SHARES = ['confidence', 'cls', 'sep', 'self', 'previous', 'next'];
+
+/**
+ * Head by head: for texts of equally many tokens how much of a row's weight moved, on average;
+ * otherwise the mean difference of the shares. Holds some layers of both at a time.
+ *
+ * @param {import('./reading.js').Reading} first
+ * @param {import('./reading.js').Reading} second
+ * @returns {Promise<Float32Array>} `[L · N]`, 0 … 1
+ */
+export async function contrast(first, second, signal) {
+  const result = new Float32Array(first.layers * first.heads);
+  if (first.size !== second.size) {
+    return result.map(
+      (_, i) =>
+        SHARES.reduce(
+          (sum, name) => sum + Math.abs(first.statistics[name][i] - second.statistics[name][i]),
+          0,
+        ) / SHARES.length,
+    );
+  }
+  const others = second.everyMap(signal);
+  for await (const { layer, head, bits } of first.everyMap(signal)) {
+    const { value: other } = await others.next();
+    result[layer * first.heads + head] = moved(decode(bits), decode(other.bits), first.size);
+    if (first.size > 128)
+      await new Promise((resume) => {
+        setTimeout(resume);
+      });
+  }
+  return result;
+}

@@ -1,0 +1,76 @@
+/**
+ * Prometheus' text format, and what two readings of it say.
+ *
+ * @typedef {{name: string, labels: Object<string, string>, value: number}} Sample
+ * @typedef {{seconds: number, samples: Sample[]}} Scrape
+ */
+
+const LINE = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)/;
+const LABEL = /([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"/g;
+const ESCAPES = { '\\n': '\n', '\\"': '"', '\\\\': '\\' };
+
+/** @param {string} text @returns {Sample[]} */
+export function parse(text) {
+  const samples = [];
+  for (const line of text.split('\n')) {
+    const found = line.startsWith('#') ? null : LINE.exec(line);
+    if (!found) continue;
+    const labels = {};
+    for (const [, name, value] of (found[2] ?? '').matchAll(LABEL))
+      labels[name] = value.replace(/\\[n"\\]/g, (escaped) => ESCAPES[escaped]);
+    samples.push({
+      name: found[1],
+      labels,
+      value: { '+Inf': Infinity, '-Inf': -Infinity }[found[3]] ?? Number(found[3]),
+    });
+  }
+  return samples;
+}
+
+/** @param {Sample[]} samples @returns {Sample[]} those of this name that `keep` wants */
+export const select = (samples, name, keep = () => true) =>
+  samples.filter((sample) => sample.name === name && keep(sample.labels));
+
+/** @returns {number} the sum of the samples of this name that `keep` wants */
+export const total = (samples, name, keep) =>
+  select(samples, name, keep).reduce((sum, { value }) => sum + value, 0);
+
+/** @param {Scrape} before @param {Scrape} now @returns {number} of a counter, a second */
+export function rate(before, now, name, keep) {
+  const seconds = now.seconds - before.seconds;
+  return seconds > 0
+    ? Math.max(0, total(now.samples, name, keep) - total(before.samples, name, keep)) / seconds
+    : 0;
+}
+
+/**
+ * A quantile of what a histogram counted between two readings, linear within a bucket as
+ * Prometheus' histogram_quantile.
+ *
+ * @returns {number|null} null when nothing was counted
+ */
+export function quantile(before, now, name, share, keep) {
+  const counts = new Map();
+  for (const [scrape, sign] of [
+    [now, 1],
+    [before, -1],
+  ]) {
+    for (const { labels, value } of select(scrape.samples, `${name}_bucket`, keep)) {
+      const bound = labels.le === '+Inf' ? Infinity : Number(labels.le);
+      counts.set(bound, (counts.get(bound) ?? 0) + sign * value);
+    }
+  }
+  const buckets = [...counts].sort(([a], [b]) => a - b);
+  const all = buckets.at(-1)?.[1] ?? 0;
+  if (!(all > 0)) return null;
+  const wanted = share * all;
+  let [low, below] = [0, 0];
+  for (const [bound, cumulative] of buckets) {
+    if (cumulative >= wanted)
+      return bound === Infinity
+        ? low
+        : low + ((bound - low) * (wanted - below)) / Math.max(cumulative - below, 1e-9);
+    [low, below] = [bound, cumulative];
+  }
+  return low;
+}

@@ -1,0 +1,119 @@
+/**
+ * The page's state, all of it in the address.
+ *
+ * @typedef {Object} State
+ * @property {string} a the text
+ * @property {string|null} b the second text of a sentence pair
+ * @property {string} c the text of the comparison
+ * @property {string} view one of VIEWS
+ * @property {number} layer
+ * @property {number} head
+ * @property {string} sort `position`, `link`, `label`, a statistic, or `cross`
+ * @property {boolean} up sorted from the smallest
+ * @property {number|null} from token that looks, of the finder
+ * @property {number|null} to token that is looked at, of the finder
+ * @property {number[]} pins tokens whose links are held
+ * @property {boolean} words word pieces merged
+ * @property {boolean} bare special tokens hidden
+ * @property {boolean} cut long texts truncated
+ * @property {boolean} linear colours in proportion to weights, not relative to even attention
+ * @property {number} min weakest link that is drawn
+ * @property {string} part `all` or a quadrant of a pair: `aa`, `ab`, `ba`, `bb`
+ * @property {string[]} off heads switched off, as `layer.head`
+ * @property {number[]} zoom of the heatmap: factor, then the first column and row
+ * @property {boolean} live
+ */
+
+export const VIEWS = ['heads', 'head', 'rollout', 'ablation', 'comparison'];
+export const FIRST_TEXT = "The animal didn't cross the street because it was too tired.";
+
+/** @type {State} */
+export const INITIAL = Object.freeze({
+  a: FIRST_TEXT,
+  b: null,
+  c: "The animal didn't cross the street because it was too wide.",
+  view: 'heads',
+  layer: 0,
+  head: 0,
+  sort: 'position',
+  up: false,
+  from: null,
+  to: null,
+  pins: [],
+  words: false,
+  bare: false,
+  cut: false,
+  linear: false,
+  min: 0.02,
+  part: 'all',
+  off: [],
+  zoom: [1, 0, 0],
+  live: false,
+});
+
+const integer = (text) => (/^\d{1,6}$/.test(text) ? Number(text) : undefined);
+const number = (text) => (/^\d{1,6}(\.\d{1,6})?$/.test(text) ? Number(text) : undefined);
+const list = (read) => (text) => {
+  const items = text === '' ? [] : text.split(',').map(read);
+  return items.includes(undefined) ? undefined : [...new Set(items)];
+};
+const string = (text) => text;
+const flag = (text) => ({ 0: false, 1: true })[text];
+const oneOf = (names) => (text) => (names.includes(text) ? text : undefined);
+const head = (text) => (/^\d{1,4}\.\d{1,4}$/.test(text) ? text : undefined);
+const zoom = (text) => {
+  const found = text.split(',').map(number);
+  return found.length === 3 && !found.includes(undefined) && found[0] >= 1 && found[0] <= 64
+    ? found
+    : undefined;
+};
+
+const READERS = {
+  a: string,
+  b: string,
+  c: string,
+  view: oneOf(VIEWS),
+  layer: integer,
+  head: integer,
+  sort: (text) => (/^[a-z]{1,20}$/.test(text) ? text : undefined),
+  up: flag,
+  from: integer,
+  to: integer,
+  pins: list(integer),
+  words: flag,
+  bare: flag,
+  cut: flag,
+  linear: flag,
+  min: number,
+  part: oneOf(['all', 'aa', 'ab', 'ba', 'bb']),
+  off: list(head),
+  zoom,
+  live: flag,
+};
+
+/**
+ * @param {string} hash with or without its `#`; what cannot be read is left at its default
+ * @returns {State}
+ */
+export function read(hash) {
+  const found = { ...INITIAL };
+  for (const [name, text] of new URLSearchParams(hash.replace(/^#/, ''))) {
+    const value = Object.hasOwn(READERS, name) ? READERS[name](text) : undefined;
+    if (value !== undefined) found[name] = value;
+  }
+  return found;
+}
+
+/**
+ * @param {State} state
+ * @returns {string} `#…`, with what differs from the default only
+ */
+export function write(state) {
+  const parameters = new URLSearchParams();
+  for (const name of Object.keys(READERS)) {
+    const value = state[name];
+    if (value === null || String(value) === String(INITIAL[name])) continue;
+    parameters.set(name, typeof value === 'boolean' ? String(Number(value)) : String(value));
+  }
+  return `#${parameters}`;
+}

@@ -1,0 +1,9 @@
+// Runs before the first paint, so that no one sees the other theme flash by.
+(() => {
+  try {
+    const chosen = localStorage.getItem('headscope-theme');
+    if (chosen === 'light' || chosen === 'dark') document.documentElement.dataset.theme = chosen;
+  } catch {
+    // without storage the system's own preference holds
+  }
+})();

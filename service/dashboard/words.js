@@ -1,0 +1,100 @@
+/**
+ * What the rows and columns of a map stand for: tokens, or words of several tokens.
+ *
+ * @typedef {{label: string, name: string, tokens: number[], segment: number, special: boolean}} Unit
+ *   `name` is the label, numbered from the second one on: the, the (2)
+ * @typedef {{tokens: string[], offsets: number[][], segments: number[], texts: string[]}} Tokenized
+ *   `texts` are the caller's, one a segment; offsets count their code points
+ */
+
+const WORDY = /[\p{L}\p{N}\p{M}]/u;
+const IDEOGRAPH = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]/u;
+
+/** Special tokens, and those of a prompt, have no place in the text. */
+export const isSpecial = ([start, end]) => start === end;
+
+/**
+ * @param {Tokenized} text
+ * @returns {Unit[]} one a token
+ */
+export function tokenUnits(text) {
+  return text.tokens.map((label, i) => ({
+    label,
+    tokens: [i],
+    segment: text.segments[i],
+    special: isSpecial(text.offsets[i]),
+  }));
+}
+
+/**
+ * Words: tokens with no gap between them in the text. Punctuation at such a run's ends stands
+ * alone, inside it (didn't, open-source) it belongs to the word; an ideograph is a word, with the
+ * pieces that continue it.
+ *
+ * @param {Tokenized} text
+ * @returns {Unit[]}
+ */
+export function wordUnits(text) {
+  const points = text.texts.map((part) => Array.from(part));
+  const pieces = text.offsets.map(([start, end], i) => points[text.segments[i]].slice(start, end).join(''));
+  const units = [];
+  for (const run of runs(text, pieces)) {
+    const wordy = run.map((token) => WORDY.test(pieces[token]));
+    const [first, last] = [wordy.indexOf(true), wordy.lastIndexOf(true)];
+    run.forEach((token, place) => {
+      const inside = first >= 0 && place > first && place <= last;
+      const ideographs =
+        place > 0 && (IDEOGRAPH.test(pieces[token]) || IDEOGRAPH.test(pieces[run[place - 1]]));
+      if (place > 0 && (continues(text.tokens[token]) || (inside && !ideographs))) {
+        units.at(-1).tokens.push(token);
+        units.at(-1).label += pieces[token];
+      } else {
+        const special = isSpecial(text.offsets[token]);
+        units.push({
+          label: special ? text.tokens[token] : pieces[token],
+          tokens: [token],
+          segment: text.segments[token],
+          special,
+        });
+      }
+    });
+  }
+  return units;
+}
+
+/** WordPiece's mark of a token that is not its word's first. */
+const continues = (token) => token.startsWith('##');
+
+/** Tokens that touch each other in the text, run by run. */
+function runs(text, pieces) {
+  const found = [];
+  text.offsets.forEach((offset, i) => {
+    const before = text.offsets[i - 1];
+    const touches =
+      i > 0 &&
+      !isSpecial(offset) &&
+      !isSpecial(before) &&
+      text.segments[i] === text.segments[i - 1] &&
+      (continues(text.tokens[i]) || (before[1] === offset[0] && !/^\s/u.test(pieces[i])));
+    if (touches) found.at(-1).push(i);
+    else found.push([i]);
+  });
+  return found;
+}
+
+/**
+ * @param {Tokenized} text
+ * @param {{words: boolean, bare: boolean}} options
+ * @returns {Unit[]}
+ */
+export function unitsOf(text, { words, bare }) {
+  const units = words ? wordUnits(text) : tokenUnits(text);
+  const seen = new Map();
+  for (const unit of units) {
+    const times = (seen.get(unit.label) ?? 0) + 1;
+    seen.set(unit.label, times);
+    unit.name = times > 1 ? `${unit.label} (${times})` : unit.label;
+  }
+  const kept = bare ? units.filter((unit) => !unit.special) : units;
+  return kept.length ? kept : units;
+}
