@@ -1,0 +1,24 @@
+"""What a forward pass costs at least, in floating-point operations.
+
+Notation: S tokens of one text, H hidden size, I intermediate size, L layers.
+
+    linear maps   2 · L · (4·H² + 2·H·I) a token: two operations a parameter
+    attention     4 · L · S · H a token: queries by keys, then weights by values
+
+Embeddings, norms, softmax and activations are left out, and so is padding: the texts' own tokens
+alone count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from model.config import EncoderConfig
+
+
+def flop(config: EncoderConfig, lengths: Sequence[int]) -> float:
+    """Of texts of so many tokens each."""
+    h, i, layers = config.hidden_size, config.intermediate_size, config.num_hidden_layers
+    linear = 2.0 * layers * (4 * h * h + 2 * h * i)
+    attention = 4.0 * layers * h
+    return sum(s * (linear + attention * s) for s in lengths)
