@@ -1,10 +1,12 @@
 """The artifact folder: everything a service needs to serve one encoder, and nothing else.
 
-    manifest.json         what this is, and the SHA-256 of every other file
-    encoder.onnx          token ids → hidden states; weights in encoder.onnx.data
-    attention.onnx        a layer's input and some heads' parameters → attention weights
-    heads.safetensors     every head's parameters, for attention.onnx
-    weights.safetensors   the float32 encoder, for PyTorch
+    manifest.json           what this is, and the SHA-256 of every other file
+    encoder.onnx            token ids → hidden states; weights in encoder.onnx.data
+    attention.onnx          a layer's input and some heads' parameters → attention weights
+    device_attention.onnx   the same where every head's parameters stay on a device
+    device_pooling.onnx     hidden states that stay on a device → the vectors asked for
+    heads.safetensors       every head's parameters, for both attention graphs
+    weights.safetensors     the float32 encoder, for PyTorch
     tokenizer.json
 
 This module is where `model` and `service` meet; it imports neither torch nor onnxruntime.
@@ -30,20 +32,30 @@ MANIFEST = "manifest.json"
 ENCODER_GRAPH = "encoder.onnx"
 ENCODER_DATA = "encoder.onnx.data"
 ATTENTION_GRAPH = "attention.onnx"
+DEVICE_ATTENTION_GRAPH = "device_attention.onnx"
+DEVICE_POOLING_GRAPH = "device_pooling.onnx"
 HEADS = "heads.safetensors"
 WEIGHTS = "weights.safetensors"
 TOKENIZER = "tokenizer.json"
-GRAPHS: dict[GraphName, str] = {"encoder": ENCODER_GRAPH, "attention": ATTENTION_GRAPH}
-FILES = (ENCODER_GRAPH, ENCODER_DATA, ATTENTION_GRAPH, HEADS, WEIGHTS, TOKENIZER)
+GRAPHS: dict[GraphName, str] = {
+    "encoder": ENCODER_GRAPH,
+    "attention": ATTENTION_GRAPH,
+    "device_attention": DEVICE_ATTENTION_GRAPH,
+    "device_pooling": DEVICE_POOLING_GRAPH,
+}
+FILES = (*GRAPHS.values(), ENCODER_DATA, HEADS, WEIGHTS, TOKENIZER)
+FORMAT: Literal[2] = 2
 
-Precision = Literal["fp32", "bf16", "int8"]
+Precision = Literal["fp32", "fp16", "bf16", "int8"]
 RuntimeName = Literal["onnx", "openvino"]
 RUNTIMES: Mapping[Precision, RuntimeName] = {
     "fp32": "onnx",
+    "fp16": "onnx",
     "bf16": "openvino",
     "int8": "openvino",
 }
-"""What serves a precision best: docs/decisions/0006-a-runtime-for-each-precision.md."""
+"""What serves a precision best: docs/decisions/0006-a-runtime-for-each-precision.md, and for fp16
+0008-half-precision-on-a-gpu.md."""
 
 
 class FileRecord(BaseModel):
@@ -61,6 +73,8 @@ class VerificationRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     passed: bool
+    provider: str
+    """What computed, as the runtime reports it."""
     inputs: int
     """How many texts went through both engines."""
     tolerances: dict[str, dict[str, float]]
@@ -77,7 +91,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Literal[1]
+    format: Literal[2]
     model: str
     engine: RuntimeName
     """The runtime that the graphs are for."""
@@ -122,6 +136,10 @@ def load_artifact(folder: Path) -> Artifact:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "content"
+        if where == "format":
+            raise ArtifactError(
+                f"{path} is invalid: format: this version reads {FORMAT}; export the model again"
+            ) from None
         raise ArtifactError(f"{path} is invalid: {where}: {first['msg']}") from None
     if set(manifest.files) != set(FILES):
         raise ArtifactError(f"{path} does not list exactly {', '.join(FILES)}")

@@ -10,7 +10,7 @@ Notation: B texts, T tokens of all of them, S tokens of the longest.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -69,3 +69,21 @@ def pack(texts: Sequence[tuple[ArrayLike, ArrayLike]]) -> Batch:
         padded_index=padded_index,
         packed_index=np.flatnonzero(real),
     )
+
+
+def widen(batch: Batch, rows: int, columns: int) -> Batch:
+    """The same tokens in a larger grid, whose new places hold none."""
+    texts, longest = batch.padded_index.shape
+    padded_index = np.full((rows, columns), PADDING, np.int64)
+    padded_index[:texts, :longest] = batch.padded_index
+    row, column = np.divmod(batch.packed_index, longest)
+    return replace(batch, padded_index=padded_index, packed_index=row * columns + column)
+
+
+def coarser(n: int, least_step: int = 1) -> int:
+    """`n` rounded up to four binary digits: at most an eighth more, eight values an octave.
+
+    And to a multiple of `least_step`, a power of two.
+    """
+    step = max(least_step, 1 << max(0, n.bit_length() - 4))
+    return -(-n // step) * step

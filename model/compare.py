@@ -34,6 +34,11 @@ TOLERANCES: Mapping[Precision, Mapping[Kind, Tolerance]] = {
         "attention": Tolerance(1e-5, 0.0, 0.99999),
         "pooled": Tolerance(1e-5, 0.0, 0.99999),
     },
+    "fp16": {
+        "hidden": Tolerance(0.05, 0.0, 0.9999),
+        "attention": Tolerance(0.02, 0.0, 0.999),
+        "pooled": Tolerance(0.001, 0.0, 0.99999),
+    },
     "bf16": {
         "hidden": Tolerance(0.5, 0.0, 0.99),
         "attention": Tolerance(0.1, 0.0, 0.99),

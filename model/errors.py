@@ -5,7 +5,9 @@
     ├── CheckpointError     files, keys or shapes do not make up the encoder
     ├── SourceError         a model name cannot be turned into a local checkpoint
     ├── ArtifactError       an artifact folder is incomplete, damaged or foreign
-    └── VerificationError   ONNX and PyTorch disagree beyond tolerance
+    ├── VerificationError   ONNX and PyTorch disagree beyond tolerance
+    ├── ProviderError       the hardware that was asked for does not work here
+    └── DeviceLostError     the hardware failed, and only another process can use it again
 
 Each carries one line that tells its reader what to do about it.
 """
@@ -33,3 +35,11 @@ class ArtifactError(ModelError):
 
 class VerificationError(ModelError):
     """ONNX and PyTorch disagree beyond the stated tolerance."""
+
+
+class ProviderError(ModelError):
+    """The hardware that was asked for does not work here."""
+
+
+class DeviceLostError(ModelError):
+    """The hardware failed, and only another process can use it again."""

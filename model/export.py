@@ -8,7 +8,7 @@ verification measured of bf16 and int8, and the last bits of int8's scales.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,9 +17,12 @@ from torch import Tensor
 
 from model.artifact import (
     ATTENTION_GRAPH,
+    DEVICE_ATTENTION_GRAPH,
+    DEVICE_POOLING_GRAPH,
     ENCODER_DATA,
     ENCODER_GRAPH,
     FILES,
+    FORMAT,
     HEADS,
     RUNTIMES,
     TOKENIZER,
@@ -36,16 +39,36 @@ from model.attention import MultiHeadAttention
 from model.cache import exporter_version
 from model.calibration import calibration_batches
 from model.checkpoint import load_checkpoint
+from model.config import EncoderConfig
 from model.encoder import Encoder
 from model.errors import ArtifactError
-from model.graphs import export_attention, export_encoder, one_head_shapes, save_graph
+from model.graphs import (
+    export_attention,
+    export_device_attention,
+    export_device_pooling,
+    export_encoder,
+    one_head_shapes,
+    save_graph,
+)
 from model.quantization import quantize
+from model.runtime import Device, check_device
 from model.sentence import SentenceConfig
-from model.signature import attention_signature, encoder_signature, head_parameter_name
+from model.signature import (
+    Float,
+    GraphName,
+    GraphSignature,
+    attention_signature,
+    device_attention_signature,
+    device_pooling_signature,
+    encoder_signature,
+    head_parameter_name,
+)
 from model.tokenizer import load_tokenizer
 from model.verify import verify
 
 Progress = Callable[[str], None]
+_DTYPES: Mapping[Precision, Float] = {"fp16": "float16"}
+"""Of the weights, and of what stays on a device, where it is not float32."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +85,7 @@ def export(
     model: str,
     precision: Precision = "fp32",
     progress: Progress = lambda _: None,
+    device: Device = "cpu",
 ) -> Exported:
     """Turn a checkpoint into an artifact, verify it, and put it at `out` in one step.
 
@@ -72,32 +96,37 @@ def export(
         checkpoint: a Hugging Face folder.
         out: a folder that does not exist yet, or is empty.
         model: the name that the service will answer with.
-        precision: of the encoder's arithmetic; what is not exact is for OpenVINO.
+        precision: of the encoder's arithmetic, which decides the runtime.
         progress: is told each step.
+        device: where it is verified; the graphs are the same.
 
     Raises:
-        ModelError: the checkpoint is not usable, or `out` is taken.
+        ModelError: the checkpoint is not usable, the device is not there, or `out` is taken.
 
     """
+    check_device(RUNTIMES[precision], device)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ArtifactError(f"{out} exists and is not an empty folder")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
         folder = Path(scratch) / "artifact"
         folder.mkdir()
-        exported = _build(checkpoint, folder, model, precision, progress)
+        _build(checkpoint, folder, model, precision, progress)
+        progress("verifying ONNX against PyTorch")
+        record = _verify(folder, device)
+        progress("verified" if record.passed else "verification FAILED")
+        exported = load_artifact(folder)
         try:
             folder.rename(out)  # over an empty folder, but never over another's export
         except OSError:
             raise ArtifactError(f"{out} was taken while this export ran") from None
-    return Exported(
-        Artifact(out, exported.artifact.manifest, exported.artifact.sha256), exported.verification
-    )
+    return Exported(Artifact(out, exported.manifest, exported.sha256), record)
 
 
 def _build(
     checkpoint: Path, folder: Path, model: str, precision: Precision, progress: Progress
-) -> Exported:
+) -> None:
+    """Everything but the verification, which the manifest says has not passed."""
     progress(f"reading {model}")
     encoder = load_checkpoint(checkpoint)
     config = encoder.config
@@ -107,43 +136,59 @@ def _build(
     save_file(dict(sorted(encoder.state_dict().items())), folder / WEIGHTS)
     save_file(head_parameters(encoder), folder / HEADS)
 
-    engine = RUNTIMES[precision]
     served = encoder
     if precision == "int8":
         progress("calibrating int8")
         served = quantize(encoder, calibration_batches(tokenizer, sentence.max_length))
-    progress("exporting encoder.onnx")
-    signatures = {"encoder": encoder_signature(config)}
-    save_graph(export_encoder(served, engine), folder / ENCODER_GRAPH, external=ENCODER_DATA)
-    progress("exporting attention.onnx")
-    signatures["attention"] = attention_signature(config, one_head_shapes(config))
-    save_graph(export_attention(config), folder / ATTENTION_GRAPH)
-
-    unverified = VerificationRecord(
-        passed=False, inputs=0, tolerances={}, max_abs_diff_below={}, min_cosine={}
-    )
-    manifest = Manifest.model_validate(
-        {
-            "format": 1,
-            "model": model,
-            "engine": engine,
-            "precision": precision,
-            "exporter": exporter_version(),
-            "config": config,
-            "sentence": sentence,
-            "signature": signatures,
-            "files": {name: record_file(folder / name) for name in FILES},
-            "verification": unverified,
-        }
-    )
+    _save_graphs(served, precision, folder, progress)
     for name in FILES:
         (folder / name).chmod(0o644)
+    unverified = VerificationRecord(
+        passed=False, provider="", inputs=0, tolerances={}, max_abs_diff_below={}, min_cosine={}
+    )
+    manifest = Manifest(
+        format=FORMAT,
+        model=model,
+        engine=RUNTIMES[precision],
+        precision=precision,
+        exporter=exporter_version(),
+        config=config,
+        sentence=sentence,
+        signature=_signatures(config, _DTYPES.get(precision, "float32")),
+        files={name: record_file(folder / name) for name in FILES},
+        verification=unverified,
+    )
     write_manifest(folder, manifest)
-    progress("verifying ONNX against PyTorch")
-    record = verify(load_artifact(folder)).record()
-    write_manifest(folder, manifest.model_copy(update={"verification": record}))
-    progress("verified" if record.passed else "verification FAILED")
-    return Exported(load_artifact(folder), record)
+
+
+def _save_graphs(served: Encoder, precision: Precision, folder: Path, progress: Progress) -> None:
+    config, dtype = served.config, _DTYPES.get(precision, "float32")
+    progress(f"exporting {ENCODER_GRAPH}")
+    encoder = export_encoder(served, RUNTIMES[precision], dtype)
+    save_graph(encoder, folder / ENCODER_GRAPH, external=ENCODER_DATA)
+    progress(f"exporting {ATTENTION_GRAPH}")
+    save_graph(export_attention(config), folder / ATTENTION_GRAPH)
+    progress("exporting the graphs for a device")
+    save_graph(export_device_attention(config, dtype), folder / DEVICE_ATTENTION_GRAPH)
+    save_graph(export_device_pooling(config, dtype), folder / DEVICE_POOLING_GRAPH)
+
+
+def _signatures(config: EncoderConfig, dtype: Float) -> dict[GraphName, GraphSignature]:
+    parameters = one_head_shapes(config)
+    return {
+        "encoder": encoder_signature(config, dtype),
+        "attention": attention_signature(config, parameters),
+        "device_attention": device_attention_signature(config, parameters, dtype),
+        "device_pooling": device_pooling_signature(config, dtype),
+    }
+
+
+def _verify(folder: Path, device: Device) -> VerificationRecord:
+    """Verify an artifact and write into its manifest what was found."""
+    artifact = load_artifact(folder)
+    record = verify(artifact, device).record()
+    write_manifest(folder, artifact.manifest.model_copy(update={"verification": record}))
+    return record
 
 
 def head_parameters(encoder: Encoder) -> dict[str, Tensor]:

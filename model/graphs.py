@@ -7,6 +7,7 @@ no paths and no times: the same module gives the same bytes wherever it is expor
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import warnings
 from collections.abc import Iterator
@@ -25,7 +26,14 @@ from model.errors import ArtifactError
 from model.normalizers import NORMALIZERS
 from model.packing import PackedBatch
 from model.scores import SCORES
-from model.signature import GraphSignature, attention_signature, encoder_signature
+from model.signature import (
+    Float,
+    GraphSignature,
+    attention_signature,
+    device_attention_signature,
+    device_pooling_signature,
+    encoder_signature,
+)
 
 OPSET = 20
 
@@ -41,15 +49,17 @@ class HiddenStates(nn.Module):
         within the product only with `[T, H]` (docs/decisions/0005-packed-texts.md)."""
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """The five inputs of a packed batch → L + 1 tensors `[T, H]`."""
-        batch = PackedBatch(*inputs)
+        """The inputs of a packed batch and a head mask → L + 1 tensors `[T, H]`."""
+        *packed, head_mask = inputs
+        batch = PackedBatch(*packed)
         if self.three_axes:
             batch = batch._replace(
                 input_ids=batch.input_ids[None],
                 token_type_ids=batch.token_type_ids[None],
                 position_ids=batch.position_ids[None],
             )
-        states = self.encoder(batch).hidden_states
+        head_mask = head_mask.to(self.encoder.embeddings.word.weight.dtype)
+        states = self.encoder(batch, head_mask).hidden_states
         return tuple(state.squeeze(0) for state in states) if self.three_axes else states
 
 
@@ -75,7 +85,46 @@ class HeadWeights(nn.Module):
         query = functional.linear(hidden_state, query_weight.flatten(0, 1), query_bias.flatten())
         key = functional.linear(hidden_state, key_weight.flatten(0, 1), key_bias.flatten())
         scores = self.score(split_heads(query, n), split_heads(key, n), *score_parameters)
-        return self.normalize(scores, None)
+        return self.normalize(scores.float(), None)
+
+
+class DeviceHeadWeights(HeadWeights):
+    """The same on a device, where the parameters of all N heads of a layer stay."""
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """A float32 hidden state `[S, H]`, heads `[n]` and parameters `[N, …]` → `[n, S, S]`."""
+        hidden_state, heads, *every = inputs
+        asked = [torch.index_select(parameters, 0, heads) for parameters in every]
+        return super().forward(hidden_state.to(asked[0].dtype)[None], *asked)[0]
+
+
+class DevicePooling(nn.Module):
+    """Sets of rows of a hidden state to one vector each, on a device where the state stays.
+
+    The mean of one row is that row, so this also takes the first or the last token of a text, and
+    single rows as they are.
+    """
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """`[T, H]` and, for each set, its place, its mode and its normalisation → `[n, H]`.
+
+        After the hidden state come `first_row` and `row_count` `[n]`; `columns`, 0 … P−1, P the
+        largest count; `maximum` `[n]`, 0 for the mean; `unit_features` `[n]`, of which so many
+        features become a unit vector, 0 for none.
+        """
+        hidden_state, first_row, row_count, columns, maximum, unit_features = inputs
+        real = columns[None] < row_count[:, None]  # [n, P]
+        rows = torch.where(real, first_row[:, None] + columns[None], 0)
+        tokens = torch.index_select(hidden_state, 0, rows.flatten()).float()
+        tokens = tokens.reshape(*rows.shape, -1)  # [n, P, H]
+        real = real[..., None]
+        mean = torch.where(real, tokens, 0.0).sum(dim=1) / row_count[:, None].float()
+        largest = torch.where(real, tokens, torch.finfo(torch.float32).min).amax(dim=1)
+        vectors = torch.where(maximum[:, None] > 0, largest, mean)
+        features = torch.arange(hidden_state.shape[1])
+        counted = torch.where(features < unit_features[:, None], vectors, 0.0)
+        norm = counted.square().sum(dim=1, keepdim=True).sqrt().clamp_min(1e-12)
+        return torch.where(unit_features[:, None] > 0, vectors / norm, vectors)
 
 
 def one_head_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
@@ -91,9 +140,13 @@ def one_head_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
     return projections | {f"score_{name}": shape[1:] for name, shape in scores.items()}
 
 
-def export_encoder(encoder: Encoder, engine: RuntimeName) -> onnx.ModelProto:
+def export_encoder(
+    encoder: Encoder, engine: RuntimeName, dtype: Float = "float32"
+) -> onnx.ModelProto:
     """The encoder graph, with dynamic tokens, batch and sequence axes."""
-    signature = encoder_signature(encoder.config)
+    signature = encoder_signature(encoder.config, dtype)
+    if dtype == "float16":
+        encoder = copy.deepcopy(encoder).half()
     return to_onnx(HiddenStates(encoder, engine).eval(), example_of(signature), signature)
 
 
@@ -103,12 +156,24 @@ def export_attention(config: EncoderConfig) -> onnx.ModelProto:
     return to_onnx(HeadWeights(config).eval(), example_of(signature), signature)
 
 
+def export_device_attention(config: EncoderConfig, dtype: Float) -> onnx.ModelProto:
+    """The attention graph for a device, with dynamic sequence and heads axes."""
+    signature = device_attention_signature(config, one_head_shapes(config), dtype)
+    return to_onnx(DeviceHeadWeights(config).eval(), example_of(signature), signature)
+
+
+def export_device_pooling(config: EncoderConfig, dtype: Float) -> onnx.ModelProto:
+    """The pooling graph for a device; every axis but that of the features is dynamic."""
+    signature = device_pooling_signature(config, dtype)
+    return to_onnx(DevicePooling().eval(), example_of(signature), signature)
+
+
 def example_of(signature: GraphSignature) -> tuple[Tensor, ...]:
     """Inputs of some size on every dynamic axis, each different from 1 and from the others.
 
     Each is a tensor of its own: the exporter would make a shared one a single input.
     """
-    sizes = {"tokens": 7, "batch": 2, "sequence": 5, "heads": 3}
+    sizes = {"tokens": 7, "batch": 2, "sequence": 5, "heads": 3, "vectors": 4, "columns": 6}
     return tuple(
         torch.zeros(
             [sizes[axis] if isinstance(axis, str) else axis for axis in spec.axes],

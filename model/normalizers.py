@@ -55,6 +55,8 @@ def sparsemax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
         Weights `[..., S]`; a row sums to 1.
 
     """
+    dtype = scores.dtype
+    scores = scores.to(torch.promote_types(dtype, torch.float32))  # sums drift in half precision
     if mask is not None:
         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     scores = scores - scores.amax(dim=-1, keepdim=True)
@@ -64,7 +66,7 @@ def sparsemax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     in_support = 1 + rank * ordered > cumulative
     size = in_support.sum(dim=-1, keepdim=True)
     threshold = (cumulative.gather(-1, size - 1) - 1) / size.to(scores.dtype)
-    weights = (scores - threshold).clamp_min(0)
+    weights = (scores - threshold).clamp_min(0).to(dtype)
     return weights if mask is None else weights.masked_fill(~mask, 0.0)
 
 

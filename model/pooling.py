@@ -5,6 +5,7 @@ Notation: S tokens of one text, without padding; H hidden size.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -13,6 +14,22 @@ from numpy.typing import NDArray
 Vector = NDArray[np.float32]
 PoolingName = Literal["mean", "cls", "max", "last"]
 POOLINGS: tuple[PoolingName, ...] = get_args(PoolingName)
+
+
+@dataclass(frozen=True, slots=True)
+class TextPooling:
+    """How one text of a batch becomes one vector."""
+
+    text: int
+    """Which of the batch's texts."""
+    layer: int
+    """Which hidden state, 0 … L."""
+    mode: PoolingName
+    first_token: int = 0
+    """Tokens before this one are left out; one at least is left."""
+    unit_features: int = 0
+    """So many features, from the first, become a unit vector, and what follows them means nothing;
+    0: the vector stays as it is."""
 
 
 def pool(hidden: NDArray[np.float32], mode: PoolingName) -> Vector:

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from model.artifact import ATTENTION_GRAPH, ENCODER_GRAPH, Artifact
-from model.batch import PADDING, Batch
+from model.batch import Batch, coarser, widen
 from model.errors import ModelError
-from model.runtime import Calls, Device, Floats, HeadParameters, ProviderError
+from model.runtime import Calls, Floats, HeadParameters, HostRuntime, every_head
 from model.signature import hidden_state_name
 
 try:
@@ -27,22 +27,19 @@ except ImportError as error:
 _KERNELS_KEPT = 512
 
 
-class OpenVinoRuntime:
+class OpenVinoRuntime(HostRuntime):
     """OpenVINO's CPU plugin; see `Runtime`."""
 
-    def __init__(self, artifact: Artifact, device: Device, threads: int) -> None:
+    def __init__(self, artifact: Artifact, threads: int) -> None:
         """Compile the graphs; the encoder twice if there are several threads.
 
         Every batch shares the one with a stream of one thread for each caller; the other has one
         stream of all threads, for a short one that is alone.
 
         Raises:
-            ProviderError: CUDA was asked for.
             ModelError: OpenVINO refuses a graph.
 
         """
-        if device == "cuda":
-            raise ProviderError("device cuda: OpenVINO runs on the CPU only")
         manifest = artifact.manifest
         self.config = manifest.config
         self.provider = "OpenVINO CPU"
@@ -57,9 +54,15 @@ class OpenVinoRuntime:
         self._attention = self._compile(attention, "f32", threads, streams=threads)
         self._calls = Calls()
 
-    def hidden_states(self, batch: Batch, layers: Sequence[int]) -> list[Floats]:
+    def hidden_states(
+        self, batch: Batch, layers: Sequence[int], head_mask: Floats | None = None
+    ) -> list[Floats]:
         """`[T, H]` a layer."""
-        feed = dict(zip(self._inputs, rounded(batch).inputs, strict=True))
+        coarse = rounded(batch)
+        mask = every_head(coarse, self.config)
+        if head_mask is not None:
+            mask[: len(head_mask)] = head_mask
+        feed = dict(zip(self._inputs, (*coarse.inputs, mask), strict=True))
         names = [hidden_state_name(layer) for layer in layers]
         with self._calls.call(batch) as alone:
             return (self._lone if alone else self._encoder).run(feed, names, len(batch.input_ids))
@@ -104,20 +107,11 @@ def rounded(batch: Batch) -> Batch:
     """The same texts in a grid of a coarser shape, with tokens at the end that belong to none."""
     tokens, (texts, longest) = len(batch.input_ids), batch.padded_index.shape
     surplus = (0, coarser(tokens) - tokens)
-    shape = (coarser(texts), coarser(longest))
-    padded_index = np.full(shape, PADDING, np.int64)
-    padded_index[:texts, :longest] = batch.padded_index
-    row, column = np.divmod(batch.packed_index, longest)
+    wide = widen(batch, coarser(texts), coarser(longest))
     return Batch(
-        input_ids=np.pad(batch.input_ids, surplus),
-        token_type_ids=np.pad(batch.token_type_ids, surplus),
-        position_ids=np.pad(batch.position_ids, surplus),
-        padded_index=padded_index,
-        packed_index=np.pad(row * shape[1] + column, surplus),
+        input_ids=np.pad(wide.input_ids, surplus),
+        token_type_ids=np.pad(wide.token_type_ids, surplus),
+        position_ids=np.pad(wide.position_ids, surplus),
+        padded_index=wide.padded_index,
+        packed_index=np.pad(wide.packed_index, surplus),
     )
-
-
-def coarser(n: int) -> int:
-    """`n` rounded up to four binary digits: at most an eighth more, eight values an octave."""
-    step = 1 << max(0, n.bit_length() - 4)
-    return -(-n // step) * step

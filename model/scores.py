@@ -42,9 +42,12 @@ def cosine_score(query: Tensor, key: Tensor) -> Tensor:
         Scores `[B, N, T, S]` in [-1, 1].
 
     """
-    query = query / query.norm(dim=-1, keepdim=True).clamp_min(1e-8)
-    key = key / key.norm(dim=-1, keepdim=True).clamp_min(1e-8)
-    return query @ key.transpose(-2, -1)
+    return _unit(query) @ _unit(key).transpose(-2, -1)
+
+
+def _unit(x: Tensor) -> Tensor:
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))  # 1e-8 is 0 in half precision
+    return (wide / wide.norm(dim=-1, keepdim=True).clamp_min(1e-8)).to(x.dtype)
 
 
 def bilinear_score(query: Tensor, key: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -26,8 +26,8 @@ from model.checkpoint import load_weights
 from model.compare import TOLERANCES, Comparison, Difference, Floats, Key, Kind, keyed
 from model.encoder import Encoder
 from model.packing import PackedBatch
-from model.pooling import PoolingName
-from model.runtime import Runtime, load_runtime
+from model.pooling import PoolingName, TextPooling
+from model.runtime import Device, Runtime, load_runtime
 from model.signature import GraphSignature
 
 Segments = tuple[list[int], list[int]]
@@ -56,6 +56,8 @@ class Verification:
     """What was compared and how it went."""
 
     precision: Precision
+    provider: str
+    """What computed, as the runtime reports it."""
     comparison: Comparison = field(default_factory=Comparison)
 
     @property
@@ -69,6 +71,7 @@ class Verification:
         tolerances = TOLERANCES[self.precision]
         return VerificationRecord(
             passed=self.passed,
+            provider=self.provider,
             inputs=self.comparison.inputs,
             tolerances={kind: asdict(tolerances[kind]) for kind in kinds},
             max_abs_diff_below={
@@ -78,20 +81,24 @@ class Verification:
         )
 
 
-def verify(artifact: Artifact) -> Verification:
+def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
     """Run an artifact's graphs and its PyTorch encoder over the grid and compare everything.
 
     All hidden states, every head's map and the pooled unit vector of each text are compared,
     over batches of mixed lengths, so a leak of one text into another shows as a difference.
 
+    Args:
+        artifact: what is verified.
+        device: where the graphs run; PyTorch runs on the CPU.
+
     Raises:
-        ModelError: the artifact's files cannot be loaded.
+        ModelError: the artifact's files cannot be loaded, or the device is not there.
 
     """
     manifest = artifact.manifest
     encoder = load_weights(artifact.path(WEIGHTS), manifest.config)
-    runtime = load_runtime(artifact)
-    result = Verification(manifest.precision)
+    runtime = load_runtime(artifact, device)
+    result = Verification(manifest.precision, runtime.provider)
     for name, signature in manifest.signature.items():
         graph = onnx.load(artifact.path(GRAPHS[name]), load_external_data=False).graph
         result.comparison.mismatches += signature_mismatches(graph, signature)
@@ -126,7 +133,11 @@ def report(result: Verification) -> str:
         ]
     verdict = "passed" if result.passed else "FAILED"
     return "\n".join(
-        [*lines, f"{verdict}: {result.comparison.inputs} inputs, ONNX against PyTorch"]
+        [
+            *lines,
+            f"{verdict}: {result.comparison.inputs} inputs, ONNX against PyTorch, "
+            f"{result.precision} on {result.provider}",
+        ]
     )
 
 
@@ -178,19 +189,19 @@ def torch_tensors(encoder: Encoder, batch: Batch, pooling: PoolingName) -> list[
 def runtime_tensors(
     runtime: Runtime, batch: Batch, pooling: PoolingName
 ) -> list[dict[Key, Floats]]:
-    """The same tensors from the artifact's graphs."""
+    """The same tensors from the artifact's graphs, as a service asks for them."""
     config = runtime.config
-    hidden = runtime.hidden_states(batch, range(config.num_hidden_layers + 1))
-    heads = range(config.num_attention_heads)
-    texts = []
-    for start, end in itertools.pairwise(batch.cu_seqlens):
-        states = [state[start:end] for state in hidden]
-        maps = [
-            runtime.attention(states[layer], layer, heads)
-            for layer in range(config.num_hidden_layers)
-        ]
-        texts.append(keyed(states, np.stack(maps), pooling))
-    return texts
+    texts, last = range(len(batch.padded_index)), config.num_hidden_layers
+    layers, heads = range(last + 1), range(config.num_attention_heads)
+    asked = [(text, layer) for text in texts for layer in layers]
+    poolings = [TextPooling(text, last, pooling, 0, config.hidden_size) for text in texts]
+    states, vectors = runtime.encode(batch, asked, poolings)
+    tensors = []
+    for text, vector in zip(texts, vectors, strict=True):
+        own = states[text * len(layers) : (text + 1) * len(layers)]
+        maps = [runtime.attention(own[layer], layer, heads) for layer in range(last)]
+        tensors.append(keyed(own, np.stack(maps), pooling) | {Key("pooled"): vector})
+    return tensors
 
 
 def signature_mismatches(graph: onnx.GraphProto, signature: GraphSignature) -> list[str]:

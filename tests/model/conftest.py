@@ -38,6 +38,12 @@ def tiny_artifact(tiny_checkpoint: Path) -> Artifact:
 
 
 @pytest.fixture(scope="session")
+def tiny_fp16(tiny_checkpoint: Path) -> Artifact:
+    """The fp16 artifact of `tiny_checkpoint`; read only."""
+    return export(tiny_checkpoint, tiny_checkpoint.parent / "fp16", "tiny", "fp16").artifact
+
+
+@pytest.fixture(scope="session")
 def tiny_bf16(tiny_checkpoint: Path) -> Artifact:
     """The bf16 artifact of `tiny_checkpoint`; read only."""
     return export(tiny_checkpoint, tiny_checkpoint.parent / "bf16", "tiny", "bf16").artifact

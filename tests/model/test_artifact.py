@@ -16,6 +16,8 @@ from model.errors import ArtifactError
 
 NAMES = (
     "attention.onnx",
+    "device_attention.onnx",
+    "device_pooling.onnx",
     "encoder.onnx",
     "encoder.onnx.data",
     "heads.safetensors",
@@ -127,7 +129,8 @@ def test_a_manifest_that_is_no_manifest_is_refused(artifact_copy: Path, content:
 @pytest.mark.parametrize(
     ("edit", "named"),
     [
-        (lambda m: m.update(format=2), "format"),
+        (lambda m: m.update(format=1), "format: this version reads 2; export the model again"),
+        (lambda m: m.update(format=3), "format: this version reads 2"),
         (lambda m: m.update(precision="fp8"), "precision"),
         (lambda m: m.update(surprise=1), "surprise"),
         (lambda m: m.pop("exporter"), "exporter"),
@@ -136,6 +139,7 @@ def test_a_manifest_that_is_no_manifest_is_refused(artifact_copy: Path, content:
         (lambda m: m["signature"].update(decoder=m["signature"]["encoder"]), "signature.decoder"),
         (lambda m: m["files"]["tokenizer.json"].pop("sha256"), "files.tokenizer.json.sha256"),
         (lambda m: m["verification"].update(passed="perhaps"), "verification.passed"),
+        (lambda m: m["verification"].pop("provider"), "verification.provider"),
     ],
 )
 def test_an_invalid_manifest_is_refused_by_field(

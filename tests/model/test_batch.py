@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from model.batch import PADDING, Batch, pack
+from model.batch import PADDING, Batch, coarser, pack, widen
 
 Text = tuple[list[int], list[int]]
 LENGTHS = st.lists(st.integers(1, 20), min_size=1, max_size=12)
@@ -83,3 +83,41 @@ def test_the_inputs_are_every_array_in_the_encoders_order() -> None:
     assert tuple(Batch.__dataclass_fields__) == names
     for name, array in zip(names, batch.inputs, strict=True):
         assert array is getattr(batch, name)
+
+
+@given(LENGTHS, st.integers(0, 3), st.integers(0, 9))
+def test_a_wider_grid_holds_the_same_tokens(lengths: list[int], rows: int, columns: int) -> None:
+    batch = pack(random_texts(lengths))
+    texts, longest = batch.padded_index.shape
+    wide = widen(batch, texts + rows, longest + columns)
+    assert wide.padded_index.shape == (texts + rows, longest + columns)
+    assert np.array_equal(wide.padded_index[:texts, :longest], batch.padded_index)
+    assert (wide.padded_index != PADDING).sum() == sum(lengths)
+    assert np.array_equal(wide.padded_index.reshape(-1)[wide.packed_index], np.arange(sum(lengths)))
+    for name in ("input_ids", "token_type_ids", "position_ids"):
+        assert getattr(wide, name) is getattr(batch, name)
+
+
+# ── coarser numbers ────────────────────────────────────────────────────────────────────────
+
+
+@given(st.integers(1, 10**6))
+def test_a_coarser_number_is_at_most_an_eighth_more(n: int) -> None:
+    found = coarser(n)
+    assert n <= found <= n * 9 / 8
+    assert coarser(found) == found
+    assert coarser(n + 1) >= found
+
+
+@given(st.integers(1, 10**6), st.sampled_from([2, 8, 64]))
+def test_a_coarser_number_has_a_least_step(n: int, step: int) -> None:
+    found = coarser(n, step)
+    assert found % step == 0
+    assert n <= found <= max(n * 9 / 8, n + step - 1)
+    assert coarser(found, step) == found
+
+
+@pytest.mark.parametrize("power", range(17))
+def test_an_octave_has_at_most_eight_numbers(power: int) -> None:
+    octave = {coarser(n) for n in range(2**power, 2 ** (power + 1))} - {2 ** (power + 1)}
+    assert len(octave) == min(8, 2**power)

@@ -24,9 +24,10 @@ from tests.model.test_verify import edit_graph, failed_keys, verified
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 KINDS = ("hidden", "attention", "pooled")
+PROVIDERS = {"fp16": "CPUExecutionProvider", "bf16": "OpenVINO CPU", "int8": "OpenVINO CPU"}
 
 
-@pytest.fixture(params=["bf16", "int8"])
+@pytest.fixture(params=["fp16", "bf16", "int8"])
 def artifact(request: pytest.FixtureRequest) -> Artifact:
     found: Artifact = request.getfixturevalue(f"tiny_{request.param}")
     return found
@@ -36,12 +37,39 @@ def test_the_manifest_names_precision_and_engine(
     artifact: Artifact, tiny_artifact: Artifact
 ) -> None:
     manifest = load_artifact(artifact.folder).manifest
-    assert f"tiny_{manifest.precision}" in ("tiny_bf16", "tiny_int8")
-    assert manifest.engine == "openvino"
+    assert manifest.engine == RUNTIMES[manifest.precision]
+    assert manifest.verification.provider == PROVIDERS[manifest.precision]
     exact = tiny_artifact.manifest
     assert (exact.precision, exact.engine) == ("fp32", "onnx")
-    for name in ("model", "config", "sentence", "signature", "exporter"):
+    for name in ("model", "config", "sentence", "exporter"):
         assert getattr(manifest, name) == getattr(exact, name)
+    assert (manifest.signature == exact.signature) == (manifest.precision != "fp16")
+
+
+def test_half_precision_stays_on_the_device(tiny_fp16: Artifact, tiny_artifact: Artifact) -> None:
+    """What a host gives a graph, and gets from it, is float32."""
+    half, exact = tiny_fp16.manifest.signature, tiny_artifact.manifest.signature
+    changed = {
+        (graph, spec.name)
+        for graph in half
+        for spec, other in zip(
+            (*half[graph].inputs, *half[graph].outputs),
+            (*exact[graph].inputs, *exact[graph].outputs),
+            strict=True,
+        )
+        if spec != other
+    }
+    parameters = ("query_weight", "query_bias", "key_weight", "key_bias")
+    assert changed == {
+        *(("encoder", f"hidden_state.{layer}") for layer in range(3)),
+        *(("device_attention", name) for name in parameters),
+        ("device_pooling", "hidden_state"),
+    }
+    graph = onnx.load(tiny_fp16.path("encoder.onnx")).graph
+    kinds = {item.data_type for item in graph.initializer if len(item.dims) > 1}
+    assert kinds == {onnx.TensorProto.FLOAT16}
+    size = tiny_artifact.path("encoder.onnx.data").stat().st_size
+    assert tiny_fp16.path("encoder.onnx.data").stat().st_size <= size / 1.9
 
 
 def test_the_record_says_how_near_it_came(artifact: Artifact) -> None:
@@ -56,9 +84,10 @@ def test_the_record_says_how_near_it_came(artifact: Artifact) -> None:
         assert tolerance.cosine_at_least <= found <= 1 + 1e-9
         assert record.min_cosine[kind] == pytest.approx(found, abs=1e-4)
         assert result.comparison.worst(kind) <= tolerance.atol
-        if precision == "int8" or computes_in_bf16():
+        if precision != "bf16" or computes_in_bf16():
             assert result.comparison.worst(kind) > 1e-4  # not float32 after all
-    assert record.min_cosine["pooled"] >= {"bf16": 0.9999, "int8": 0.99}[precision]
+    least = {"fp16": 0.99999, "bf16": 0.9999, "int8": 0.99}[precision]
+    assert result.comparison.min_cosine("pooled") >= least
 
 
 def computes_in_bf16() -> bool:
@@ -69,7 +98,10 @@ def computes_in_bf16() -> bool:
 def test_only_the_encoders_graph_is_another(artifact: Artifact, tiny_artifact: Artifact) -> None:
     found, exact = content(artifact.folder), content(tiny_artifact.folder)
     another = {name for name in FILES if found[name] != exact[name]}
-    assert {"encoder.onnx"} <= another <= {"encoder.onnx", "encoder.onnx.data"}
+    may = {"encoder.onnx", "encoder.onnx.data"}
+    if artifact.manifest.precision == "fp16":
+        may |= {"device_attention.onnx", "device_pooling.onnx"}
+    assert {"encoder.onnx"} <= another <= may
 
 
 def test_every_precision_has_a_runtime_and_tolerances() -> None:
@@ -152,7 +184,7 @@ def test_an_export_is_the_same_bytes_in_another_process(
         ("cosine", "sparsemax", "silu"),
     ],
 )
-def test_every_kind_of_encoder_can_be_int8(
+def test_every_kind_of_encoder_can_be_int8_or_half(
     make_checkpoint: Callable[..., Path], score: str, normalizer: str, activation: str
 ) -> None:
     checkpoint = make_checkpoint(
@@ -163,3 +195,5 @@ def test_every_kind_of_encoder_can_be_int8(
     assert exported.verification.passed, exported.verification
     assert told[:2] == ["reading a name", "calibrating int8"]
     assert told[-1] == "verified"
+    half = export(checkpoint, checkpoint.parent / "fp16", "a name", "fp16")
+    assert half.verification.passed, half.verification

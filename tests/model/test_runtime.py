@@ -14,7 +14,7 @@ from transformers import BertModel
 from model.artifact import Artifact, load_artifact, record_file, write_manifest
 from model.batch import Batch, pack
 from model.errors import ModelError
-from model.runtime import LONE_TOKENS, ProviderError, load_runtime
+from model.runtime import LONE_TOKENS
 from model.runtime_onnx import OnnxRuntime
 
 LENGTHS = [9, 4, 1]
@@ -160,56 +160,7 @@ def test_every_thread_gives_the_same_vectors(
         assert np.array_equal(ours, theirs)
 
 
-# ── providers ──────────────────────────────────────────────────────────────────────────────
-
-
-def cuda_works() -> bool:
-    return torch.cuda.is_available() or Path("/dev/nvidiactl").exists()
-
-
-def test_an_exact_artifact_is_for_onnx_runtime(tiny_artifact: Artifact) -> None:
-    runtime = load_runtime(tiny_artifact, threads=3)
-    assert isinstance(runtime, OnnxRuntime)
-    assert runtime.config == tiny_artifact.manifest.config
-    assert runtime.provider == "CPUExecutionProvider"
-
-
-@pytest.mark.parametrize("device", ["cpu", "auto"])
-def test_a_machine_without_a_gpu_serves_on_its_cpu(tiny_artifact: Artifact, device: str) -> None:
-    if device == "auto" and cuda_works():
-        pytest.skip("this machine has a GPU, which auto takes")
-    assert OnnxRuntime(tiny_artifact, device).provider == "CPUExecutionProvider"
-
-
-def test_cuda_is_never_replaced_by_the_cpu(tiny_artifact: Artifact) -> None:
-    if cuda_works():
-        pytest.skip("this machine has a GPU")
-    with pytest.raises(ProviderError, match="device cuda"):
-        OnnxRuntime(tiny_artifact, "cuda")
-
-
-def test_cuda_without_a_provider_for_it_is_refused(
-    tiny_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As with the CPU-only onnxruntime package."""
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
-    with pytest.raises(ProviderError, match="has no CUDAExecutionProvider"):
-        OnnxRuntime(tiny_artifact, "cuda")
-    assert OnnxRuntime(tiny_artifact, "auto").provider == "CPUExecutionProvider"
-
-
-@pytest.mark.gpu
-def test_cuda_equals_the_cpu(tiny_artifact: Artifact, onnx: OnnxRuntime) -> None:
-    if not cuda_works():
-        pytest.skip("this machine has no GPU")
-    on_gpu = OnnxRuntime(tiny_artifact, "cuda")
-    assert on_gpu.provider == "CUDAExecutionProvider"
-    batch = batch_of([8])
-    expected = onnx.hidden_states(batch, range(3))
-    for found, cpu in zip(on_gpu.hidden_states(batch, range(3)), expected, strict=True):
-        np.testing.assert_allclose(found, cpu, atol=1e-2)  # TF32 is on by default
-    found = on_gpu.attention(expected[1], 1, [2, 0])  # one text: its states are all of them
-    np.testing.assert_allclose(found, onnx.attention(expected[1], 1, [2, 0]), atol=1e-2)
+# ── what is refused ────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("name", ["encoder.onnx", "attention.onnx"])

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from model import runtime_openvino
 from model.artifact import Artifact, load_artifact, record_file, write_manifest
-from model.batch import Batch, pack
+from model.batch import Batch, coarser, pack
 from model.compare import TOLERANCES, difference
-from model.errors import ModelError
+from model.errors import ModelError, ProviderError
 from model.pooling import l2_normalize, pool
-from model.runtime import ProviderError, load_runtime
+from model.runtime import load_runtime
 from model.runtime_onnx import OnnxRuntime
-from model.runtime_openvino import OpenVinoRuntime, coarser, rounded
+from model.runtime_openvino import OpenVinoRuntime, rounded
 from tests.model.test_runtime import batch_of, rows_of, transformers_says
 
 LENGTHS = [9, 4, 1, 17, 40]
@@ -190,20 +190,6 @@ def test_openvino_sees_coarse_shapes_only(
         assert state.shape == (sum(lengths), 12)
     assert {18, 22, 36, 20} <= set(seen)
     assert all(coarser(size) == size for size in seen)
-
-
-@given(st.integers(1, 10**6))
-def test_a_coarser_number_is_at_most_an_eighth_more(n: int) -> None:
-    found = coarser(n)
-    assert n <= found <= n * 9 / 8
-    assert coarser(found) == found
-    assert coarser(n + 1) >= found
-
-
-@pytest.mark.parametrize("power", range(17))
-def test_an_octave_has_at_most_eight_numbers(power: int) -> None:
-    octave = {coarser(n) for n in range(2**power, 2 ** (power + 1))} - {2 ** (power + 1)}
-    assert len(octave) == min(8, 2**power)
 
 
 # ── what is refused ────────────────────────────────────────────────────────────────────────

@@ -67,6 +67,7 @@ def test_the_record_is_the_one_in_the_manifest(tiny_artifact: Artifact) -> None:
     result = verify(tiny_artifact)
     record = result.record()
     assert record == tiny_artifact.manifest.verification
+    assert record.provider == "CPUExecutionProvider"
     for kind, bound in record.max_abs_diff_below.items():
         worst = result.comparison.worst(kind)
         assert bound / 10 < worst <= bound
@@ -273,4 +274,4 @@ def test_a_report_says_each_layer_and_the_verdict(artifact_copy: Path) -> None:
     edit_graph(artifact_copy / "encoder.onnx", drop_output)
     lines = report(verified(artifact_copy)).splitlines()
     assert "the graph's outputs are" in lines[0]
-    assert lines[-1] == "FAILED: 0 inputs, ONNX against PyTorch"
+    assert lines[-1] == "FAILED: 0 inputs, ONNX against PyTorch, fp32 on CPUExecutionProvider"
