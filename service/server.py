@@ -2,11 +2,90 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
+import socket
+from typing import Any
+
 import uvicorn
+from fastapi import FastAPI
 
 from model.artifact import Artifact
 from service.app import create_app
 from service.settings import Settings
+
+LINGER_SECONDS = 1.0
+"""How long the port stays open once readiness fails, and then how long a connection may be idle."""
+
+
+class Server(uvicorn.Server):
+    """uvicorn's, but whoever sends it requests can tell that it stops before it has stopped."""
+
+    def __init__(self, app: FastAPI, settings: Settings) -> None:
+        config = uvicorn.Config(
+            app,
+            host=settings.host,
+            port=settings.port,
+            log_level=settings.log_level,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=settings.drain_seconds,
+        )
+        super().__init__(config)
+        self._state = app.state
+
+    def drain(self) -> None:
+        """From now on readiness fails, and every reply ends its connection."""
+        self._state.draining = True
+        close = (b"connection", b"close")
+        self.config.encoded_headers.append(close)  # of the defaults that are made anew each second
+        self.server_state.default_headers = [*self.server_state.default_headers, close]
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Drain, close the port, let connections end by themselves, and then as uvicorn does."""
+        if not self._state.draining:
+            self.drain()
+            await asyncio.sleep(LINGER_SECONDS)
+        await self._close_port()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + LINGER_SECONDS
+        while self.server_state.connections and loop.time() < deadline:
+            await asyncio.sleep(0.02)
+        await super().shutdown(sockets)
+
+    async def serve_connection(self, connection: socket.socket) -> None:
+        """Serve a connection that somebody else has accepted.
+
+        Raises:
+            OSError: its client has left already.
+
+        """
+        connection.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(self.make_protocol, connection)
+
+    def make_protocol(self) -> asyncio.Protocol:
+        """What speaks HTTP on a new connection."""
+        protocol: Any = self.config.http_protocol_class
+        state = self.lifespan.state
+        return protocol(config=self.config, server_state=self.server_state, app_state=state)
+
+    async def _close_port(self) -> None:
+        """Stop listening, but for who has connected already and was not accepted yet."""
+        descriptors = [one.fileno() for server in self.servers for one in server.sockets]
+        listeners = [socket.socket(fileno=os.dup(descriptor)) for descriptor in descriptors]
+        for server in self.servers:
+            server.close()
+        for listener in listeners:
+            waiting = []
+            with listener, contextlib.suppress(BlockingIOError):
+                while True:
+                    waiting.append(listener.accept()[0])
+            for connection in waiting:
+                with contextlib.suppress(OSError):
+                    await self.serve_connection(connection)
 
 
 def serve(settings: Settings, artifact: Artifact) -> int:
@@ -17,17 +96,6 @@ def serve(settings: Settings, artifact: Artifact) -> int:
         ServiceError: the engine cannot be started.
 
     """
-    app = create_app(settings, artifact)
-    config = uvicorn.Config(
-        app,
-        host=settings.host,
-        port=settings.port,
-        log_level=settings.log_level,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=settings.drain_seconds,
-    )
-    server = uvicorn.Server(config)
+    server = Server(create_app(settings, artifact), settings)
     server.run()
     return 0 if server.started else 1

@@ -1,0 +1,38 @@
+"""What the supervisor and a worker say to each other, over a socket pair that keeps messages whole.
+
+    supervisor → worker    its `Assignment`, once; CONNECTION, with a client's socket; DRAIN
+    worker → supervisor    LOADED, or else the line that says why not; CLOSED and a number
+
+The end of the channel says the rest: to a worker, that no connection will come any more, because
+the service stops or the supervisor is gone; to the supervisor, that the worker has ended.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from service.settings import Settings
+
+CONNECTION = b"connection"
+DRAIN = b"drain"
+LOADED = b"loaded"
+CLOSED = b"closed "
+"""And how many connections have ended since the last one."""
+MESSAGE_BYTES = 65536
+
+
+class Assignment(BaseModel):
+    """What a worker is to do."""
+
+    settings: Settings
+    """With the threads of one worker."""
+    artifact: Path
+    artifact_sha256: str
+    """Every worker serves the same one, whenever it started."""
+    folder: Path
+    """Where the workers of a service share their metrics and find each other."""
+    index: int
+    """0 … workers − 1. One that is started again keeps it."""
+    restarted: bool
