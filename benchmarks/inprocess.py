@@ -32,8 +32,8 @@ class InProcess:
             artifact.path(TOKENIZER), artifact.manifest.sentence, token_limits(settings, artifact)
         )
         self._manifest = artifact.manifest
-        self._limits = BatchLimits(settings.max_batch_tokens, settings.max_queue_tokens)
         self._engine = OnnxEngine(artifact, "cpu")
+        self._limits = BatchLimits(self._engine.batch_tokens, settings.max_queue_tokens)
 
     def __call__(self, texts: list[str]) -> float:
         """Seconds for all texts, in requests of 100."""

@@ -18,21 +18,28 @@ from service.engines.onnx import OnnxEngine
 from service.engines.torch import TorchEngine
 from service.metrics import Metrics
 from service.middleware import RequestMiddleware
+from service.peers import Peers
 from service.predictor import Bounds, Predictor
-from service.routes import attention, encode, ops, verify
+from service.routes import attention, dashboard, encode, ops, verify
 from service.settings import Settings
 from service.tokenizer import Limits, TextTokenizer
 
 CHARACTERS_PER_TOKEN = 64
 
 
-def create_app(settings: Settings, artifact: Artifact, engine: Engine | None = None) -> FastAPI:
+def create_app(
+    settings: Settings,
+    artifact: Artifact,
+    engine: Engine | None = None,
+    peers: Peers | None = None,
+) -> FastAPI:
     """The service over one artifact.
 
     Args:
         settings: every choice.
         artifact: what is served.
         engine: computes; the one that the settings name when None.
+        peers: the other workers of a service of several processes.
 
     Raises:
         ModelError: the artifact cannot be loaded, or the device is not there.
@@ -45,17 +52,24 @@ def create_app(settings: Settings, artifact: Artifact, engine: Engine | None = N
     tokenizer = TextTokenizer(
         artifact.path(TOKENIZER), manifest.sentence, token_limits(settings, artifact)
     )
-    metrics = Metrics()
+    batch_tokens = settings.max_batch_tokens or engine.batch_tokens
+    engine.warm_up(batch_tokens, tokenizer.limits.max_tokens)
+    metrics = Metrics(peers.folder if peers else None)
     metrics.engine.labels(engine.name, engine.provider, manifest.precision, manifest.model).set(1)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         others = {name: factories[name] for name in ("onnx", "torch") if name != engine.name}
-        limits = BatchLimits(settings.max_batch_tokens, settings.max_queue_tokens)
-        bounds = Bounds(settings.max_client_batch_size, settings.max_response_bytes)
+        limits = BatchLimits(batch_tokens, settings.max_queue_tokens)
+        bounds = Bounds(
+            settings.max_client_batch_size,
+            settings.max_response_bytes,
+            settings.max_bytes_in_flight,
+        )
         backends = Backends(engine, others, limits, metrics)
         app.state.predictor = Predictor(manifest, tokenizer, backends, bounds)
-        yield
+        async with peers.answering(ops.answers(app.state)) if peers else contextlib.nullcontext():
+            yield
         app.state.predictor.close()
 
     app = FastAPI(
@@ -69,8 +83,9 @@ def create_app(settings: Settings, artifact: Artifact, engine: Engine | None = N
     state = app.state
     state.settings, state.artifact, state.engine = settings, artifact, engine
     state.tokenizer, state.metrics = tokenizer, metrics
+    state.peers, state.draining = peers, False
     state.info = ops.describe(state)
-    for routes in (encode, attention, verify, ops):
+    for routes in (encode, attention, verify, ops, dashboard):
         app.include_router(routes.router)
     problems.install(app)
     app.add_middleware(RequestMiddleware, metrics=metrics, max_body_bytes=settings.max_body_bytes)
@@ -80,7 +95,13 @@ def create_app(settings: Settings, artifact: Artifact, engine: Engine | None = N
 def engine_factories(settings: Settings, artifact: Artifact) -> dict[str, Callable[[], Engine]]:
     """How each engine is started."""
     return {
-        "onnx": lambda: OnnxEngine(artifact, settings.device, settings.threads),
+        "onnx": lambda: OnnxEngine(
+            artifact,
+            settings.device,
+            settings.threads,
+            settings.device_id,
+            settings.device_memory_bytes,
+        ),
         "torch": lambda: TorchEngine(artifact, settings.torch_timeout_seconds),
         "fake": lambda: FakeEngine(artifact.manifest.config),
     }

@@ -13,15 +13,15 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from service.collate import check_outputs
-from service.engines.base import Engine, Output, Task
+from service.engines.base import Engine, Task
 from service.errors import EngineFailed, EngineUnavailable, Overloaded, ServiceError, Unprocessable
-from service.lanes import LANE_SHARES, Done, Entry, Lane, LaneName, Submission
+from service.lanes import LANE_SHARES, Done, Entry, Lane, LaneName, Reduce, Submission
 
 _log = logging.getLogger("headscope")
 
@@ -70,12 +70,14 @@ class Batcher:
         self._idle = engine.concurrency
         self._closed = False
         self._numbers = itertools.count()
+        self._resumed = itertools.count(-(2**62))
+        """Of what continues a request: before all others."""
         self._tokens_per_second = 0.0
         self._virtual_time = 0.0
         """`served` of the lane that went last: where one that was empty starts, without credit."""
 
     async def submit(self, lane_name: LaneName, tasks: Sequence[Task]) -> list[Done]:
-        """Compute the texts of one request, all or none.
+        """Compute the tasks of one request, all or none.
 
         Cancelling the call drops whatever of it still waits.
 
@@ -91,17 +93,31 @@ class Batcher:
         submission = Submission(tasks, self._numbers)
         with self._lock:
             self._admit(lane, sum(task.tokens for task in tasks))
-            if not lane.queued_tokens:
-                lane.served = max(lane.served, self._virtual_time)
-            for entry in submission.entries:
-                lane.push(entry)
-            while self._idle and (taken := self._take()):
-                self._idle -= 1
-                self._threads.submit(self._work, *taken)
-        try:
-            return await submission.future
-        finally:
-            self._dropped(lane, self._withdraw(lane, submission))
+            self._push(lane, submission.entries)
+        return await self._finish(lane, submission)
+
+    async def resume(
+        self, lane_name: LaneName, tasks: Sequence[Task], reduce: Sequence[Reduce] | None = None
+    ) -> list[Done]:
+        """Compute more of a request that was admitted, before those that only wait to begin.
+
+        Args:
+            lane_name: its lane.
+            tasks: what more.
+            reduce: for each, what becomes of its output, in the worker's thread; it stays as it
+                is when None.
+
+        Raises:
+            ServiceError: the engine failed.
+
+        """
+        lane = self.lanes[lane_name]
+        submission = Submission(tasks, self._resumed, reduce)
+        with self._lock:
+            if self._closed:
+                raise _closing()
+            self._push(lane, submission.entries)
+        return await self._finish(lane, submission)
 
     def close(self) -> None:
         """Refuse what waits, let running batches finish, then release the engine."""
@@ -112,6 +128,22 @@ class Batcher:
             _on_loop(entry.submission, entry.submission.fail, _closing())
         self._threads.shutdown(wait=True)
         self.engine.close()
+
+    def _push(self, lane: Lane, entries: Iterable[Entry]) -> None:
+        if not lane.queued_tokens:
+            lane.served = max(lane.served, self._virtual_time)
+        for entry in entries:
+            lane.push(entry)
+        while self._idle and (taken := self._take()):
+            self._idle -= 1
+            self._threads.submit(self._work, *taken)
+
+    async def _finish(self, lane: Lane, submission: Submission) -> list[Done]:
+        try:
+            return await submission.future
+        finally:
+            self._dropped(lane, self._withdraw(lane, submission))
+            submission.release()
 
     def _admit(self, lane: Lane, tokens: int) -> None:
         if self._closed:
@@ -167,7 +199,7 @@ class Batcher:
         started = time.monotonic()
         tasks = [entry.task for entry in batch]
         try:
-            outputs = self._run(tasks)
+            outputs = self._run(batch, tasks)
         except ServiceError as error:
             seconds = time.monotonic() - started
             dropped = sum(self._withdraw(lane, entry.submission) for entry in batch)
@@ -178,15 +210,15 @@ class Batcher:
             _on_loop(batch[0].submission, self._answer, lane, batch, outputs, started, seconds)
         return seconds
 
-    def _run(self, tasks: Sequence[Task]) -> list[Output]:
+    def _run(self, batch: list[Entry], tasks: Sequence[Task]) -> list[Any]:
         try:
             outputs = self.engine.run(tasks)
             check_outputs(tasks, outputs)
+            return [entry.reduced(output) for entry, output in zip(batch, outputs, strict=True)]
         except ServiceError:
             raise
         except BaseException as error:  # whatever it is, its callers must hear of it
             raise EngineFailed(f"the engine raised {type(error).__name__}") from error
-        return outputs
 
     def _account(self, tokens: int, seconds: float) -> None:
         rate = tokens * self.engine.concurrency / max(seconds, 1e-6)
@@ -196,7 +228,7 @@ class Batcher:
             self._tokens_per_second += weight * (rate - self._tokens_per_second)
 
     def _answer(
-        self, lane: Lane, batch: list[Entry], outputs: list[Output], started: float, seconds: float
+        self, lane: Lane, batch: list[Entry], outputs: list[Any], started: float, seconds: float
     ) -> None:
         waits = [started - entry.queued_at for entry in batch]
         for entry, output, wait in zip(batch, outputs, waits, strict=True):

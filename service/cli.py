@@ -1,4 +1,4 @@
-"""headscope serve | export | verify | fetch."""
+"""headscope serve | export | verify | bench | fetch."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ commands:
   serve     serve a model, or an exported artifact, over HTTP
   export    turn a checkpoint into an artifact, and verify it
   verify    hold an artifact's ONNX graphs against PyTorch
+  bench     rank scored sentence pairs by an artifact, and time that
   fetch     get a model's checkpoint and say where it is
 
 headscope COMMAND --help tells the options of each."""
@@ -38,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "serve": _serve,
         "export": _export,
         "verify": _verify,
+        "bench": _bench,
         "fetch": _fetch,
     }
     if command in ("-h", "--help"):
@@ -57,7 +59,10 @@ def _serve(arguments: list[str]) -> int:
     settings = CliApp.run(Settings, cli_args=arguments)
     with ThreadPoolExecutor(1) as reading:
         artifact = reading.submit(open_artifact, settings, _say)
-        from service.server import serve  # the web framework is loaded while files are hashed
+        if settings.workers > 1:
+            from service.supervisor import serve
+        else:
+            from service.server import serve  # the web framework is loaded while files are hashed
     return serve(settings, artifact.result())
 
 
@@ -69,10 +74,11 @@ def _export(arguments: list[str]) -> int:
         "--precision",
         choices=get_args(Precision),
         default="fp32",
-        help="fp32 is exact; bf16 and int8 are faster on a CPU, by OpenVINO",
+        help="fp32 is exact; fp16 is for a GPU; bf16 and int8 are faster on a CPU, by OpenVINO",
     )
+    _add_device(parser)
     options = parser.parse_args(arguments)
-    settings = Settings(model=options.model)
+    settings = Settings(model=options.model, device=options.device)
     if options.out is None:
         print(open_artifact(settings, _say, options.precision).folder)
         return 0
@@ -80,7 +86,7 @@ def _export(arguments: list[str]) -> int:
 
     checkpoint = locate(options.model, settings.cache_folder, settings.hub_endpoint, _say)
     name = display_name(options.model)
-    exported = export(checkpoint, options.out, name, options.precision, _say)
+    exported = export(checkpoint, options.out, name, options.precision, _say, options.device)
     print(exported.artifact.folder)
     return 0 if exported.verification.passed else 1
 
@@ -88,12 +94,40 @@ def _export(arguments: list[str]) -> int:
 def _verify(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="headscope verify")
     parser.add_argument("--artifact", type=Path, required=True, help="an artifact's folder")
+    _add_device(parser)
     options = parser.parse_args(arguments)
     from model.verify import report, verify
 
-    result = verify(load_artifact(options.artifact))
+    result = verify(load_artifact(options.artifact), options.device)
     print(report(result))
     return 0 if result.passed else 1
+
+
+def _bench(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="headscope bench")
+    parser.add_argument("--artifact", type=Path, required=True, help="an artifact's folder")
+    parser.add_argument(
+        "--pairs", type=Path, required=True, help="a CSV file: sentence,sentence,score a line"
+    )
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    options = parser.parse_args(arguments)
+    from service.bench import score
+    from service.engines.onnx import OnnxEngine
+
+    artifact = load_artifact(options.artifact)
+    engine = OnnxEngine(artifact, options.device)
+    result = score(artifact, engine, options.pairs)
+    print(
+        f"{artifact.manifest.precision}, {engine.provider}: Spearman {100 * result.spearman:.2f} "
+        f"over {result.pairs} pairs, {result.texts_per_second:.0f} texts/s"
+    )
+    return 0
+
+
+def _add_device(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="where the graphs are verified"
+    )
 
 
 def _fetch(arguments: list[str]) -> int:

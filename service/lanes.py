@@ -6,9 +6,9 @@ import asyncio
 import copy
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from service.engines.base import Output, Task
 from service.errors import ServiceError
@@ -25,22 +25,36 @@ MAX_PADDING_SHARE = 0.1
 class Done:
     """A text's output and what it took."""
 
-    output: Output
+    output: Any
+    """An `Output`, or what the submission reduced it to."""
     queue_seconds: float
     inference_seconds: float
 
 
-class Submission:
-    """The texts of one caller, answered or failed together, on the event loop that made it."""
+Reduce = Callable[[Output], Any]
 
-    def __init__(self, tasks: Sequence[Task], numbers: Iterator[int]) -> None:
+
+class Submission:
+    """The tasks of one caller, answered or failed together, on the event loop that made it."""
+
+    def __init__(
+        self, tasks: Sequence[Task], numbers: Iterator[int], reduce: Sequence[Reduce] | None = None
+    ) -> None:
+        """Number the tasks.
+
+        Args:
+            tasks: at least one.
+            numbers: the lane's next ones.
+            reduce: for each task, what becomes of its output in the worker's thread.
+
+        """
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[list[Done]] = self.loop.create_future()
         now = time.monotonic()
         self.entries = [
-            Entry(self, index, task, number, now)
-            for index, (task, number) in enumerate(zip(tasks, numbers, strict=False))
+            Entry(self, index, task, next(numbers), now) for index, task in enumerate(tasks)
         ]
+        self.reduce = reduce
         self._done: dict[int, Done] = {}
         """By index, as they come."""
 
@@ -50,6 +64,10 @@ class Submission:
         if len(self._done) == len(self.entries) and not self.future.done():
             self.future.set_result([self._done[entry.index] for entry in self.entries])
 
+    def release(self) -> None:
+        """Nobody waits any more: entries and their submission no longer hold each other."""
+        self.entries = []
+
     def fail(self, error: ServiceError) -> None:
         """One of the texts cannot be computed."""
         if not self.future.done():
@@ -58,16 +76,25 @@ class Submission:
 
 @dataclass(eq=False, slots=True)
 class Entry:
-    """A text in a queue."""
+    """A task in a queue."""
 
     submission: Submission
     index: int
-    """Which of its texts."""
+    """Which of its submission's tasks."""
     task: Task
     number: int
-    """Which text of all: the smaller, the older."""
+    """Which of all: the smaller, the older; negative if it continues a request."""
     queued_at: float
     waiting: bool = True
+
+    def reduced(self, output: Output) -> Any:
+        """What the submission wants of an output."""
+        reduce = self.submission.reduce
+        return output if reduce is None else reduce[self.index](output)
+
+
+Buckets = dict[int, OrderedDict[int, Entry]]
+"""Length → number → entry, oldest first; none is empty."""
 
 
 @dataclass
@@ -79,41 +106,44 @@ class Lane:
     queued_tokens: int = 0
     served: float = 0.0
     """Busy seconds so far, divided by the share; the lane with less goes first."""
-    buckets: dict[int, OrderedDict[int, Entry]] = field(default_factory=dict)
-    """Length → number → entry, oldest first; none is empty."""
+    buckets: Buckets = field(default_factory=dict)
+    resumed: Buckets = field(default_factory=dict)
+    """What continues a request that began; it goes before what waits to begin."""
 
     def push(self, entry: Entry) -> None:
-        """Queue a text."""
+        """Queue a task."""
         length = entry.task.tokens
-        self.buckets.setdefault(length, OrderedDict())[entry.number] = entry
+        self._queue_of(entry).setdefault(length, OrderedDict())[entry.number] = entry
         self.queued_tokens += length
 
     def remove(self, entry: Entry) -> None:
         """The entry no longer waits: it was taken, or its client left."""
         length = entry.task.tokens
-        bucket = self.buckets[length]
-        del bucket[entry.number]
-        if not bucket:
-            del self.buckets[length]
+        queue = self._queue_of(entry)
+        del queue[length][entry.number]
+        if not queue[length]:
+            del queue[length]
         entry.waiting = False
         self.queued_tokens -= length
 
     def clear(self) -> list[Entry]:
         """Everything that waited; nothing does any more."""
-        entries = [entry for bucket in self.buckets.values() for entry in bucket.values()]
+        queues = (self.resumed, self.buckets)
+        entries = [one for queue in queues for bucket in queue.values() for one in bucket.values()]
         for entry in entries:
             self.remove(entry)
         return entries
 
     def take(self, max_batch_tokens: int) -> list[Entry]:
         """The oldest text and the queued ones nearest to its length, within the budget."""
-        if not self.buckets:
+        queue = self.resumed or self.buckets
+        if not queue:
             return []
-        first = min(self.buckets, key=lambda length: next(iter(self.buckets[length])))
+        first = min(queue, key=lambda length: next(iter(queue[length])))
         batch: list[Entry] = []
         longest = real = 0
-        for length in sorted(self.buckets, key=lambda length: (abs(length - first), length)):
-            while bucket := self.buckets.get(length):
+        for length in sorted(queue, key=lambda length: (abs(length - first), length)):
+            while bucket := queue.get(length):
                 if batch and real + length > max_batch_tokens:
                     break
                 grid = max(longest, length) * (len(batch) + 1)
@@ -124,3 +154,6 @@ class Lane:
                 batch.append(entry)
                 longest, real = max(longest, length), real + length
         return batch
+
+    def _queue_of(self, entry: Entry) -> Buckets:
+        return self.resumed if entry.number < 0 else self.buckets

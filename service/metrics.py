@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from prometheus_client import (
     CollectorRegistry,
@@ -11,21 +13,39 @@ from prometheus_client import (
     Histogram,
     ProcessCollector,
     generate_latest,
+    values,
 )
+from prometheus_client.multiprocess import MultiProcessCollector
 
-from service.engines.base import Task
+from service.engines.base import Task, TextTask
 from service.lanes import LANE_SHARES, LaneName
+from service.processes import ServiceProcesses
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 
 
 class Metrics:
-    """The metrics of one service; also what its schedulers report to."""
+    """The metrics of one process; also what its schedulers report to.
 
-    def __init__(self) -> None:
+    Of several workers, each keeps its values in files that all of them read, and a worker that is
+    started again goes on with what was there: whoever is asked, the answer is the service's.
+    """
+
+    def __init__(self, shared: Path | None = None) -> None:
+        """Declare all metrics.
+
+        Args:
+            shared: the folder of the workers' values, after a call of `share`.
+
+        """
         self.registry = registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
+        self._scraped = CollectorRegistry() if shared else registry
+        if shared:
+            MultiProcessCollector(self._scraped, str(shared))  # type: ignore[no-untyped-call]
+            self._scraped.register(ServiceProcesses(os.getppid()))
+        else:
+            ProcessCollector(registry=registry)
         self.requests = Counter(
             "headscope_requests",
             "Requests answered, by route template and status.",
@@ -95,13 +115,27 @@ class Metrics:
             "Tokens waiting in a lane of the service's own engine.",
             ["lane"],
             registry=registry,
+            multiprocess_mode="livesum",
         )
         self.engine = Gauge(
             "headscope_engine_info",
             "1, with what the service's own engine is and the provider that is really in use.",
             ["engine", "provider", "precision", "model"],
             registry=registry,
+            multiprocess_mode="livemax",
         )
+        self.workers = Gauge(
+            "headscope_workers",
+            "Processes that serve.",
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        self.worker_restarts = Counter(
+            "headscope_worker_restarts",
+            "Workers that were started again because they had ended.",
+            registry=registry,
+        )
+        self.workers.set(1)
         for lane in LANE_SHARES:
             for metric in (self.tokens, self.failed_batches, self.dropped_texts):
                 metric.labels(lane)
@@ -110,11 +144,12 @@ class Metrics:
         self, lane: LaneName, tasks: Sequence[Task], waits: Sequence[float], seconds: float
     ) -> None:
         """A batch was computed."""
-        lengths = [task.tokens for task in tasks]
-        self.tokens.labels(lane).inc(sum(lengths))
-        self.batch_texts.labels(lane).observe(len(tasks))
-        self.batch_tokens.labels(lane).observe(sum(lengths))
+        lengths = [task.tokens for task in tasks if isinstance(task, TextTask)]
         self.inference_seconds.labels(lane).observe(seconds)
+        if lengths:  # a batch of maps alone has no new text
+            self.tokens.labels(lane).inc(sum(lengths))
+            self.batch_texts.labels(lane).observe(len(lengths))
+            self.batch_tokens.labels(lane).observe(sum(lengths))
         for wait in waits:
             self.queue_seconds.labels(lane).observe(wait)
 
@@ -128,4 +163,13 @@ class Metrics:
 
     def render(self) -> bytes:
         """The text exposition format."""
-        return generate_latest(self.registry)
+        return generate_latest(self._scraped)
+
+
+def share(index: int) -> None:
+    """Keep the values of this process where other workers read them; before any is made.
+
+    prometheus_client names the files by process id unless told otherwise. By index, a worker that
+    is started again finds what it had counted.
+    """
+    values.ValueClass = values.MultiProcessValue(lambda: index)  # type: ignore[no-untyped-call]

@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import numpy as np
+
 from model.artifact import Manifest
-from model.compare import TOLERANCES, Comparison, keyed
+from model.compare import Comparison
 from model.pooling import l2_normalize
 from service import wire
 from service.backends import Backends
 from service.batching import Batcher
-from service.engines.base import Floats, Pooling, Task
+from service.budget import ByteBudget
+from service.engines.base import Floats, Pooling, TextTask
 from service.errors import ReplyTooLarge, Unprocessable
 from service.lanes import Done
+from service.maps import Part, visits_of
 from service.schemas import AttentionRequest, EncodeRequest, TextRequest, VerifyRequest
+from service.selection import hidden_layer, maps_asked, vector_size
+from service.stream import GROUP_BYTES, MapsStream, Subject
 from service.tokenizer import Input, Options, TextTokenizer, TokenizedText, characters
+from service.verification import compare_engines
+from service.wire_maps import BinaryWriter, JsonWriter, json_bytes
 
 INLINE_CHARACTERS = 512
 """One input of so many is tokenised on the event loop, which takes at most 0.2 ms; to hand it to a
 thread and back costs 0.1 ms of processor time. Longer ones and lists go to a thread."""
+WHOLE_BYTES = 2**20
+"""A reply of /attention up to this size is complete before it is sent; a larger one is streamed."""
+STREAM_BYTES = 4 * GROUP_BYTES
+"""What a streamed reply holds in memory at a time."""
+FEWER_MAPS = "ask for fewer texts, layers or heads, for top_k or float16"
 INLINE_BYTES = 2**18
 """A reply up to this size is written on the event loop; a larger one in a thread."""
 
@@ -33,6 +47,8 @@ class Bounds:
 
     max_inputs: int
     max_response_bytes: int
+    max_bytes_in_flight: int
+    """Of large replies together."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +61,10 @@ class Reply:
     tokenization_seconds: float
     queue_seconds: float
     inference_seconds: float
+    rest: AsyncGenerator[Part, None] | None = None
+    """What follows the body while it is sent; must be closed."""
+    length: int | None = None
+    """Of all of it, where that is known beforehand."""
 
 
 class Predictor:
@@ -58,6 +78,7 @@ class Predictor:
         self._config = manifest.config
         self._tokenizer = tokenizer
         self._bounds = bounds
+        self._budget = ByteBudget(bounds.max_bytes_in_flight)
         self._tokenizing = ThreadPoolExecutor(1, "tokenizer")
 
     async def encode(self, request: EncodeRequest, *, binary: bool) -> Reply:
@@ -67,8 +88,8 @@ class Predictor:
             ServiceError: whatever a caller can be told went wrong.
 
         """
-        layer = self._layer(request.layer)
-        dimensions = self._dimensions(request.dimensions)
+        layer = hidden_layer(request.layer, self._config)
+        dimensions = vector_size(request.dimensions, self._config)
         batcher, texts, tokenization_seconds = await self._prepare(request)
         tokens_wanted, pooled_wanted = ("tokens" in request.outputs, "pooled" in request.outputs)
         floats = sum(
@@ -77,10 +98,11 @@ class Predictor:
             for text in texts
         )
         as_base64 = request.encoding_format == "base64"
-        self._check_reply(floats, binary=binary, as_base64=as_base64)
+        each = 4 if binary else 6 if as_base64 else wire.JSON_BYTES_PER_FLOAT
+        self._check_reply(floats * each, "ask for fewer texts or less of them", binary=binary)
         mode = request.pooling or self._manifest.sentence.pooling
         tasks = [
-            Task(
+            TextTask(
                 text.input_ids,
                 text.segment_ids,
                 hidden_layers=(layer,) if tokens_wanted else (),
@@ -117,33 +139,34 @@ class Predictor:
             ServiceError: whatever a caller can be told went wrong.
 
         """
-        layers = _indices("layers", request.layers, self._config.num_hidden_layers)
-        heads = _indices("heads", request.heads, self._config.num_attention_heads)
-        half = request.dtype == "float16"
-        if half and not binary:
+        asked = maps_asked(request, self._config)
+        if asked.half and not binary:
             raise Unprocessable("dtype float16 is for the binary form (Accept: safetensors)")
         batcher, texts, tokenization_seconds = await self._prepare(request)
-        floats = sum(len(layers) * len(heads) * len(text.input_ids) ** 2 for text in texts)
-        self._check_reply(floats, binary=binary, half=half)
-        tasks = [
-            Task(text.input_ids, text.segment_ids, attention_layers=layers, attention_heads=heads)
-            for text in texts
-        ]
-        done = await batcher.submit("attention", tasks)
-
-        def write() -> wire.Body:
-            results = [
-                wire.AttentionResult(text, _present(item.output.attention))
-                for text, item in zip(texts, done, strict=True)
-            ]
-            fields = {"layers": list(layers), "heads": list(heads)}
-            header = wire.Header(self._manifest.model, batcher.engine.name, fields)
-            if binary:
-                return wire.attention_safetensors(header, results, half=half)
-            return wire.attention_json(header, results)
-
-        body = await _write(write, floats)
-        return _reply(body, texts, done, tokenization_seconds, binary=binary)
+        fields = {"layers": list(asked.layers), "heads": list(asked.heads)}
+        header = wire.Header(self._manifest.model, batcher.engine.name, fields)
+        writer = (BinaryWriter if binary else JsonWriter)(header, asked, texts)
+        size = writer.length or json_bytes(asked, [len(text.input_ids) for text in texts])
+        self._check_reply(size, FEWER_MAPS, binary=binary)
+        stream = MapsStream(batcher, asked, visits_of(asked, self._config), writer)
+        parts = self._within_budget(
+            stream.parts([self._subject(text) for text in texts]),
+            size if writer.keeps_back else min(size, STREAM_BYTES),
+        )
+        if size <= WHOLE_BYTES:
+            body, rest = [part async for part in parts], None
+        else:
+            body, rest = [await anext(parts)], parts
+        return Reply(
+            body=body,
+            media_type=writer.media_type,
+            tokens=wire.usage(texts)["tokens"],
+            tokenization_seconds=tokenization_seconds,
+            queue_seconds=stream.timings.queue,
+            inference_seconds=stream.timings.inference,
+            rest=rest,
+            length=writer.length,
+        )
 
     async def verify(self, request: VerifyRequest) -> Comparison:
         """The same texts through PyTorch and ONNX: every hidden state, every map, pooled.
@@ -155,32 +178,7 @@ class Predictor:
         texts = await self._tokenize(request.inputs, Options(truncate=request.truncate))
         reference = await self.backends.get("torch")
         candidate = await self.backends.get("onnx")
-        layers = self._config.num_hidden_layers
-        tasks = [
-            Task(
-                text.input_ids,
-                text.segment_ids,
-                hidden_layers=tuple(range(layers + 1)),
-                attention_layers=tuple(range(layers)),
-                attention_heads=tuple(range(self._config.num_attention_heads)),
-            )
-            for text in texts
-        ]
-        comparison = Comparison()
-        tolerances = TOLERANCES[self._manifest.precision]
-        pooling = self._manifest.sentence.pooling
-        for task in tasks:
-            (expected,), (found,) = await asyncio.gather(
-                reference.submit("attention", [task]), candidate.submit("attention", [task])
-            )
-            reference_tensors, candidate_tensors = (
-                keyed(done.output.hidden, _present(done.output.attention), pooling)
-                for done in (expected, found)
-            )
-            await asyncio.to_thread(
-                comparison.add, reference_tensors, candidate_tensors, tolerances
-            )
-        return comparison
+        return await compare_engines(reference, candidate, texts, self._manifest)
 
     def close(self) -> None:
         """Let running work finish."""
@@ -211,50 +209,34 @@ class Predictor:
                 raise Unprocessable(f"inputs[{index}] is a pair; this model has one segment only")
         return texts
 
-    def _layer(self, layer: int) -> int:
-        states = self._config.num_hidden_layers + 1
-        if not -states <= layer < states:
-            raise Unprocessable(f"layer {layer} is not in {-states} … {states - 1}")
-        return layer % states
+    def _subject(self, text: TokenizedText) -> Subject:
+        separators = np.isin(text.input_ids, [*self._tokenizer.separator_ids]).nonzero()[0]
+        pooling = Pooling(
+            self._config.num_hidden_layers,
+            self._manifest.sentence.pooling,
+            self._first_token(text),
+        )
+        return Subject(text, tuple(separators.tolist()), pooling)
 
-    def _dimensions(self, dimensions: int | None) -> int:
-        size = self._config.hidden_size
-        if dimensions is not None and dimensions > size:
-            raise Unprocessable(f"dimensions {dimensions} is more than the model's {size}")
-        return dimensions or size
+    async def _within_budget(self, parts: AsyncGenerator[Part], size: int) -> AsyncGenerator[Part]:
+        with self._budget.hold(size):
+            async with contextlib.aclosing(parts):
+                async for part in parts:
+                    yield part
+                    del part  # what is sent is not kept while more is computed
 
     def _first_token(self, text: TokenizedText) -> int:
         if self._manifest.sentence.include_prompt:
             return 0
         return min(text.prompt_tokens, len(text.input_ids) - 1)
 
-    def _check_reply(
-        self, floats: int, *, binary: bool, as_base64: bool = False, half: bool = False
-    ) -> None:
-        each = wire.JSON_BYTES_PER_FLOAT
-        if binary:
-            each = 2 if half else 4
-        elif as_base64:
-            each = 6
+    def _check_reply(self, size: int, less: str, *, binary: bool) -> None:
         limit = self._bounds.max_response_bytes
-        if floats * each > limit:
+        if size > limit:
+            or_binary = "" if binary else f", or for the binary form (Accept: {wire.SAFETENSORS})"
             raise ReplyTooLarge(
-                f"the reply would have about {floats * each} bytes, more than {limit}: ask for "
-                "less, or for the binary form (Accept: application/vnd.safetensors)"
+                f"the reply would have about {size} bytes, more than {limit}: {less}{or_binary}"
             )
-
-
-def _indices(name: str, asked: Sequence[int] | None, size: int) -> tuple[int, ...]:
-    """Negative ones counted from the end; in the order asked."""
-    if asked is None:
-        return tuple(range(size))
-    for index in asked:
-        if not -size <= index < size:
-            raise Unprocessable(f"{name}: {index} is not in {-size} … {size - 1}")
-    indices = tuple(index % size for index in asked)
-    if len(set(indices)) != len(indices):
-        raise Unprocessable(f"{name}: one is listed twice (negative ones count from the end)")
-    return indices
 
 
 def _finish(pooled: Floats | None, dimensions: int, *, normalize: bool) -> Floats | None:
@@ -262,11 +244,6 @@ def _finish(pooled: Floats | None, dimensions: int, *, normalize: bool) -> Float
         return None
     kept = pooled[:dimensions]
     return l2_normalize(kept) if normalize else kept
-
-
-def _present(array: Floats | None) -> Floats:
-    assert array is not None  # noqa: S101 - the batcher has checked every output
-    return array
 
 
 async def _write(write: Callable[[], wire.Body], floats: int) -> wire.Body:

@@ -157,11 +157,31 @@ class EncodeRequest(TextRequest):
     )
 
 
+class Head(StrictRequest):
+    """A head of a layer; negative numbers count from the end."""
+
+    layer: int
+    head: int
+
+
 class AttentionRequest(TextRequest):
     """`POST /attention`."""
 
     layers: Indices = Field(None, description="0 … L−1, negative from the end; all by default.")
     heads: Indices = Field(None, description="0 … N−1, negative from the end; all by default.")
+    include: Annotated[
+        list[Literal["weights", "stats", "rollout"]],
+        Field(min_length=1, max_length=3),
+        AfterValidator(_no_duplicates),
+    ] = Field(
+        default=["weights"], description="The maps, statistics of each, and the attention rollout."
+    )
+    top_k: int | None = Field(
+        None, ge=1, description="Of each query's weights the k largest, instead of all."
+    )
+    ablate: Annotated[list[Head], Field(min_length=1, max_length=4096)] | None = Field(
+        None, description="Heads whose output is multiplied by zero."
+    )
     dtype: Literal["float32", "float16"] = Field("float32", description="Of the binary form.")
 
 
@@ -205,10 +225,26 @@ class EncodeReply(BaseModel):
     usage: Usage
 
 
-class AttentionResult(TextResult):
-    """One text's maps: `[layers][heads][S][S]`, over keys."""
+class LargestWeights(BaseModel):
+    """The largest weights of each query: `[layers][heads][S][k]`, largest first."""
 
-    attention: list[list[list[list[float]]]]
+    indices: list[list[list[list[int]]]]
+    values: list[list[list[list[float]]]]
+
+
+class AttentionResult(TextResult):
+    """One text's attention; a field that was not asked for is absent."""
+
+    attention: list[list[list[list[float]]]] | LargestWeights | None = Field(
+        None, description="`[layers][heads][S][S]`, over keys."
+    )
+    stats: dict[str, list[list[float]]] | None = Field(
+        None, description="`[layers][heads]` a name, means over the queries."
+    )
+    rollout: list[list[float]] | None = Field(None, description="`[S][S]`.")
+    pooled_shift: float | None = Field(
+        None, description="1 − cosine of the pooled vectors with and without the ablation."
+    )
 
 
 class AttentionReply(BaseModel):

@@ -5,6 +5,7 @@ A flag of the command line wins over a `HEADSCOPE_*` variable, which wins over t
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +18,11 @@ from model.sources import DEFAULT_MODEL
 
 def _default_cache() -> Path:
     return Path.home() / ".cache" / "headscope"
+
+
+def worker_environment(metrics_folder: Path) -> dict[str, str]:
+    """The environment of a worker: ours, and where prometheus_client shares its values."""
+    return {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(metrics_folder)}
 
 
 class Settings(BaseSettings):
@@ -42,8 +48,18 @@ class Settings(BaseSettings):
     device: Device = Field(
         "auto", description="`auto` takes CUDA where there is a device; `cuda` insists on it."
     )
+    device_id: int = Field(0, ge=0, description="Which of several CUDA devices.")
+    device_memory_bytes: int | None = Field(
+        None,
+        gt=0,
+        description="The most that each of the three graphs may take on a CUDA device; "
+        "no limit by default.",
+    )
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    workers: int = Field(
+        1, gt=0, description="Processes that serve the port, each with its own engine."
+    )
     max_length: int | None = Field(
         None, gt=0, description="Most tokens of one input; the checkpoint's own limit by default."
     )
@@ -58,14 +74,22 @@ class Settings(BaseSettings):
     max_response_bytes: int = Field(
         128 * 2**20, gt=0, description="Most bytes of a reply, predicted before it is computed."
     )
-    max_batch_tokens: int = Field(
-        512, gt=0, description="Most tokens of a batch; a longer input goes alone."
+    max_bytes_in_flight: int = Field(
+        512 * 2**20, gt=0, description="Most bytes that large replies hold in memory; beyond, 429."
+    )
+    max_batch_tokens: int | None = Field(
+        None,
+        gt=0,
+        description="Most tokens of a batch, a longer input goes alone; what suits the device by "
+        "default: 512 on a CPU, 16384 on CUDA.",
     )
     max_queue_tokens: int = Field(
         131072, gt=0, description="Most tokens waiting in a lane; beyond it, 429."
     )
     threads: int | None = Field(
-        None, gt=0, description="Batches computed at once; the number of cores by default."
+        None,
+        gt=0,
+        description="Batches that a worker computes at once; its share of the cores by default.",
     )
     torch_timeout_seconds: float = Field(
         60.0, gt=0, description="How long the PyTorch process may take for a batch."

@@ -63,6 +63,8 @@ class TextTokenizer:
         self._sentence = sentence
         self.limits = limits
         self._whole = Tokenizer.from_file(str(path))
+        self.separator_ids = frozenset(self._whole.encode("").ids[1:])
+        """Of the special tokens that end a text, as [SEP] does."""
         self._truncating: dict[Direction, Tokenizer] = {}
         self._lock = threading.Lock()
 

@@ -48,31 +48,21 @@ class EncodeResult:
     """`[H]`, or the first `dimensions` of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionResult:
-    """One text's maps."""
-
-    text: TokenizedText
-    attention: Floats
-    """`[layers, heads, S, S]`."""
-
-
 def encode_json(header: Header, results: Sequence[EncodeResult], *, as_base64: bool) -> Body:
     """The JSON reply of /encode; a vector that was not asked for is absent."""
     shaped = []
     for result in results:
-        fields = _text(result.text)
+        fields = text_fields(result.text)
         for name, array in (("embeddings", result.embeddings), ("pooled", result.pooled)):
             if array is not None:
                 fields[name] = _base64(array) if as_base64 else np.ascontiguousarray(array)
         shaped.append(fields)
-    return _json(header, shaped, [result.text for result in results])
-
-
-def attention_json(header: Header, results: Sequence[AttentionResult]) -> Body:
-    """The JSON reply of /attention."""
-    shaped = [_text(result.text) | {"attention": result.attention} for result in results]
-    return _json(header, shaped, [result.text for result in results])
+    reply = {
+        **names(header),
+        "results": shaped,
+        "usage": usage([result.text for result in results]),
+    }
+    return [orjson.dumps(reply, option=orjson.OPT_SERIALIZE_NUMPY)]
 
 
 def encode_safetensors(header: Header, results: Sequence[EncodeResult]) -> Body:
@@ -84,19 +74,10 @@ def encode_safetensors(header: Header, results: Sequence[EncodeResult]) -> Body:
         tensors["embeddings"] = np.concatenate(embeddings)
     if pooled:
         tensors["pooled"] = np.stack(pooled)
-    return _safetensors(header, tensors, [result.text for result in results])
-
-
-def attention_safetensors(
-    header: Header, results: Sequence[AttentionResult], *, half: bool
-) -> Body:
-    """The binary reply of /attention: `attention.{i}` `[layers, heads, S_i, S_i]`."""
-    dtype = np.float16 if half else np.float32
-    tensors: dict[str, NDArray[Any]] = {
-        f"attention.{index}": result.attention.astype(dtype, copy=False)
-        for index, result in enumerate(results)
-    }
-    return _safetensors(header, tensors, [result.text for result in results])
+    texts = [result.text for result in results]
+    tensors |= text_tensors(texts)
+    contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    return safetensors_parts(contiguous, metadata(header, texts))
 
 
 def usage(texts: Sequence[TokenizedText]) -> dict[str, int]:
@@ -104,7 +85,8 @@ def usage(texts: Sequence[TokenizedText]) -> dict[str, int]:
     return {"inputs": len(texts), "tokens": sum(len(text.input_ids) for text in texts)}
 
 
-def _text(text: TokenizedText) -> dict[str, Any]:
+def text_fields(text: TokenizedText) -> dict[str, Any]:
+    """What every JSON reply says of a text."""
     return {
         "tokens": text.tokens,
         "token_ids": text.input_ids,
@@ -114,37 +96,32 @@ def _text(text: TokenizedText) -> dict[str, Any]:
     }
 
 
-def _json(header: Header, results: list[dict[str, Any]], texts: Sequence[TokenizedText]) -> Body:
-    reply = {
-        "model": header.model,
-        "backend": header.backend,
-        **header.fields,
-        "results": results,
-        "usage": usage(texts),
-    }
-    return [orjson.dumps(reply, option=orjson.OPT_SERIALIZE_NUMPY)]
+def names(header: Header) -> dict[str, Any]:
+    """What stands before the results in JSON."""
+    return {"model": header.model, "backend": header.backend, **header.fields}
 
 
 def _base64(array: Floats) -> str:
     return base64.b64encode(array.astype("<f4", copy=False).tobytes()).decode("ascii")
 
 
-def _safetensors(
-    header: Header, tensors: dict[str, NDArray[Any]], texts: Sequence[TokenizedText]
-) -> Body:
+def text_tensors(texts: Sequence[TokenizedText]) -> dict[str, NDArray[Any]]:
+    """What every binary reply says of its texts."""
     lengths = [len(text.input_ids) for text in texts]
-    tensors |= {
+    return {
         "cu_seqlens": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
         "token_ids": np.concatenate([text.input_ids for text in texts]).astype(np.int32),
         "segment_ids": np.concatenate([text.segment_ids for text in texts]).astype(np.int32),
         "truncated": np.array([text.truncated for text in texts], np.uint8),
     }
+
+
+def metadata(header: Header, texts: Sequence[TokenizedText]) -> dict[str, str]:
+    """The `__metadata__` of every binary reply; lists as JSON."""
     lists = header.fields | {
         "tokens": [text.tokens for text in texts],
         "offsets": [text.offsets for text in texts],
         "usage": usage(texts),
     }
-    metadata = {name: orjson.dumps(value).decode() for name, value in lists.items()}
-    metadata |= {"model": header.model, "backend": header.backend}
-    contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
-    return safetensors_parts(contiguous, metadata)
+    encoded = {name: orjson.dumps(value).decode() for name, value in lists.items()}
+    return encoded | {"model": header.model, "backend": header.backend}

@@ -32,7 +32,7 @@ TORCH_FREE = {
 """What the service may import from `model` as it starts."""
 TORCH_PROCESS = "service.engines.torch_worker"
 WEB = {"fastapi", "starlette", "uvicorn", "httpx", "pydantic_settings"}
-KNOW_THE_WEB = {"app", "server", "problems", "middleware", "settings", "cli"}
+KNOW_THE_WEB = {"app", "server", "worker", "problems", "middleware", "settings", "cli"}
 HEAVY = {"torch", "onnx", "onnxscript", "transformers", "huggingface_hub"}
 FOR_TESTS = {"transformers", "sentence_transformers", "pytest", "hypothesis", "httpx", "scipy"}
 
@@ -161,6 +161,27 @@ def test_the_scheduler_and_the_engines_know_the_contract_and_little_else() -> No
     assert imported(contract, "service") == set()
     assert imported("service.errors", "service") == set()
     assert len(SOURCES[contract].read_text(encoding="utf-8").splitlines()) <= 100
+
+
+def test_what_is_said_of_maps_is_pure() -> None:
+    insight = {item.module.split(".")[0] for item in IMPORTS["service.insight"]}
+    assert insight == {"__future__", "collections", "typing", "numpy"}
+    assert imported("service.budget", "service") == {"service.errors"}
+    assert imported("service.maps", "service") == {
+        "service.engines.base",
+        "service.insight",
+        "service.tensors",
+    }
+
+
+@pytest.mark.parametrize("name", ["maps", "stream", "wire_maps", "verification", "selection"])
+def test_attention_is_computed_and_written_without_the_web(name: str) -> None:
+    seen, todo = set(), [f"service.{name}"]
+    while todo:
+        module = todo.pop()
+        seen.add(module)
+        todo += (imported(module, "service") & SOURCES.keys()) - seen
+    assert not seen & (importers(*WEB) | under("service.routes") | {"service.predictor"})
 
 
 def test_only_tests_need_what_is_for_tests() -> None:

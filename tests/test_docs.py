@@ -10,7 +10,7 @@ import pytest
 
 from service import errors
 from service.metrics import Metrics
-from service.routes import attention, encode, ops, verify
+from service.routes import attention, dashboard, encode, ops, verify
 from service.schemas import AttentionRequest, EncodeRequest
 from service.settings import Settings
 
@@ -50,11 +50,11 @@ def test_setting_defaults():
 def test_routes():
     served = {
         f"{method} {route.path}"
-        for module in (encode, attention, verify, ops)
+        for module in (encode, attention, verify, ops, dashboard)
         for route in module.router.routes
         for method in route.methods
     }
-    named = set(re.findall(r"((?:GET|POST) /[a-z/._]+)", read("docs/api.md")))
+    named = set(re.findall(r"((?:GET|POST) /[a-z/._{}]*)", read("docs/api.md")))
     assert named == served | {"GET /docs", "GET /openapi.json"}
 
 

@@ -1,13 +1,13 @@
 """The whole contract between the scheduler and an engine.
 
-Notation: S tokens of one text, H hidden size, L layers, N heads.
+Notation: S tokens of one text, H hidden size, L layers, N heads; numbered from 0, none negative.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,37 +29,48 @@ class Pooling:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """One text and what is asked of it. Layers and heads are non-negative and in range."""
+class TextTask:
+    """One text, `[S]` ids and segments with S ≥ 1, and what is asked of it."""
 
     input_ids: Ids
-    """`[S]`, S ≥ 1."""
     segment_ids: Ids
-    """`[S]`."""
     hidden_layers: tuple[int, ...] = ()
     """Hidden states asked for, each 0 … L."""
     pooling: Pooling | None = None
-    attention_layers: tuple[int, ...] = ()
-    """Layers whose maps are asked for, each 0 … L−1."""
-    attention_heads: tuple[int, ...] = ()
-    """Heads whose maps are asked for, each 0 … N−1."""
+    ablated: tuple[tuple[int, int], ...] = ()
+    """(layer, head) of each head whose output is multiplied by zero."""
 
     @property
-    def tokens(self) -> int:
-        """S."""
+    def tokens(self) -> int:  # noqa: D102
         return len(self.input_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class MapsTask:
+    """A layer's attention weights for at least one head, from the state that enters the layer."""
+
+    hidden: Floats
+    """Hidden state `layer`, `[S, H]`."""
+    layer: int
+    heads: tuple[int, ...]
+
+    @property
+    def tokens(self) -> int:  # noqa: D102
+        return len(self.hidden)
+
+
+Task = TextTask | MapsTask
 
 
 @dataclass(slots=True)
 class Output:
-    """What was asked for, in the order it was asked."""
+    """What was asked for, in the order it was asked: `[S, H]` a hidden layer or `[heads, S, S]`."""
 
-    hidden: list[Floats]
-    """One `[S, H]` a hidden layer asked for."""
+    hidden: list[Floats] = field(default_factory=list)
     pooled: Floats | None = None
     """`[H]`, not normalised."""
-    attention: Floats | None = None
-    """`[layers, heads, S, S]`, over keys."""
+    maps: Floats | None = None
+    """Over keys."""
 
 
 class Engine(ABC):
@@ -70,6 +81,8 @@ class Engine(ABC):
     """What really computes, as the runtime reports it."""
     concurrency: int
     """Calls of `run` that are worth making at the same time."""
+    batch_tokens: int = 512
+    """Most tokens of a batch, unless an operator knows better."""
 
     @property
     def alive(self) -> bool:
@@ -78,17 +91,17 @@ class Engine(ABC):
 
     @abstractmethod
     def run(self, tasks: Sequence[Task]) -> list[Output]:
-        """Compute one batch.
-
-        Args:
-            tasks: at least one; any lengths, any selections.
-
-        Returns:
-            One output a task, in order.
+        """One output a task, in order; at least one task, any lengths, selections and kinds.
 
         Raises:
             ServiceError: the batch failed; the message holds nothing of the texts.
 
+        """
+
+    def warm_up(self, batch_tokens: int, longest: int) -> None:  # noqa: B027
+        """Do once whatever is slow the first time, for batches and texts of at most so many tokens.
+
+        Called before anything else.
         """
 
     def close(self) -> None:  # noqa: B027

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from model.config import EncoderConfig
-from service.engines.base import Engine, Floats, Output, Task
+from service.engines.base import Engine, Floats, MapsTask, Output, Task
 
 
 class FakeEngine(Engine):
@@ -43,28 +43,26 @@ class FakeEngine(Engine):
 
     def expected(self, task: Task) -> Output:
         """What this engine answers to a task, whatever its company."""
+        if isinstance(task, MapsTask):
+            return Output(maps=np.stack([self._map(task, head) for head in task.heads]))
         s, h = task.tokens, self._config.hidden_size
-        hidden = [self._numbers(task, f"hidden {n}", (s, h)) for n in task.hidden_layers]
-        output = Output(hidden)
+        text = task.input_ids.tobytes() + b"|" + task.segment_ids.tobytes()
+        text += repr(task.ablated).encode()
+        output = Output([_numbers(text, f"hidden {n}", (s, h)) for n in task.hidden_layers])
         if task.pooling:
             what = f"pooled {task.pooling.layer} {task.pooling.mode}"
-            output.pooled = self._numbers(task, what, (h,))
-        if task.attention_layers:
-            output.attention = np.stack(
-                [
-                    np.stack([self._map(task, layer, head) for head in task.attention_heads])
-                    for layer in task.attention_layers
-                ]
-            )
+            output.pooled = _numbers(text, what, (h,))
         return output
 
-    def _map(self, task: Task, layer: int, head: int) -> Floats:
-        weights = 1 + self._numbers(task, f"map {layer} {head}", (task.tokens, task.tokens))
+    @staticmethod
+    def _map(task: MapsTask, head: int) -> Floats:
+        what = f"map {task.layer} {head}"
+        weights = 1 + _numbers(task.hidden.tobytes(), what, (task.tokens, task.tokens))
         return weights / weights.sum(axis=-1, keepdims=True)
 
-    @staticmethod
-    def _numbers(task: Task, what: str, shape: tuple[int, ...]) -> Floats:
-        digest = hashlib.blake2b(what.encode(), digest_size=8)
-        digest.update(task.input_ids.tobytes() + b"|" + task.segment_ids.tobytes())
-        seed = int.from_bytes(digest.digest())
-        return np.random.default_rng(seed).random(shape, np.float32)
+
+def _numbers(text: bytes, what: str, shape: tuple[int, ...]) -> Floats:
+    digest = hashlib.blake2b(what.encode(), digest_size=8)
+    digest.update(text)
+    seed = int.from_bytes(digest.digest())
+    return np.random.default_rng(seed).random(shape, np.float32)

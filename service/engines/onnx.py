@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-import numpy as np
-
 from model.artifact import Artifact
+from model.errors import DeviceLostError
+from model.pooling import TextPooling
 from model.runtime import Device, load_runtime
-from service.collate import collate, needed_layers, token_rows, uncollate
-from service.engines.base import Engine, Floats, Output, Task
-from service.errors import EngineFailed
+from service.collate import collate, head_mask, run_both
+from service.engines.base import Engine, Floats, MapsTask, Output, Task, TextTask
+from service.errors import EngineFailed, EngineUnavailable
+
+CUDA = "CUDAExecutionProvider"
+CUDA_CALLS = 2
+"""One is computed while the next is prepared, or the last is copied."""
+CUDA_BATCH_TOKENS = 16384
 
 
 class OnnxEngine(Engine):
@@ -20,41 +25,71 @@ class OnnxEngine(Engine):
     name = "onnx"
 
     def __init__(
-        self, artifact: Artifact, device: Device = "auto", threads: int | None = None
+        self,
+        artifact: Artifact,
+        device: Device = "auto",
+        threads: int | None = None,
+        device_id: int = 0,
+        device_memory_bytes: int | None = None,
     ) -> None:
         """Load the graphs.
 
         Args:
             artifact: a checked artifact.
             device: where to run; "auto" takes CUDA where there is a device.
-            threads: calls at once; the number of usable cores when None.
+            threads: calls at once; when None the number of usable cores, or `CUDA_CALLS`.
+            device_id: which of several CUDA devices.
+            device_memory_bytes: the most that each graph may take on a CUDA device.
 
         Raises:
             ModelError: the graphs cannot be loaded, or the device is not there.
 
         """
-        self.concurrency = threads or len(os.sched_getaffinity(0))
-        self._runtime = load_runtime(artifact, device, self.concurrency)
+        cores = threads or len(os.sched_getaffinity(0))
+        self._runtime = load_runtime(artifact, device, cores, device_id, device_memory_bytes)
         self.provider = self._runtime.provider
+        self.concurrency = cores
+        if self.provider == CUDA:
+            self.concurrency = threads or CUDA_CALLS
+            self.batch_tokens = CUDA_BATCH_TOKENS
+
+    @property
+    def alive(self) -> bool:
+        """False once the device is lost."""
+        return self._runtime.alive
+
+    def warm_up(self, batch_tokens: int, longest: int) -> None:
+        """Have the runtime do once what is slow the first time."""
+        self._runtime.warm_up(batch_tokens, longest)
 
     def run(self, tasks: Sequence[Task]) -> list[Output]:
-        """One packed forward pass; then each asked map, recomputed from its layer's input."""
-        layers = needed_layers(tasks)
+        """One packed forward pass for all texts; the maps of a layer in a call each."""
         try:
-            states = self._runtime.hidden_states(collate(tasks), layers)
-            hidden = dict(zip(layers, states, strict=True))
-            outputs = uncollate(tasks, hidden)
-            for rows, task, output in zip(token_rows(tasks), tasks, outputs, strict=True):
-                if task.attention_layers:
-                    output.attention = self._attention(task, rows, hidden)
+            return run_both(tasks, self._encode, self._attend)
+        except DeviceLostError as error:
+            raise EngineUnavailable(str(error), retry_after_seconds=5) from error
         except Exception as error:  # the runtimes' own exceptions share no base class
             raise EngineFailed(f"{self.provider} failed: {type(error).__name__}") from error
-        return outputs
 
-    def _attention(self, task: Task, rows: slice, hidden: dict[int, Floats]) -> Floats:
-        s = task.tokens
-        shape = (len(task.attention_layers), len(task.attention_heads), s, s)
-        maps = np.empty(shape, np.float32)
-        for index, layer in enumerate(task.attention_layers):
-            maps[index] = self._runtime.attention(hidden[layer][rows], layer, task.attention_heads)
-        return maps
+    def _encode(self, tasks: Sequence[TextTask]) -> list[Output]:
+        """Nothing but what the tasks ask for leaves the device."""
+        states, vectors = self._runtime.encode(
+            collate(tasks),
+            [(text, layer) for text, task in enumerate(tasks) for layer in task.hidden_layers],
+            [
+                TextPooling(text, task.pooling.layer, task.pooling.mode, task.pooling.first_token)
+                for text, task in enumerate(tasks)
+                if task.pooling
+            ],
+            head_mask(tasks, self._runtime.config),
+        )
+        hidden, pooled = iter(states), iter(vectors)
+        return [
+            Output(
+                [next(hidden) for _ in task.hidden_layers], next(pooled) if task.pooling else None
+            )
+            for task in tasks
+        ]
+
+    def _attend(self, task: MapsTask) -> Floats:
+        return self._runtime.attention(task.hidden, task.layer, task.heads)

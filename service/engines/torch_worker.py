@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -14,30 +15,36 @@ import torch
 
 from model.artifact import WEIGHTS, load_artifact
 from model.checkpoint import load_weights
-from model.encoder import Encoder
+from model.encoder import Encoder, Layer
 from model.packing import PackedBatch
-from service.collate import collate, needed_layers, uncollate
-from service.engines.base import Output, Task
+from service.collate import collate, head_mask, needed_layers, run_both, uncollate
+from service.engines.base import Floats, MapsTask, Output, Task, TextTask
 
 _log = logging.getLogger("headscope")
 
 
 def run(encoder: Encoder, tasks: Sequence[Task]) -> list[Output]:
-    """One packed forward pass, and everything the tasks ask of it."""
-    batch = collate(tasks)
+    """One packed forward pass for all texts; the maps of a layer in a call each."""
     with torch.inference_mode():
-        result = encoder(
-            PackedBatch.of(batch),
-            output_attentions=any(task.attention_layers for task in tasks),
-        )
+        return run_both(tasks, partial(_encode, encoder), partial(_attend, encoder))
+
+
+def _encode(encoder: Encoder, tasks: Sequence[TextTask]) -> list[Output]:
+    mask = head_mask(tasks, encoder.config)
+    result = encoder(
+        PackedBatch.of(collate(tasks)), None if mask is None else torch.from_numpy(mask)
+    )
     hidden = {layer: result.hidden_states[layer].numpy() for layer in needed_layers(tasks)}
-    outputs = uncollate(tasks, hidden)
-    for row, (task, output) in enumerate(zip(tasks, outputs, strict=True)):
-        if task.attention_layers:
-            heads, s = list(task.attention_heads), task.tokens
-            maps = [result.attentions[n][row, heads, :s, :s] for n in task.attention_layers]
-            output.attention = torch.stack(maps).numpy()
-    return outputs
+    return uncollate(tasks, hidden)
+
+
+def _attend(encoder: Encoder, task: MapsTask) -> Floats:
+    states = torch.from_numpy(task.hidden)[None]
+    layer = encoder.layers[task.layer]
+    assert isinstance(layer, Layer)  # noqa: S101 - a module list does not say what it holds
+    _, weights = layer.attention(states, states, states)
+    maps: Floats = weights[0, list(task.heads)].numpy()
+    return maps
 
 
 def serve(encoder: Encoder, connection: Connection) -> None:

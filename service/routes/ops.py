@@ -14,13 +14,21 @@ from starlette.responses import JSONResponse, Response
 
 from model.artifact import Precision
 from service.batching import Batcher
-from service.engines.base import Pooling, Task
+from service.engines.base import Pooling, TextTask
 from service.errors import EngineUnavailable, ServiceError
+from service.peers import Answers
 from service.routes.reply import PROBLEMS
 
-DTYPES: Mapping[Precision, str] = {"fp32": "float32", "bf16": "bfloat16", "int8": "int8"}
+DTYPES: Mapping[Precision, str] = {
+    "fp32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "int8": "int8",
+}
 FRESH_SECONDS = 5.0
 PROBE_SECONDS = 2.0
+ANSWER_SECONDS = 1.0
+"""How long another worker may take to answer, beyond what it was asked to do."""
 
 router = APIRouter(tags=["operations"])
 
@@ -34,20 +42,28 @@ async def live() -> dict[str, str]:
 @router.get("/health/ready", responses={503: PROBLEMS[503]})
 @router.get("/health", responses={503: PROBLEMS[503]})
 async def ready(request: Request) -> dict[str, str]:
-    """The engine's real path works: a batch was computed just now, or is."""
-    batcher: Batcher = request.app.state.predictor.backends.default
-    if time.monotonic() - batcher.last_success > FRESH_SECONDS:
-        await _probe(batcher)
+    """The engine's real path works in every worker: a batch was computed just now, or is."""
+    state = request.app.state
+    await _check(state)
+    if state.peers:
+        problems = await state.peers.ask("ready", PROBE_SECONDS + ANSWER_SECONDS)
+        for index, problem in problems.items():
+            if problem:
+                raise EngineUnavailable(f"worker {index}: {problem}", retry_after_seconds=5)
     return {"status": "ready"}
 
 
 @router.get("/metrics", response_class=Response)
 async def metrics(request: Request) -> Response:
-    """Prometheus metrics."""
+    """Prometheus metrics, of all workers together."""
     state = request.app.state
-    for name, lane in state.predictor.backends.default.lanes.items():
-        state.metrics.queue_tokens.labels(name).set(lane.queued_tokens)
-    return Response(state.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    _refresh(state)
+    if state.peers:
+        await state.peers.ask("refresh", ANSWER_SECONDS)
+        content = await asyncio.to_thread(state.metrics.render)
+    else:
+        content = state.metrics.render()
+    return Response(content, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 @router.get("/info")
@@ -56,9 +72,42 @@ async def info(request: Request) -> JSONResponse:
     return JSONResponse(request.app.state.info)
 
 
+def answers(state: Any) -> Answers:
+    """What this worker tells the others."""
+
+    async def ready() -> str:
+        try:
+            await _check(state)
+        except ServiceError as error:
+            return error.detail
+        return ""
+
+    async def refresh() -> str:
+        _refresh(state)
+        return ""
+
+    return {"ready": ready, "refresh": refresh}
+
+
+def _refresh(state: Any) -> None:
+    """Bring those metrics up to date that are not kept as things happen."""
+    for name, lane in state.predictor.backends.default.lanes.items():
+        state.metrics.queue_tokens.labels(name).set(lane.queued_tokens)
+
+
+async def _check(state: Any) -> None:
+    if state.draining:
+        raise EngineUnavailable("the service is stopping", retry_after_seconds=5)
+    batcher: Batcher = state.predictor.backends.default
+    if not batcher.engine.alive:
+        raise EngineUnavailable(f"the {batcher.engine.name} engine is down", retry_after_seconds=5)
+    if time.monotonic() - batcher.last_success > FRESH_SECONDS:
+        await _probe(batcher)
+
+
 async def _probe(batcher: Batcher) -> None:
     one = np.zeros(1, np.int64)
-    task = Task(one, one, pooling=Pooling(0, "cls"))
+    task = TextTask(one, one, pooling=Pooling(0, "cls"))
     try:
         async with asyncio.timeout(PROBE_SECONDS):
             await batcher.submit("encode", [task])
@@ -84,11 +133,12 @@ def describe(state: Any) -> dict[str, Any]:
         "model_type": {"embedding": {"pooling": manifest.sentence.pooling}},
         "max_concurrent_requests": settings.max_queue_tokens,
         "max_input_length": limits.max_tokens,
-        "max_batch_tokens": settings.max_batch_tokens,
+        "max_batch_tokens": settings.max_batch_tokens or engine.batch_tokens,
         "max_batch_requests": None,
         "max_client_batch_size": settings.max_client_batch_size,
         "auto_truncate": False,
         "tokenization_workers": 1,
+        "workers": settings.workers,
         "version": importlib.metadata.version("headscope"),
         "sha": None,
         "docker_label": None,

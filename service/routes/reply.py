@@ -9,9 +9,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from service.maps import Part
 from service.predictor import Reply
 from service.schemas import Problem
-from service.wire import SAFETENSORS, Body
+from service.wire import SAFETENSORS
 
 _PROBLEM = {"application/problem+json": {"schema": Problem.model_json_schema()}}
 PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -42,28 +43,55 @@ def wants_safetensors(request: Request) -> bool:
     return any(item.partition(";")[0].strip() == SAFETENSORS for item in accepted)
 
 
-class PartsResponse(Response):
-    """A body that is sent in parts, as they are, with its length known."""
+SEND_BYTES = 2**20
+"""The server copies what a client does not take at once: large parts are given to it in slices."""
 
-    def __init__(self, parts: Body, media_type: str, headers: dict[str, str]) -> None:
-        length = sum(len(part) for part in parts)
-        super().__init__(media_type=media_type, headers=headers | {"content-length": str(length)})
-        self.parts = parts
+
+class PartsResponse(Response):
+    """A body that is sent in parts, as they are; the rest of it may still be computed."""
+
+    def __init__(self, reply: Reply, headers: dict[str, str]) -> None:
+        length = reply.length
+        if reply.rest is None:
+            length = sum(len(part) for part in reply.body)
+        if length is not None:
+            headers = headers | {"content-length": str(length)}
+        super().__init__(media_type=reply.media_type, headers=headers)
+        if length is None:
+            del self.headers["content-length"]  # of the empty body that the base class was given
+        self.reply = reply
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Send the head, then the parts."""
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        await send(start)
-        last = len(self.parts) - 1
-        for index, part in enumerate(self.parts):
-            await send({"type": "http.response.body", "body": part, "more_body": index < last})
+        rest = self.reply.rest
+        try:
+            await send(start)
+            *body, last = self.reply.body
+            for part in body:
+                await _send(send, part)
+            await _send(send, last, more=rest is not None)
+            if rest is not None:
+                async for part in rest:
+                    await _send(send, part)
+                    del part
+                await _send(send, b"", more=False)
+        finally:
+            if rest is not None:
+                await rest.aclose()
+
+
+async def _send(send: Send, part: Part, *, more: bool = True) -> None:
+    while len(part) > SEND_BYTES:
+        await send({"type": "http.response.body", "body": part[:SEND_BYTES], "more_body": True})
+        part = part[SEND_BYTES:]
+    await send({"type": "http.response.body", "body": part, "more_body": more})
 
 
 def respond(reply: Reply) -> Response:
     """A finished reply with its timings, in whole milliseconds as TEI gives them."""
     return PartsResponse(
-        reply.body,
-        reply.media_type,
+        reply,
         {
             "x-tokenization-time": str(round(1000 * reply.tokenization_seconds)),
             "x-queue-time": str(round(1000 * reply.queue_seconds)),

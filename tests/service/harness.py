@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
 import httpx
 import numpy as np
+import uvicorn
 from fastapi import FastAPI
 
 from model.artifact import Artifact
 from model.config import EncoderConfig
 from service.app import create_app
 from service.batching import Batcher, BatchLimits
-from service.engines.base import Engine, Output, Pooling, Task
+from service.engines.base import Engine, MapsTask, Output, Pooling, Task, TextTask
 from service.engines.fake import FakeEngine
 from service.lanes import LaneName
 from service.settings import Settings
+from service.tokenizer import TokenizedText
 
 CONFIG = EncoderConfig(
     model_type="bert",
@@ -99,23 +102,45 @@ class AnsweringEngine(FakeEngine):
         return answer if answer is not None else super().run(tasks)
 
 
-def text(length: int, seed: int = 0, **asked: Any) -> Task:
+def text(length: int, seed: int = 0, **asked: Any) -> TextTask:
     """A text of random ids; asks for its mean vector unless told otherwise."""
     ids = np.random.default_rng([seed, length]).integers(0, CONFIG.vocab_size, length)
-    return Task(ids, np.zeros_like(ids), **(asked or {"pooling": Pooling(2, "mean")}))
+    return TextTask(ids, np.zeros_like(ids), **(asked or {"pooling": Pooling(2, "mean")}))
+
+
+def layer_maps(
+    length: int, seed: int = 0, layer: int = 0, heads: tuple[int, ...] = (0, 1)
+) -> MapsTask:
+    """Maps over random hidden states."""
+    shape = (length, CONFIG.hidden_size)
+    hidden = np.random.default_rng([seed, length]).standard_normal(shape, np.float32)
+    return MapsTask(hidden, layer, heads)
+
+
+def tokenized(length: int, seed: int = 0) -> TokenizedText:
+    """A text whose tokens need escaping."""
+    rng = np.random.default_rng([seed, length] if seed else length)
+    return TokenizedText(
+        tokens=[f'tökén "{n}" \'\\ \0' for n in range(length)],
+        input_ids=rng.integers(0, 30522, length),
+        segment_ids=rng.integers(0, 2, length),
+        offsets=[(n, n + 1) for n in range(length)],
+        truncated=length == 1,
+        prompt_tokens=0,
+    )
 
 
 def assert_same(found: Output, expected: Output) -> None:
     """Both hold the same arrays, bit for bit."""
     assert len(found.hidden) == len(expected.hidden)
-    for name in ("pooled", "attention"):
+    for name in ("pooled", "maps"):
         assert (getattr(found, name) is None) == (getattr(expected, name) is None), name
     for one, other in zip(_arrays(found), _arrays(expected), strict=True):
         np.testing.assert_array_equal(one, other, strict=True)
 
 
 def _arrays(output: Output) -> list[Any]:
-    return [a for a in (*output.hidden, output.pooled, output.attention) if a is not None]
+    return [a for a in (*output.hidden, output.pooled, output.maps) if a is not None]
 
 
 @contextlib.contextmanager
@@ -157,6 +182,24 @@ async def serving(
     app = create_app(Settings(**settings), artifact, engine)
     async with app.router.lifespan_context(app), Client(app) as client:
         yield client
+
+
+@contextlib.contextmanager
+def listening(artifact: Artifact, engine: Engine, **settings: Any) -> Iterator[tuple[FastAPI, int]]:
+    """An application behind a real server in a thread, and its port."""
+    app = create_app(Settings(**settings), artifact, engine)
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, ws="none")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.005)
+        yield app, server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(timeout=20)
 
 
 def assert_problem(

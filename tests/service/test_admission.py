@@ -81,7 +81,8 @@ class FakeClock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr("service.batching.time", self)
+        for module in ("service.batching", "service.lanes"):
+            monkeypatch.setattr(f"{module}.time", self)
 
     def monotonic(self) -> float:
         return self.now

@@ -14,15 +14,16 @@ from service.engines.base import Output, Task
 from service.engines.fake import FakeEngine
 from service.errors import EngineFailed
 from service.lanes import LaneName
-from tests.service.harness import CONFIG, assert_same, batching, text, until
+from tests.service.harness import CONFIG, assert_same, batching, layer_maps, text, until
 
 POISON = 13
 LENGTHS = st.lists(st.sampled_from([1, 4, 5, 8, 30, 64, 90]), min_size=1, max_size=5)
 ARRIVES = st.tuples(st.just("arrives"), st.sampled_from(["encode", "attention"]), LENGTHS)
+RESUMES = st.tuples(st.just("resumes"), st.sampled_from(["encode", "attention"]), LENGTHS)
 FAILS = st.tuples(st.just("arrives"), st.just("encode"), st.just([8, POISON, 8]))
 LEAVES = st.tuples(st.just("leaves"), st.integers(0, 50))
 WAIT = st.tuples(st.just("wait"), st.integers(0, 3))
-EVENTS = st.lists(st.one_of(ARRIVES, ARRIVES, ARRIVES, LEAVES, WAIT, FAILS), max_size=40)
+EVENTS = st.lists(st.one_of(ARRIVES, ARRIVES, ARRIVES, RESUMES, LEAVES, WAIT, FAILS), max_size=40)
 
 
 class SometimesFailing(FakeEngine):
@@ -40,9 +41,11 @@ async def play(events: list[Any], concurrency: int) -> None:
         requests: list[tuple[asyncio.Task[Any], list[Task]]] = []
         for event in events:
             match event:
-                case ("arrives", lane, lengths):
-                    tasks = [text(n, len(requests) * 10 + i) for i, n in enumerate(lengths)]
-                    requests.append((asyncio.create_task(batcher.submit(lane, tasks)), tasks))
+                case ("arrives" | "resumes" as how, lane, lengths):
+                    make = text if how == "arrives" else layer_maps
+                    tasks = [make(n, len(requests) * 10 + i) for i, n in enumerate(lengths)]
+                    ask = batcher.submit if how == "arrives" else batcher.resume
+                    requests.append((asyncio.create_task(ask(lane, tasks)), tasks))
                 case ("leaves", index) if requests:
                     requests[index % len(requests)][0].cancel()
                 case ("wait", steps):

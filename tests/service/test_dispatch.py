@@ -11,10 +11,18 @@ from collections.abc import Sequence
 import pytest
 
 from service.batching import Batcher
-from service.engines.base import Output, Pooling, Task
+from service.engines.base import MapsTask, Output, Pooling, Task
 from service.engines.fake import FakeEngine
 from service.errors import EngineUnavailable
-from tests.service.harness import CONFIG, GatedEngine, assert_same, batching, text, until
+from tests.service.harness import (
+    CONFIG,
+    GatedEngine,
+    assert_same,
+    batching,
+    layer_maps,
+    text,
+    until,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -137,14 +145,16 @@ async def test_workers_take_their_next_batch_without_the_event_loop() -> None:
         assert len(await request) == 10
 
 
-def random_text(chance: random.Random) -> Task:
+def random_task(chance: random.Random) -> Task:
     length, seed = chance.choice([1, 2, 7, 8, 9, 30, 64, 100]), chance.randrange(10**6)
+    if chance.random() < 0.3:
+        return layer_maps(length, seed, chance.randrange(2), chance.choice([(0,), (1, 0)]))
     asked = chance.choice(
         [
             {"pooling": Pooling(chance.randrange(3), chance.choice(["mean", "cls"]))},
             {"hidden_layers": (chance.randrange(3),)},
             {"hidden_layers": (0, 2), "pooling": Pooling(2, "max")},
-            {"attention_layers": (chance.randrange(2),), "attention_heads": (1, 0)},
+            {"hidden_layers": (2,), "ablated": ((chance.randrange(2), chance.randrange(2)),)},
         ]
     )
     return text(length, seed, **asked)
@@ -156,9 +166,12 @@ async def test_64_submitters_get_their_own_answers() -> None:
     async def submitter(number: int, batcher: Batcher) -> int:
         chance, texts = random.Random(number), 0
         for _ in range(25):
-            tasks = [random_text(chance) for _ in range(chance.randint(1, 4))]
-            lane = "attention" if tasks[0].attention_layers else "encode"
-            done = await batcher.submit(lane, tasks)
+            tasks = [random_task(chance) for _ in range(chance.randint(1, 4))]
+            maps = any(isinstance(task, MapsTask) for task in tasks)
+            if maps and chance.random() < 0.5:
+                done = await batcher.resume("attention", tasks)
+            else:
+                done = await batcher.submit("attention" if maps else "encode", tasks)
             for task, answer in zip(tasks, done, strict=True):
                 assert_same(answer.output, engine.expected(task))
             texts += len(tasks)

@@ -18,6 +18,7 @@ from tests.service.harness import (
     GatedEngine,
     assert_same,
     batching,
+    layer_maps,
     text,
     until,
 )
@@ -28,8 +29,7 @@ POISON = 13
 EVERYTHING: dict[str, Any] = {
     "hidden_layers": (0, 2),
     "pooling": Pooling(2, "mean"),
-    "attention_layers": (0, 1),
-    "attention_heads": (1,),
+    "ablated": ((1, 0),),
 }
 SECRET = "the text of a user"
 
@@ -170,7 +170,6 @@ WRONG: dict[str, Callable[[Sequence[Task]], Any]] = {
     "one hidden state too few": changed(lambda output: output.hidden.pop()),
     "one hidden state too many": changed(lambda output: output.hidden.append(output.hidden[0])),
     "no pooled vector": changed(lambda output: setattr(output, "pooled", None)),
-    "no maps": changed(lambda output: setattr(output, "attention", None)),
     "hidden: a token less": changed(reshaped("hidden", (6, H))),
     "hidden: no features": changed(reshaped("hidden", (7,))),
     "hidden: one axis more": changed(reshaped("hidden", (7, H, 1))),
@@ -178,28 +177,44 @@ WRONG: dict[str, Callable[[Sequence[Task]], Any]] = {
     "pooled: a matrix": changed(reshaped("pooled", (7, H))),
     "pooled: a number": changed(reshaped("pooled", ())),
     "pooled: another size": changed(reshaped("pooled", (H + 1,))),
-    "maps: padded": changed(reshaped("attention", (2, 1, 8, 8))),
-    "maps: a head more": changed(reshaped("attention", (2, 2, 7, 7))),
-    "maps: a layer less": changed(reshaped("attention", (1, 1, 7, 7))),
-    "maps: one axis more": changed(reshaped("attention", (2, 1, 7, 7, 1))),
 } | {
     f"{name}: {value}": changed(poisoned(name, value))
-    for name in ("hidden", "pooled", "attention")
+    for name in ("hidden", "pooled")
     for value in (np.nan, np.inf, -np.inf)
 }
+WRONG_MAPS: dict[str, Callable[[Sequence[Task]], Any]] = {
+    "no outputs": lambda _: [],
+    "no output": lambda tasks: [None] * len(tasks),
+    "no maps": changed(lambda output: setattr(output, "maps", None)),
+    "another task's output": lambda tasks: changed(lambda _: None)([tasks[0], *tasks[:-1]]),
+    "padded": changed(reshaped("maps", (2, 8, 8))),
+    "a head more": changed(reshaped("maps", (3, 7, 7))),
+    "a head less": changed(reshaped("maps", (1, 7, 7))),
+    "a key less": changed(reshaped("maps", (2, 7, 6))),
+    "one axis more": changed(reshaped("maps", (1, 2, 7, 7))),
+    "one axis less": changed(reshaped("maps", (7, 7))),
+} | {str(value): changed(poisoned("maps", value)) for value in (np.nan, np.inf, -np.inf)}
+EITHER = [(WRONG[what], False) for what in WRONG] + [
+    (WRONG_MAPS[what], True) for what in WRONG_MAPS
+]
 
 
-@pytest.mark.parametrize("what", WRONG)
-async def test_an_answer_that_cannot_be_right_reaches_nobody(what: str) -> None:
-    engine = AnsweringEngine(WRONG[what])
+@pytest.mark.parametrize(
+    ("answer", "maps"), EITHER, ids=[*WRONG, *(f"maps: {what}" for what in WRONG_MAPS)]
+)
+async def test_an_answer_that_cannot_be_right_reaches_nobody(
+    answer: Callable[[Sequence[Task]], Any], maps: bool
+) -> None:
+    engine = AnsweringEngine(answer)
+    tasks: list[Task] = [text(7, 1, **EVERYTHING), layer_maps(7, 2, heads=(1, 0))]
     with batching(engine) as (batcher, recorder):
         async with asyncio.timeout(10):
             with pytest.raises(EngineFailed):
-                await batcher.submit("encode", [text(7, seed, **EVERYTHING) for seed in (1, 2)])
+                await batcher.submit("encode", tasks if maps else tasks[::-1])
         assert recorder.failed == ["encode"]
         assert not recorder.finished
         assert batcher.last_success < 0
         engine.answer = lambda _: None
-        (done,) = await batcher.submit("encode", [text(7, 3, **EVERYTHING)])
-        assert_same(done.output, engine.expected(text(7, 3, **EVERYTHING)))
+        for task, done in zip(tasks, await batcher.submit("encode", tasks), strict=True):
+            assert_same(done.output, engine.expected(task))
     assert engine.batches == 2

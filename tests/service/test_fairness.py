@@ -8,16 +8,15 @@ from collections.abc import Sequence
 import pytest
 
 from service.batching import Batcher
-from service.engines.base import Output, Task
+from service.engines.base import MapsTask, Output, Task
 from service.engines.fake import FakeEngine
 from service.lanes import LaneName
-from tests.service.harness import CONFIG, Recorder, batching, text, until
+from tests.service.harness import CONFIG, Recorder, batching, layer_maps, text, until
 from tests.service.test_admission import FakeClock
 
 pytestmark = pytest.mark.anyio
 
 BATCH_SECONDS: dict[LaneName, float] = {"encode": 0.010, "attention": 0.070}
-MAP = {"attention_layers": (0,), "attention_heads": (0,)}
 
 
 class Clockwork(FakeEngine):
@@ -29,18 +28,18 @@ class Clockwork(FakeEngine):
 
     def run(self, tasks: Sequence[Task]) -> list[Output]:
         outputs = super().run(tasks)
-        lane: LaneName = "attention" if tasks[0].attention_layers else "encode"
+        lane: LaneName = "attention" if isinstance(tasks[0], MapsTask) else "encode"
         self.clock.now += BATCH_SECONDS[lane]
         return outputs
 
 
 def flood(batcher: Batcher, lane: LaneName, batches: int) -> list[asyncio.Task[object]]:
     """Queue texts that make one batch each."""
-    asked = MAP if lane == "attention" else {"hidden_layers": (0,)}
-    return [
-        asyncio.create_task(batcher.submit(lane, [text(8, seed, **asked)]))
+    tasks: list[Task] = [
+        layer_maps(8, seed) if lane == "attention" else text(8, seed, hidden_layers=(0,))
         for seed in range(batches)
     ]
+    return [asyncio.create_task(batcher.submit(lane, [task])) for task in tasks]
 
 
 def share(recorder: Recorder, seconds: float, since: int = 0) -> float:

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from model.artifact import TOKENIZER, Artifact, load_artifact
 from model.export import export
 from service.cli import main
-from service.engines.base import Pooling, Task
+from service.engines.base import Pooling, TextTask
 from service.engines.onnx import OnnxEngine
 
 pytestmark = pytest.mark.slow
@@ -76,11 +76,11 @@ def test_a_process_loads_only_the_runtime_that_it_serves_with(
     program = (
         "import sys; from pathlib import Path; import numpy as np\n"
         "from model.artifact import load_artifact\n"
-        "from service.engines.base import Pooling, Task\n"
+        "from service.engines.base import Pooling, TextTask\n"
         "from service.engines.onnx import OnnxEngine\n"
         "engine = OnnxEngine(load_artifact(Path(sys.argv[1])), 'cpu')\n"
         "ids = np.array([101, 2000, 102])\n"
-        "(output,) = engine.run([Task(ids, ids * 0, pooling=Pooling(2, 'mean'))])\n"
+        "(output,) = engine.run([TextTask(ids, ids * 0, pooling=Pooling(2, 'mean'))])\n"
         "assert output.pooled.shape == (128,)\n"
         "print(*{'torch', 'onnx', 'onnxruntime', 'openvino'}.intersection(sys.modules))"
     )
@@ -114,19 +114,19 @@ def pairs(shared_data: Path) -> list[list[str]]:
 @pytest.fixture(scope="module")
 def tasks(
     engines: dict[str, OnnxEngine], pairs: list[list[str]], tmp_path_factory: Any
-) -> list[Task]:
+) -> list[TextTask]:
     """The 1500 first sentences, then the 1500 second ones."""
     folder = next(tmp_path_factory.getbasetemp().glob("minilm*/fp32"))
     tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
     tokenizer.enable_truncation(256)
     texts = [row[column] for column in (0, 1) for row in pairs]
     return [
-        Task(np.array(e.ids), np.array(e.type_ids), pooling=Pooling(6, "mean"))
+        TextTask(np.array(e.ids), np.array(e.type_ids), pooling=Pooling(6, "mean"))
         for e in tokenizer.encode_batch(texts)
     ]
 
 
-def embed(engine: OnnxEngine, tasks: list[Task], order: list[int]) -> Vectors:
+def embed(engine: OnnxEngine, tasks: list[TextTask], order: list[int]) -> Vectors:
     """Unit vectors of all tasks, computed 32 at a time in this order."""
     vectors = np.empty((len(tasks), 384), np.float32)
     for start in range(0, len(order), 32):
@@ -137,7 +137,7 @@ def embed(engine: OnnxEngine, tasks: list[Task], order: list[int]) -> Vectors:
 
 
 @pytest.fixture(scope="module")
-def vectors(engines: dict[str, OnnxEngine], tasks: list[Task]) -> dict[str, Vectors]:
+def vectors(engines: dict[str, OnnxEngine], tasks: list[TextTask]) -> dict[str, Vectors]:
     by_length = sorted(range(len(tasks)), key=lambda i: tasks[i].tokens)
     return {name: embed(engine, tasks, by_length) for name, engine in engines.items()}
 
@@ -170,7 +170,7 @@ def test_bf16_is_near_lossless_and_int8_near(vectors: dict[str, Vectors]) -> Non
 )
 def test_the_company_of_a_text_hardly_matters(
     engines: dict[str, OnnxEngine],
-    tasks: list[Task],
+    tasks: list[TextTask],
     vectors: dict[str, Vectors],
     precision: str,
     least: float,

@@ -13,7 +13,7 @@ from safetensors.numpy import load
 
 from model.artifact import Artifact
 from model.pooling import l2_normalize, pool
-from service.engines.base import Output, Task
+from service.engines.base import MapsTask, Output, TextTask
 from service.engines.onnx import OnnxEngine
 from service.wire import SAFETENSORS
 from tests.service.harness import serving
@@ -34,7 +34,7 @@ async def encode(client: httpx.AsyncClient, **body: Any) -> list[dict[str, Any]]
 def alone(engine: OnnxEngine, result: dict[str, Any], **asked: Any) -> Output:
     """What the engine says of one reply's ids, without company."""
     ids = np.array(result["token_ids"])
-    (output,) = engine.run([Task(ids, np.array(result["segment_ids"]), **asked)])
+    (output,) = engine.run([TextTask(ids, np.array(result["segment_ids"]), **asked)])
     return output
 
 
@@ -175,10 +175,9 @@ async def test_maps_in_the_order_asked(
         assert (reply["layers"], reply["heads"]) == (layers, heads)
         maps = [result["attention"] for result in reply["results"]]
     for text, found in zip(texts, maps, strict=True):
-        wanted = alone(
-            onnx_engine, text, attention_layers=tuple(layers), attention_heads=tuple(heads)
-        )
-        close(found, wanted.attention)
+        hidden = alone(onnx_engine, text, hidden_layers=tuple(layers)).hidden
+        tasks = [MapsTask(*each, tuple(heads)) for each in zip(hidden, layers, strict=True)]
+        close(found, np.stack([np.asarray(output.maps) for output in onnx_engine.run(tasks)]))
         np.testing.assert_allclose(np.sum(found, axis=-1), 1, atol=1e-4)
 
 

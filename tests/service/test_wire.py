@@ -13,28 +13,17 @@ from safetensors import safe_open
 from safetensors.numpy import load
 
 from service import wire
+from service.tensors import safetensors_parts
 from service.tokenizer import TokenizedText
+from tests.service.harness import tokenized
 
 HIDDEN = 8
 RAGGED = [3, 1, 6]
 ENCODE_HEADER = wire.Header("a/model", "onnx", {})
-ATTENTION_HEADER = wire.Header("a/model", "torch", {"layers": [1, 0], "heads": [2]})
 AWKWARD = np.array(
     [0.1, 1 / 3, -0.0, 1e-45, 1.1754944e-38, 3.4028235e38, -7.0000005e-5, 16777217.0], np.float32
 )
 """Numbers that lose a bit wherever a decimal digit is missing."""
-
-
-def tokenized(length: int) -> TokenizedText:
-    rng = np.random.default_rng(length)
-    return TokenizedText(
-        tokens=[f'tökén "{n}" \'\\ \0' for n in range(length)],
-        input_ids=rng.integers(0, 30522, length),
-        segment_ids=rng.integers(0, 2, length),
-        offsets=[(n, n + 1) for n in range(length)],
-        truncated=length == 1,
-        prompt_tokens=0,
-    )
 
 
 def floats(*shape: int, seed: int = 0) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -53,13 +42,6 @@ def encoded(*, embeddings: bool = True, pooled: bool = True) -> list[wire.Encode
             floats(length, HIDDEN, seed=length) if embeddings else None,
             floats(HIDDEN, seed=length + 100) if pooled else None,
         )
-        for length in RAGGED
-    ]
-
-
-def maps() -> list[wire.AttentionResult]:
-    return [
-        wire.AttentionResult(tokenized(length), floats(2, 1, length, length, seed=length))
         for length in RAGGED
     ]
 
@@ -89,16 +71,6 @@ def test_json_numbers_are_the_engines_own() -> None:
         assert_text(found, result.text)
         same(found["embeddings"], result.embeddings)
         same(found["pooled"], result.pooled)
-
-
-def test_json_maps_are_the_engines_own() -> None:
-    reply = json.loads(b"".join(wire.attention_json(ATTENTION_HEADER, maps())))
-    assert reply.keys() == {"model", "backend", "layers", "heads", "results", "usage"}
-    assert (reply["layers"], reply["heads"]) == ([1, 0], [2])
-    assert reply["usage"] == {"inputs": 3, "tokens": 10}
-    for found, result in zip(reply["results"], maps(), strict=True):
-        assert_text(found, result.text)
-        same(found["attention"], result.attention)
 
 
 @pytest.mark.parametrize("as_base64", [False, True])
@@ -175,38 +147,19 @@ def test_binary_encode_has_no_padding() -> None:
         same(tensors["pooled"][index], result.pooled)
 
 
-@pytest.mark.parametrize(("half", "dtype"), [(False, np.float32), (True, np.float16)])
-def test_binary_maps_are_one_tensor_a_text(half: bool, dtype: Any) -> None:
-    results = [
-        wire.AttentionResult(tokenized(n), np.random.default_rng(n).random((2, 1, n, n), "f4"))
-        for n in RAGGED
-    ]
-    tensors = load(b"".join(wire.attention_safetensors(ATTENTION_HEADER, results, half=half)))
-    assert_texts(tensors)
-    for index, result in enumerate(results):
-        found = tensors.pop(f"attention.{index}")
-        assert found.dtype == dtype
-        np.testing.assert_array_equal(found, result.attention.astype(dtype), strict=True)
-    assert tensors.keys() == {"cu_seqlens", "token_ids", "segment_ids", "truncated"}
-
-
-@pytest.mark.parametrize("route", ["encode", "attention"])
-def test_metadata_holds_the_lists(route: str, tmp_path: Path) -> None:
+def test_metadata_holds_the_lists(tmp_path: Path) -> None:
     file = tmp_path / "reply.safetensors"
-    if route == "encode":
-        file.write_bytes(b"".join(wire.encode_safetensors(ENCODE_HEADER, encoded())))
-    else:
-        file.write_bytes(b"".join(wire.attention_safetensors(ATTENTION_HEADER, maps(), half=False)))
+    file.write_bytes(b"".join(wire.encode_safetensors(ENCODE_HEADER, encoded())))
     with safe_open(file, framework="numpy") as reply:
         metadata = reply.metadata()
     texts = [tokenized(length) for length in RAGGED]
     assert metadata.pop("model") == "a/model"
-    assert metadata.pop("backend") == ("onnx" if route == "encode" else "torch")
+    assert metadata.pop("backend") == "onnx"
     lists = {name: json.loads(value) for name, value in metadata.items()}
     assert lists.pop("tokens") == [text.tokens for text in texts]
     assert lists.pop("offsets") == [[list(pair) for pair in text.offsets] for text in texts]
     assert lists.pop("usage") == {"inputs": 3, "tokens": 10}
-    assert lists == ({} if route == "encode" else {"layers": [1, 0], "heads": [2]})
+    assert lists == {}
 
 
 @pytest.mark.parametrize("hidden_size", [128, 384, 1024, 4096])
@@ -219,43 +172,7 @@ def test_the_assumed_size_of_vectors_is_on_the_safe_side(hidden_size: int) -> No
         assert 0.6 < len(reply) / (array.size * wire.JSON_BYTES_PER_FLOAT) <= 1
 
 
-@pytest.mark.parametrize("sharpness", [0.1, 1, 2, 3, 4, 6, 10])
-@pytest.mark.parametrize("length", [16, 128, 512])
-def test_the_assumed_size_of_maps_is_on_the_safe_side(length: int, sharpness: float) -> None:
-    scores = sharpness * np.random.default_rng(0).normal(size=(1, 2, length, length))
-    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    weights /= weights.sum(axis=-1, keepdims=True)
-    weights = weights.astype(np.float32)
-    full, empty = (
-        len(wire.attention_json(ATTENTION_HEADER, [wire.AttentionResult(tokenized(1), array)])[0])
-        for array in (weights, weights[:, :0])
-    )
-    assert 0.7 < (full - empty) / (weights.size * wire.JSON_BYTES_PER_FLOAT) <= 1
-
-
-def small_maps() -> list[wire.AttentionResult]:
-    weights = np.random.default_rng(0).random((2, 1, 5, 5), "f4")
-    return [wire.AttentionResult(tokenized(5), weights)]
-
-
-@pytest.mark.parametrize("half", [False, True])
-def test_large_arrays_are_sent_as_they_are(half: bool) -> None:
-    results = small_maps()
-    parts = wire.attention_safetensors(ATTENTION_HEADER, results, half=half)
-    shared = [
-        np.shares_memory(np.frombuffer(part, np.uint8), results[0].attention) for part in parts
-    ]
-    assert any(shared) is not half  # float16 is a copy, of necessity
-
-
-def test_every_tensor_is_aligned_to_its_item_size() -> None:
-    parts = wire.attention_safetensors(ATTENTION_HEADER, small_maps(), half=True)
-    head = bytes(parts[0])
-    size = int.from_bytes(head[:8], "little")
-    assert len(head) == 8 + size
-    assert len(head) % 8 == 0
-    header = json.loads(head[8:])
-    for name, entry in header.items():
-        if name != "__metadata__":
-            width = {"F32": 4, "I32": 4, "F16": 2, "U8": 1}[entry["dtype"]]
-            assert entry["data_offsets"][0] % width == 0, name
+def test_large_arrays_are_sent_as_they_are() -> None:
+    matrix = floats(5, HIDDEN)
+    _, part = safetensors_parts({"matrix": matrix}, {})
+    assert np.shares_memory(np.frombuffer(part, np.uint8), matrix)

@@ -1,0 +1,70 @@
+"""What is said of attention maps, once more: from the definitions, row by row, in float64.
+
+Notation: S tokens of a text, L layers, N heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+NAMES = ("entropy", "distance", "confidence", "cls", "sep", "self", "previous", "next")
+
+
+def largest(maps: Array, k: int) -> tuple[Array, Array]:
+    """Indices and values `[…, S, min(k, S)]` of each row; of equal weights the first."""
+    size = maps.shape[-1]
+    indices = np.array(
+        [sorted(range(size), key=lambda i: (-row[i], i))[:k] for row in maps.reshape(-1, size)]
+    )
+    indices = indices.reshape(*maps.shape[:-1], min(k, size))
+    return indices, np.take_along_axis(maps, indices, axis=-1)
+
+
+def of_head(weights: Array, separators: Collection[int]) -> dict[str, float]:
+    """The statistics of one map `[S, S]`."""
+    size = len(weights)
+    rows = []
+    for query, row in enumerate(weights.astype(np.float64)):
+        seen = row[row > 0]
+        rows.append(
+            {
+                "entropy": -(seen * np.log(seen)).sum(),
+                "distance": row @ np.abs(query - np.arange(size)),
+                "confidence": max(row),
+                "cls": row[0],
+                "sep": sum(row[key] for key in separators),
+                "self": row[query],
+                "previous": row[query - 1] if query else None,
+                "next": row[query + 1] if query + 1 < size else None,
+            }
+        )
+    found = {}
+    for name in NAMES:
+        values = [row[name] for row in rows if row[name] is not None]
+        found[name] = float(sum(values) / len(values)) if values else 0.0
+    return found
+
+
+def statistics(maps: Array, separators: Collection[int]) -> dict[str, Array]:
+    """Name → `[layers, heads]` of maps `[layers, heads, S, S]`."""
+    found = [[of_head(head, separators) for head in layer] for layer in maps]
+    return {name: np.array([[head[name] for head in layer] for layer in found]) for name in NAMES}
+
+
+def rollout(maps: Array) -> Array:
+    """`[S, S]` of the maps of all layers and heads `[L, N, S, S]`: rows of (A + I) / 2 sum to 1."""
+    identity = np.eye(maps.shape[-1])
+    product = identity
+    for layer in maps.astype(np.float64):
+        product = (sum(layer) / len(layer) + identity) / 2 @ product
+    return product
+
+
+def turned(one: Array, other: Array) -> float:
+    """1 − cosine."""
+    one, other = one.astype(np.float64), other.astype(np.float64)
+    return float(1 - one @ other / (np.sqrt(one @ one) * np.sqrt(other @ other)))
