@@ -30,12 +30,11 @@ class Pooling:
 
 @dataclass(frozen=True, slots=True)
 class TextTask:
-    """One text, `[S]` ids and segments with S ≥ 1, and what is asked of it."""
+    """One text, `[S]` ids and segments with S ≥ 1, and what is asked of it; layers 0 … L."""
 
     input_ids: Ids
     segment_ids: Ids
     hidden_layers: tuple[int, ...] = ()
-    """Hidden states asked for, each 0 … L."""
     pooling: Pooling | None = None
     ablated: tuple[tuple[int, int], ...] = ()
     """(layer, head) of each head whose output is multiplied by zero."""
@@ -47,10 +46,9 @@ class TextTask:
 
 @dataclass(frozen=True, slots=True)
 class MapsTask:
-    """A layer's attention weights for at least one head, from the state that enters the layer."""
+    """Attention weights of at least one head of a layer, from hidden state `layer`, `[S, H]`."""
 
     hidden: Floats
-    """Hidden state `layer`, `[S, H]`."""
     layer: int
     heads: tuple[int, ...]
 
@@ -64,23 +62,20 @@ Task = TextTask | MapsTask
 
 @dataclass(slots=True)
 class Output:
-    """What was asked for, in the order it was asked: `[S, H]` a hidden layer or `[heads, S, S]`."""
+    """What was asked for, in that order: `[S, H]` a hidden layer, or maps `[heads, S, S]`."""
 
     hidden: list[Floats] = field(default_factory=list)
     pooled: Floats | None = None
     """`[H]`, not normalised."""
     maps: Floats | None = None
-    """Over keys."""
 
 
 class Engine(ABC):
     """Computes batches. `run` may be called from `concurrency` threads at once."""
 
     name: str
-    provider: str
-    """What really computes, as the runtime reports it."""
+    provider: str  # what really computes, as the runtime reports it
     concurrency: int
-    """Calls of `run` that are worth making at the same time."""
     batch_tokens: int = 512
     """Most tokens of a batch, unless an operator knows better."""
 
@@ -99,10 +94,7 @@ class Engine(ABC):
         """
 
     def warm_up(self, batch_tokens: int, longest: int) -> None:  # noqa: B027
-        """Do once whatever is slow the first time, for batches and texts of at most so many tokens.
-
-        Called before anything else.
-        """
+        """Do what is slow the first time: batches of so many tokens, texts of at most `longest`."""
 
     def close(self) -> None:  # noqa: B027
         """Release what the engine holds; it is not used afterwards."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from service.replies import AttentionReply
 from service.routes.body import JsonRoute
 from service.routes.reply import documented, respond, wants_safetensors
-from service.schemas import AttentionReply, AttentionRequest
+from service.schemas import AttentionRequest
 
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from service.replies import EncodeReply
 from service.routes.body import JsonRoute
 from service.routes.reply import documented, respond, wants_safetensors
-from service.schemas import EncodeReply, EncodeRequest
+from service.schemas import EncodeRequest
 
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
 

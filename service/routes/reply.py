@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from service.maps import Part
 from service.predictor import Reply
-from service.schemas import Problem
+from service.replies import Problem
 from service.wire import SAFETENSORS
 
 _PROBLEM = {"application/problem+json": {"schema": Problem.model_json_schema()}}

@@ -11,9 +11,10 @@ from starlette.responses import Response
 
 from model.artifact import Precision
 from model.compare import TOLERANCES, Comparison, Kind
+from service.replies import VerifyReply
 from service.routes.body import JsonRoute
 from service.routes.reply import PROBLEMS
-from service.schemas import VerifyReply, VerifyRequest
+from service.schemas import VerifyRequest
 
 router = APIRouter(route_class=JsonRoute, tags=["operations"])
 

@@ -184,7 +184,7 @@ def test_verify_reports(artifact: Artifact, capsys: pytest.CaptureFixture[str]) 
     assert verdict.startswith("passed: ")
 
 
-@pytest.mark.parametrize("precision", ["fp16", "INT8", ""])
+@pytest.mark.parametrize("precision", ["fp8", "INT8", ""])
 def test_an_unknown_precision_is_a_wrong_use(
     precision: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,125 @@
+"""Replies as pydantic models, for the documentation: they are written without them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+
+class Usage(BaseModel):
+    """What a request cost."""
+
+    inputs: int
+    tokens: int
+
+
+class TextResult(BaseModel):
+    """One text as the encoder saw it."""
+
+    tokens: list[str]
+    token_ids: list[int]
+    offsets: list[tuple[int, int]]
+    segment_ids: list[int]
+    truncated: bool
+
+
+class EncodeResult(TextResult):
+    """One text's vectors; a field that was not asked for is absent."""
+
+    embeddings: list[list[float]] | str | None = None
+    pooled: list[float] | str | None = None
+
+
+class EncodeReply(BaseModel):
+    """The JSON reply of `POST /encode`."""
+
+    model: str
+    backend: str
+    results: list[EncodeResult]
+    usage: Usage
+
+
+class LargestWeights(BaseModel):
+    """The largest weights of each query: `[layers][heads][S][k]`, largest first."""
+
+    indices: list[list[list[list[int]]]]
+    values: list[list[list[list[float]]]]
+
+
+class AttentionResult(TextResult):
+    """One text's attention; a field that was not asked for is absent."""
+
+    attention: list[list[list[list[float]]]] | LargestWeights | None = Field(
+        None, description="`[layers][heads][S][S]`, over keys."
+    )
+    stats: dict[str, list[list[float]]] | None = Field(
+        None, description="`[layers][heads]` a name, means over the queries."
+    )
+    rollout: list[list[float]] | None = Field(None, description="`[S][S]`.")
+    pooled_shift: float | None = Field(
+        None, description="1 − cosine of the pooled vectors with and without the ablation."
+    )
+
+
+class AttentionReply(BaseModel):
+    """The JSON reply of `POST /attention`."""
+
+    model: str
+    backend: str
+    layers: list[int]
+    heads: list[int]
+    results: list[AttentionResult]
+    usage: Usage
+
+
+class LayerDifference(BaseModel):
+    """How far one hidden state is from PyTorch's."""
+
+    layer: int
+    max_abs_diff: float
+    min_cosine: float
+    atol: float
+    rtol: float
+    passed: bool
+
+
+class HeadDifference(LayerDifference):
+    """How far one head's maps are from PyTorch's."""
+
+    head: int
+
+
+class PooledDifference(BaseModel):
+    """How far the pooled unit vectors are from PyTorch's."""
+
+    max_abs_diff: float
+    min_cosine: float
+    atol: float
+    rtol: float
+    passed: bool
+
+
+class VerifyReply(BaseModel):
+    """The reply of `POST /verify`."""
+
+    passed: bool
+    reference: Literal["torch"]
+    against: Literal["onnx"]
+    inputs: int
+    hidden: list[LayerDifference]
+    attention: list[HeadDifference]
+    pooled: PooledDifference
+
+
+class Problem(BaseModel):
+    """An error (RFC 9457), with the members that text-embeddings-inference's clients read."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    error: str
+    error_type: str
+    retryable: bool
+    request_id: str
