@@ -102,7 +102,7 @@ def engine_factories(settings: Settings, artifact: Artifact) -> dict[str, Callab
             settings.device_id,
             settings.device_memory_bytes,
         ),
-        "torch": lambda: TorchEngine(artifact, settings.torch_timeout_seconds),
+        "torch": lambda: TorchEngine(artifact, settings.torch_timeout_seconds, settings.threads),
         "fake": lambda: FakeEngine(artifact.manifest.config),
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import socket
 import subprocess
 import sys
@@ -27,8 +28,15 @@ class TorchEngine(Engine):
     provider = "torch-cpu"
     concurrency = 1
 
-    def __init__(self, artifact: Artifact, timeout_seconds: float) -> None:
+    def __init__(
+        self, artifact: Artifact, timeout_seconds: float, threads: int | None = None
+    ) -> None:
         """Start the process and wait until it has loaded the encoder.
+
+        Args:
+            artifact: a checked artifact.
+            timeout_seconds: how long a batch may take.
+            threads: that compute a batch together; the number of usable cores when None.
 
         Raises:
             EngineNotInstalled: torch is not there.
@@ -42,8 +50,10 @@ class TorchEngine(Engine):
         ours, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", "service.engines.torch_worker"]
+            command += [str(artifact.folder), str(theirs.fileno())]
+            command.append(str(threads or len(os.sched_getaffinity(0))))
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                [*command, str(artifact.folder), str(theirs.fileno())],
+                command,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
             )

@@ -1,9 +1,8 @@
-"""The process behind `TorchEngine`: `python -m service.engines.torch_worker FOLDER FD`."""
+"""The process behind `TorchEngine`: `python -m service.engines.torch_worker FOLDER FD THREADS`."""
 
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -66,9 +65,9 @@ def serve(encoder: Encoder, connection: Connection) -> None:
 def main() -> None:
     """Load the encoder and serve it; an interrupt is the parent's to handle."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    folder, descriptor = sys.argv[1:]
+    folder, descriptor, threads = sys.argv[1:]
     artifact = load_artifact(Path(folder))
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.set_num_threads(int(threads))
     encoder = load_weights(artifact.path(WEIGHTS), artifact.manifest.config)
     with Connection(int(descriptor)) as connection:
         serve(encoder, connection)
