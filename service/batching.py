@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from service.collate import check_outputs
-from service.engines.base import Engine, Task
+from service.engines.base import Engine, Task, TextTask
 from service.errors import EngineFailed, EngineUnavailable, Overloaded, ServiceError, Unprocessable
 from service.lanes import LANE_SHARES, Done, Entry, Lane, LaneName, Reduce, Submission
 
@@ -162,12 +162,12 @@ class Batcher:
             )
 
     def _withdraw(self, lane: Lane, submission: Submission) -> int:
-        """Take what waits of a submission out of its queue; returns how many texts that were."""
+        """Take what waits of a submission out of its queue; returns how many texts are dropped."""
         with self._lock:
             waiting = [entry for entry in submission.entries if entry.waiting]
             for entry in waiting:
                 lane.remove(entry)
-        return len(waiting)
+        return sum(isinstance(entry.task, TextTask) for entry in waiting)
 
     def _dropped(self, lane: Lane, texts: int) -> None:
         for _ in range(texts):

@@ -92,7 +92,7 @@ async def test_who_leaves_is_dropped() -> None:
         more.cancel()
         await asyncio.gather(more, return_exceptions=True)
         assert batcher.lanes["attention"].queued_tokens == 9
-        assert recorder.drops == ["attention"] * 2
+        assert recorder.drops == []  # their texts were computed before
         engine.let_through()
         await plug
         assert_same((await stays)[0].output, engine.expected(layer_maps(9, 1)))
@@ -178,7 +178,7 @@ async def test_a_reduction_that_raises_fails_its_own_batch_alone(
         assert_same((await other)[0].output, engine.expected(text(8)))
         await plug
         assert recorder.failed == ["attention"]
-        assert recorder.drops == ["attention"] * 2
+        assert recorder.drops == []  # their texts were computed before
         assert batcher.lanes["attention"].queued_tokens == 0
         (again,) = await batcher.resume("attention", tasks[:1])
         assert_same(again.output, engine.expected(tasks[0]))

@@ -275,7 +275,7 @@ async def test_closing_while_more_waits_in_the_queue_drops_it() -> None:
         assert batcher.lanes["attention"].queued_tokens == 2 * S
         await parts.aclose()
         assert batcher.lanes["attention"].queued_tokens == 0
-        assert recorder.drops == ["attention"] * 2
+        assert recorder.drops == []  # their texts were computed before
         engine.let_through()
     assert len(engine.batches) == 13
 
