@@ -1,5 +1,5 @@
 # docker build .                 serves on a CPU: the last stage
-# docker build --target cuda .   serves on an NVIDIA GPU
+# docker build --target cuda --build-arg PRECISION=fp16 .   serves on an NVIDIA GPU
 # docker build --build-arg PRECISION=int8 .   a faster CPU image, or bf16
 #
 # deploy/container-check builds and tries the first without a docker engine.
@@ -26,9 +26,9 @@ ENV PIP_PYTHON=/venv/bin/python \
 ARG PRECISION
 WORKDIR /build
 COPY pyproject.toml constraints.txt ./
-# what is not fp32 runs on OpenVINO
+# bf16 and int8 run on OpenVINO
 RUN python -m venv --without-pip /venv \
-    && python -c "import os, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*project['dependencies'], *project['optional-dependencies']['openvino'] * (os.environ['PRECISION'] != 'fp32'), sep='\n')" > requirements.txt \
+    && python -c "import os, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*project['dependencies'], *project['optional-dependencies']['openvino'] * (os.environ['PRECISION'] in ('bf16', 'int8')), sep='\n')" > requirements.txt \
     && pip install ${TORCH_INDEX:+--extra-index-url "${TORCH_INDEX}"} --constraint constraints.txt --requirement requirements.txt
 
 

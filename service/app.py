@@ -18,11 +18,11 @@ from service.engines.onnx import OnnxEngine
 from service.engines.torch import TorchEngine
 from service.metrics import Metrics
 from service.middleware import RequestMiddleware
-from service.peers import Peers
 from service.predictor import Bounds, Predictor
 from service.routes import attention, dashboard, encode, ops, verify
 from service.settings import Settings
 from service.tokenizer import Limits, TextTokenizer
+from service.workers.peers import Peers
 
 CHARACTERS_PER_TOKEN = 64
 

@@ -46,7 +46,7 @@ def _cached(settings: Settings, progress: Progress, precision: Precision) -> Art
     from model.export import export  # noqa: PLC0415 - it imports torch, which a cached one spares
 
     try:
-        return export(checkpoint, folder, name, precision, progress).artifact
+        return export(checkpoint, folder, name, precision, progress, settings.device).artifact
     except ArtifactError:
         if not folder.exists():
             raise

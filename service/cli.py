@@ -60,7 +60,7 @@ def _serve(arguments: list[str]) -> int:
     with ThreadPoolExecutor(1) as reading:
         artifact = reading.submit(open_artifact, settings, _say)
         if settings.workers > 1:
-            from service.supervisor import serve
+            from service.workers.supervisor import serve
         else:
             from service.server import serve  # the web framework is loaded while files are hashed
     return serve(settings, artifact.result())

@@ -32,7 +32,7 @@ TORCH_FREE = {
 """What the service may import from `model` as it starts."""
 TORCH_PROCESS = "service.engines.torch_worker"
 WEB = {"fastapi", "starlette", "uvicorn", "httpx", "pydantic_settings"}
-KNOW_THE_WEB = {"app", "server", "worker", "problems", "middleware", "settings", "cli"}
+KNOW_THE_WEB = {"app", "server", "workers.worker", "problems", "middleware", "settings", "cli"}
 HEAVY = {"torch", "onnx", "onnxscript", "transformers", "huggingface_hub"}
 FOR_TESTS = {"transformers", "sentence_transformers", "pytest", "hypothesis", "httpx", "scipy"}
 

@@ -16,8 +16,8 @@ from model.artifact import Precision
 from service.batching import Batcher
 from service.engines.base import Pooling, TextTask
 from service.errors import EngineUnavailable, ServiceError
-from service.peers import Answers
 from service.routes.reply import PROBLEMS
+from service.workers.peers import Answers
 
 DTYPES: Mapping[Precision, str] = {
     "fp32": "float32",

@@ -235,7 +235,10 @@ def test_a_model_is_exported_once_and_then_found(
     exports: list[Path] = []
     asked: list[str] = []
 
-    def export(checkpoint: Path, out: Path, model: str, precision: str, progress: Any) -> Exported:
+    def export(
+        checkpoint: Path, out: Path, model: str, precision: str, progress: Any, device: str
+    ) -> Exported:
+        assert device in ("auto", "cpu")  # what serves it verifies it
         assert (checkpoint, model) == (small_checkpoint, small_checkpoint.name)
         asked.append(precision)
         exports.append(out)
@@ -266,7 +269,9 @@ def test_a_model_is_exported_once_and_then_found(
 def test_another_process_was_faster_with_the_same_export(
     artifact: Artifact, small_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def export(checkpoint: Path, out: Path, model: str, precision: str, progress: Any) -> Exported:
+    def export(
+        checkpoint: Path, out: Path, model: str, precision: str, progress: Any, device: str
+    ) -> Exported:
         shutil.copytree(artifact.folder, out)
         raise ArtifactError(f"{out} was taken while this export ran")
 

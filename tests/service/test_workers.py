@@ -22,11 +22,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from model.artifact import ENCODER_DATA, Artifact, load_artifact, write_manifest
-from service.channel import MESSAGE_BYTES, Assignment
-from service.door import Door, bound
-from service.peers import SILENT, Peers
-from service.processes import ServiceProcesses, descendants
 from service.settings import Settings
+from service.workers.channel import MESSAGE_BYTES, Assignment
+from service.workers.door import Door, bound
+from service.workers.peers import SILENT, Peers
+from service.workers.processes import ServiceProcesses, descendants
 from tests.service.harness import until
 
 SHARING = """

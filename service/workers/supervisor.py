@@ -22,10 +22,10 @@ from typing import Any
 from prometheus_client.multiprocess import mark_process_dead
 
 from model.artifact import Artifact
-from service.channel import CLOSED, CONNECTION, DRAIN, LOADED, MESSAGE_BYTES, Assignment
-from service.door import Door, bound
 from service.errors import EngineUnavailable
 from service.settings import Settings, worker_environment
+from service.workers.channel import CLOSED, CONNECTION, DRAIN, LOADED, MESSAGE_BYTES, Assignment
+from service.workers.door import Door, bound
 
 LINGER_SECONDS = 1.0
 """How long the port stays open once readiness fails."""
@@ -227,7 +227,7 @@ class Supervisor:
         ours.send(assignment.model_dump_json().encode())
         with theirs:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "service.worker", str(theirs.fileno())),
+                *(sys.executable, "-m", "service.workers.worker", str(theirs.fileno())),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 env=worker_environment(self._folder),

@@ -1,4 +1,4 @@
-"""One of the processes that serve a port together: `python -m service.worker FD`.
+"""One of the processes that serve a port together: `python -m service.workers.worker FD`.
 
 It never listens: the supervisor accepts, and hands it connections.
 """
@@ -19,12 +19,12 @@ from fastapi import FastAPI
 from model.artifact import load_artifact
 from model.errors import ArtifactError, ModelError
 from service.app import create_app
-from service.channel import CLOSED, CONNECTION, DRAIN, LOADED, MESSAGE_BYTES, Assignment
 from service.errors import ServiceError
 from service.metrics import share
-from service.peers import Peers
 from service.server import Server
 from service.settings import Settings
+from service.workers.channel import CLOSED, CONNECTION, DRAIN, LOADED, MESSAGE_BYTES, Assignment
+from service.workers.peers import Peers
 
 LATE_SECONDS = 10
 """A worker that still runs so long after its last request should have ended is stuck."""
