@@ -24,7 +24,7 @@ JSON = {"content-type": "application/json"}
         ("/encode", b'{"inputs": "\\ud800"}', 400),
         ("/encode", b'{"inputs": "\xed\xa0\x80"}', 400),
         ("/encode", b'{"inputs": "a", "nonsense": 1}', 422),
-        ("/attention", b'{"inputs": "a", "top_k": 3}', 422),
+        ("/attention", b'{"inputs": "a", "topk": 3}', 422),
         ("/attention", b'{"inputs": "a", "layers": [6]}', 422),
         ("/attention", b'{"inputs": "a", "layers": [-7]}', 422),
         ("/attention", b'{"inputs": "a", "layers": [0, 0]}', 422),
