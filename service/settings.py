@@ -75,7 +75,9 @@ class Settings(BaseSettings):
         128 * 2**20, gt=0, description="Most bytes of a reply, predicted before it is computed."
     )
     max_bytes_in_flight: int = Field(
-        512 * 2**20, gt=0, description="Most bytes that large replies hold in memory; beyond, 429."
+        512 * 2**20,
+        gt=0,
+        description="Most bytes that /attention replies hold in memory; beyond, 429.",
     )
     max_batch_tokens: int | None = Field(
         None,

@@ -92,7 +92,11 @@ class MapsStream:
                         del kept  # what is sent is not kept while more is computed
                         while parts:
                             yield parts.pop(0)
-                    parts += self.writer.text(index, gathered.ending(pooled_shift))
+                    ending = gathered.ending(pooled_shift)
+                    if ending.rollout is None:
+                        parts += self.writer.text(index, ending)
+                    else:  # of 512 tokens it takes milliseconds to write
+                        parts += await asyncio.to_thread(self.writer.text, index, ending)
             del hidden, jobs  # before the next chunk's are computed
         for part in parts + self.writer.end():
             yield part

@@ -40,7 +40,8 @@ class TextTask:
     """(layer, head) of each head whose output is multiplied by zero."""
 
     @property
-    def tokens(self) -> int:  # noqa: D102
+    def tokens(self) -> int:
+        """S."""
         return len(self.input_ids)
 
 
@@ -53,7 +54,8 @@ class MapsTask:
     heads: tuple[int, ...]
 
     @property
-    def tokens(self) -> int:  # noqa: D102
+    def tokens(self) -> int:
+        """S."""
         return len(self.hidden)
 
 
@@ -62,11 +64,10 @@ Task = TextTask | MapsTask
 
 @dataclass(slots=True)
 class Output:
-    """What was asked for, in that order: `[S, H]` a hidden layer, or maps `[heads, S, S]`."""
+    """What was asked for, in that order; a pooled vector `[H]` is not normalised."""
 
     hidden: list[Floats] = field(default_factory=list)
     pooled: Floats | None = None
-    """`[H]`, not normalised."""
     maps: Floats | None = None
 
 
@@ -76,8 +77,7 @@ class Engine(ABC):
     name: str
     provider: str  # what really computes, as the runtime reports it
     concurrency: int
-    batch_tokens: int = 512
-    """Most tokens of a batch, unless an operator knows better."""
+    batch_tokens: int = 512  # most of a batch, unless an operator knows better
 
     @property
     def alive(self) -> bool:
