@@ -40,7 +40,7 @@ class InProcess:
 
         async def run() -> float:
             backends = Backends(self._engine, {}, self._limits, Metrics())
-            bounds = Bounds(len(texts), 2**30)
+            bounds = Bounds(len(texts), 2**30, 2**30)
             predictor = Predictor(self._manifest, self._tokenizer, backends, bounds)
             parts = [texts[i : i + 100] for i in range(0, len(texts), 100)]
             started = time.perf_counter()

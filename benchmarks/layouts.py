@@ -33,7 +33,15 @@ from service.artifacts import open_artifact
 from service.settings import Settings
 
 LENGTHS = (62, 60, 58, 55, 52, 50)
-NAMES = ("input_ids", "token_type_ids", "position_ids", "padded_index", "packed_index")
+NAMES = (
+    "input_ids",
+    "token_type_ids",
+    "position_ids",
+    "padded_index",
+    "packed_index",
+    "head_mask",
+)
+LAYERS, HEADS = 6, 12
 AXES: dict[RuntimeName, int] = {"onnx": 2, "openvino": 3}
 Run = Callable[[], object]
 
@@ -42,7 +50,8 @@ def batch_of(lengths: tuple[int, ...]) -> dict[str, np.ndarray]:
     generator = np.random.default_rng(0)
     texts = [(generator.integers(1000, 20000, n), np.zeros(n)) for n in lengths]
     batch: Batch = pack(texts)
-    return dict(zip(NAMES, batch.inputs, strict=True))
+    mask = np.ones((len(texts), LAYERS, HEADS), np.float32)
+    return dict(zip(NAMES, (*batch.inputs, mask), strict=True))
 
 
 def on_onnxruntime(graph: onnx.ModelProto, feed: dict[str, np.ndarray]) -> Run:

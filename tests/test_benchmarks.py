@@ -10,11 +10,15 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
+from benchmarks.inprocess import InProcess
+from benchmarks.layouts import LENGTHS, batch_of
 from benchmarks.load import Result, arrivals, encode, read_reply
 from benchmarks.report import content, percentiles, summarise, table
 from benchmarks.scale_points import texts_of
+from benchmarks.servers import artifact_of
 from benchmarks.ways import Sample, Way
 from benchmarks.workload import read_workload, workload_flop
+from model.artifact import load_artifact
 
 CHUNKED = (
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n"
@@ -155,3 +159,13 @@ def test_figures_are_the_same_bytes_for_the_same_numbers(rows, tmp_path):
     again = [path.read_bytes() for path in plots.draw(rows, tmp_path / "again")]
     assert len(first) == 3
     assert first == again
+
+
+@pytest.mark.slow
+def test_in_process_and_the_layouts_take_what_the_service_takes():
+    artifact = artifact_of("fp32")
+    assert InProcess(artifact)(["one text", "and another"]) > 0
+    inputs = load_artifact(artifact).manifest.signature["encoder"].inputs
+    feed = batch_of(LENGTHS)
+    assert list(feed) == [spec.name for spec in inputs]
+    assert [array.dtype.name for array in feed.values()] == [spec.dtype for spec in inputs]
