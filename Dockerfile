@@ -26,9 +26,9 @@ ENV PIP_PYTHON=/venv/bin/python \
 ARG PRECISION
 WORKDIR /build
 COPY pyproject.toml constraints.txt ./
-# bf16 and int8 run on OpenVINO
+# traces are for whoever asks for them; bf16 and int8 run on OpenVINO
 RUN python -m venv --without-pip /venv \
-    && python -c "import os, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; print(*project['dependencies'], *project['optional-dependencies']['openvino'] * (os.environ['PRECISION'] in ('bf16', 'int8')), sep='\n')" > requirements.txt \
+    && python -c "import os, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; extras = project['optional-dependencies']; print(*project['dependencies'], *extras['tracing'], *extras['openvino'] * (os.environ['PRECISION'] in ('bf16', 'int8')), sep='\n')" > requirements.txt \
     && pip install ${TORCH_INDEX:+--extra-index-url "${TORCH_INDEX}"} --constraint constraints.txt --requirement requirements.txt
 
 

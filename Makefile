@@ -2,13 +2,16 @@
 # make serve   setup, then the service on port 8000
 # make test    setup, then lint, types and every test
 # make check   setup, then lint, types and the fast tests
+# make chaos   setup, then overload, faults, stops, disconnects and mixed company, twenty minutes
+# make soak    setup, then requests of every shape for a quarter of an hour
+# make fuzz    setup, then Schemathesis, Hypothesis and malformed HTTP, ten minutes
 # make bench   setup, then throughput in process and over HTTP, beside the peers; WORKLOAD=file.jsonl
 
 PYTHON ?= python3
 BIN := .venv/bin
 PORT ?= 8000
 
-.PHONY: setup serve test check lint bench clean
+.PHONY: setup serve test check lint chaos soak fuzz bench clean
 
 setup: .venv/.installed
 	@$(BIN)/headscope export
@@ -29,11 +32,16 @@ lint: .venv/.installed
 	$(BIN)/mypy
 
 check: setup lint
-	$(BIN)/python -m pytest -m 'not e2e and not slow'
+	$(BIN)/python -m pytest -m 'not e2e and not slow' --numprocesses 2 --dist loadfile
 
 test: setup lint
 	@tests/e2e/dashboard/install_chromium
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m 'not e2e' --numprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest -m e2e --numprocesses 2 --dist loadfile
+
+chaos soak fuzz: setup
+	@mkdir -p .bench
+	$(BIN)/python -m trials.$@ --json .bench/$@.json
 
 bench: setup .venv/.bench
 	$(BIN)/python -m benchmarks.throughput $(if $(WORKLOAD),--workload $(WORKLOAD)) --json .bench/throughput.json

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from pathlib import Path
 
@@ -13,10 +14,10 @@ from model.artifact import TOKENIZER
 from service.app import token_limits
 from service.artifacts import open_artifact
 from service.backends import Backends
-from service.batching import BatchLimits
 from service.engines.onnx import OnnxEngine
 from service.metrics import Metrics
 from service.predictor import Bounds, Predictor
+from service.scheduler.admission import BatchLimits
 from service.schemas import EncodeRequest
 from service.settings import Settings
 from service.tokenizer import TextTokenizer
@@ -49,6 +50,7 @@ class InProcess:
                     predictor.encode(
                         EncodeRequest(inputs=[*part], outputs=["pooled"], truncate=True),
                         binary=True,
+                        finish_by=math.inf,
                     )
                     for part in parts
                 )

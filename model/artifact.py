@@ -7,6 +7,7 @@
     device_pooling.onnx     hidden states that stay on a device → the vectors asked for
     heads.safetensors       every head's parameters, for both attention graphs
     weights.safetensors     the float32 encoder, for PyTorch
+    golden.safetensors      a few texts and what PyTorch computes of them, to try an engine on
     tokenizer.json
 
 This module is where `model` and `service` meet; it imports neither torch nor onnxruntime.
@@ -14,8 +15,9 @@ This module is where `model` and `service` meet; it imports neither torch nor on
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +38,7 @@ DEVICE_ATTENTION_GRAPH = "device_attention.onnx"
 DEVICE_POOLING_GRAPH = "device_pooling.onnx"
 HEADS = "heads.safetensors"
 WEIGHTS = "weights.safetensors"
+GOLDEN = "golden.safetensors"
 TOKENIZER = "tokenizer.json"
 GRAPHS: dict[GraphName, str] = {
     "encoder": ENCODER_GRAPH,
@@ -43,8 +46,9 @@ GRAPHS: dict[GraphName, str] = {
     "device_attention": DEVICE_ATTENTION_GRAPH,
     "device_pooling": DEVICE_POOLING_GRAPH,
 }
-FILES = (*GRAPHS.values(), ENCODER_DATA, HEADS, WEIGHTS, TOKENIZER)
-FORMAT: Literal[2] = 2
+FILES = (*GRAPHS.values(), ENCODER_DATA, HEADS, WEIGHTS, GOLDEN, TOKENIZER)
+FORMAT: Literal[3] = 3
+_LOCATION = b"location"
 
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 RuntimeName = Literal["onnx", "openvino"]
@@ -91,7 +95,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Literal[2]
+    format: Literal[3]
     model: str
     engine: RuntimeName
     """The runtime that the graphs are for."""
@@ -145,7 +149,25 @@ def load_artifact(folder: Path) -> Artifact:
         raise ArtifactError(f"{path} does not list exactly {', '.join(FILES)}")
     with ThreadPoolExecutor() as threads:  # hashing leaves the interpreter to others
         list(threads.map(lambda item: _check(folder / item[0], item[1]), manifest.files.items()))
+    for name in GRAPHS.values():
+        _check_locations(folder / name)
     return Artifact(folder, manifest, hashlib.sha256(content).hexdigest())
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Around what a library reads of an artifact's file.
+
+    Raises:
+        ArtifactError: it cannot.
+
+    """
+    try:
+        yield
+    except Exception as error:  # the libraries' own exceptions share no base class
+        raise ArtifactError(
+            f"{path} cannot be read ({type(error).__name__}); export the model again"
+        ) from None
 
 
 def record_file(path: Path) -> FileRecord:
@@ -178,3 +200,24 @@ def _check(path: Path, record: FileRecord) -> None:
         )
     if sha256_of(path) != record.sha256:
         raise ArtifactError(f"{path} is damaged (wrong SHA-256); export the model again")
+
+
+def _check_locations(graph: Path) -> None:
+    """Refuse a graph whose tensors are in another file than `ENCODER_DATA`.
+
+    https://github.com/onnx/onnx/blob/main/onnx/onnx.proto: `external_data` is field 13 of a tensor,
+    with entries of a key (1) and a value (2). The word in any other place, or encoded otherwise
+    than the exporter does, is refused as well. What is outside of the folder both runtimes refuse
+    themselves, however it is encoded.
+    """
+    content = graph.read_bytes()
+    ours = _field(13, _field(1, _LOCATION) + _field(2, ENCODER_DATA.encode()))
+    if content.count(_LOCATION) != content.count(ours):
+        raise ArtifactError(
+            f"{graph} has tensors in another file than {ENCODER_DATA}; export the model again"
+        )
+
+
+def _field(number: int, value: bytes) -> bytes:
+    """A field of protobuf's wire type 2, with a value of less than 128 bytes."""
+    return bytes((number << 3 | 2, len(value))) + value

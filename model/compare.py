@@ -102,6 +102,19 @@ class Comparison:
             and all(difference.passed for difference in self.differences.values())
         )
 
+    def summary(self) -> str:
+        """What did not pass, in a line: how many tensors, and the first of them."""
+        if self.mismatches:
+            return f"{len(self.mismatches)} mismatches, first: {self.mismatches[0]}"
+        failed = {key: found for key, found in self.differences.items() if not found.passed}
+        if not failed:
+            return f"{len(self.differences)} tensors agree"
+        key, found = next(iter(failed.items()))
+        return (
+            f"{len(failed)} of {len(self.differences)} tensors, first: {key}, max abs diff "
+            f"{found.max_abs_diff:.1e}, min cosine {found.min_cosine:.6f}"
+        )
+
     def worst(self, kind: Kind) -> float:
         """The largest absolute difference of a kind; 0 if none was compared."""
         found = (d.max_abs_diff for key, d in self.differences.items() if key.kind == kind)

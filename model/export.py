@@ -1,8 +1,8 @@
 """A checkpoint folder → an artifact folder.
 
 The same checkpoint gives the same bytes wherever it is exported: graphs name no machine, and
-files are written in a fixed order. Two things depend on the processor's arithmetic: what
-verification measured of bf16 and int8, and the last bits of int8's scales.
+files are written in a fixed order. Three things depend on the processor's arithmetic: the last bits
+of the golden tensors and of int8's scales, and what verification measured of bf16 and int8.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -23,6 +24,7 @@ from model.artifact import (
     ENCODER_GRAPH,
     FILES,
     FORMAT,
+    GOLDEN,
     HEADS,
     RUNTIMES,
     TOKENIZER,
@@ -36,12 +38,14 @@ from model.artifact import (
     write_manifest,
 )
 from model.attention import MultiHeadAttention
+from model.batch import pack
 from model.cache import exporter_version
 from model.calibration import calibration_batches
 from model.checkpoint import load_checkpoint
 from model.config import EncoderConfig
 from model.encoder import Encoder
 from model.errors import ArtifactError
+from model.golden import GoldenText, Ids, golden_inputs, save_golden
 from model.graphs import (
     export_attention,
     export_device_attention,
@@ -50,6 +54,7 @@ from model.graphs import (
     one_head_shapes,
     save_graph,
 )
+from model.packing import PackedBatch
 from model.quantization import quantize
 from model.runtime import Device, check_device
 from model.sentence import SentenceConfig
@@ -135,6 +140,8 @@ def _build(
     tokenizer.save(str(folder / TOKENIZER), pretty=False)
     save_file(dict(sorted(encoder.state_dict().items())), folder / WEIGHTS)
     save_file(head_parameters(encoder), folder / HEADS)
+    inputs = golden_inputs(tokenizer, config)
+    save_golden(folder / GOLDEN, [golden_text(encoder, *text) for text in inputs])
 
     served = encoder
     if precision == "int8":
@@ -159,6 +166,16 @@ def _build(
         verification=unverified,
     )
     write_manifest(folder, manifest)
+
+
+def golden_text(encoder: Encoder, input_ids: Ids, segment_ids: Ids) -> GoldenText:
+    """All that the encoder says of one text alone; ids `[S]`."""
+    with torch.inference_mode():
+        batch = PackedBatch.of(pack([(input_ids, segment_ids)]))
+        output = encoder(batch, output_attentions=True)
+    hidden = torch.stack(list(output.hidden_states)).numpy()
+    maps = torch.cat(list(output.attentions)).numpy()
+    return GoldenText(input_ids, segment_ids, hidden, maps)
 
 
 def _save_graphs(served: Encoder, precision: Precision, folder: Path, progress: Progress) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from model.artifact import HEADS, Artifact, RuntimeName
+from model.artifact import HEADS, Artifact, RuntimeName, reading
 from model.batch import Batch, pack
 from model.config import EncoderConfig
 from model.errors import ProviderError
@@ -184,10 +184,16 @@ def layers_of(hidden: Sequence[tuple[int, int]], poolings: Sequence[TextPooling]
 
 
 def read_heads(artifact: Artifact) -> list[dict[str, Floats]]:
-    """The parameters of all heads of each layer by name, in the attention graph's order."""
+    """The parameters of all heads of each layer by name, in the attention graph's order.
+
+    Raises:
+        ArtifactError: the file cannot be read.
+
+    """
     manifest = artifact.manifest
     _, *inputs = manifest.signature["attention"].inputs
-    with safe_open(artifact.path(HEADS), framework="numpy") as file:
+    path = artifact.path(HEADS)
+    with reading(path), safe_open(path, framework="numpy") as file:
         return [
             {spec.name: file.get_tensor(head_parameter_name(spec.name, layer)) for spec in inputs}
             for layer in range(manifest.config.num_hidden_layers)

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import logging
 from collections.abc import AsyncIterator, Callable
 
 from fastapi import FastAPI
 
 from model.artifact import TOKENIZER, Artifact
-from service import problems
 from service.backends import Backends
-from service.batching import BatchLimits
 from service.engines.base import Engine
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
-from service.engines.torch import TorchEngine
+from service.engines.torch import TorchEngine, check_installed
+from service.front import layers, problems
+from service.front.access import AccessLog
+from service.front.exchange import ExchangeMiddleware, ExchangeObserver
 from service.metrics import Metrics
-from service.middleware import RequestMiddleware
+from service.oversight.golden import GoldenCheck
+from service.oversight.sampling import Sampling
+from service.oversight.watch import Watch
 from service.predictor import Bounds, Predictor
 from service.routes import attention, dashboard, encode, ops, verify
+from service.scheduler.admission import BatchLimits
 from service.settings import Settings
 from service.tokenizer import Limits, TextTokenizer
 from service.workers.peers import Peers
+
+_log = logging.getLogger("headscope")
 
 CHARACTERS_PER_TOKEN = 64
 
@@ -42,11 +49,16 @@ def create_app(
         peers: the other workers of a service of several processes.
 
     Raises:
-        ModelError: the artifact cannot be loaded, or the device is not there.
+        ModelError: the artifact cannot be loaded, the device is not there, or the engine says
+            other than PyTorch.
         ServiceError: the engine cannot be started.
 
     """
-    factories = engine_factories(settings, artifact)
+    observers = exchange_observers(settings)
+    if settings.fallback == "torch":
+        check_installed()
+    trial = GoldenCheck(artifact)
+    factories = engine_factories(settings, artifact, trial)
     engine = engine or factories[settings.engine]()
     manifest = artifact.manifest
     tokenizer = TextTokenizer(
@@ -59,18 +71,33 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        others = {name: factories[name] for name in ("onnx", "torch") if name != engine.name}
-        limits = BatchLimits(batch_tokens, settings.max_queue_tokens)
         bounds = Bounds(
             settings.max_client_batch_size,
             settings.max_response_bytes,
             settings.max_bytes_in_flight,
         )
-        backends = Backends(engine, others, limits, metrics)
+        sampling = Sampling(
+            settings.verify_share, lambda: backends.get("torch"), manifest.precision, metrics
+        )
+        backends = Backends(
+            engine,
+            factories,
+            batch_limits(settings, batch_tokens),
+            metrics,
+            sampling.inspect if settings.verify_share else None,
+        )
+        watch = Watch(backends, trial, settings.fallback, app.state.give_up, metrics)
         app.state.predictor = Predictor(manifest, tokenizer, backends, bounds)
-        async with peers.answering(ops.answers(app.state)) if peers else contextlib.nullcontext():
+        app.state.sampling = sampling
+        async with contextlib.AsyncExitStack() as stack:
+            for observer in observers:
+                stack.callback(observer.close)
+            await stack.enter_async_context(watch.watching())
+            if peers:
+                await stack.enter_async_context(peers.answering(ops.answers(app.state)))
             yield
-        app.state.predictor.close()
+            await sampling.close()
+        app.state.hangs = not app.state.predictor.close()
 
     app = FastAPI(
         title="Headscope",
@@ -84,27 +111,83 @@ def create_app(
     state.settings, state.artifact, state.engine = settings, artifact, engine
     state.tokenizer, state.metrics = tokenizer, metrics
     state.peers, state.draining = peers, False
+    state.give_up = _log.critical
+    """What ends the process; whoever runs the application says how."""
+    state.hangs = False
+    """Whether a call still runs in an engine though the application has ended."""
     state.info = ops.describe(state)
     for routes in (encode, attention, verify, ops, dashboard):
         app.include_router(routes.router)
     problems.install(app)
-    app.add_middleware(RequestMiddleware, metrics=metrics, max_body_bytes=settings.max_body_bytes)
+    layers.install(app, settings, metrics)
+    if observers:
+        app.add_middleware(ExchangeMiddleware, observers=observers)
     return app
 
 
-def engine_factories(settings: Settings, artifact: Artifact) -> dict[str, Callable[[], Engine]]:
-    """How each engine is started."""
-    return {
-        "onnx": lambda: OnnxEngine(
+def exchange_observers(settings: Settings) -> list[ExchangeObserver]:
+    """Who is told of every request.
+
+    Raises:
+        ValueError: traces are asked for, and what sends them is not installed.
+
+    """
+    observers: list[ExchangeObserver] = []
+    if settings.access_log:
+        observers.append(AccessLog())
+    if settings.otlp_endpoint:
+        try:
+            from service.front.tracing import Tracing  # noqa: PLC0415 - nobody else needs its packages
+        except ModuleNotFoundError as error:
+            raise ValueError(
+                f"otlp_endpoint: there is no {error.name}; install headscope[tracing]"
+            ) from None
+        observers.append(Tracing(settings.otlp_endpoint))
+    return observers
+
+
+def engine_factories(
+    settings: Settings, artifact: Artifact, trial: Callable[[Engine], None]
+) -> dict[str, Callable[[], Engine]]:
+    """How each engine is started; one that answers for a model is tried before it serves."""
+
+    def onnx() -> Engine:
+        return OnnxEngine(
             artifact,
             settings.device,
             settings.threads,
             settings.device_id,
             settings.device_memory_bytes,
-        ),
-        "torch": lambda: TorchEngine(artifact, settings.torch_timeout_seconds, settings.threads),
+        )
+
+    def torch() -> Engine:
+        return TorchEngine(artifact, settings.batch_timeout_seconds, settings.threads)
+
+    def tried(start: Callable[[], Engine]) -> Engine:
+        engine = start()
+        try:
+            trial(engine)
+        except BaseException:
+            engine.close()
+            raise
+        return engine
+
+    return {
+        "onnx": lambda: tried(onnx),
+        "torch": lambda: tried(torch),
         "fake": lambda: FakeEngine(artifact.manifest.config),
     }
+
+
+def batch_limits(settings: Settings, batch_tokens: int) -> BatchLimits:
+    """The bounds of a queue and its batches."""
+    return BatchLimits(
+        batch_tokens,
+        settings.max_queue_tokens,
+        settings.max_queue_texts,
+        settings.queue_timeout_seconds,
+        settings.batch_timeout_seconds,
+    )
 
 
 def token_limits(settings: Settings, artifact: Artifact) -> Limits:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from pydantic_settings import CliApp
 from model.artifact import Precision, load_artifact
 from model.errors import ModelError
 from model.sources import display_name, locate
+from service import logs
 from service.artifacts import open_artifact
 from service.errors import ServiceError
 from service.settings import Settings
@@ -29,6 +31,10 @@ commands:
   fetch     get a model's checkpoint and say where it is
 
 headscope COMMAND --help tells the options of each."""
+FAILURES = (ModelError, ServiceError, ValidationError, ValueError, OSError)
+"""What a command may end with, told in a line."""
+
+_log = logging.getLogger("headscope")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,15 +56,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         return commands[command](rest)
-    except (ModelError, ServiceError, ValidationError, ValueError, OSError) as error:
+    except FAILURES as error:
         print(f"headscope {command}: {_one_line(error)}", file=sys.stderr)
         return 1
 
 
 def _serve(arguments: list[str]) -> int:
     settings = CliApp.run(Settings, cli_args=arguments)
+    if settings.log_format == "text":
+        return _open_and_serve(settings, _say)
+    logs.configure(settings.log_level, settings.log_format)
+    try:
+        return _open_and_serve(settings, _log.info)
+    except FAILURES as error:
+        _log.critical("headscope serve: %s", _one_line(error))
+        return 1
+
+
+def _open_and_serve(settings: Settings, say: Callable[[str], None]) -> int:
     with ThreadPoolExecutor(1) as reading:
-        artifact = reading.submit(open_artifact, settings, _say)
+        artifact = reading.submit(open_artifact, settings, say)
         if settings.workers > 1:
             from service.workers.supervisor import serve
         else:

@@ -2,15 +2,20 @@
 
     ServiceError                 status  error_type (TEI's spelling)
     ├── InvalidRequest           400     Validation   not JSON, not UTF-8, NaN, a lone surrogate
+    ├── Unauthorized             401     Validation   with WWW-Authenticate
+    ├── RequestTimeout           408     Validation   the client is slow
     ├── ReplyTooLarge            413     Validation   the predicted reply exceeds the limit
     ├── BodyTooLarge             413     Validation
     ├── UnsupportedMediaType     415     Validation
     ├── Unprocessable            422     Validation   well-formed JSON that asks for the impossible
     │   └── InputTooLong         422     Tokenizer
+    ├── HeadTooLarge             431     Validation
     ├── Overloaded               429     Overloaded   with Retry-After
+    │   └── DeadlinePassed       429     Overloaded   nothing of it was computed
     ├── EngineFailed             500     Backend      the engine raised, or answered nonsense
     ├── EngineNotInstalled       501     Backend
     ├── EngineUnavailable        503     Unhealthy    with Retry-After
+    │   └── EngineOutOfMemory    503     Backend
     └── EngineTimeout            504     Backend
 
 On the wire they are `application/problem+json` (RFC 9457); see `problem`.
@@ -40,6 +45,19 @@ class InvalidRequest(ServiceError):
     """The body is not JSON that can be read."""
 
     status, title, slug, error_type = 400, "Invalid request", "invalid-request", "Validation"
+
+
+class Unauthorized(ServiceError):
+    """The request has no key, or a wrong one."""
+
+    status, title, slug, error_type = 401, "Unauthorized", "unauthorized", "Validation"
+
+
+class RequestTimeout(ServiceError):
+    """The request took its client too long to send."""
+
+    status, title, slug, error_type = 408, "Request timed out", "request-timeout", "Validation"
+    retryable = True
 
 
 class BodyTooLarge(ServiceError):
@@ -77,11 +95,23 @@ class InputTooLong(Unprocessable):
     title, slug, error_type = "Input too long", "input-too-long", "Tokenizer"
 
 
+class HeadTooLarge(ServiceError):
+    """The request line and headers exceed the limits."""
+
+    status, title, slug, error_type = 431, "Head too large", "head-too-large", "Validation"
+
+
 class Overloaded(ServiceError):
     """The queue is full."""
 
     status, title, slug, error_type = 429, "Overloaded", "overloaded", "Overloaded"
     retryable = True
+
+
+class DeadlinePassed(Overloaded):
+    """The request waited for as long as it may, and nothing of it was computed."""
+
+    title, slug = "Deadline passed", "deadline-passed"
 
 
 class EngineFailed(ServiceError):
@@ -101,6 +131,12 @@ class EngineUnavailable(ServiceError):
 
     status, title, slug, error_type = 503, "Engine unavailable", "engine-unavailable", "Unhealthy"
     retryable = True
+
+
+class EngineOutOfMemory(EngineUnavailable):
+    """There is no memory for the batch, nor for half of it."""
+
+    title, slug, error_type = "Out of memory", "out-of-memory", "Backend"
 
 
 class EngineTimeout(ServiceError):

@@ -17,8 +17,10 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from model.compare import Kind
 from service.engines.base import Task, TextTask
-from service.lanes import LANE_SHARES, LaneName
+from service.scheduler.admission import Refusal
+from service.scheduler.lanes import LANE_SHARES, LaneName
 from service.workers.processes import ServiceProcesses
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -110,6 +112,12 @@ class Metrics:
             ["lane"],
             registry=registry,
         )
+        self.refused_requests = Counter(
+            "headscope_refused_requests",
+            "Requests that the queue did not take (tokens, texts, wait), or that waited too long.",
+            ["lane", "reason"],
+            registry=registry,
+        )
         self.queue_tokens = Gauge(
             "headscope_queue_tokens",
             "Tokens waiting in a lane of the service's own engine.",
@@ -117,6 +125,26 @@ class Metrics:
             registry=registry,
             multiprocess_mode="livesum",
         )
+        self.degraded = Gauge(
+            "headscope_degraded",
+            "1 while the service's own engine has failed and another serves in its place.",
+            registry=registry,
+            multiprocess_mode="livemax",
+        )
+        self.verified_batches = Counter(
+            "headscope_verified_batches",
+            "Batches that PyTorch computed again: passed, failed, or unknown.",
+            ["result"],
+            registry=registry,
+        )
+        self.live_max_abs_diff = Gauge(
+            "headscope_live_max_abs_diff",
+            "The largest difference to PyTorch of any batch that it computed again.",
+            ["kind"],
+            registry=registry,
+            multiprocess_mode="livemax",
+        )
+        self._worst: dict[Kind, float] = {}
         self.engine = Gauge(
             "headscope_engine_info",
             "1, with what the service's own engine is and the provider that is really in use.",
@@ -160,6 +188,15 @@ class Metrics:
     def dropped(self, lane: LaneName) -> None:
         """A text was dropped before it was computed."""
         self.dropped_texts.labels(lane).inc()
+
+    def refused(self, lane: LaneName, why: Refusal) -> None:
+        """A request was not admitted, or not computed in time."""
+        self.refused_requests.labels(lane, why).inc()
+
+    def live_difference(self, kind: Kind, max_abs_diff: float) -> None:
+        """A batch was computed again, and was so far from it."""
+        self._worst[kind] = max(self._worst.get(kind, 0.0), max_abs_diff)
+        self.live_max_abs_diff.labels(kind).set(self._worst[kind])
 
     def render(self) -> bytes:
         """The text exposition format."""

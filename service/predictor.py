@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import math
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,17 +18,17 @@ from model.compare import Comparison
 from model.pooling import l2_normalize
 from service import wire
 from service.backends import Backends
-from service.batching import Batcher
 from service.budget import ByteBudget
 from service.engines.base import Floats, Pooling, TextTask
 from service.errors import ReplyTooLarge, Unprocessable
-from service.lanes import Done
 from service.maps import Part, visits_of
+from service.oversight.verification import compare_engines
+from service.scheduler.batching import Batcher
+from service.scheduler.lanes import Done
 from service.schemas import AttentionRequest, EncodeRequest, TextRequest, VerifyRequest
 from service.selection import hidden_layer, maps_asked, vector_size
-from service.stream import GROUP_BYTES, MapsStream, Subject
+from service.stream import GROUP_BYTES, MapsStream, Subject, hidden_bytes
 from service.tokenizer import Input, Options, TextTokenizer, TokenizedText, characters
-from service.verification import compare_engines
 from service.wire_maps import BinaryWriter, JsonWriter, json_bytes
 
 INLINE_CHARACTERS = 512
@@ -48,7 +50,11 @@ class Bounds:
     max_inputs: int
     max_response_bytes: int
     max_bytes_in_flight: int
-    """Of large replies together."""
+    """Of replies together."""
+
+
+def _nothing() -> None:
+    """There is nothing to give back."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,10 @@ class Reply:
     """What follows the body while it is sent; must be closed."""
     length: int | None = None
     """Of all of it, where that is known beforehand."""
+    release: Callable[[], None] = _nothing
+    """Gives back what the body holds, once it is sent."""
+    began: float = 0.0
+    """`time.monotonic()` when the first text was about to be tokenised."""
 
 
 class Predictor:
@@ -81,13 +91,19 @@ class Predictor:
         self._budget = ByteBudget(bounds.max_bytes_in_flight)
         self._tokenizing = ThreadPoolExecutor(1, "tokenizer")
 
-    async def encode(self, request: EncodeRequest, *, binary: bool) -> Reply:
+    async def encode(self, request: EncodeRequest, *, binary: bool, finish_by: float) -> Reply:
         """Contextual embeddings, as `POST /encode` promises them.
+
+        Args:
+            request: what is asked.
+            binary: whether the reply is a safetensors file.
+            finish_by: `time.monotonic()` at which the reply must have begun.
 
         Raises:
             ServiceError: whatever a caller can be told went wrong.
 
         """
+        began = time.monotonic()
         layer = hidden_layer(request.layer, self._config)
         dimensions = vector_size(request.dimensions, self._config)
         batcher, texts, tokenization_seconds = await self._prepare(request)
@@ -99,7 +115,8 @@ class Predictor:
         )
         as_base64 = request.encoding_format == "base64"
         each = 4 if binary else 6 if as_base64 else wire.JSON_BYTES_PER_FLOAT
-        self._check_reply(floats * each, "ask for fewer texts or less of them", binary=binary)
+        size = floats * each
+        self._check_reply(size, "ask for fewer texts or less of them", binary=binary)
         mode = request.pooling or self._manifest.sentence.pooling
         tasks = [
             TextTask(
@@ -110,12 +127,11 @@ class Predictor:
             )
             for text in texts
         ]
-        done = await batcher.submit("encode", tasks)
         normalize = self._manifest.sentence.normalize
         if request.normalize is not None:
             normalize = request.normalize
 
-        def write() -> wire.Body:
+        def write(done: Sequence[Done]) -> wire.Body:
             results = [
                 wire.EncodeResult(
                     text,
@@ -129,16 +145,43 @@ class Predictor:
                 return wire.encode_safetensors(header, results)
             return wire.encode_json(header, results, as_base64=as_base64)
 
-        body = await _write(write, floats)
-        return _reply(body, texts, done, tokenization_seconds, binary=binary)
+        self._budget.take(size)
+        release = functools.partial(self._budget.give_back, size)
+        try:
+            done = await batcher.submit("encode", tasks, finish_by)
+            if size <= INLINE_BYTES:
+                body = write(done)
+            else:
+                body = await asyncio.to_thread(write, done)
+        except BaseException:
+            release()
+            raise
+        return Reply(
+            body=body,
+            media_type=wire.SAFETENSORS if binary else wire.JSON,
+            tokens=wire.usage(texts)["tokens"],
+            tokenization_seconds=tokenization_seconds,
+            queue_seconds=max(item.queue_seconds for item in done),
+            inference_seconds=max(item.inference_seconds for item in done),
+            release=release,
+            began=began,
+        )
 
-    async def attention(self, request: AttentionRequest, *, binary: bool) -> Reply:
+    async def attention(
+        self, request: AttentionRequest, *, binary: bool, finish_by: float
+    ) -> Reply:
         """Attention weights, as `POST /attention` promises them.
+
+        Args:
+            request: what is asked.
+            binary: whether the reply is a safetensors file.
+            finish_by: `time.monotonic()` at which the reply must have begun.
 
         Raises:
             ServiceError: whatever a caller can be told went wrong.
 
         """
+        began = time.monotonic()
         asked = maps_asked(request, self._config)
         if asked.half and not binary:
             raise Unprocessable("dtype float16 is for the binary form (Accept: safetensors)")
@@ -146,17 +189,22 @@ class Predictor:
         fields = {"layers": list(asked.layers), "heads": list(asked.heads)}
         header = wire.Header(self._manifest.model, batcher.engine.name, fields)
         writer = (BinaryWriter if binary else JsonWriter)(header, asked, texts)
-        size = writer.length or json_bytes(asked, [len(text.input_ids) for text in texts])
+        lengths = [len(text.input_ids) for text in texts]
+        size = writer.length or json_bytes(asked, lengths)
         self._check_reply(size, FEWER_MAPS, binary=binary)
-        stream = MapsStream(batcher, asked, visits_of(asked, self._config), writer)
+        visits = visits_of(asked, self._config)
+        stream = MapsStream(batcher, asked, visits, writer, finish_by)
+        layers = len({visit.layer for visit in visits})
+        held = size if writer.keeps_back else min(size, STREAM_BYTES)
         parts = self._within_budget(
             stream.parts([self._subject(text) for text in texts]),
-            size if writer.keeps_back else min(size, STREAM_BYTES),
+            held + hidden_bytes(lengths, layers, self._config.hidden_size),
         )
         if size <= WHOLE_BYTES:
             body, rest = [part async for part in parts], None
         else:
             body, rest = [await anext(parts)], parts
+            stream.finish_by = math.inf
         return Reply(
             body=body,
             media_type=writer.media_type,
@@ -166,6 +214,7 @@ class Predictor:
             inference_seconds=stream.timings.inference,
             rest=rest,
             length=writer.length,
+            began=began,
         )
 
     async def verify(self, request: VerifyRequest) -> Comparison:
@@ -180,10 +229,10 @@ class Predictor:
         candidate = await self.backends.get("onnx")
         return await compare_engines(reference, candidate, texts, self._manifest)
 
-    def close(self) -> None:
-        """Let running work finish."""
+    def close(self) -> bool:
+        """Let running work finish; returns whether it has."""
         self._tokenizing.shutdown(wait=True)
-        self.backends.close()
+        return self.backends.close()
 
     async def _prepare(self, request: TextRequest) -> tuple[Batcher, list[TokenizedText], float]:
         options = Options(request.truncate, request.truncation_direction, request.prompt_name)
@@ -244,27 +293,3 @@ def _finish(pooled: Floats | None, dimensions: int, *, normalize: bool) -> Float
         return None
     kept = pooled[:dimensions]
     return l2_normalize(kept) if normalize else kept
-
-
-async def _write(write: Callable[[], wire.Body], floats: int) -> wire.Body:
-    if floats * wire.JSON_BYTES_PER_FLOAT <= INLINE_BYTES:
-        return write()
-    return await asyncio.to_thread(write)
-
-
-def _reply(
-    body: wire.Body,
-    texts: Sequence[TokenizedText],
-    done: Sequence[Done],
-    tokenization_seconds: float,
-    *,
-    binary: bool,
-) -> Reply:
-    return Reply(
-        body=body,
-        media_type=wire.SAFETENSORS if binary else wire.JSON,
-        tokens=wire.usage(texts)["tokens"],
-        tokenization_seconds=tokenization_seconds,
-        queue_seconds=max(item.queue_seconds for item in done),
-        inference_seconds=max(item.inference_seconds for item in done),
-    )

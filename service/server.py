@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
+import sys
+from functools import partial
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
 from model.artifact import Artifact
+from service import logs
 from service.app import create_app
+from service.front.protocol import HttpProtocol
 from service.settings import Settings
 
+KEEP_ALIVE_SECONDS = 75
+"""How long a connection may be idle: longer than clients and balancers keep one to use it again
+(httpx 5 s, aiohttp 15 s, balancers 60 s), or a request could meet the end of its connection."""
 LINGER_SECONDS = 1.0
 """How long the port stays open once readiness fails, and then how long a connection may be idle."""
 
@@ -23,18 +31,32 @@ class Server(uvicorn.Server):
     """uvicorn's, but whoever sends it requests can tell that it stops before it has stopped."""
 
     def __init__(self, app: FastAPI, settings: Settings) -> None:
+        seconds = settings.client_timeout_seconds
+        http: Any = partial(HttpProtocol, client_timeout_seconds=seconds)
         config = uvicorn.Config(
             app,
+            http=http,
+            ws="none",
             host=settings.host,
             port=settings.port,
             log_level=settings.log_level,
+            log_config=None,
             access_log=False,
             server_header=False,
             proxy_headers=False,
             timeout_graceful_shutdown=settings.drain_seconds,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
         )
         super().__init__(config)
         self._state = app.state
+        self._state.give_up = self.give_up
+        self.failure = ""
+        """Why the service has ended by itself."""
+
+    @property
+    def hangs(self) -> bool:
+        """Whether a call still runs in an engine though the application has ended."""
+        return bool(self._state.hangs)
 
     def drain(self) -> None:
         """From now on readiness fails, and every reply ends its connection."""
@@ -42,6 +64,11 @@ class Server(uvicorn.Server):
         close = (b"connection", b"close")
         self.config.encoded_headers.append(close)  # of the defaults that are made anew each second
         self.server_state.default_headers = [*self.server_state.default_headers, close]
+
+    def give_up(self, why: str) -> None:
+        """Stop, because nothing can be served any more: the exit code is 1."""
+        self.failure = why
+        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain, close the port, let connections end by themselves, and then as uvicorn does."""
@@ -96,6 +123,19 @@ def serve(settings: Settings, artifact: Artifact) -> int:
         ServiceError: the engine cannot be started.
 
     """
+    logs.configure(settings.log_level, settings.log_format)
     server = Server(create_app(settings, artifact), settings)
     server.run()
+    return end(server)
+
+
+def end(server: Server) -> int:
+    """The exit code of a server that has run; one that has failed ends the process here.
+
+    So does one in whose engine a call hangs, which would keep the interpreter from ending.
+    """
+    if server.failure or server.hangs:
+        logging.shutdown()
+        sys.stderr.flush()
+        os._exit(1)
     return 0 if server.started else 1

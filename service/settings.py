@@ -6,14 +6,18 @@ A flag of the command line wins over a `HEADSCOPE_*` variable, which wins over t
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from model.runtime import Device
 from model.sources import DEFAULT_MODEL
+
+_KEY = re.compile(r"[!-~]+")
+_ORIGIN = re.compile(r"\*|https?://[^/?#\s]+")
 
 
 def _default_cache() -> Path:
@@ -71,13 +75,18 @@ class Settings(BaseSettings):
     )
     max_client_batch_size: int = Field(512, gt=0, description="Most inputs of one request.")
     max_body_bytes: int = Field(16 * 2**20, gt=0, description="Most bytes of a request's body.")
+    max_body_bytes_in_flight: int = Field(
+        256 * 2**20,
+        gt=0,
+        description="Most bytes that bodies hold in memory together; beyond it, 429.",
+    )
     max_response_bytes: int = Field(
         128 * 2**20, gt=0, description="Most bytes of a reply, predicted before it is computed."
     )
     max_bytes_in_flight: int = Field(
         512 * 2**20,
         gt=0,
-        description="Most bytes that /attention replies hold in memory; beyond, 429.",
+        description="Most bytes that replies hold in memory together; beyond it, 429.",
     )
     max_batch_tokens: int | None = Field(
         None,
@@ -88,16 +97,61 @@ class Settings(BaseSettings):
     max_queue_tokens: int = Field(
         131072, gt=0, description="Most tokens waiting in a lane; beyond it, 429."
     )
+    max_queue_texts: int = Field(
+        16384, gt=0, description="Most texts waiting in a lane; beyond it, 429."
+    )
+    client_timeout_seconds: float = Field(
+        20.0,
+        gt=0,
+        description="How long a client may take to send a request, or to take a mebibyte of its "
+        "reply.",
+    )
     threads: int | None = Field(
         None,
         gt=0,
         description="Batches that a worker computes at once; its share of the cores by default.",
     )
-    torch_timeout_seconds: float = Field(
-        60.0, gt=0, description="How long the PyTorch process may take for a batch."
+    request_timeout_seconds: float = Field(
+        30.0,
+        gt=0,
+        description="How long a request may take until its reply begins; the header "
+        "`x-request-timeout-ms` asks for less.",
+    )
+    queue_timeout_seconds: float = Field(
+        10.0,
+        gt=0,
+        description="How long a request may wait for its first batch; one that is predicted to "
+        "wait longer is refused at once, 429.",
+    )
+    batch_timeout_seconds: float = Field(
+        60.0,
+        gt=0,
+        description="How long a batch may compute; an engine that takes longer hangs, and has "
+        "failed.",
+    )
+    fallback: Literal["fail", "torch"] = Field(
+        "fail",
+        description="When the service's own engine has failed for good: `fail` ends the process, "
+        "`torch` serves by PyTorch, says so, and tries to recover.",
+    )
+    verify_share: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Which share of the batches PyTorch computes again, to compare.",
     )
     drain_seconds: int = Field(
         30, gt=0, description="How long running requests may take once the service is told to stop."
+    )
+    api_keys: str | None = Field(
+        None,
+        repr=False,
+        description="Keys, separated by commas, one of which every request must have; better "
+        "given by the environment than by a flag.",
+    )
+    cors_origins: str | None = Field(
+        None,
+        description="Origins, separated by commas, whose pages may use the service; or `*`.",
     )
     allow_unverified: bool = Field(
         False, description="Serve an artifact whose verification failed."
@@ -111,3 +165,28 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="What is logged."
     )
+    log_format: Literal["text", "json"] = Field(
+        "text", description="How it is logged: lines of text, or of one JSON object each."
+    )
+    access_log: bool = Field(False, description="Log a line a request, at level info.")
+    otlp_endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://[^/]",
+        description="Base URL of an OpenTelemetry collector, which gets traces by OTLP over HTTP.",
+    )
+
+    @field_validator("api_keys")
+    @classmethod
+    def _keys_can_be_sent(cls, keys: str | None) -> str | None:
+        for key in [] if keys is None else keys.split(","):
+            if not _KEY.fullmatch(key.strip()):
+                raise ValueError("a key is empty, or not of printable ASCII without spaces")
+        return keys
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _origins_can_be_met(cls, origins: str | None) -> str | None:
+        for origin in [] if origins is None else origins.split(","):
+            if not _ORIGIN.fullmatch(origin.strip()):
+                raise ValueError("an origin is `*`, or a scheme and a host: https://example.org")
+        return origins

@@ -8,17 +8,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import math
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from service.batching import Batcher
 from service.engines.base import Floats, MapsTask, Output, Pooling, TextTask
 from service.insight import rollout_step, shift
-from service.lanes import Done, Reduce
 from service.maps import Ending, Kept, MapsAsked, Part, Visit, Writer, reduce_maps
+from service.scheduler.batching import Batcher
+from service.scheduler.lanes import Done, Reduce
 from service.tokenizer import TokenizedText
 
 GROUP_BYTES = 8 * 2**20
@@ -67,6 +68,8 @@ class MapsStream:
     asked: MapsAsked
     visits: Sequence[Visit]
     writer: Writer
+    finish_by: float = math.inf
+    """`time.monotonic()` of the deadline of whatever is computed next."""
     timings: Timings = field(default_factory=Timings)
 
     async def parts(self, subjects: Sequence[Subject]) -> AsyncGenerator[Part]:
@@ -110,7 +113,10 @@ class MapsStream:
         tasks = [text.task(layers, ablated, pooled=bool(ablated)) for text in texts]
         if ablated:
             tasks += [text.task((), (), pooled=True) for text in texts]
-        done = await (self.batcher.submit if first else self.batcher.resume)("attention", tasks)
+        if first:
+            done = await self.batcher.submit("attention", tasks, self.finish_by)
+        else:
+            done = await self.batcher.resume("attention", tasks, finish_by=self.finish_by)
         self.timings.add(done)
         outputs: list[Output] = [item.output for item in done]
         found, whole = outputs[: len(texts)], outputs[len(texts) :]
@@ -136,7 +142,9 @@ class MapsStream:
             if not groups:
                 return None
             tasks, reduce = zip(*groups.popleft(), strict=True)
-            return asyncio.create_task(self.batcher.resume("attention", tasks, reduce))
+            return asyncio.create_task(
+                self.batcher.resume("attention", tasks, reduce, self.finish_by)
+            )
 
         running = begin()
         try:
@@ -168,6 +176,12 @@ class _Gathered:
     def ending(self, pooled_shift: float | None) -> Ending:
         stacked = {name: np.stack(values) for name, values in self._statistics.items()}
         return Ending(stacked, self._rollout, pooled_shift)
+
+
+def hidden_bytes(lengths: Sequence[int], layers: int, hidden_size: int) -> int:
+    """What the hidden states of a chunk of texts of such lengths take at most."""
+    tokens = min(sum(lengths), max(CHUNK_TOKENS, *lengths))
+    return 4 * tokens * layers * hidden_size
 
 
 def _groups(jobs: Sequence[Job]) -> Iterator[list[Job]]:

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 from tokenizers import Encoding, Tokenizer
 
+from model.artifact import reading
 from model.sentence import SentenceConfig
 from service.engines.base import Ids
 from service.errors import InputTooLong, Unprocessable
@@ -62,7 +63,8 @@ class TextTokenizer:
         """Read `tokenizer.json`."""
         self._sentence = sentence
         self.limits = limits
-        self._whole = Tokenizer.from_file(str(path))
+        with reading(path):
+            self._whole = Tokenizer.from_file(str(path))
         self.separator_ids = frozenset(self._whole.encode("").ids[1:])
         """Of the special tokens that end a text, as [SEP] does."""
         self._truncating: dict[Direction, Tokenizer] = {}

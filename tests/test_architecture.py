@@ -20,6 +20,7 @@ TORCH_FREE = {
         "compare",
         "config",
         "errors",
+        "golden",
         "pooling",
         "runtime",
         "runtime_onnx",
@@ -32,7 +33,8 @@ TORCH_FREE = {
 """What the service may import from `model` as it starts."""
 TORCH_PROCESS = "service.engines.torch_worker"
 WEB = {"fastapi", "starlette", "uvicorn", "httpx", "pydantic_settings"}
-KNOW_THE_WEB = {"app", "server", "workers.worker", "problems", "middleware", "settings", "cli"}
+KNOW_THE_WEB = {"app", "server", "workers.worker", "settings", "cli"}
+"""Beside the routes and what stands in front of them."""
 HEAVY = {"torch", "onnx", "onnxscript", "transformers", "huggingface_hub"}
 FOR_TESTS = {"transformers", "sentence_transformers", "pytest", "hypothesis", "httpx", "scipy"}
 
@@ -128,6 +130,15 @@ def test_each_runtime_is_loaded_by_who_serves_with_it() -> None:
         assert module not in imported("model.runtime", "model", loading=True)
 
 
+def test_traces_are_made_in_one_place_by_who_asks_for_them() -> None:
+    assert importers("opentelemetry") == {"service.front.tracing"}
+    users = {
+        name: [item.lazy for item in found if item.module == "service.front.tracing"]
+        for name, found in IMPORTS.items()
+    }
+    assert {name: lazy for name, lazy in users.items() if lazy} == {"service.app": [True]}
+
+
 @pytest.mark.parametrize("start", ["service.app", "service.server", "service.cli"])
 def test_nothing_heavy_is_reached_as_the_service_loads(start: str) -> None:
     seen, todo = set(), [start]
@@ -141,22 +152,32 @@ def test_nothing_heavy_is_reached_as_the_service_loads(start: str) -> None:
 
 
 def test_few_know_the_web() -> None:
-    known = {f"service.{name}" for name in KNOW_THE_WEB} | under("service.routes")
+    known = {f"service.{name}" for name in KNOW_THE_WEB}
+    known |= under("service.routes") | under("service.front")
     assert importers(*WEB) <= known
-    assert under("service.engines") | {"service.collate", "service.wire"} <= SOURCES.keys() - known
+    others = under("service.engines") | under("service.scheduler") | under("service.oversight")
+    assert not known & (others | {"service.wire"})
 
 
 def test_the_scheduler_and_the_engines_know_the_contract_and_little_else() -> None:
     contract = "service.engines.base"
-    assert imported("service.lanes", "service") == {"service.errors", contract}
-    assert imported("service.batching", "service") == {
-        "service.collate",
+    scheduler = under("service.scheduler")
+    assert imported("service.scheduler.lanes", "service") == {
         "service.errors",
-        "service.lanes",
+        "service.scheduler.pace",
         contract,
     }
+    known = scheduler | {"service.engines.collate", "service.errors", contract}
+    for name in scheduler:
+        assert imported(name, "service") <= known, name
     for name in under("service.engines") - {"service.engines"}:
-        others = imported(name, "service") - {"service.collate", "service.errors", contract}
+        others = imported(name, "service") - {
+            "service.engines.collate",
+            "service.engines.memory",
+            "service.errors",
+            "service.logs",
+            contract,
+        }
         assert others == set(), name
     assert imported(contract, "service") == set()
     assert imported("service.errors", "service") == set()
@@ -174,7 +195,7 @@ def test_what_is_said_of_maps_is_pure() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["maps", "stream", "wire_maps", "verification", "selection"])
+@pytest.mark.parametrize("name", ["maps", "stream", "wire_maps", "selection"])
 def test_attention_is_computed_and_written_without_the_web(name: str) -> None:
     seen, todo = set(), [f"service.{name}"]
     while todo:

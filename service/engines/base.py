@@ -24,8 +24,7 @@ class Pooling:
 
     layer: int
     mode: PoolingName
-    first_token: int = 0
-    """Tokens before this one are left out (a prompt that does not count)."""
+    first_token: int = 0  # those before it are left out (a prompt that does not count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +76,7 @@ class Engine(ABC):
     name: str
     provider: str  # what really computes, as the runtime reports it
     concurrency: int
+    hidden_size: int  # H
     batch_tokens: int = 512  # most of a batch, unless an operator knows better
 
     @property

@@ -34,6 +34,7 @@ class FakeEngine(Engine):
         self._batch_seconds = batch_seconds
         self._token_seconds = token_seconds
         self.concurrency = concurrency
+        self.hidden_size = config.hidden_size
 
     def run(self, tasks: Sequence[Task]) -> list[Output]:
         """Answer each task with `expected(task)`."""

@@ -9,8 +9,9 @@ from model.artifact import Artifact
 from model.errors import DeviceLostError
 from model.pooling import TextPooling
 from model.runtime import Device, load_runtime
-from service.collate import collate, head_mask, run_both
 from service.engines.base import Engine, Floats, MapsTask, Output, Task, TextTask
+from service.engines.collate import collate, head_mask, run_both
+from service.engines.memory import out_of_memory, ran_out_of_memory
 from service.errors import EngineFailed, EngineUnavailable
 
 CUDA = "CUDAExecutionProvider"
@@ -49,6 +50,7 @@ class OnnxEngine(Engine):
         self._runtime = load_runtime(artifact, device, cores, device_id, device_memory_bytes)
         self.provider = self._runtime.provider
         self.concurrency = cores
+        self.hidden_size = artifact.manifest.config.hidden_size
         if self.provider == CUDA:
             self.concurrency = threads or CUDA_CALLS
             self.batch_tokens = CUDA_BATCH_TOKENS
@@ -69,6 +71,8 @@ class OnnxEngine(Engine):
         except DeviceLostError as error:
             raise EngineUnavailable(str(error), retry_after_seconds=5) from error
         except Exception as error:  # the runtimes' own exceptions share no base class
+            if ran_out_of_memory(error):
+                raise out_of_memory(self.provider) from error
             raise EngineFailed(f"{self.provider} failed: {type(error).__name__}") from error
 
     def _encode(self, tasks: Sequence[TextTask]) -> list[Output]:

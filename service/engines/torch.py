@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
 from model.artifact import Artifact
+from service import logs
 from service.engines.base import Engine, Output, Task
+from service.engines.memory import OUT_OF_MEMORY, out_of_memory
 from service.errors import EngineFailed, EngineNotInstalled, EngineTimeout, EngineUnavailable
 
 START_TIMEOUT_SECONDS = 120.0
@@ -43,8 +45,8 @@ class TorchEngine(Engine):
             EngineUnavailable: the process ended, or did not load in time.
 
         """
-        if importlib.util.find_spec("torch") is None:
-            raise EngineNotInstalled("PyTorch is not installed here")
+        check_installed()
+        self.hidden_size = artifact.manifest.config.hidden_size
         self._timeout_seconds = timeout_seconds
         self._lock = threading.Lock()
         ours, theirs = socket.socketpair()
@@ -52,6 +54,7 @@ class TorchEngine(Engine):
             command = [sys.executable, "-m", "service.engines.torch_worker"]
             command += [str(artifact.folder), str(theirs.fileno())]
             command.append(str(threads or len(os.sched_getaffinity(0))))
+            command += logs.chosen()
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 command,
                 pass_fds=[theirs.fileno()],
@@ -74,6 +77,8 @@ class TorchEngine(Engine):
                 self.close()
                 raise _ended() from None
             answer = self._receive(self._timeout_seconds)
+        if answer == OUT_OF_MEMORY:
+            raise out_of_memory(self.provider)
         if isinstance(answer, str):
             raise EngineFailed(f"PyTorch failed: {answer}")
         return answer
@@ -98,3 +103,14 @@ class TorchEngine(Engine):
 
 def _ended() -> EngineUnavailable:
     return EngineUnavailable("the PyTorch process has ended", retry_after_seconds=1)
+
+
+def check_installed() -> None:
+    """Refuse where torch is not there.
+
+    Raises:
+        EngineNotInstalled: that is so.
+
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise EngineNotInstalled("PyTorch is not installed here")

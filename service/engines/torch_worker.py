@@ -1,4 +1,4 @@
-"""The process behind `TorchEngine`: `python -m service.engines.torch_worker FOLDER FD THREADS`."""
+"""The process behind `TorchEngine`: `python -m service.engines.torch_worker`, see `main`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from model.artifact import WEIGHTS, load_artifact
 from model.checkpoint import load_weights
 from model.encoder import Encoder, Layer
 from model.packing import PackedBatch
-from service.collate import collate, head_mask, needed_layers, run_both, uncollate
+from service import logs
 from service.engines.base import Floats, MapsTask, Output, Task, TextTask
+from service.engines.collate import collate, head_mask, needed_layers, run_both, uncollate
+from service.engines.memory import OUT_OF_MEMORY, ran_out_of_memory
 
 _log = logging.getLogger("headscope")
 
@@ -58,14 +60,18 @@ def serve(encoder: Encoder, connection: Connection) -> None:
             answer: list[Output] | str = run(encoder, tasks)
         except Exception as error:
             _log.exception("a batch failed")
-            answer = type(error).__name__
+            answer = OUT_OF_MEMORY if ran_out_of_memory(error) else type(error).__name__
         connection.send(answer)
 
 
 def main() -> None:
-    """Load the encoder and serve it; an interrupt is the parent's to handle."""
+    """Load the encoder and serve it; an interrupt is the parent's to handle.
+
+    Arguments are the artifact's folder, the connection's descriptor, threads, and how to log.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    folder, descriptor, threads = sys.argv[1:]
+    folder, descriptor, threads, log_level, log_format = sys.argv[1:]
+    logs.configure(log_level, log_format)
     artifact = load_artifact(Path(folder))
     torch.set_num_threads(int(threads))
     encoder = load_weights(artifact.path(WEIGHTS), artifact.manifest.config)

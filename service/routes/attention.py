@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from service.replies import AttentionReply
 from service.routes.body import JsonRoute
+from service.routes.deadline import deadline
 from service.routes.reply import documented, respond, wants_safetensors
 from service.schemas import AttentionRequest
 
@@ -17,4 +18,5 @@ router = APIRouter(route_class=JsonRoute, tags=["inference"])
 async def attention(body: AttentionRequest, request: Request) -> Response:
     """The attention weights of any head of any layer."""
     predictor = request.app.state.predictor
-    return respond(await predictor.attention(body, binary=wants_safetensors(request)))
+    binary = wants_safetensors(request)
+    return respond(await predictor.attention(body, binary=binary, finish_by=deadline(request)))

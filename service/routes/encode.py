@@ -7,6 +7,7 @@ from starlette.responses import Response
 
 from service.replies import EncodeReply
 from service.routes.body import JsonRoute
+from service.routes.deadline import deadline
 from service.routes.reply import documented, respond, wants_safetensors
 from service.schemas import EncodeRequest
 
@@ -17,4 +18,5 @@ router = APIRouter(route_class=JsonRoute, tags=["inference"])
 async def encode(body: EncodeRequest, request: Request) -> Response:
     """Contextual embeddings: token-level vectors, one pooled vector a text, or both."""
     predictor = request.app.state.predictor
-    return respond(await predictor.encode(body, binary=wants_safetensors(request)))
+    binary = wants_safetensors(request)
+    return respond(await predictor.encode(body, binary=binary, finish_by=deadline(request)))

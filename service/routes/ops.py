@@ -13,10 +13,11 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from model.artifact import Precision
-from service.batching import Batcher
+from service.backends import Backends
 from service.engines.base import Pooling, TextTask
 from service.errors import EngineUnavailable, ServiceError
 from service.routes.reply import PROBLEMS
+from service.scheduler.batching import Batcher
 from service.workers.peers import Answers
 
 DTYPES: Mapping[Precision, str] = {
@@ -25,6 +26,8 @@ DTYPES: Mapping[Precision, str] = {
     "bf16": "bfloat16",
     "int8": "int8",
 }
+DEGRADED = "degraded: "
+"""How a worker's answer begins if a stand-in serves there."""
 FRESH_SECONDS = 5.0
 PROBE_SECONDS = 2.0
 ANSWER_SECONDS = 1.0
@@ -42,14 +45,21 @@ async def live() -> dict[str, str]:
 @router.get("/health/ready", responses={503: PROBLEMS[503]})
 @router.get("/health", responses={503: PROBLEMS[503]})
 async def ready(request: Request) -> dict[str, str]:
-    """The engine's real path works in every worker: a batch was computed just now, or is."""
+    """The engine's real path works in every worker: a batch was computed just now, or is.
+
+    `status` is "degraded" while PyTorch serves in place of an engine that has failed.
+    """
     state = request.app.state
-    await _check(state)
+    degraded = await _check(state)
     if state.peers:
-        problems = await state.peers.ask("ready", PROBE_SECONDS + ANSWER_SECONDS)
-        for index, problem in problems.items():
-            if problem:
-                raise EngineUnavailable(f"worker {index}: {problem}", retry_after_seconds=5)
+        found = await state.peers.ask("ready", PROBE_SECONDS + ANSWER_SECONDS)
+        for index, said in found.items():
+            if said.startswith(DEGRADED):
+                degraded = degraded or f"worker {index}: {said.removeprefix(DEGRADED)}"
+            elif said:
+                raise EngineUnavailable(f"worker {index}: {said}", retry_after_seconds=5)
+    if degraded:
+        return {"status": "degraded", "backend": "torch", "detail": degraded}
     return {"status": "ready"}
 
 
@@ -69,7 +79,14 @@ async def metrics(request: Request) -> Response:
 @router.get("/info")
 async def info(request: Request) -> JSONResponse:
     """What is served, by what, and how it was verified."""
-    return JSONResponse(request.app.state.info)
+    state = request.app.state
+    backends = state.predictor.backends
+    now = {
+        "status": "degraded" if backends.stand_in else "failed" if backends.failure else "working",
+        "backend": backends.stand_in or backends.name,
+        "failure": backends.failure or state.sampling.problem or None,
+    }
+    return JSONResponse(state.info | now)
 
 
 def answers(state: Any) -> Answers:
@@ -77,10 +94,10 @@ def answers(state: Any) -> Answers:
 
     async def ready() -> str:
         try:
-            await _check(state)
+            degraded = await _check(state)
         except ServiceError as error:
             return error.detail
-        return ""
+        return DEGRADED + degraded if degraded else ""
 
     async def refresh() -> str:
         _refresh(state)
@@ -95,14 +112,23 @@ def _refresh(state: Any) -> None:
         state.metrics.queue_tokens.labels(name).set(lane.queued_tokens)
 
 
-async def _check(state: Any) -> None:
+async def _check(state: Any) -> str:
+    """Raise unless requests are answered, and rightly; returns why only a stand-in does, if so."""
     if state.draining:
         raise EngineUnavailable("the service is stopping", retry_after_seconds=5)
-    batcher: Batcher = state.predictor.backends.default
-    if not batcher.engine.alive:
-        raise EngineUnavailable(f"the {batcher.engine.name} engine is down", retry_after_seconds=5)
+    if state.sampling.problem:
+        raise EngineUnavailable(state.sampling.problem, retry_after_seconds=5)
+    backends: Backends = state.predictor.backends
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            batcher = await backends.get(None)
+    except TimeoutError:
+        raise EngineUnavailable("PyTorch is starting", retry_after_seconds=5) from None
+    if batcher.failure:
+        raise EngineUnavailable(batcher.failure, retry_after_seconds=5)
     if time.monotonic() - batcher.last_success > FRESH_SECONDS:
         await _probe(batcher)
+    return backends.failure
 
 
 async def _probe(batcher: Batcher) -> None:

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from service.front.exchange import Took
 from service.maps import Part
 from service.predictor import Reply
 from service.replies import Problem
@@ -19,6 +20,8 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"description": description, "content": _PROBLEM}
     for status, description in {
         400: "Not JSON",
+        401: "No key, or a wrong one",
+        408: "The request took too long to send",
         413: "Body or predicted reply too large",
         415: "Wrong content type or encoding",
         422: "Wrong schema, or an input that does not fit",
@@ -65,6 +68,9 @@ class PartsResponse(Response):
         """Send the head, then the parts."""
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         rest = self.reply.rest
+        state = scope.get("state", {})
+        if "took" in state:
+            state["took"] = _took(self.reply)
         try:
             await send(start)
             *body, last = self.reply.body
@@ -77,8 +83,19 @@ class PartsResponse(Response):
                     del part
                 await _send(send, b"", more=False)
         finally:
+            self.reply.release()
             if rest is not None:
                 await rest.aclose()
+
+
+def _took(reply: Reply) -> Took:
+    return Took(
+        reply.tokens,
+        reply.began,
+        reply.tokenization_seconds,
+        reply.queue_seconds,
+        reply.inference_seconds,
+    )
 
 
 async def _send(send: Send, part: Part, *, more: bool = True) -> None:

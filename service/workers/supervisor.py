@@ -22,6 +22,7 @@ from typing import Any
 from prometheus_client.multiprocess import mark_process_dead
 
 from model.artifact import Artifact
+from service import logs
 from service.errors import EngineUnavailable
 from service.settings import Settings, worker_environment
 from service.workers.channel import CLOSED, CONNECTION, DRAIN, LOADED, MESSAGE_BYTES, Assignment
@@ -48,7 +49,7 @@ def serve(settings: Settings, artifact: Artifact) -> int:
         OSError: the port cannot be had.
 
     """
-    logging.basicConfig(level=settings.log_level.upper(), format="%(levelname)s:     %(message)s")
+    logs.configure(settings.log_level, settings.log_format)
     with (
         bound(settings.host, settings.port) as sockets,
         tempfile.TemporaryDirectory(prefix="headscope-") as folder,

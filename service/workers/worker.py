@@ -18,10 +18,11 @@ from fastapi import FastAPI
 
 from model.artifact import load_artifact
 from model.errors import ArtifactError, ModelError
+from service import logs
 from service.app import create_app
 from service.errors import ServiceError
 from service.metrics import share
-from service.server import Server
+from service.server import Server, end
 from service.settings import Settings
 from service.workers.channel import CLOSED, CONNECTION, DRAIN, LOADED, MESSAGE_BYTES, Assignment
 from service.workers.peers import Peers
@@ -145,13 +146,15 @@ def main() -> int:
         signal.signal(number, signal.SIG_IGN)
     with socket.socket(fileno=int(sys.argv[1])) as channel:
         assignment = Assignment.model_validate_json(channel.recv(MESSAGE_BYTES))
+        logs.configure(assignment.settings.log_level, assignment.settings.log_format)
         try:
             app = application(assignment)
         except (ModelError, ServiceError, ValueError, OSError) as error:
             channel.send(" ".join(str(error).split()).encode())
             return 1
-        WorkerServer(app, assignment.settings, channel).run()
-    return 0
+        server = WorkerServer(app, assignment.settings, channel)
+        server.run()
+    return end(server)
 
 
 if __name__ == "__main__":

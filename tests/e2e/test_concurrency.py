@@ -9,6 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
+from tests.e2e.load import Connection
 from tests.e2e.texts import all_texts
 
 pytestmark = pytest.mark.e2e
@@ -49,3 +50,11 @@ async def test_each_reply_equals_the_texts_reply_alone(server):
 
         answered = await asyncio.gather(*(one(i) for i in range(CLIENTS)))
     assert sum(answered) == CLIENTS * ROUNDS
+
+
+@pytest.mark.anyio
+async def test_a_connection_outlives_the_time_for_which_clients_keep_it(server):
+    async with Connection(int(server.rpartition(":")[2])) as connection:
+        assert (await connection.ask("/health/live")).status == 200
+        await asyncio.sleep(6)  # httpx keeps one for 5 seconds
+        assert (await connection.ask("/health/live")).status == 200

@@ -20,6 +20,7 @@ NAMES = (
     "device_pooling.onnx",
     "encoder.onnx",
     "encoder.onnx.data",
+    "golden.safetensors",
     "heads.safetensors",
     "tokenizer.json",
     "weights.safetensors",
@@ -129,8 +130,8 @@ def test_a_manifest_that_is_no_manifest_is_refused(artifact_copy: Path, content:
 @pytest.mark.parametrize(
     ("edit", "named"),
     [
-        (lambda m: m.update(format=1), "format: this version reads 2; export the model again"),
-        (lambda m: m.update(format=3), "format: this version reads 2"),
+        (lambda m: m.update(format=2), "format: this version reads 3; export the model again"),
+        (lambda m: m.update(format=4), "format: this version reads 3"),
         (lambda m: m.update(precision="fp8"), "precision"),
         (lambda m: m.update(surprise=1), "surprise"),
         (lambda m: m.pop("exporter"), "exporter"),

@@ -11,16 +11,17 @@ from typing import Any
 
 import httpx
 import numpy as np
-import uvicorn
 from fastapi import FastAPI
 
 from model.artifact import Artifact
 from model.config import EncoderConfig
 from service.app import create_app
-from service.batching import Batcher, BatchLimits
 from service.engines.base import Engine, MapsTask, Output, Pooling, Task, TextTask
 from service.engines.fake import FakeEngine
-from service.lanes import LaneName
+from service.scheduler.admission import BatchLimits
+from service.scheduler.batching import Batcher
+from service.scheduler.lanes import LaneName
+from service.server import Server
 from service.settings import Settings
 from service.tokenizer import TokenizedText
 
@@ -52,6 +53,7 @@ class Recorder:
         """Lane, lengths and seconds of each batch."""
         self.failed: list[LaneName] = []
         self.drops: list[LaneName] = []
+        self.refusals: list[tuple[LaneName, str]] = []
 
     def batch_finished(
         self, lane: LaneName, tasks: Sequence[Task], waits: Sequence[float], seconds: float
@@ -65,6 +67,9 @@ class Recorder:
 
     def dropped(self, lane: LaneName) -> None:
         self.drops.append(lane)
+
+    def refused(self, lane: LaneName, why: str) -> None:
+        self.refusals.append((lane, why))
 
 
 class GatedEngine(FakeEngine):
@@ -91,8 +96,10 @@ class GatedEngine(FakeEngine):
 class AnsweringEngine(FakeEngine):
     """Answers with whatever a function says; counts its batches."""
 
-    def __init__(self, answer: Callable[[Sequence[Task]], Any]) -> None:
-        super().__init__(CONFIG)
+    def __init__(
+        self, answer: Callable[[Sequence[Task]], Any], config: EncoderConfig = CONFIG
+    ) -> None:
+        super().__init__(config)
         self.answer = answer
         self.batches = 0
 
@@ -145,11 +152,11 @@ def _arrays(output: Output) -> list[Any]:
 
 @contextlib.contextmanager
 def batching(
-    engine: Engine, max_batch_tokens: int = 64, max_queue_tokens: int = 10**6
+    engine: Engine, max_batch_tokens: int = 64, max_queue_tokens: int = 10**6, **limits: Any
 ) -> Iterator[tuple[Batcher, Recorder]]:
     """A batcher that is closed at the end."""
     recorder = Recorder()
-    batcher = Batcher(engine, BatchLimits(max_batch_tokens, max_queue_tokens), recorder)
+    batcher = Batcher(engine, BatchLimits(max_batch_tokens, max_queue_tokens, **limits), recorder)
     try:
         yield batcher, recorder
     finally:
@@ -187,9 +194,8 @@ async def serving(
 @contextlib.contextmanager
 def listening(artifact: Artifact, engine: Engine, **settings: Any) -> Iterator[tuple[FastAPI, int]]:
     """An application behind a real server in a thread, and its port."""
-    app = create_app(Settings(**settings), artifact, engine)
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None, ws="none")
-    server = uvicorn.Server(config)
+    app = create_app(Settings(port=0, **settings), artifact, engine)
+    server = Server(app, app.state.settings)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
@@ -198,6 +204,7 @@ def listening(artifact: Artifact, engine: Engine, **settings: Any) -> Iterator[t
             time.sleep(0.005)
         yield app, server.servers[0].sockets[0].getsockname()[1]
     finally:
+        app.state.draining = True  # nobody has to be told
         server.should_exit = True
         thread.join(timeout=20)
 

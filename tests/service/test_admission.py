@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from service.batching import Batcher
 from service.engines.base import Output, Task
 from service.engines.fake import FakeEngine
 from service.errors import EngineUnavailable, Overloaded, Unprocessable
+from service.scheduler.batching import Batcher
 from tests.service.harness import CONFIG, GatedEngine, batching, text, until
 
 pytestmark = pytest.mark.anyio
@@ -49,7 +49,7 @@ async def test_a_full_queue_refuses_until_there_is_room() -> None:
         assert len(await batcher.submit("encode", [text(100)])) == 1
 
 
-@pytest.mark.parametrize(("queued", "seconds"), [(50, 1), (1000, 10), (4100, 41)])
+@pytest.mark.parametrize(("queued", "seconds"), [(50, 1), (1000, 11), (4100, 42)])
 async def test_retry_after_is_how_long_the_queue_takes(
     queued: int, seconds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,10 +63,11 @@ async def test_retry_after_is_how_long_the_queue_takes(
 
     engine = HundredTokensASecond()
     with batching(engine, max_queue_tokens=queued) as (batcher, _):
-        engine.let_through(1)
+        engine.let_through(2)
         await batcher.submit("encode", [text(30)])
+        await batcher.submit("encode", [text(40)])
         plug = plugged(batcher)
-        await until(lambda: len(engine.batches) == 2)
+        await until(lambda: len(engine.batches) == 3)
         waiting = asyncio.create_task(batcher.submit("encode", [text(queued)]))
         await until(lambda: batcher.lanes["encode"].queued_tokens == queued)
         with pytest.raises(Overloaded) as refused:
@@ -81,7 +82,11 @@ class FakeClock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        for module in ("service.batching", "service.lanes"):
+        for module in (
+            "service.scheduler.batching",
+            "service.scheduler.dispatch",
+            "service.scheduler.lanes",
+        ):
             monkeypatch.setattr(f"{module}.time", self)
 
     def monotonic(self) -> float:

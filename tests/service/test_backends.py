@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from service.backends import Backends
-from service.batching import BatchLimits
 from service.engines.base import Engine
 from service.engines.fake import FakeEngine
 from service.errors import EngineNotInstalled, EngineUnavailable
+from service.scheduler.admission import BatchLimits
 from tests.service.harness import CONFIG, Recorder, text, until
 
 pytestmark = pytest.mark.anyio

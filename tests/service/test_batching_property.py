@@ -9,11 +9,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.batching import Batcher
 from service.engines.base import Output, Task
 from service.engines.fake import FakeEngine
 from service.errors import EngineFailed
-from service.lanes import LaneName
+from service.scheduler.batching import Batcher
+from service.scheduler.lanes import LaneName
 from tests.service.harness import CONFIG, assert_same, batching, layer_maps, text, until
 
 POISON = 13
@@ -80,7 +80,7 @@ def check(engine: FakeEngine, requests: list[tuple[asyncio.Task[Any], list[Task]
 
 async def at_rest(batcher: Batcher) -> None:
     """Wait until every worker is idle and every batch was reported."""
-    await until(lambda: batcher._idle == batcher.engine.concurrency)
+    await until(lambda: batcher._dispatcher._idle == batcher.engine.concurrency)
     await asyncio.sleep(0)
 
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from service.batching import Batcher
 from service.engines.base import MapsTask, Output, Pooling, Task
 from service.engines.fake import FakeEngine
 from service.errors import EngineUnavailable
+from service.scheduler.batching import Batcher
 from tests.service.harness import (
     CONFIG,
     GatedEngine,

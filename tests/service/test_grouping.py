@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.lanes import MAX_PADDING_SHARE, Entry, Lane, Submission
+from service.scheduler.lanes import MAX_PADDING_SHARE, Entry, Lane, Submission
 from tests.service.harness import text
 
 

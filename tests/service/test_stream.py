@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.batching import Batcher
 from service.engines.base import MapsTask, Output, Pooling, Task, TextTask
 from service.engines.fake import FakeEngine
 from service.errors import EngineFailed, Overloaded
 from service.maps import Ending, Kept, MapsAsked, Part, visits_of
+from service.scheduler.batching import Batcher
 from service.stream import MapsStream, Subject
 from tests.service.harness import CONFIG, GatedEngine, batching, text, tokenized, until
 
@@ -108,7 +108,7 @@ async def at_rest(batcher: Batcher) -> None:
     """Wait until nothing more is computed."""
     for _ in range(10):
         await asyncio.sleep(0)
-    await until(lambda: batcher._idle == batcher.engine.concurrency)
+    await until(lambda: batcher._dispatcher._idle == batcher.engine.concurrency)
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ class Bent(Engine):
     def __init__(self, engine: OnnxEngine) -> None:
         self._engine = engine
         self.provider = engine.provider
+        self.hidden_size = engine.hidden_size
         self.bend = lambda task, output: None
 
     def run(self, tasks: Sequence[Task]) -> list[Output]:
@@ -70,7 +71,7 @@ async def test_the_engines_agree_on_every_number(bent: tuple[Client, Bent]) -> N
         assert entry["min_cosine"] > 0.999999
         assert entry["atol"] > 0
     assert any(entry["max_abs_diff"] > 0 for entry in report["hidden"])  # two engines, not one
-    assert layers == [0, 1] * len(INPUTS)
+    assert sorted(layers) == sorted([0, 1] * len(INPUTS))  # two batches of one text may overlap
 
 
 def bend_map(task: Task, output: Output) -> None:

@@ -9,8 +9,8 @@ import numpy as np
 
 from model.artifact import Manifest
 from model.compare import TOLERANCES, Comparison, Key, keyed
-from service.batching import Batcher
 from service.engines.base import Floats, MapsTask, TextTask
+from service.scheduler.batching import Batcher
 from service.tokenizer import TokenizedText
 
 

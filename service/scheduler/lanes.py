@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import Any, Literal
 
 from service.engines.base import Output, Task
 from service.errors import ServiceError
+from service.scheduler.pace import Pace
 
 LaneName = Literal["encode", "attention"]
 
@@ -38,7 +40,13 @@ class Submission:
     """The tasks of one caller, answered or failed together, on the event loop that made it."""
 
     def __init__(
-        self, tasks: Sequence[Task], numbers: Iterator[int], reduce: Sequence[Reduce] | None = None
+        self,
+        tasks: Sequence[Task],
+        numbers: Iterator[int],
+        reduce: Sequence[Reduce] | None = None,
+        *,
+        wait_seconds: float = math.inf,
+        finish_by: float = math.inf,
     ) -> None:
         """Number the tasks.
 
@@ -46,17 +54,29 @@ class Submission:
             tasks: at least one.
             numbers: the lane's next ones.
             reduce: for each task, what becomes of its output in the worker's thread.
+            wait_seconds: until something of it must have begun.
+            finish_by: `time.monotonic()` at which all of it must be done.
 
         """
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[list[Done]] = self.loop.create_future()
         now = time.monotonic()
+        self.finish_by = finish_by
+        self.start_by = min(now + wait_seconds, finish_by)
+        self.begun = False
+        """Something of it is being computed, or was."""
+        self.timer: asyncio.TimerHandle | None = None
         self.entries = [
             Entry(self, index, task, next(numbers), now) for index, task in enumerate(tasks)
         ]
         self.reduce = reduce
         self._done: dict[int, Done] = {}
         """By index, as they come."""
+
+    @property
+    def due(self) -> float:
+        """`time.monotonic()` at which it is given up."""
+        return self.finish_by if self.begun else self.start_by
 
     def answer(self, index: int, done: Done) -> None:
         """One of the texts is computed."""
@@ -67,6 +87,8 @@ class Submission:
     def release(self) -> None:
         """Nobody waits any more: entries and their submission no longer hold each other."""
         self.entries = []
+        if self.timer:
+            self.timer.cancel()
 
     def fail(self, error: ServiceError) -> None:
         """One of the texts cannot be computed."""
@@ -104,6 +126,8 @@ class Lane:
     name: LaneName
     share: float
     queued_tokens: int = 0
+    queued_texts: int = 0
+    pace: Pace = field(default_factory=Pace)
     served: float = 0.0
     """Busy seconds so far, divided by the share; the lane with less goes first."""
     buckets: Buckets = field(default_factory=dict)
@@ -115,6 +139,7 @@ class Lane:
         length = entry.task.tokens
         self._queue_of(entry).setdefault(length, OrderedDict())[entry.number] = entry
         self.queued_tokens += length
+        self.queued_texts += 1
 
     def remove(self, entry: Entry) -> None:
         """The entry no longer waits: it was taken, or its client left."""
@@ -125,6 +150,7 @@ class Lane:
             del queue[length]
         entry.waiting = False
         self.queued_tokens -= length
+        self.queued_texts -= 1
 
     def clear(self) -> list[Entry]:
         """Everything that waited; nothing does any more."""
@@ -135,10 +161,14 @@ class Lane:
         return entries
 
     def take(self, max_batch_tokens: int) -> list[Entry]:
-        """The oldest text and the queued ones nearest to its length, within the budget."""
+        """The oldest text and the queued ones nearest to its length, within the budget.
+
+        What should have begun by now leaves the queue and is not in the batch.
+        """
         queue = self.resumed or self.buckets
         if not queue:
             return []
+        now = time.monotonic()
         first = min(queue, key=lambda length: next(iter(queue[length])))
         batch: list[Entry] = []
         longest = real = 0
@@ -151,6 +181,9 @@ class Lane:
                     break
                 entry = next(iter(bucket.values()))
                 self.remove(entry)
+                if entry.submission.due <= now:
+                    continue
+                entry.submission.begun = True
                 batch.append(entry)
                 longest, real = max(longest, length), real + length
         return batch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -12,11 +13,18 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from service.errors import ServiceError, Unprocessable, problem
+from service.errors import ServiceError, Unauthorized, Unprocessable, problem
 
+CHALLENGE = 'Bearer realm="headscope", Basic realm="headscope", charset="UTF-8"'
+"""How a key may be sent: by programs, or as the password that a browser asks for."""
 MAX_ERRORS = 10
 MAX_DETAIL_CHARACTERS = 1000
 _FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}|[0-9]{1,9}")
+
+
+def new_request_id() -> str:
+    """The id of a request that did not bring one."""
+    return f"{random.getrandbits(128):032x}"
 
 
 def problem_response(error: ServiceError, request_id: str) -> Response:
@@ -24,6 +32,8 @@ def problem_response(error: ServiceError, request_id: str) -> Response:
     headers = {}
     if error.retry_after_seconds is not None:
         headers["retry-after"] = str(error.retry_after_seconds)
+    if error.status == Unauthorized.status:
+        headers["www-authenticate"] = CHALLENGE
     return Response(
         orjson.dumps(problem(error, request_id)),
         error.status,

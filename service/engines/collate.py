@@ -75,18 +75,15 @@ def token_rows(tasks: Sequence[TextTask]) -> Iterator[slice]:
         yield slice(end - task.tokens, end)
 
 
-def check_outputs(tasks: Sequence[Task], outputs: Sequence[Output]) -> None:
+def check_outputs(tasks: Sequence[Task], outputs: Sequence[Output], hidden_size: int) -> None:
     """Refuse an answer that cannot be right before it reaches anyone.
 
     Raises:
-        EngineFailed: wrong count, wrong shapes, more than one hidden size, or a value that is
-            not finite.
+        EngineFailed: wrong count, wrong shapes, or a value that is not finite.
 
     """
     if len(outputs) != len(tasks):
         raise EngineFailed(f"the engine answered {len(outputs)} of {len(tasks)} texts")
-    vectors = (array for output in outputs for array in (*output.hidden, output.pooled))
-    size = next((array.shape[-1:] for array in vectors if array is not None), ())
     for task, output in zip(tasks, outputs, strict=True):
         arrays: list[Floats | None]
         shapes: list[tuple[int, ...]]
@@ -94,10 +91,10 @@ def check_outputs(tasks: Sequence[Task], outputs: Sequence[Output]) -> None:
         if isinstance(task, MapsTask):
             arrays, shapes = [output.maps], [(len(task.heads), s, s)]
         else:
-            arrays, shapes = [*output.hidden], [(s, *size)] * len(task.hidden_layers)
+            arrays, shapes = [*output.hidden], [(s, hidden_size)] * len(task.hidden_layers)
             if task.pooling:
                 arrays.append(output.pooled)
-                shapes.append(size)
+                shapes.append((hidden_size,))
         if len(arrays) != len(shapes):
             raise EngineFailed("the engine left out what was asked for")
         for array, shape in zip(arrays, shapes, strict=True):

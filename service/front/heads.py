@@ -1,0 +1,140 @@
+"""The requests of a connection, read by uvicorn and llhttp, and more strictly than they do.
+
+Refused here where llhttp lets it pass: other transfer codings than chunked, HTTP versions but 1.0
+and 1.1, no Host or several, a target that is no path, and heads of any size. Trailers are dropped:
+uvicorn puts them among the headers. A request to upgrade is read as the plain one that it also is.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from service.errors import HeadTooLarge, InvalidRequest
+
+HEAD_BYTES = 32 * 2**10
+"""Most of a request line and its headers; and of what surrounds the chunks of a body."""
+HEADERS = 100
+
+_HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=:%\[\]-]*")
+_TARGET = re.compile(rb"/[^#]*|\*|https?://[^/?#@]+/[^#]*", re.IGNORECASE)
+_OF_UPGRADES = {b"upgrade", b"http2-settings"}
+
+
+class StrictReader(HttpToolsProtocol):
+    """The half of the protocol that reads."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._in_head = True
+        self._uncounted_bytes = 0
+        """Received since a head began, or since the last byte of a body."""
+        self._hosts = 0
+        self._upgrading = False
+
+    def feed(self, data: bytes) -> None:
+        """Read some bytes.
+
+        Raises:
+            httptools.HttpParserError: they are no HTTP; or its context, a `ServiceError`, says why.
+            HeadTooLarge: there is no end to a head.
+
+        """
+        self._uncounted_bytes += len(data)
+        while True:
+            try:
+                self.parser.feed_data(data)
+                break
+            except httptools.HttpParserUpgrade as upgrade:
+                data = self._head_without_upgrade() + data[upgrade.args[0] :]
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._check_size()
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request."""
+        super().on_message_begin()
+        self._hosts = 0
+        self._uncounted_bytes = self._uncounted_bytes or 1
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header, or a trailer, which is dropped.
+
+        Raises:
+            InvalidRequest: it makes the request ambiguous.
+            HeadTooLarge: it is one too many.
+
+        """
+        if not self._in_head:
+            return
+        super().on_header(name, value)
+        name = self.headers[-1][0]
+        if name == b"host":
+            self._hosts += 1
+            if self._hosts > 1 or not _HOST.fullmatch(value.strip()):
+                raise InvalidRequest("the Host header is not one host")
+        elif name == b"transfer-encoding" and (
+            value.strip().lower() != b"chunked" or self.parser.get_http_version() != "1.1"
+        ):
+            raise InvalidRequest("the one transfer coding is chunked, in HTTP/1.1")
+        if len(self.headers) > HEADERS:
+            raise HeadTooLarge(f"the request has more than {HEADERS} headers")
+
+    def on_headers_complete(self) -> None:
+        """A whole head: its request starts, or waits for its turn.
+
+        Raises:
+            InvalidRequest: it can be read in more than one way, or in none.
+            HeadTooLarge: it is too long.
+
+        """
+        version = self.parser.get_http_version()
+        if version not in ("1.0", "1.1"):
+            raise InvalidRequest("the version of HTTP must be 1.0 or 1.1")
+        if not self._hosts and version == "1.1":
+            raise InvalidRequest("the Host header is missing")
+        method = self.parser.get_method()
+        if not _TARGET.fullmatch(self.url) or method == b"CONNECT":
+            raise InvalidRequest("the request's target is not a path")
+        if self._uncounted_bytes > HEAD_BYTES:
+            sizes = (len(name) + len(value) + 4 for name, value in self.headers)
+            self._uncounted_bytes = len(self.url) + sum(sizes)
+            self._check_size()
+        if self.parser.should_upgrade():
+            self._upgrading = True
+            return
+        super().on_headers_complete()
+        self._in_head = False
+        self._uncounted_bytes = 0
+
+    def on_body(self, body: bytes) -> None:
+        """Some of a body."""
+        self._uncounted_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The last byte of a request."""
+        if self._upgrading:
+            self._upgrading = False
+            return
+        super().on_message_complete()
+        self._in_head = True
+        self._uncounted_bytes = 0
+
+    def _head_without_upgrade(self) -> bytes:
+        version = self.parser.get_http_version().encode("ascii")
+        lines = [self.parser.get_method() + b" " + self.url + b" HTTP/" + version]
+        for name, value in self.headers:
+            if name == b"connection":
+                kept = [t for t in value.split(b",") if t.strip().lower() not in _OF_UPGRADES]
+                lines.append(name + b": " + b",".join(kept))
+            elif name not in _OF_UPGRADES:
+                lines.append(name + b": " + value)
+        return b"\r\n".join([*lines, b"", b""])
+
+    def _check_size(self) -> None:
+        if self._uncounted_bytes > HEAD_BYTES:
+            raise HeadTooLarge(f"the request's head has more than {HEAD_BYTES} bytes")

@@ -1,0 +1,250 @@
+"""The scheduler, as a request sees it: admit, queue, answer, give up, drop.
+
+One bounded queue a lane. A text alone never waits for company, and batches form only where there is
+a queue: see `dispatch`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import math
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from service.engines.base import Engine, Task, TextTask
+from service.errors import EngineTimeout, EngineUnavailable, Overloaded, ServiceError
+from service.scheduler.admission import BatchLimits, Refusal, passed, predicted_wait, refusal
+from service.scheduler.dispatch import Dispatcher, Inspect, Part
+from service.scheduler.lanes import Done, Lane, LaneName, Reduce, Submission
+
+_log = logging.getLogger("headscope")
+
+
+class Observer(Protocol):
+    """What the scheduler reports as it happens."""
+
+    def batch_finished(
+        self, lane: LaneName, tasks: Sequence[Task], waits: Sequence[float], seconds: float
+    ) -> None:
+        """A batch was computed; `waits` are its texts' queue times in seconds."""
+
+    def batch_failed(self, lane: LaneName) -> None:
+        """A batch, or what is left of one after its right texts were answered, failed."""
+
+    def dropped(self, lane: LaneName) -> None:
+        """A text whose client left was dropped before it was computed."""
+
+    def refused(self, lane: LaneName, why: Refusal) -> None:
+        """A request was not admitted, or waited for too long."""
+
+
+class Batcher:
+    """Feeds one engine from its lanes.
+
+    Requests are answered, and the observer is told, on the event loop.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        limits: BatchLimits,
+        observer: Observer,
+        inspect: Inspect | None = None,
+    ) -> None:
+        self.engine = engine
+        self._dispatcher = Dispatcher(engine, limits, self._finished, inspect)
+        self.lanes = self._dispatcher.lanes
+        self._lock = self._dispatcher.lock
+        self._limits = limits
+        self._observer = observer
+        self._closed = ""
+        """Why nothing is taken any more."""
+        self._numbers = itertools.count()
+        self._resumed = itertools.count(-(2**62))
+        """Of what continues a request: before all others."""
+
+    @property
+    def last_success(self) -> float:
+        """`time.monotonic()` of the last batch that was computed."""
+        return self._dispatcher.last_success
+
+    @property
+    def failed_in_a_row(self) -> int:
+        """Batches that failed since the last of which something was computed."""
+        return self._dispatcher.failed_in_a_row
+
+    @property
+    def failure(self) -> str:
+        """Why nothing will be computed any more, as far as can be seen from here; or nothing."""
+        name = self.engine.name
+        if self._dispatcher.crash:
+            return f"the scheduler of the {name} engine failed: {self._dispatcher.crash}"
+        if not self.engine.alive:
+            return f"the {name} engine is down"
+        if self._dispatcher.overdue():
+            return f"the {name} engine hangs: {self._late()}"
+        return ""
+
+    async def submit(
+        self, lane_name: LaneName, tasks: Sequence[Task], finish_by: float = math.inf
+    ) -> list[Done]:
+        """Compute the tasks of one request, all or none.
+
+        Cancelling the call drops whatever of it still waits.
+
+        Args:
+            lane_name: the queue to wait in.
+            tasks: at least one.
+            finish_by: `time.monotonic()` of the request's deadline.
+
+        Raises:
+            Unprocessable: the request alone exceeds the queue.
+            Overloaded: the queue has no room for it now, or it would wait, or did, for too long.
+            EngineTimeout: the deadline came while something of it was computed.
+            ServiceError: the engine failed.
+
+        """
+        if not self.engine.alive:
+            raise EngineUnavailable(f"the {self.engine.name} engine is down", retry_after_seconds=5)
+        lane = self.lanes[lane_name]
+        seconds = self._limits.queue_seconds
+        submission = Submission(tasks, self._numbers, wait_seconds=seconds, finish_by=finish_by)
+        with self._lock:
+            refused = self._refusal(lane, submission)
+            if not refused:
+                self._dispatcher.push(lane, submission.entries)
+        if refused:
+            self._observer.refused(lane_name, refused[0])
+            raise refused[1]
+        return await self._answered(lane, submission)
+
+    async def resume(
+        self,
+        lane_name: LaneName,
+        tasks: Sequence[Task],
+        reduce: Sequence[Reduce] | None = None,
+        finish_by: float = math.inf,
+    ) -> list[Done]:
+        """Compute more of a request that was admitted, before those that only wait to begin.
+
+        Args:
+            lane_name: its lane.
+            tasks: what more.
+            reduce: for each, what becomes of its output, in the worker's thread; it stays as it
+                is when None.
+            finish_by: `time.monotonic()` of the request's deadline.
+
+        Raises:
+            EngineTimeout: the deadline came.
+            ServiceError: the engine failed.
+
+        """
+        lane = self.lanes[lane_name]
+        submission = Submission(tasks, self._resumed, reduce, finish_by=finish_by)
+        submission.begun = True
+        with self._lock:
+            if self._closed:
+                raise self._refused()
+            self._dispatcher.push(lane, submission.entries)
+        return await self._answered(lane, submission)
+
+    def fail_overdue(self) -> None:
+        """Answer those whose batch hangs."""
+        for running in self._dispatcher.overdue():
+            for entry in running.entries:
+                entry.submission.fail(EngineTimeout(self._late()))
+
+    def close(self, why: str = "the service is stopping") -> bool:
+        """Refuse what waits, let running batches finish, then release the engine.
+
+        Returns:
+            Whether they have finished; a call that hangs keeps its engine and its thread.
+
+        """
+        with self._lock:
+            self._closed = why
+            waiting = [entry for lane in self.lanes.values() for entry in lane.clear()]
+        for entry in waiting:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                entry.submission.loop.call_soon_threadsafe(entry.submission.fail, self._refused())
+        finished = self._dispatcher.close()
+        if finished:
+            self.engine.close()
+        return finished
+
+    async def _answered(self, lane: Lane, submission: Submission) -> list[Done]:
+        self._keep_time(lane, submission)
+        try:
+            return await submission.future
+        finally:
+            self._dropped(lane, self._withdraw(lane, submission))
+            submission.release()
+
+    def _keep_time(self, lane: Lane, submission: Submission) -> None:
+        """Give the submission up once it is due."""
+        left = submission.due - time.monotonic()
+        if left == math.inf:
+            return
+        if left > 0:
+            submission.timer = submission.loop.call_later(left, self._keep_time, lane, submission)
+        elif submission.begun:
+            submission.fail(EngineTimeout("the deadline came before all of it was computed"))
+        elif not submission.future.done():
+            self._observer.refused(lane.name, "deadline")
+            submission.fail(passed(max(1, math.ceil(self._wait(lane)))))
+
+    def _refusal(self, lane: Lane, submission: Submission) -> tuple[Refusal, Overloaded] | None:
+        if self._closed:
+            raise self._refused()
+        texts = len(submission.entries)
+        tokens = sum(entry.task.tokens for entry in submission.entries)
+        patience = submission.start_by - time.monotonic()
+        return refusal(lane, texts, tokens, self._wait(lane), patience, self._limits)
+
+    def _refused(self) -> EngineUnavailable:
+        return EngineUnavailable(self._closed, retry_after_seconds=5)
+
+    def _wait(self, lane: Lane) -> float:
+        return predicted_wait(lane, self.lanes.values(), self._limits, self.engine.concurrency)
+
+    def _late(self) -> str:
+        return f"a batch takes more than {self._limits.batch_seconds:g} s"
+
+    def _withdraw(self, lane: Lane, submission: Submission) -> int:
+        """Take what waits of a submission out of its queue; returns how many texts are dropped."""
+        with self._lock:
+            waiting = [entry for entry in submission.entries if entry.waiting]
+            for entry in waiting:
+                lane.remove(entry)
+        return sum(isinstance(entry.task, TextTask) for entry in waiting)
+
+    def _dropped(self, lane: Lane, texts: int) -> None:
+        for _ in range(texts):
+            self._observer.dropped(lane.name)
+
+    def _finished(self, part: Part) -> None:
+        """In a worker's thread."""
+        dropped = 0
+        if isinstance(part.found, ServiceError):
+            dropped = sum(self._withdraw(part.lane, entry.submission) for entry in part.entries)
+        loop = part.entries[0].submission.loop
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(self._answer, part, dropped)
+
+    def _answer(self, part: Part, dropped: int) -> None:
+        lane, entries, found, began, seconds = part
+        if isinstance(found, ServiceError):
+            _log.error("a batch of the %s lane failed", lane.name, exc_info=found)
+            for entry in entries:
+                entry.submission.fail(found)
+            self._observer.batch_failed(lane.name)
+            self._dropped(lane, dropped)
+            return
+        waits = [began - entry.queued_at for entry in entries]
+        for entry, output, wait in zip(entries, found, waits, strict=True):
+            entry.submission.answer(entry.index, Done(output, wait, seconds))
+        tasks = [entry.task for entry in entries]
+        self._observer.batch_finished(lane.name, tasks, waits, seconds)

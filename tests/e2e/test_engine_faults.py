@@ -1,0 +1,83 @@
+"""A process whose engine has failed for good ends, says why, and keeps nobody waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from trials import oracle
+from trials.servers import Service, stub
+from trials.wire import Lost, ask
+
+pytestmark = pytest.mark.e2e
+HANG = {oracle.token_id("hang"): "hang"}
+
+
+async def statuses(service: Service, *texts: str) -> list[int]:
+    """What each text is answered, all asked at once; 0 for a connection that ends."""
+
+    async def status(text: str) -> int:
+        body: Mapping[str, object] = {"inputs": text, "outputs": ["pooled"]}
+        try:
+            return (await ask(service.port, "/encode", body)).status
+        except (Lost, OSError):
+            return 0
+
+    return await asyncio.gather(*map(status, texts))
+
+
+async def outcome(engine: dict[str, Any], *texts: str) -> tuple[list[int], int, str]:
+    """Statuses, exit code, and what the process said."""
+    async with stub(engine, ready=False, batch_timeout_seconds=1.0) as service:
+        async with asyncio.timeout(60):
+            while (await statuses(service, "the water"))[0] == 0:
+                await asyncio.sleep(0.05)
+        found = await statuses(service, *texts)
+        code = await service.ended(20)
+        service.log.seek(0)
+        return found, code, service.log.read().decode()
+
+
+def test_a_batch_that_never_ends() -> None:
+    found, code, said = asyncio.run(outcome({"faults": HANG}, "a hang"))
+    assert found == [504]
+    assert code == 1
+    assert "the fake engine hangs: a batch takes more than 1 s; the service ends" in said
+
+
+def test_who_waits_behind_it_is_told_before_the_end() -> None:
+    found, code, _ = asyncio.run(outcome({"faults": HANG}, "a hang", *["the water"] * 8))
+    assert set(found) <= {200, 503, 504}
+    assert found[0] == 504
+    assert code == 1
+
+
+def test_an_engine_that_only_fails() -> None:
+    found, code, said = asyncio.run(outcome({"raise_every": 1}, "the water", "a day", "a long day"))
+    assert set(found) <= {500, 503}
+    assert code == 1
+    assert "batches in a row and a trial" in said
+
+
+async def stopped_while_it_hangs() -> tuple[int, float]:
+    """Exit code and seconds of a stop while a batch hangs."""
+    async with stub({"faults": HANG}, drain_seconds=1) as service:
+        hung = asyncio.create_task(statuses(service, "a hang"))
+        while (await service.counts())["raised"] == 0:
+            await asyncio.sleep(0.02)
+        started = time.monotonic()
+        service.process.terminate()
+        code = await service.ended(30)
+        await hung
+        return code, time.monotonic() - started
+
+
+def test_a_stop_does_not_wait_for_what_hangs() -> None:
+    code, seconds = asyncio.run(stopped_while_it_hangs())
+    assert code in (1, -signal.SIGTERM)
+    assert seconds < 20

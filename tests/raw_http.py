@@ -1,0 +1,252 @@
+"""Malformed HTTP requests, by hand and by mutation, and what a server makes of them."""
+
+from __future__ import annotations
+
+import http.client
+import random
+import socket
+import urllib.parse
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Literal
+
+HANG_SECONDS = 20.0
+"""Far beyond the time that the server is told to give a client."""
+CONNECTIONS = 8
+"""At once."""
+
+BODY = b'{"inputs":"a","outputs":["pooled"]}'
+LENGTH = b"Content-Length: %d\r\n" % len(BODY)
+CHUNKED = b"Transfer-Encoding: chunked\r\n"
+CHUNKS = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
+GET = b"GET /health/live HTTP/1.1\r\nHost: a\r\n"
+POST = b"POST /encode HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+WEBSOCKET = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+
+GOOD = {
+    "get": GET + b"\r\n",
+    "length": POST + LENGTH + b"\r\n" + BODY,
+    "chunked": POST + CHUNKED + b"\r\n" + CHUNKS,
+    "chunk extension": POST + CHUNKED + b"\r\n" + CHUNKS.replace(b"\r\n", b";a=b\r\n", 1),
+    "trailer": POST + CHUNKED + b"\r\n" + CHUNKS[:-2] + b"X-Request-Id: trailer\r\n\r\n",
+    "expect": POST + LENGTH + b"Expect: 100-continue\r\n\r\n" + BODY,
+    "1.0": b"GET /health/live HTTP/1.0\r\n\r\n",
+    "absolute form": b"GET http://b/health/live HTTP/1.1\r\nHost: a\r\n\r\n",
+    "line before": b"\r\n" + GET + b"\r\n",
+    "websocket": GET + WEBSOCKET + b"\r\n",
+    "h2c": GET + UPGRADE + b"\r\n",
+    "h2c with a body": POST + LENGTH + UPGRADE + b"\r\n" + BODY,
+}
+"""Each is answered with 200."""
+
+AMBIGUOUS = {
+    "length and chunked": POST + LENGTH + CHUNKED + b"\r\n" + CHUNKS,
+    "chunked and length": POST + CHUNKED + LENGTH + b"\r\n" + CHUNKS,
+    "one length twice": POST + LENGTH + LENGTH + b"\r\n" + BODY,
+    "two lengths": POST + LENGTH + b"Content-Length: 3\r\n\r\n" + BODY,
+    "list of lengths": POST + b"Content-Length: 3, 3\r\n\r\n" + BODY,
+    "signed length": POST + b"Content-Length: +3\r\n\r\n" + BODY,
+    "hexadecimal length": POST + b"Content-Length: 0x3\r\n\r\n" + BODY,
+    "negative length": POST + b"Content-Length: -3\r\n\r\n" + BODY,
+    "empty length": POST + b"Content-Length:\r\n\r\n" + BODY,
+    "endless length": POST + b"Content-Length: " + b"9" * 30 + b"\r\n\r\n" + BODY,
+    "gzip": POST + b"Transfer-Encoding: gzip\r\n\r\n" + CHUNKS,
+    "gzip, chunked": POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n" + CHUNKS,
+    "chunked, gzip": POST + b"Transfer-Encoding: chunked, gzip\r\n\r\n" + CHUNKS,
+    "chunked twice": POST + CHUNKED + CHUNKED + b"\r\n" + CHUNKS,
+    "xchunked": POST + b"Transfer-Encoding: xchunked\r\n\r\n" + CHUNKS,
+    "identity": POST + b"Transfer-Encoding: identity\r\n\r\n" + CHUNKS,
+    "vertical tab": POST + b"Transfer-Encoding: \x0bchunked\r\n\r\n" + CHUNKS,
+    "chunked in 1.0": (POST + CHUNKED).replace(b"1.1", b"1.0") + b"\r\n" + CHUNKS,
+    "space before the colon": POST + b"Transfer-Encoding : chunked\r\n\r\n" + CHUNKS,
+    "folded header": POST + LENGTH + b"X: a\r\n b\r\n\r\n" + BODY,
+    "bare line feeds": (POST + LENGTH).replace(b"\r\n", b"\n") + b"\n" + BODY,
+    "one bare line feed": POST + LENGTH + b"X: a\n\r\n" + BODY,
+    "bare carriage return": POST + LENGTH + b"X: a\rY: b\r\n\r\n" + BODY,
+    "no colon": GET + b"X\r\n\r\n",
+    "no name": GET + b": a\r\n\r\n",
+    "NUL in a value": GET + b"X: a\0b\r\n\r\n",
+    "control in a value": GET + b"X: a\x01\x7f\r\n\r\n",
+    "NUL in a name": GET + b"X\0: a\r\n\r\n",
+    "no host": b"GET /health/live HTTP/1.1\r\n\r\n",
+    "two hosts": GET + b"Host: b\r\n\r\n",
+    "two hosts in 1.0": GET.replace(b"1.1", b"1.0") + b"Host: b\r\n\r\n",
+    "no host name": b"GET /health/live HTTP/1.1\r\nHost: a/b@c\r\n\r\n",
+    "other scheme": b"GET ftp://b/health/live HTTP/1.1\r\nHost: a\r\n\r\n",
+    "user in the target": b"GET http://u:p@b/health/live HTTP/1.1\r\nHost: a\r\n\r\n",
+    "no path": b"GET http://b HTTP/1.1\r\nHost: a\r\n\r\n",
+    "authority form": b"GET b:80 HTTP/1.1\r\nHost: a\r\n\r\n",
+    "relative target": b"GET health HTTP/1.1\r\nHost: a\r\n\r\n",
+    "fragment": b"GET /health/live#a HTTP/1.1\r\nHost: a\r\n\r\n",
+    "not ASCII": b"GET /\xc3\xa9 HTTP/1.1\r\nHost: a\r\n\r\n",
+    "tunnel": b"CONNECT b:443 HTTP/1.1\r\nHost: b\r\n\r\n",
+    "tunnel to a path": b"CONNECT http://b/ HTTP/1.1\r\nHost: b\r\n\r\n",
+    "0.9": b"GET /health/live\r\n\r\n",
+    "called 0.9": GET.replace(b"1.1", b"0.9") + b"\r\n",
+    "called 2.0": GET.replace(b"1.1", b"2.0") + b"\r\n",
+    "called 1.2": GET.replace(b"1.1", b"1.2") + b"\r\n",
+    "preface of HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(32),
+    "every byte": bytes(range(256)),
+    "chunk without a size": POST + CHUNKED + b"\r\nzz\r\n",
+    "negative chunk": POST + CHUNKED + b"\r\n-1\r\n",
+    "endless chunk": POST + CHUNKED + b"\r\n" + b"f" * 30 + b"\r\n",
+    "chunk of bare line feeds": POST + CHUNKED + b"\r\n" + CHUNKS.replace(b"\r\n", b"\n"),
+    "chunk that goes on": POST + CHUNKED + b"\r\n3\r\nabcdXX0\r\n\r\n",
+    "length in a trailer": POST + CHUNKED + b"\r\n" + CHUNKS[:-2] + LENGTH + b"\r\n",
+}
+"""Each is answered with 400."""
+
+LARGE = {
+    "header": GET + b"X: " + b"a" * 33_000 + b"\r\n\r\n",
+    "header of 5 MB": GET + b"X: " + b"a" * 5_000_000 + b"\r\n\r\n",
+    "header without an end": GET + b"X: " + b"a" * 33_000,
+    "name without an end": GET + b"a" * 33_000,
+    "spaces without an end": GET + b"X:" + b" " * 33_000,
+    "headers": GET + b"X: a\r\n" * 100 + b"\r\n",
+    "headers together": GET + (b"X: " + b"a" * 500 + b"\r\n") * 70 + b"\r\n",
+    "target": GET.replace(b"live", b"a" * 33_000) + b"\r\n",
+    "target without an end": b"GET /" + b"a" * 33_000,
+    "method without an end": b"\r\n" * 20_000,
+    "trailer": POST + CHUNKED + b"\r\n" + CHUNKS[:-2] + b"X: " + b"a" * 600_000,
+    "chunk extension": POST + CHUNKED + b"\r\n3;" + b"a" * 600_000,
+}
+"""Each is answered with 431."""
+
+_SPICE = [
+    *(
+        b"\0",
+        b"\r",
+        b"\n",
+        b"\r\n",
+        b"\r\n ",
+        b" ",
+        b"\t",
+        b"\xff",
+        b"\xed\xa0\x80",
+        b":",
+        b";",
+        b",",
+    ),
+    *(b"-1", b"0", b"9" * 20, b"0x10", b"%00", b"%zz", b"//", b"../", b"*", b"#", b"?", b"@"),
+    *(b"HTTP/1.0", b"HTTP/2.0", b"HEAD", b"CONNECT", b"OPTIONS", b"PRI", b"chunked", b"gzip"),
+    *(LENGTH, CHUNKED, UPGRADE, WEBSOCKET, b"Expect: 100-continue\r\n", b"Host: b\r\n"),
+    *(b"Connection: close\r\n", b"Content-Encoding: gzip\r\n", b"Authorization: Basic \xff\r\n"),
+    *(b"NaN", b"\\ud800", b'"', b"[" * 50_000, b"9" * 5000, b"\xe2\x80\x8d", b"X: a\r\n" * 120),
+]
+
+
+@dataclass
+class Summary:
+    """What became of the requests that were sent."""
+
+    statuses: Counter[int] = field(default_factory=Counter)
+    closed: int = 0
+    """Connections that ended without a reply."""
+    truncated: list[bytes] = field(default_factory=list)
+    """Requests whose reply ended too early, or was no HTTP."""
+    hangs: list[bytes] = field(default_factory=list)
+    """Requests that had neither a whole reply nor an end within HANG_SECONDS."""
+    five_hundreds: list[bytes] = field(default_factory=list)
+    """Requests that were answered with a 5xx."""
+
+
+def request(rng: random.Random) -> bytes:
+    """A request of the corpus, mutated or not."""
+    data = rng.choice([*GOOD.values(), *AMBIGUOUS.values(), *LARGE.values()])
+    if rng.random() < 0.7:
+        data = rng.choice(list(GOOD.values()))
+    mutations: list[Callable[[bytes, random.Random], bytes]]
+    mutations = [_flip, _insert, _delete, _repeat, _cut, _follow, _shuffle]
+    for _ in range(rng.choice([0, 1, 1, 1, 2, 3])):
+        data = rng.choice(mutations)(data, rng)
+    return data
+
+
+def _span(data: bytes, rng: random.Random) -> tuple[int, int]:
+    start = rng.randrange(len(data) + 1)
+    return start, min(len(data), start + rng.choice([1, 2, 8, 64]))
+
+
+def _flip(data: bytes, rng: random.Random) -> bytes:
+    start, _ = _span(data, rng)
+    return data[:start] + bytes([rng.randrange(256)]) + data[start + 1 :]
+
+
+def _insert(data: bytes, rng: random.Random) -> bytes:
+    start, _ = _span(data, rng)
+    return data[:start] + rng.choice(_SPICE) + data[start:]
+
+
+def _delete(data: bytes, rng: random.Random) -> bytes:
+    start, end = _span(data, rng)
+    return data[:start] + data[end:]
+
+
+def _repeat(data: bytes, rng: random.Random) -> bytes:
+    start, end = _span(data, rng)
+    return data[:end] + data[start:end] * rng.choice([1, 1, 200]) + data[end:]
+
+
+def _cut(data: bytes, rng: random.Random) -> bytes:
+    return data[: _span(data, rng)[0]]
+
+
+def _follow(data: bytes, rng: random.Random) -> bytes:
+    return data + rng.choice([*GOOD.values(), *AMBIGUOUS.values()])
+
+
+def _shuffle(data: bytes, rng: random.Random) -> bytes:
+    lines = data.split(b"\r\n")
+    rng.shuffle(lines)
+    return b"\r\n".join(lines)
+
+
+def exchange(
+    address: tuple[str, int], data: bytes, seconds: float = HANG_SECONDS
+) -> int | Literal["closed", "truncated", "hang"]:
+    """Send a request as it is; the status of its first reply, if that is whole."""
+    method = "HEAD" if data.lstrip(b"\r\n").startswith(b"HEAD ") else "GET"
+    with socket.create_connection(address, timeout=seconds) as connection:
+        try:
+            connection.sendall(data)
+        except TimeoutError:
+            return "hang"
+        except OSError:  # it was refused before it was sent
+            pass
+        reply = http.client.HTTPResponse(connection, method=method)
+        try:
+            reply.begin()
+            reply.read()
+        except TimeoutError:
+            return "hang"
+        except ConnectionError:
+            return "closed"
+        except http.client.HTTPException:
+            return "truncated"
+        return reply.status
+
+
+def run(url: str, count: int, seed: int) -> Summary:
+    """Send `count` requests to a server, some at a time; the same ones for the same seed."""
+    parts = urllib.parse.urlsplit(url)
+    address = (str(parts.hostname), int(parts.port or 80))
+    requests = [request(random.Random(f"{seed}-{number}")) for number in range(count)]
+    summary = Summary()
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        outcomes = pool.map(lambda data: exchange(address, data), requests)
+        for data, outcome in zip(requests, outcomes, strict=True):
+            if outcome == "closed":
+                summary.closed += 1
+            elif outcome == "truncated":
+                summary.truncated.append(data)
+            elif outcome == "hang":
+                summary.hangs.append(data)
+            else:
+                summary.statuses[outcome] += 1
+                if outcome >= 500:
+                    summary.five_hundreds.append(data)
+    return summary

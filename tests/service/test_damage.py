@@ -1,0 +1,253 @@
+"""An artifact that is not what was exported: refused in a line, and the port never opens."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+from model.artifact import (
+    ENCODER_DATA,
+    ENCODER_GRAPH,
+    FILES,
+    GOLDEN,
+    GRAPHS,
+    HEADS,
+    MANIFEST,
+    TOKENIZER,
+    WEIGHTS,
+    Artifact,
+    load_artifact,
+    record_file,
+)
+from model.errors import ArtifactError
+from tests.e2e.conftest import free_port
+
+GATE_SECONDS = 5 * 5
+"""Five seconds are the gate on a machine that does nothing else."""
+
+
+@pytest.fixture
+def copy(artifact: Artifact, tmp_path: Path) -> Path:
+    """An artifact to damage. Its files are the artifact's own: replace them, write into none."""
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    for name in (*FILES, MANIFEST):
+        os.link(artifact.folder / name, folder / name)
+    return folder
+
+
+def replace(path: Path, content: bytes) -> None:
+    path.unlink()
+    path.write_bytes(content)
+
+
+def edit_manifest(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    content = json.loads((folder / MANIFEST).read_text())
+    edit(content)
+    replace(folder / MANIFEST, json.dumps(content).encode())
+
+
+def forge(folder: Path, name: str, content: bytes) -> None:
+    """Put a file in the place of another, and have the manifest vouch for it."""
+    replace(folder / name, content)
+    record = record_file(folder / name).model_dump()
+    edit_manifest(folder, lambda manifest: manifest["files"].update({name: record}))
+
+
+def truncate(path: Path) -> None:
+    content = path.read_bytes()
+    replace(path, content[: len(content) // 2])
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x10
+    replace(path, bytes(content))
+
+
+def empty(path: Path) -> None:
+    replace(path, b"")
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def link(path: Path) -> None:
+    outside = path.parent.parent / path.name
+    path.rename(outside)
+    path.symlink_to(outside)
+
+
+def make_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(ArtifactError) as caught:
+        load_artifact(folder)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_the_copy_itself_is_good(artifact: Artifact, copy: Path) -> None:
+    assert load_artifact(copy).sha256 == artifact.sha256
+
+
+@pytest.mark.parametrize("damage", [truncate, flip_a_bit, empty, remove, link, make_a_folder])
+@pytest.mark.parametrize("name", [*FILES, MANIFEST])
+def test_a_damaged_file(copy: Path, name: str, damage: Callable[[Path], None]) -> None:
+    damage(copy / name)
+    assert name in refusal(copy)
+
+
+NOTHING = {"sha256": "0" * 64, "bytes": 0}
+MANIFESTS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "a wrong hash": lambda m: m["files"][GOLDEN].update(sha256="0" * 64),
+    "a wrong size": lambda m: m["files"][GOLDEN].update(bytes=1),
+    "a negative size": lambda m: m["files"][GOLDEN].update(bytes=-1),
+    "a file outside": lambda m: m["files"].update({"../outside": NOTHING}),
+    "a file outside in a file's place": lambda m: m["files"].update(
+        {f"../copy/{GOLDEN}": m["files"].pop(GOLDEN)}
+    ),
+    "an absolute name": lambda m: m["files"].update({"/etc/hostname": NOTHING}),
+    "one file more": lambda m: m["files"].update({"more.bin": NOTHING}),
+    "one file less": lambda m: m["files"].pop(WEIGHTS),
+    "no files": lambda m: m.update(files={}),
+    "an older format": lambda m: m.update(format=2),
+    "a later format": lambda m: m.update(format=99),
+    "a format that is no number": lambda m: m.update(format="3"),
+    "an unknown key": lambda m: m.update(run="rm"),
+}
+
+
+@pytest.mark.parametrize("edit", MANIFESTS.values(), ids=MANIFESTS)
+def test_a_manifest_that_lies(copy: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    edit_manifest(copy, edit)
+    refusal(copy)
+
+
+@pytest.mark.parametrize("content", [b"", b"no JSON", b"[]", b"\xff\xfe", b"[" * 10**5])
+def test_a_manifest_that_is_none(copy: Path, content: bytes) -> None:
+    replace(copy / MANIFEST, content)
+    assert f"{MANIFEST} is invalid" in refusal(copy)
+
+
+def point_to(folder: Path, location: str, graph: str = ENCODER_GRAPH) -> None:
+    """Have a graph's tensors lie elsewhere, and the manifest vouch for it."""
+    model = onnx.load(folder / graph, load_external_data=False)
+    tensor = model.graph.initializer[0]
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    del tensor.external_data[:]
+    tensor.external_data.add(key="location", value=location)
+    forge(folder, graph, model.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "../outside.data",
+        "/etc/hostname",
+        f"./{ENCODER_DATA}",
+        f"sub/../{ENCODER_DATA}",
+        "other.data",
+        WEIGHTS,
+        f"{ENCODER_DATA}.old",
+        "",
+        "x" * 200,
+    ],
+)
+def test_tensors_in_another_file(copy: Path, location: str) -> None:
+    point_to(copy, location)
+    assert f"{ENCODER_GRAPH} has tensors in another file" in refusal(copy)
+
+
+@pytest.mark.parametrize("graph", sorted({*GRAPHS.values()} - {ENCODER_GRAPH}))
+def test_tensors_of_any_graph(copy: Path, graph: str) -> None:
+    model = onnx.load(copy / graph, load_external_data=False)
+    if not model.graph.initializer:
+        model.graph.initializer.add(name="more", data_type=1, dims=[1])
+        forge(copy, graph, model.SerializeToString())
+    point_to(copy, "../outside.data", graph)
+    assert f"{graph} has tensors in another file" in refusal(copy)
+
+
+def test_an_entry_that_is_encoded_in_another_way(copy: Path) -> None:
+    """Protobuf does not say which of two fields comes first."""
+    name = ENCODER_DATA.encode()
+    key, value = b"\x0a\x08location", bytes((0x12, len(name))) + name
+    content = (copy / ENCODER_GRAPH).read_bytes()
+    swapped = content.replace(key + value, value + key, 1)
+    assert swapped != content
+    found = onnx.load_from_string(swapped)
+    assert found.graph == onnx.load_from_string(content).graph
+    forge(copy, ENCODER_GRAPH, swapped)
+    assert "has tensors in another file" in refusal(copy)
+
+
+def fails_to_serve(folder: Path) -> str:
+    """The one line that `serve` ends with; its port was never open."""
+    port = free_port()
+    command = [sys.executable, "-m", "service", "serve", "--artifact", str(folder)]
+    started = time.monotonic()
+    with subprocess.Popen(
+        [*command, "--port", str(port)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        while process.poll() is None:
+            with contextlib.suppress(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                process.kill()
+                pytest.fail("the port was open")
+            if time.monotonic() - started > GATE_SECONDS:
+                process.kill()
+                pytest.fail("it took too long")
+            time.sleep(0.02)
+        out, errors = process.communicate()
+    assert process.returncode == 1
+    assert out == ""
+    (line,) = errors.splitlines()
+    assert line.startswith("headscope serve: ")
+    return line
+
+
+def wrong_numbers(folder: Path) -> None:
+    """The same weights in another order."""
+    content = (folder / ENCODER_DATA).read_bytes()
+    half = len(content) // 8 * 4
+    forge(folder, ENCODER_DATA, content[half:] + content[:half])
+
+
+PROCESSES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "one bit": (lambda f: flip_a_bit(f / ENCODER_DATA), f"{ENCODER_DATA} is damaged"),
+    "a link": (lambda f: link(f / HEADS), f"{HEADS} is a symbolic link"),
+    "no manifest": (lambda f: remove(f / MANIFEST), "it holds no manifest.json"),
+    "tensors outside": (lambda f: point_to(f, "../outside"), "has tensors in another file"),
+    "a graph that is none": (
+        lambda f: forge(f, ENCODER_GRAPH, b"none"),
+        "cannot load encoder.onnx",
+    ),
+    "heads that are none": (lambda f: forge(f, HEADS, b"none"), HEADS),
+    "golden texts that are none": (lambda f: forge(f, GOLDEN, b"none"), GOLDEN),
+    "a tokenizer that is none": (lambda f: forge(f, TOKENIZER, b"none"), TOKENIZER),
+    "wrong numbers": (wrong_numbers, "disagrees with PyTorch"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("damage", "says"), PROCESSES.values(), ids=PROCESSES)
+def test_it_is_never_served(copy: Path, damage: Callable[[Path], None], says: str) -> None:
+    damage(copy)
+    assert says in fails_to_serve(copy)

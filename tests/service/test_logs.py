@@ -1,0 +1,309 @@
+"""What a log line is, in both forms and in every process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import timeit
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from model.artifact import Artifact
+from model.errors import ConfigError
+from service import logs
+from service.engines.collate import check_outputs
+from service.errors import EngineFailed
+from tests.e2e.conftest import free_port, wait_until_ready
+from tests.service.harness import AnsweringEngine, serving, text
+from tests.service.logged import Log, logged
+
+SECRET = "Sesame-99"
+TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+KEYS = {"time", "level", "logger", "message"}
+
+
+@pytest.fixture
+def log() -> Iterator[Log]:
+    with logged() as log:
+        yield log
+
+
+def raised(function: Callable[[], object]) -> Exception:
+    try:
+        function()
+    except Exception as error:
+        return error
+    raise AssertionError("it did not fail")
+
+
+def ours(error: BaseException) -> list[str]:
+    """The frames of our own code, by the standard library's account."""
+    root = Path(__file__).resolve().parents[2]
+    return [
+        f"{Path(frame.filename).relative_to(root)}:{frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(root / "service")
+    ]
+
+
+def test_a_line_of_text(log: Log) -> None:
+    logging.getLogger("headscope").warning("%d of %s", 3, "them")
+    assert re.fullmatch(rf"{TIME} warning headscope: 3 of them\n", log.text)
+
+
+def test_a_line_of_json(log: Log) -> None:
+    said = 'two\nlines, a quote " and a surrogate \ud800'
+    record = logging.LogRecord("headscope", logging.INFO, "", 0, said, None, None)
+    log.handlers[1].handle(record)  # pytest's own handlers cannot pass a surrogate on
+    (line,) = log.objects
+    assert line.keys() == KEYS
+    assert re.fullmatch(TIME, line["time"])
+    assert line["level"] == "info"
+    assert line["logger"] == "headscope"
+    assert line["message"] == said
+
+
+def test_our_own_errors_say_why_and_others_do_not(log: Log) -> None:
+    def fail() -> None:
+        try:
+            check_outputs([text(3)], [], 8)
+        except EngineFailed as error:
+            raise ValueError(SECRET) from error
+
+    error = raised(fail)
+    logging.getLogger("headscope").error("it failed", exc_info=error)
+    (line,) = log.objects
+    one, other = line["exception"]
+    assert one == {"type": "builtins.ValueError", "frames": []}
+    assert other["type"] == "service.errors.EngineFailed"
+    assert other["detail"] == str(error.__cause__)
+    assert error.__cause__ is not None
+    expected = ours(error.__cause__)
+    assert expected
+    assert [frame.rpartition(":")[0] for frame in other["frames"]] == expected
+    assert other["frames"][-1].endswith(":check_outputs")
+    assert "builtins.ValueError\n" in log.text
+    assert (
+        f"service.errors.EngineFailed: {error.__cause__} (service/engines/collate.py:" in log.text
+    )
+    assert SECRET not in log.text
+
+
+def test_an_error_of_the_model_says_why(log: Log) -> None:
+    logging.getLogger("headscope").error("no", exc_info=ConfigError("one layer is missing"))
+    (line,) = log.objects
+    assert line["exception"] == [
+        {"type": "model.errors.ConfigError", "detail": "one layer is missing", "frames": []}
+    ]
+
+
+def test_what_came_before_an_exception_and_what_is_in_it(log: Log) -> None:
+    def fail() -> None:
+        try:
+            raise KeyError(SECRET)
+        except KeyError:
+            raise ExceptionGroup(SECRET, [OSError(SECRET), EngineFailed("told")])  # noqa: B904
+
+    logging.getLogger("headscope").error("it failed", exc_info=raised(fail))
+    found = [error["type"] for error in log.objects[0]["exception"]]
+    assert found == [
+        "builtins.ExceptionGroup",
+        "builtins.OSError",
+        "service.errors.EngineFailed",
+        "builtins.KeyError",
+    ]
+    assert SECRET not in log.text
+
+
+def test_a_long_chain_is_cut(log: Log) -> None:
+    error: Exception = ValueError()
+    for _ in range(100):
+        error, error.__cause__ = ValueError(), error
+    logging.getLogger("headscope").error("it failed", exc_info=error)
+    assert len(log.objects[0]["exception"]) == logs.MOST_EXCEPTIONS
+
+
+def test_what_other_libraries_say_is_not_shown(log: Log) -> None:
+    logging.getLogger("asyncio").error("Task exception: %r", SECRET, exc_info=ValueError(SECRET))
+    logging.getLogger("uvicorn.error").info("Started")
+    foreign, uvicorn = log.objects
+    assert foreign["logger"] == "asyncio"
+    assert foreign["message"].startswith("a message that is not shown, from test_logs:")
+    assert foreign["exception"] == [{"type": "builtins.ValueError", "frames": []}]
+    assert uvicorn["message"] == "Started"
+    assert SECRET not in log.text
+
+
+@pytest.mark.anyio
+async def test_a_request_has_a_line_if_asked_for(log: Log, artifact: Artifact) -> None:
+    engine = AnsweringEngine(lambda _: None)
+    body = {"inputs": "a b", "outputs": ["pooled"]}
+    async with serving(artifact, engine) as client:
+        await client.post("/encode", json=body)
+    assert "/encode" not in log.text
+    async with serving(artifact, engine, access_log=True) as client:
+        one = await client.post("/encode", json=body, headers={"x-request-id": "mine"})
+        other = await client.get(f"/{SECRET}?{SECRET}")
+    lines = [line for line in log.objects if line["logger"] == "headscope.access"]
+    assert [line["level"] for line in lines] == ["info", "info"]
+    told = [{name: line[name] for name in ("method", "route", "status", "bytes")} for line in lines]
+    assert told == [
+        {"method": "POST", "route": "/encode", "status": 200, "bytes": len(one.content)},
+        {"method": "GET", "route": "unmatched", "status": 404, "bytes": len(other.content)},
+    ]
+    assert lines[0].keys() == KEYS | told[0].keys() | {"ms", "request_id"}
+    assert [line["request_id"] for line in lines] == ["mine", other.headers["x-request-id"]]
+    assert all(0 < line["ms"] < 60_000 for line in lines)
+    assert re.search(r" \[mine\]: POST /encode 200, [\d.]+ ms, \d+ bytes\n", log.text)
+    assert SECRET not in log.text
+
+
+@pytest.mark.anyio
+async def test_a_failed_batch_names_its_cause(log: Log, artifact: Artifact) -> None:
+    def fail(_: object) -> None:
+        raise ValueError(SECRET)
+
+    async with serving(artifact, AnsweringEngine(fail)) as client:
+        assert (await client.post("/encode", json={"inputs": "a"})).status_code == 500
+    errors = [line for line in log.objects if line["level"] == "error"]
+    assert errors
+    for line in errors:
+        assert [error["type"] for error in line["exception"]] == [
+            "service.errors.EngineFailed",
+            "builtins.ValueError",
+        ]
+        assert any(frame.startswith("service/") for frame in line["exception"][1]["frames"])
+    assert SECRET not in log.text
+
+
+UNCAUGHT = f"""
+import sys, threading, warnings
+from service import logs
+
+logs.configure("info", sys.argv[1])
+
+class Bad:
+    def __del__(self):
+        raise ValueError("{SECRET}")
+
+warnings.warn("{SECRET}")
+Bad()
+thread = threading.Thread(target=int, args=("{SECRET}",))
+thread.start()
+thread.join()
+raise KeyError("{SECRET}")
+"""
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_what_nobody_catches_is_logged_like_the_rest(log_format: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", UNCAUGHT, log_format],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert SECRET not in done.stderr
+    if log_format == "json":
+        lines = [json.loads(line) for line in done.stderr.splitlines()]
+        assert lines[0]["message"].startswith("UserWarning at ")
+        kinds = [error["type"] for line in lines[1:] for error in line["exception"]]
+        assert kinds == ["builtins.ValueError", "builtins.ValueError", "builtins.KeyError"]
+    else:
+        assert done.stderr.count("an exception that nobody caught\n") == 3
+        assert done.stderr.endswith("    builtins.KeyError\n")
+
+
+@contextlib.contextmanager
+def serve(*flags: str) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+    port = free_port()
+    command = [
+        sys.executable,
+        "-m",
+        "service",
+        "serve",
+        "--port",
+        str(port),
+        "--log-format",
+        "json",
+    ]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("HEADSCOPE_")}
+    with (
+        subprocess.Popen(
+            [*command, *flags], env=environment, stderr=subprocess.PIPE, text=True
+        ) as it,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
+    ):
+        try:
+            wait_until_ready(str(client.base_url), it)
+            yield it, client
+        finally:
+            it.kill()
+
+
+def lines_of(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
+    """Stop a service; everything that any process of it said."""
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode in (0, -signal.SIGTERM)
+    lines = [json.loads(line) for line in errors.splitlines()]
+    assert all(line.keys() >= KEYS for line in lines)
+    return lines
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_every_process_logs_json(artifact: Artifact, workers: int) -> None:
+    flags = ["--artifact", str(artifact.folder), "--engine", "fake", "--access-log"]
+    with serve(*flags, "--workers", str(workers)) as (process, client):
+        client.post("/encode", json={"inputs": "a"}, headers={"x-request-id": "mine"})
+        lines = lines_of(process)
+    (access,) = [line for line in lines if line.get("route") == "/encode"]
+    assert access["request_id"] == "mine"
+    loggers = {line["logger"] for line in lines}
+    assert loggers >= {"headscope.access", "uvicorn.error"}
+    if workers == 2:
+        assert any("2 workers serve" in line["message"] for line in lines)
+
+
+@pytest.mark.slow
+def test_a_service_that_cannot_start_says_so_in_json(artifact: Artifact) -> None:
+    command = [sys.executable, "-m", "service", "serve", "--log-format", "json"]
+    command += ["--artifact", str(artifact.folder / "nowhere")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    (line,) = [json.loads(line) for line in done.stderr.splitlines()]
+    assert line["level"] == "critical"
+    assert line["message"].startswith("headscope serve: ")
+    assert line["message"].endswith("it holds no manifest.json")
+
+
+@pytest.mark.slow
+def test_the_pytorch_process_logs_as_told(tmp_path: Path) -> None:
+    module = "service.engines.torch_worker"
+    command = [sys.executable, "-m", module, str(tmp_path), "0", "1", "info", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    (line,) = [json.loads(line) for line in done.stderr.splitlines()]
+    (error,) = line["exception"]
+    assert error["type"] == "model.errors.ArtifactError"
+    assert error["detail"].endswith("it holds no manifest.json")
+    assert error["frames"][0].startswith("service/engines/torch_worker.py:")
+
+
+def test_the_request_id_costs_next_to_nothing() -> None:
+    seconds = min(timeit.repeat(lambda: logs.request_id.set("id"), number=10_000, repeat=5))
+    assert seconds / 10_000 < 5e-6

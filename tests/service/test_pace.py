@@ -1,0 +1,54 @@
+"""What batches took says what those that wait will take."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.scheduler.pace import Pace
+
+SIZES = st.lists(st.tuples(st.integers(1, 512), st.floats(1e-6, 10)), min_size=1, max_size=60)
+
+
+def after(*batches: tuple[int, float]) -> Pace:
+    pace = Pace()
+    for tokens, seconds in batches:
+        pace.account(tokens, seconds)
+    return pace
+
+
+@pytest.mark.parametrize(("start", "each"), [(0.08, 0.0), (0.0, 1e-4), (0.002, 1.3e-4)])
+def test_it_finds_what_a_batch_and_what_a_token_costs(start: float, each: float) -> None:
+    sizes = np.random.default_rng(0).integers(1, 512, 40).tolist()
+    pace = after(*((size, start + each * size) for size in sizes))
+    assert pace.predict(512, 512) == pytest.approx(start + 512 * each)
+    assert pace.predict(5120, 512) == pytest.approx(10 * start + 5120 * each)
+    assert pace.predict(1, 512) == pytest.approx(start + each)
+
+
+def test_before_the_first_batch_nothing_is_known() -> None:
+    assert Pace().predict(10**6, 512) == 0.0
+
+
+def test_single_short_texts_do_not_make_a_long_queue_look_endless() -> None:
+    pace = after(*[(5, 0.003)] * 20)
+    assert pace.predict(512 * 10, 512) == pytest.approx(0.03)  # it is 0.7, and soon known
+    pace.account(512, 0.07)
+    assert pace.predict(512 * 10, 512) == pytest.approx(0.7, rel=0.1)
+
+
+def test_it_follows_a_machine_that_slows_down() -> None:
+    sizes = np.random.default_rng(1).integers(1, 512, 80).tolist()
+    pace = after(*((size, 1e-4 * size) for size in sizes), *((size, 3e-4 * size) for size in sizes))
+    assert pace.predict(512, 512) == pytest.approx(512 * 3e-4, rel=0.05)
+
+
+@given(SIZES, st.integers(1, 10**6))
+def test_no_wait_is_negative_or_shorter_than_that_of_less(
+    batches: list[tuple[int, float]], tokens: int
+) -> None:
+    pace = after(*batches)
+    assert pace.predict(tokens, 512) >= 0
+    assert pace.predict(tokens + 1, 512) >= pace.predict(tokens, 512) - 1e-9

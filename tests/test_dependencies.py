@@ -1,0 +1,139 @@
+"""What is installed: pinned, declared, and without a known vulnerability."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+CONSTRAINTS = ROOT / "constraints.txt"
+PACKAGES = ("headscope", "model", "service")
+FOR_WHO_DEVELOPS = {"test", "bench"}
+"""Extras that the packages themselves may not need."""
+UNREACHABLE = re.compile(r"requests\.exceptions\.\w*(Connection|Timeout|Proxy|SSL)\w*: .*")
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {normal(re.split(r"[^\w.-]", requirement)[0]) for requirement in requirements}
+
+
+def constraints() -> list[str]:
+    return CONSTRAINTS.read_text(encoding="utf-8").splitlines()
+
+
+def imported() -> set[str]:
+    """Every module that the packages import, anywhere."""
+    found = set()
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Import):
+                    found |= {alias.name for alias in node.names}
+                elif isinstance(node, ast.ImportFrom):
+                    found.add(str(node.module))
+    return found
+
+
+def test_every_constraint_is_one_version() -> None:
+    lines = constraints()
+    for line in lines:
+        assert re.fullmatch(r"[A-Za-z0-9][\w.-]*==\d[\w.]*", line), line
+    assert len(names(lines)) == len(lines)
+
+
+def test_every_dependency_is_constrained() -> None:
+    extras = PROJECT["optional-dependencies"].values()
+    declared = names(PROJECT["dependencies"]).union(*map(names, extras))
+    assert declared <= names(constraints())
+
+
+def test_what_is_installed_is_what_is_pinned() -> None:
+    pinned = {
+        normal(name): version for name, version in (line.split("==") for line in constraints())
+    }
+    for name, version in pinned.items():
+        try:
+            found = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # for another platform
+        assert found.partition("+")[0] == version, name
+
+
+def test_what_is_imported_is_declared() -> None:
+    extras = PROJECT["optional-dependencies"]
+    declared = names(PROJECT["dependencies"]).union(
+        *(names(extras[name]) for name in extras.keys() - FOR_WHO_DEVELOPS)
+    )
+    known = importlib.metadata.packages_distributions()
+    for module in imported():
+        top = module.partition(".")[0]
+        if top not in sys.stdlib_module_names and top not in PACKAGES:
+            found = {normal(name) for name in known.get(top, [])}
+            assert found & declared, f"{module} is of {found or 'nothing'}"
+
+
+def findings(report: dict[str, Any]) -> list[str]:
+    """What a report of pip-audit, as JSON, has to say against its packages."""
+    found = []
+    for package in report["dependencies"]:
+        if reason := package.get("skip_reason"):
+            found.append(f"{package['name']} was not audited: {reason}")
+        for vulnerability in package.get("vulns", []):
+            fixed = ", ".join(vulnerability["fix_versions"]) or "no version"
+            found.append(
+                f"{package['name']} {package['version']}: {vulnerability['id']}, fixed in {fixed}"
+            )
+    return found
+
+
+@pytest.mark.slow
+def test_no_known_vulnerability() -> None:
+    command = [sys.executable, "-m", "pip_audit", "--requirement", str(CONSTRAINTS)]
+    command += ["--no-deps", "--disable-pip", "--vulnerability-service", "osv", "--timeout", "10"]
+    command += ["--format", "json", "--progress-spinner", "off"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    if not done.stdout and (unreachable := UNREACHABLE.search(done.stderr)):
+        pytest.skip(f"the database of vulnerabilities cannot be reached: {unreachable[0][:120]}")
+    report = json.loads(done.stdout)
+    assert names([package["name"] for package in report["dependencies"]]) == names(constraints())
+    assert findings(report) == []
+
+
+def test_an_audit_can_fail() -> None:
+    """On a report in pip-audit's own format."""
+    vulnerability = {
+        "id": "PYSEC-2014-14",
+        "fix_versions": ["2.6.0"],
+        "aliases": ["CVE-2014-1829"],
+        "description": "A password goes to another host.",
+    }
+    report = {
+        "dependencies": [
+            {"name": "orjson", "version": "3.13.0", "vulns": []},
+            {"name": "requests", "version": "2.2.1", "vulns": [vulnerability]},
+            {"name": "numpy", "version": "2.4.6", "vulns": [vulnerability | {"fix_versions": []}]},
+            {"name": "unknown", "skip_reason": "Dependency not found"},
+        ],
+        "fixes": [],
+    }
+    assert findings(report) == [
+        "requests 2.2.1: PYSEC-2014-14, fixed in 2.6.0",
+        "numpy 2.4.6: PYSEC-2014-14, fixed in no version",
+        "unknown was not audited: Dependency not found",
+    ]
+    assert findings({"dependencies": report["dependencies"][:1]}) == []

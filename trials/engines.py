@@ -1,0 +1,86 @@
+"""Engines that are slow in a known way, and that fail in known ways."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from model.config import EncoderConfig
+from service.engines.base import Output, Task, TextTask
+from service.engines.fake import FakeEngine
+
+Fault = Literal["raise", "count", "shape", "nan", "infinity", "hang"]
+
+
+class TrialEngine(FakeEngine):
+    """The fake engine, with the faults that its options name; it counts what it does."""
+
+    def __init__(
+        self,
+        config: EncoderConfig,
+        *,
+        batch_seconds: float = 0.0,
+        token_seconds: float = 0.0,
+        raise_every: int = 0,
+        most_texts: int = 0,
+        faults: Mapping[int, Fault] | None = None,
+    ) -> None:
+        """Compute in one thread.
+
+        Args:
+            config: of the encoder that it stands for.
+            batch_seconds: that a batch takes.
+            token_seconds: that each of its tokens adds.
+            raise_every: of so many batches the last raises; none when 0.
+            most_texts: there is no memory for a batch of more; for any when 0.
+            faults: what a batch does that has a text with this token id.
+
+        """
+        super().__init__(config, batch_seconds=batch_seconds, token_seconds=token_seconds)
+        self.counts: Counter[str] = Counter({"batches": 0, "texts": 0, "raised": 0})
+        self._raise_every = raise_every
+        self._most_texts = most_texts
+        self._faults = dict(faults or {})
+        self._never = threading.Event()
+
+    def run(self, tasks: Sequence[Task]) -> list[Output]:
+        """Answer as the fake engine does, unless a fault is due."""
+        self.counts["batches"] += 1
+        if self._raise_every and self.counts["batches"] % self._raise_every == 0:
+            self.counts["raised"] += 1
+            raise RuntimeError("this batch was to fail")
+        if self._most_texts and len(tasks) > self._most_texts:
+            self.counts["raised"] += 1
+            raise MemoryError
+        outputs = super().run(tasks)
+        self.counts["texts"] += len(tasks)
+        for task, output in zip(tasks, list(outputs), strict=True):
+            fault = self._fault(task)
+            if fault == "count":
+                outputs.pop()
+            elif fault:
+                self._inject(fault, output)
+        return outputs
+
+    def _fault(self, task: Task) -> Fault | None:
+        ids = task.input_ids.tolist() if isinstance(task, TextTask) else ()
+        return next((self._faults[i] for i in ids if i in self._faults), None)
+
+    def _inject(self, fault: Fault, output: Output) -> None:
+        self.counts["raised"] += 1
+        assert output.pooled is not None
+        match fault:
+            case "raise":
+                raise RuntimeError("this text breaks its batch")
+            case "hang":
+                self._never.wait()
+            case "shape":
+                output.pooled = output.pooled[:-1]
+            case "nan":
+                output.pooled[0] = np.nan
+            case "infinity":
+                output.pooled[-1] = np.inf

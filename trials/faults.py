@@ -1,0 +1,199 @@
+"""Engines that fail: who may be hurt, and what everyone else gets."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from trials import oracle
+from trials.engines import Fault
+from trials.gates import Gate, Scale, at_least, at_most, exactly, main
+from trials.servers import PATIENT, Service, stub
+from trials.wire import Connection, Reply, ask, request
+
+CLIENTS, MOST_TEXTS = 32, 4
+SMALL_BATCHES = {"max_batch_tokens": 4 * MOST_TEXTS, **PATIENT}
+GOOD = ["the water", "people find work", "a long day", "her first house", "time may come"] * 6
+TRIGGERS: dict[Fault, str] = {
+    "raise": "poison",
+    "count": "wolf",
+    "shape": "shape",
+    "nan": "number",
+    "infinity": "star",
+    "hang": "hang",
+}
+"""A text with this word has the fault happen."""
+HANG_MS, PROBES, PROBE_SECONDS = 1000, 2, 5
+
+
+def body(texts: Sequence[str]) -> dict[str, object]:
+    """What asks for these texts' vectors."""
+    return {"inputs": list(texts), "outputs": ["pooled"], "dimensions": 4, "normalize": False}
+
+
+def outcome(texts: Sequence[str], reply: Reply) -> str:
+    """`right`, `wrong`, or the status of an error."""
+    if reply.status != 200:
+        return str(reply.status)
+    content: Any = reply.json()
+    found = [np.float32(result["pooled"]).tolist() for result in content["results"]]
+    return "right" if found == [expected(text) for text in texts] else "wrong"
+
+
+def expected(text: str) -> list[float]:
+    """The numbers of a text."""
+    return oracle.pooled(text, 6, "mean", 4, normalize=False).tolist()
+
+
+def faults() -> dict[int, Fault]:
+    """What each trigger's token does."""
+    return {oracle.token_id(word): fault for fault, word in TRIGGERS.items()}
+
+
+async def flaky(scale: Scale) -> list[Gate]:
+    """One batch in 50 raises, a thousand times, while 32 clients ask for 10 texts each."""
+    errors, outcomes, raised = scale.of(1_000, 20), Counter[str](), 0
+    async with stub({"raise_every": 50}, **SMALL_BATCHES) as service:
+
+        async def client(number: int) -> None:
+            nonlocal raised
+            connection = await Connection.to(service.port)
+            while raised < errors:
+                number += 1
+                texts = [GOOD[(number + i) % len(GOOD)] for i in range(10)]
+                reply = await connection.ask(request("/encode", body(texts)))
+                outcomes[outcome(texts, reply)] += 1
+                if number % 20 == 0:
+                    raised = (await service.counts())["raised"]
+            connection.close()
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(CLIENTS):
+                group.create_task(client(number))
+        after = [outcome(GOOD, await ask(service.port, "/encode", body(GOOD))) for _ in range(20)]
+        raised = (await service.counts())["raised"]
+    return [
+        at_least("one batch in 50 raises: errors injected", errors, raised),
+        Gate(
+            "… requests that failed",
+            "≤ the texts of those batches",
+            f"{outcomes['500']} of {outcomes.total()}",
+            outcomes["500"] <= MOST_TEXTS * raised,
+        ),
+        exactly("… outcomes", {"right", "500"}, set(outcomes)),
+        Gate("… right", "the rest", str(outcomes["right"]), outcomes["right"] > raised),
+        exactly("… right or a single error afterwards", 20, _fine(after)),
+    ]
+
+
+def _fine(outcomes: list[str]) -> int:
+    return sum(found in ("right", "500") for found in outcomes)
+
+
+async def poison(scale: Scale) -> list[Gate]:
+    """One text that breaks its batch among 31 good ones, 32 clients at once."""
+    rounds, failures, right = scale.of(100, 5), [], 0
+    async with stub({"batch_seconds": 0.01, "faults": faults()}) as service:
+        for number in range(rounds):
+            texts = [*GOOD, "to the left"]
+            texts.insert(number % 32, f"a {TRIGGERS['raise']}")
+            blocker = asyncio.create_task(ask(service.port, "/encode", body(GOOD[:5])))
+            found = await asyncio.gather(*(_one(service, text) for text in texts))
+            failures.append(sum(outcome != "right" for outcome in found))
+            right += found.count("right")
+            await blocker
+    return [
+        at_most("one poison text among 31: failures in any round", 1, max(failures)),
+        exactly("… good texts that are right", 31 * rounds, right),
+    ]
+
+
+async def _one(service: Service, text: str) -> str:
+    return outcome([text], await ask(service.port, "/encode", body([text])))
+
+
+async def nonsense(scale: Scale) -> list[Gate]:
+    """The engine answers with the wrong count or shape, NaN, or infinity."""
+    gates = []
+    async with stub({"faults": faults()}) as service:
+        for fault in ("count", "shape", "nan", "infinity"):
+            bad, found = f"the {TRIGGERS[fault]}", Counter[str]()
+            for _ in range(scale.of(50, 3)):
+                texts = [*GOOD[:8], bad]
+                replies = await asyncio.gather(*(_one(service, text) for text in texts))
+                found.update(replies[:-1])
+                found[f"bad {replies[-1]}"] += 1
+            gates.append(exactly(f"{fault}: outcomes", {"right", "bad 500"}, set(found)))
+    return gates
+
+
+async def out_of_memory(_: Scale) -> list[Gate]:
+    """There is memory for 8 texts: 16 are computed in two halves, of 32 the halves are too many."""
+    async with stub({"most_texts": 8}) as service:
+        found = []
+        for count in (8, 16, 32):
+            texts, before = [GOOD[0]] * count, await service.counts()
+            reply = await ask(service.port, "/encode", body(texts))
+            after = await service.counts()
+            found.append((outcome(texts, reply), after["batches"] - before["batches"]))
+        retry_after = reply.header("retry-after") or ""
+    return [
+        exactly("memory for 8 texts: 8, in one batch", ("right", 1), found[0]),
+        exactly("… 16, in three", ("right", 3), found[1]),
+        exactly("… 32", "503", found[2][0]),
+        at_most("… 32: batches that were tried", 3, found[2][1]),
+        at_least("… Retry-After", 1, int(retry_after or 0), " s"),
+    ]
+
+
+@dataclass
+class Probed:
+    """What readiness and liveness answered, one after the other."""
+
+    ready: list[int] = field(default_factory=list)
+    live: list[int] = field(default_factory=list)
+
+
+async def hang(scale: Scale) -> list[Gate]:
+    """A batch never ends. Probes come every five seconds."""
+    probed = Probed()
+    async with stub({"faults": faults()}) as service:
+        started = time.perf_counter()
+        text = f"a {TRIGGERS['hang']}"
+        hung = await ask(service.port, "/encode", body([text]), x_request_timeout_ms=str(HANG_MS))
+        took_ms = 1000 * (time.perf_counter() - started)
+        queued = await ask(service.port, "/encode", body(GOOD), x_request_timeout_ms=str(HANG_MS))
+        for _ in range(PROBES):
+            probed.live.append((await ask(service.port, "/health/live")).status)
+            probed.ready.append((await ask(service.port, "/health/ready")).status)
+            if probed.ready[-1] != 200:
+                break
+            await asyncio.sleep(PROBE_SECONDS)
+    return [
+        exactly("the engine hangs: status at the deadline", 504, hung.status),
+        at_most("… answered after", HANG_MS + 250 * scale.slack, took_ms, " ms"),
+        exactly("… who waits behind it", 429, queued.status),
+        exactly("… liveness", {200}, set(probed.live)),
+        Gate("… readiness", f"503 within {PROBES} probes", str(probed.ready), 503 in probed.ready),
+    ]
+
+
+async def trial(scale: Scale) -> list[Gate]:
+    """Every fault in turn."""
+    found = [await part(scale) for part in (flaky, poison, nonsense, out_of_memory, hang)]
+    return [gate for gates in found for gate in gates]
+
+
+def run(scale: Scale) -> list[Gate]:
+    """The gates of RELIABILITY's second table that are about the engine."""
+    return asyncio.run(trial(scale))
+
+
+if __name__ == "__main__":
+    main(__doc__, faults=run)

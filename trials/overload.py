@@ -1,0 +1,239 @@
+"""Far more requests than the engine can compute: what gets through, what is shed, and how fast.
+
+The stub computes 4 texts of 16 tokens in 80 ms, one batch at a time: C = 50 requests a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from trials import oracle
+from trials.gates import Gate, Scale, at_least, at_most, exactly, main
+from trials.load import Job, Result, generate
+from trials.servers import Service, stub
+from trials.wire import Lost, ask
+
+TOKENS, TEXTS, BATCH_SECONDS, QUEUE_SECONDS = 16, 4, 0.08, 0.5
+PROBE_SECONDS = 0.1
+RECOVERY_SECONDS = 5
+SEED = 1
+GOODPUT = {1.5: 0.9, 3.0: 0.9, 10.0: 0.8}
+"""Least share of C that must be answered at so many times C."""
+
+
+@dataclass
+class Probes:
+    """What liveness answered while something else went on."""
+
+    failed: int = 0
+    latencies_ms: list[float] = field(default_factory=list)
+
+
+@contextlib.asynccontextmanager
+async def probing(service: Service, probes: Probes) -> AsyncIterator[None]:
+    """Ask for liveness all the time, each time over a new connection."""
+
+    async def probe() -> None:
+        while True:
+            started = time.perf_counter()
+            try:
+                reply = await ask(service.port, "/health/live")
+                probes.failed += reply.status != 200
+            except (Lost, OSError):
+                probes.failed += 1
+            probes.latencies_ms.append(1000 * (time.perf_counter() - started))
+            await asyncio.sleep(PROBE_SECONDS)
+
+    task = asyncio.create_task(probe())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def p99(latencies_ms: Sequence[float]) -> float:
+    """In ms; infinite of nothing."""
+    return float(np.percentile(latencies_ms, 99)) if latencies_ms else float("inf")
+
+
+class Overload:
+    """One service under different loads."""
+
+    def __init__(self, service: Service, capacity: float, texts: int) -> None:
+        self.service = service
+        self.capacity = capacity
+        """Requests a second."""
+        generator = random.Random(SEED)
+        texts = {oracle.words(generator, TOKENS - 2) for _ in range(texts)}
+        self.bodies: list[dict[str, object]] = [
+            {"inputs": text, "outputs": ["pooled"], "dimensions": 4, "normalize": False}
+            for text in sorted(texts)
+        ]
+        self.replies: list[str] = []
+
+    async def learn(self) -> None:
+        """Ask for each text in a request of its own, and hold the reply to what it must be.
+
+        Raises:
+            AssertionError: it is not.
+
+        """
+        for body in self.bodies:
+            reply = await ask(self.service.port, "/encode", body)
+            found: Any = reply.json()
+            expected = oracle.pooled(str(body["inputs"]), 6, "mean", 4, normalize=False)
+            assert np.float32(found["results"][0]["pooled"]).tolist() == expected.tolist()
+            self.replies.append(reply.body.decode())
+
+    async def at(self, times: float, seconds: float) -> Result:
+        """So many times the capacity, for so long."""
+        rate = times * self.capacity
+        count = round(rate * seconds)
+        return await generate(
+            Job(self.service.port, "/encode", self.bodies, self.replies, rate, count)
+        )
+
+
+def judge(times: float, capacity: float, result: Result, slack: float) -> list[Gate]:
+    """What must hold at more than the capacity."""
+    goodput = result.outcomes.count("right") / result.seconds / capacity
+    accepted = 1000 * (QUEUE_SECONDS + 2 * BATCH_SECONDS) * slack
+    others = len(result.outcomes) - result.outcomes.count("right") - result.outcomes.count("shed")
+    shed = [o == "shed" for o in result.outcomes]
+    computed = [_whole(r) for r, s in zip(result.retries_after, shed, strict=True) if s]
+    name = f"{times:g}×C"
+    return [
+        at_least(f"{name}: goodput / C", GOODPUT[times] / (1 if slack == 1 else 1.5), goodput),
+        at_most(f"{name}: p99 of accepted", accepted, p99(result.latencies("right")), " ms"),
+        at_most(f"{name}: p99 of shed", 50 * slack, p99(result.latencies("shed")), " ms"),
+        exactly(f"{name}: neither right nor 429", 0, others),
+        exactly(f"{name}: bytes beyond one reply each", 0, result.surplus_bytes),
+        exactly(f"{name}: 429 without a whole Retry-After ≥ 1", 0, computed.count(False)),
+        Gate(
+            f"{name}: the client's own processor time",
+            "< 80 % of a core",
+            f"{100 * result.cpu_seconds / result.seconds:.0f} %",
+            result.cpu_seconds < 0.8 * result.seconds or slack > 1,
+        ),
+    ]
+
+
+def _whole(retry_after: str | None) -> bool:
+    return retry_after is not None and retry_after.isdigit() and int(retry_after) >= 1
+
+
+def recovered_after(baseline: Result, after: Result) -> float:
+    """Seconds until the p99 of all that follows is within 1.2 times the baseline's."""
+    bound = 1.2 * p99(baseline.latencies("right"))
+    for quarter in range(4 * RECOVERY_SECONDS + 1):
+        if p99(after.latencies("right", quarter / 4)) <= bound:
+            return quarter / 4
+    return float("inf")
+
+
+async def retry_after_grows(scale: Scale) -> Gate:
+    """With so many seconds of work queued, who will not wait is told to come back after them."""
+    batch_seconds, seconds = 0.01, (2, 4, 6)
+    texts = ["the water of the " + "word " * (TOKENS - 6)] * round(2 * TEXTS / batch_seconds)
+    body = {"outputs": ["pooled"], "dimensions": 1}
+    told, engine = [], {"batch_seconds": batch_seconds}
+    async with stub(engine, **_settings(queue_timeout_seconds=60)) as service:
+        await ask(service.port, "/encode", body | {"inputs": texts})
+        waiting = []
+        for _ in seconds:
+            asking = ask(service.port, "/encode", body | {"inputs": texts})
+            waiting.append(asyncio.create_task(asking))
+            await asyncio.sleep(0.5)
+            reply = await ask(service.port, "/encode", body | {"inputs": "a"}, **AT_ONCE)
+            told.append(int(reply.header("retry-after") or 0))
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
+    near = all(abs(t - s) <= scale.of(1, 5) for t, s in zip(told, seconds, strict=True))
+    growing = sorted(set(told)) == told
+    return Gate("Retry-After with 2, 4, 6 s queued", "so many ± 1 s", str(told), near and growing)
+
+
+AT_ONCE = {"x_request_timeout_ms": "50"}
+
+
+def _settings(**others: Any) -> dict[str, Any]:
+    return {
+        "max_batch_tokens": TEXTS * TOKENS,
+        "queue_timeout_seconds": QUEUE_SECONDS,
+        "max_client_batch_size": 4096,
+        **others,
+    }
+
+
+async def burst_after_idling(scale: Scale) -> Gate:
+    """Single short texts, then a burst that takes half of the time that it may wait."""
+    burst = round(TEXTS / BATCH_SECONDS) * scale.of(4, 2)
+    body = {"outputs": ["pooled"], "dimensions": 1}
+    texts = ["the water of the " + "word " * (TOKENS - 6)] * TEXTS
+    seconds = 2 * burst * BATCH_SECONDS / TEXTS
+    settings = _settings(queue_timeout_seconds=seconds)
+    async with stub({"batch_seconds": BATCH_SECONDS}, **settings) as service:
+        for _ in range(10):
+            await ask(service.port, "/encode", body | {"inputs": "a"})
+        asking = (
+            ask(service.port, "/encode", body | {"inputs": texts}) for _ in range(burst // TEXTS)
+        )
+        statuses = [reply.status for reply in await asyncio.gather(*asking)]
+    return exactly("refused of a burst after single texts", 0, len(statuses) - statuses.count(200))
+
+
+async def found_capacity(load: Overload) -> Gate:
+    """The highest rate at which 99.9 % are answered."""
+    for share in (1.0, 0.98, 0.95, 0.9, 0.8):
+        result = await load.at(share, 20)
+        if result.outcomes.count("right") >= 0.999 * len(result.outcomes):
+            break
+    else:
+        share = 0.0
+    return at_least("highest rate with ≥ 99.9 % answered / C", 0.8, share)
+
+
+async def trial(scale: Scale) -> list[Gate]:
+    """Every load in turn, then half the capacity again."""
+    capacity = TEXTS / BATCH_SECONDS
+    gates, probes = [], Probes()
+    async with stub({"batch_seconds": BATCH_SECONDS}, **_settings()) as service:
+        load = Overload(service, capacity, scale.of(200, 25))
+        await load.learn()
+        if scale is Scale.FULL:
+            gates.append(await found_capacity(load))
+        baseline = await load.at(0.5, scale.of(20, 2))
+        async with probing(service, probes):
+            for times in GOODPUT if scale is Scale.FULL else (3.0,):
+                result = await load.at(times, scale.of(20, 2))
+                gates += judge(times, capacity, result, scale.slack)
+        after = await load.at(0.5, scale.of(20, 2))
+    gates += [
+        exactly("liveness probes that failed", 0, probes.failed),
+        at_most("p99 of liveness", 250 * scale.slack, p99(probes.latencies_ms), " ms"),
+    ]
+    if scale is Scale.FULL:
+        seconds = recovered_after(baseline, after)
+        gates.append(at_most("recovery at 0.5×C", RECOVERY_SECONDS, seconds, " s"))
+    else:
+        gates.append(exactly("wrong or shed at 0.5×C", {"right"}, set(after.outcomes)))
+    return [*gates, await retry_after_grows(scale), await burst_after_idling(scale)]
+
+
+def run(scale: Scale) -> list[Gate]:
+    """The gates of RELIABILITY's first table."""
+    return asyncio.run(trial(scale))
+
+
+if __name__ == "__main__":
+    main(__doc__, overload=run)

@@ -1,0 +1,125 @@
+"""Requests of every shape against the real service for a quarter of an hour: memory, and a canary.
+
+Memory is that of the service and its PyTorch process, while nothing is asked; growth counts from
+the end of a warm-up with the same mixture.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from typing import Any
+
+from trials import oracle
+from trials.fuzz import canary
+from trials.gates import Gate, Scale, at_least, at_most, exactly, main
+from trials.servers import PATIENT, Service, serve
+from trials.wire import Connection, Lost, Reply, request
+
+CLIENTS, SEED, MAX_TOKENS = 6, 8, 256
+BINARY = {"accept": "application/vnd.safetensors"}
+PATIENT_FLAGS = [f"--{name.replace('_', '-')}={value}" for name, value in PATIENT.items()]
+ATTENTION: list[dict[str, Any]] = [
+    {"layers": [0], "heads": [0, 1]},
+    {"layers": [-1], "top_k": 4},
+    {"include": ["stats", "rollout"]},
+    {"include": ["stats"], "ablate": [{"layer": 0, "head": 3}]},
+]
+ENCODE: list[dict[str, Any]] = [
+    {},
+    {"outputs": ["pooled"], "layer": 3},
+    {"outputs": ["tokens"], "encoding_format": "base64"},
+    {"pooling": "max", "dimensions": 8},
+    {"backend": "torch", "outputs": ["pooled"]},
+]
+BAD: list[tuple[str, object, int]] = [
+    ("/encode", {"inputs": []}, 422),
+    ("/encode", {"inputs": "a", "layer": 99}, 422),
+    ("/encode", {"inputs": "word " * 1000}, 422),
+    ("/attention", {"inputs": "a", "heads": [0, 0]}, 422),
+    ("/attention", ["not an object"], 422),
+    ("/nothing", {}, 404),
+]
+
+
+def text(generator: random.Random) -> str:
+    """Of 1 to as many tokens as fit, short ones more often."""
+    return oracle.words(generator, round((MAX_TOKENS - 2) ** generator.random()))
+
+
+def any_request(generator: random.Random) -> tuple[bytes, int]:
+    """On the wire, and the status that it must have."""
+    headers = BINARY if generator.random() < 0.3 else {}
+    chance = generator.random()
+    if chance < 0.1:
+        path, body, status = generator.choice(BAD)
+        return request(path, body), status
+    if chance < 0.12:
+        return request("/verify", {"inputs": text(generator)}), 200
+    if chance < 0.4:
+        asked = {"inputs": text(generator), **generator.choice(ATTENTION)}
+        return request("/attention", asked, headers), 200
+    texts = [text(generator) for _ in range(generator.choice((1, 1, 1, 2, 4, 16)))]
+    return request("/encode", {"inputs": texts, **generator.choice(ENCODE)}, headers), 200
+
+
+async def use(service: Service, generator: random.Random, until: float) -> Counter[str]:
+    """One client: asks, and sometimes leaves instead of waiting."""
+    outcomes, connection = Counter[str](), await Connection.to(service.port)
+    while time.monotonic() < until:
+        content, status = any_request(generator)
+        if generator.random() < 0.05:
+            connection.send(content)
+            await asyncio.sleep(generator.random() / 20)
+            connection.abort()
+            connection = await Connection.to(service.port)
+            outcomes["left"] += 1
+            continue
+        try:
+            outcomes[judged(await connection.ask(content), status)] += 1
+        except Lost:
+            outcomes["lost"] += 1
+            connection = await Connection.to(service.port)
+    connection.close()
+    return outcomes
+
+
+def judged(reply: Reply, status: int) -> str:
+    """`right`, or the status that should not have been."""
+    return "right" if reply.status == status else f"{reply.status} for {status}"
+
+
+async def load(service: Service, seconds: float, seed: int) -> Counter[str]:
+    """Several clients for so long."""
+    until = time.monotonic() + seconds
+    generators = [random.Random(f"{seed} {number}") for number in range(CLIENTS)]
+    found = await asyncio.gather(*(use(service, one, until) for one in generators))
+    return sum(found, Counter[str]())
+
+
+async def trial(scale: Scale) -> list[Gate]:
+    """Warm up, measure, load, measure."""
+    async with serve(*PATIENT_FLAGS) as service:
+        outcomes = await load(service, scale.of(180, 6), SEED)
+        before, resident = await canary(service), service.resident_bytes()
+        outcomes += await load(service, scale.of(900, 8), SEED + 1)
+        after = await canary(service)
+        growth = 100 * (service.resident_bytes() / resident - 1)
+    wrong = {outcome for outcome in outcomes if outcome not in ("right", "left")}
+    return [
+        at_least("requests that were answered as they must be", 1, outcomes["right"]),
+        exactly("… otherwise", set(), wrong),
+        at_most("growth of memory", scale.of(5, 25), growth, " %"),
+        exactly("the canary's reply is as before", True, before == after),
+    ]
+
+
+def run(scale: Scale) -> list[Gate]:
+    """The gate of memory."""
+    return asyncio.run(trial(scale))
+
+
+if __name__ == "__main__":
+    main(__doc__, soak=run)

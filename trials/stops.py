@@ -1,0 +1,203 @@
+"""Services that are told to stop, or killed, while clients ask without pause."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import psutil
+
+from trials import oracle
+from trials.faults import body, outcome
+from trials.gates import Gate, Scale, at_least, at_most, exactly, main
+from trials.servers import PATIENT, Service, serve, stub
+from trials.wire import Connection, Lost, ask, request
+
+CLIENTS, TEXTS = 16, ["the water", "people find work", "a long day", "her first house"]
+BATCH_SECONDS, GRACE_SECONDS, ROUTING_SECONDS = 0.05, 30, 10
+SETTINGS = {"max_batch_tokens": 64, "drain_seconds": 20, **PATIENT}
+CLEAN = 50
+"""Requests over new connections that must all be answered after a replica was killed."""
+
+
+@dataclass
+class Load:
+    """Clients that ask again as soon as they were answered; each reply is held to what it must be.
+
+    A connection that says it closes is closed, and the next may be refused: that loses nothing.
+    """
+
+    port: int
+    outcomes: Counter[str] = field(default_factory=Counter)
+    """`right`, `wrong`, `lost` (not answered), `refused` (not even connected), or a status."""
+    stopping: bool = False
+    killed: float = math.inf
+    """`time.monotonic()` at which a replica was killed."""
+    late: int = 0
+    """Lost over a connection that was made after that."""
+
+    @contextlib.asynccontextmanager
+    async def running(self, clients: int) -> AsyncIterator[None]:
+        """They ask meanwhile; each has its last reply at the end."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(clients):
+                group.create_task(self._client(number))
+            yield
+            self.stopping = True
+
+    async def until(self, outcome: str, count: int) -> None:
+        """Wait for so many."""
+        while self.outcomes[outcome] < count:
+            await asyncio.sleep(0.01)
+
+    async def _client(self, number: int) -> None:
+        while not self.stopping:
+            try:
+                connection = await Connection.to(self.port)
+            except OSError:
+                self.outcomes["refused"] += 1
+                await asyncio.sleep(0.02)
+            else:
+                await self._use(connection, number)
+                connection.close()
+
+    async def _use(self, connection: Connection, number: int) -> None:
+        closes, made = False, time.monotonic()
+        while not (closes or self.stopping):
+            number += 1
+            texts = [TEXTS[number % len(TEXTS)]]
+            try:
+                reply = await connection.ask(request("/encode", body(texts)))
+            except Lost:
+                self.outcomes["lost"] += 1
+                self.late += made > self.killed
+                return
+            closes = reply.header("connection") == "close"
+            self.outcomes[outcome(texts, reply)] += 1
+
+
+@dataclass(frozen=True)
+class Stop:
+    """One stop under load."""
+
+    outcomes: Counter[str]
+    slow: str
+    """What became of a request that was computed at that time."""
+    readiness: int
+    """Just afterwards."""
+    exit_code: int
+    seconds: float
+
+
+async def stop_once() -> Stop:
+    """SIGTERM while 16 clients ask, and one request of 40 batches is being computed."""
+    engine = {"batch_seconds": BATCH_SECONDS}
+    async with stub(engine, **SETTINGS) as service:
+        load, long = Load(service.port), [oracle.WORDS[i] + " " * i for i in range(64)] * 8
+        async with load.running(CLIENTS):
+            await load.until("right", 50)
+            slow = asyncio.create_task(ask(service.port, "/encode", body(long)))
+            await asyncio.sleep(4 * BATCH_SECONDS)
+            signalled = time.monotonic()
+            service.process.send_signal(signal.SIGTERM)
+            readiness = await _readiness(service, signalled)
+            await load.until("refused", CLIENTS)
+        reply = await slow
+        code = await service.ended(GRACE_SECONDS)
+        seconds = time.monotonic() - signalled
+    return Stop(load.outcomes, outcome(long, reply), readiness, code, seconds)
+
+
+async def _readiness(service: Service, signalled: float) -> int:
+    """The first answer that is not 200, within half a second of the signal."""
+    status = 200
+    while status == 200 and time.monotonic() < signalled + 0.9:
+        status = (await ask(service.port, "/health/ready")).status
+    return status
+
+
+async def sigterm(scale: Scale) -> list[Gate]:
+    """Again and again."""
+    count = scale.of(50, 3)
+    stops: list[Stop] = []
+    for _ in range(0, count, 3):
+        stops += await asyncio.gather(*(stop_once() for _ in range(min(3, count - len(stops)))))
+    outcomes = sum((stop.outcomes for stop in stops), Counter[str]())
+    refused = outcomes.pop("refused")
+    ended = {stop.exit_code for stop in stops}
+    return [
+        exactly(
+            f"SIGTERM under load ×{count}: outcomes of what was sent", {"right"}, set(outcomes)
+        ),
+        at_least("… requests answered", 50 * count, outcomes["right"]),
+        at_least("… and connections refused afterwards", CLIENTS * count, refused),
+        exactly("… long requests that were being computed", {"right"}, {s.slow for s in stops}),
+        exactly("… readiness at once", {503}, {stop.readiness for stop in stops}),
+        Gate("… exit code", "0, or by that signal", str(ended), ended <= {0, -int(signal.SIGTERM)}),
+        at_most("… longest time to the end", GRACE_SECONDS, max(s.seconds for s in stops), " s"),
+    ]
+
+
+async def killed_replica(scale: Scale) -> list[Gate]:
+    """`kill -9` of one of two replicas."""
+    async with serve("--engine", "fake", "--workers", "2") as service:
+        load = Load(service.port)
+        async with load.running(CLIENTS):
+            await load.until("right", 200)
+            victim = psutil.Process(service.process.pid).children()[0]
+            on_it = sum(c.status == psutil.CONN_ESTABLISHED for c in victim.net_connections("tcp"))
+            victim.kill()
+            load.killed = time.monotonic()
+            seconds = await _clean(service, victim)
+            await load.until("right", load.outcomes["right"] + 200)
+        replicas = len(psutil.Process(service.process.pid).children())
+        os.kill(service.process.pid, signal.SIGTERM)
+        code = await service.ended()
+    lost, late = load.outcomes["lost"], load.late
+    others = set(load.outcomes) - {"right", "lost"}
+    return [
+        at_most("kill -9 of one of two replicas: lost in flight on it", on_it, lost - late),
+        at_most("… lost by those who connected while it died", on_it, late),
+        exactly("… neither right nor lost", set(), others),
+        at_most("… routing clean after", ROUTING_SECONDS * scale.slack, seconds, " s"),
+        exactly("… replicas afterwards", 2, replicas),
+        exactly("… exit code of the service", 0, code),
+    ]
+
+
+async def _clean(service: Service, victim: psutil.Process) -> float:
+    """Seconds until another replica runs, and from when on all requests are answered."""
+    killed, supervisor = time.monotonic(), psutil.Process(service.process.pid)
+    while len({*supervisor.children()} - {victim}) < 2 or not await service.ready():
+        await asyncio.sleep(0.05)
+    started, fine = time.monotonic(), 0
+    while fine < CLEAN:
+        try:
+            right = outcome(TEXTS, await ask(service.port, "/encode", body(TEXTS))) == "right"
+        except (Lost, OSError):
+            right = False
+        if not right:
+            started, fine = time.monotonic(), -1
+        fine += 1
+    return started - killed
+
+
+async def trial(scale: Scale) -> list[Gate]:
+    """Stops, then a kill."""
+    return [*await sigterm(scale), *await killed_replica(scale)]
+
+
+def run(scale: Scale) -> list[Gate]:
+    """The gates of RELIABILITY's second table that are about the process."""
+    return asyncio.run(trial(scale))
+
+
+if __name__ == "__main__":
+    main(__doc__, stops=run)

@@ -1,0 +1,43 @@
+"""A service over `TrialEngine`: `python -m trials.stub < stub.json`, see `Stub`.
+
+It is the application and the server that ship; only the engine is not. `GET /trial` tells what the
+engine has done so far.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from pydantic import BaseModel
+
+from service.app import create_app
+from service.artifacts import open_artifact
+from service.server import Server, end
+from service.settings import Settings
+from trials.engines import TrialEngine
+
+
+class Stub(BaseModel):
+    """What to serve."""
+
+    engine: dict[str, Any] = {}
+    """Options of `TrialEngine`."""
+    settings: dict[str, Any] = {}
+
+
+def main() -> int:
+    stub = Stub.model_validate_json(sys.stdin.read())
+    settings = Settings(log_level="error", **stub.settings)
+    artifact = open_artifact(settings)
+    faults = {int(token): fault for token, fault in stub.engine.pop("faults", {}).items()}
+    engine = TrialEngine(artifact.manifest.config, faults=faults, **stub.engine)
+    app = create_app(settings, artifact, engine)
+    app.add_api_route("/trial", lambda: engine.counts)
+    server = Server(app, settings)
+    server.run()
+    return end(server)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
