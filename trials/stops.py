@@ -18,7 +18,7 @@ from trials import oracle
 from trials.faults import body, outcome
 from trials.gates import Gate, Scale, at_least, at_most, exactly, main
 from trials.servers import PATIENT, Service, serve, stub
-from trials.wire import Connection, Lost, ask, request
+from trials.wire import HANG_SECONDS, Connection, Lost, ask, request
 
 CLIENTS, TEXTS = 16, ["the water", "people find work", "a long day", "her first house"]
 BATCH_SECONDS, GRACE_SECONDS, ROUTING_SECONDS = 0.05, 30, 10
@@ -53,9 +53,15 @@ class Load:
             self.stopping = True
 
     async def until(self, outcome: str, count: int) -> None:
-        """Wait for so many."""
-        while self.outcomes[outcome] < count:
-            await asyncio.sleep(0.01)
+        """Wait for so many.
+
+        Raises:
+            TimeoutError: they do not come.
+
+        """
+        async with asyncio.timeout(HANG_SECONDS):
+            while self.outcomes[outcome] < count:
+                await asyncio.sleep(0.01)
 
     async def _client(self, number: int) -> None:
         while not self.stopping:
@@ -175,8 +181,9 @@ async def killed_replica(scale: Scale) -> list[Gate]:
 async def _clean(service: Service, victim: psutil.Process) -> float:
     """Seconds until another replica runs, and from when on all requests are answered."""
     killed, supervisor = time.monotonic(), psutil.Process(service.process.pid)
-    while len({*supervisor.children()} - {victim}) < 2 or not await service.ready():
-        await asyncio.sleep(0.05)
+    async with asyncio.timeout(HANG_SECONDS):
+        while len({*supervisor.children()} - {victim}) < 2 or not await service.ready():
+            await asyncio.sleep(0.05)
     started, fine = time.monotonic(), 0
     while fine < CLEAN:
         try:

@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
+HANG_SECONDS = 120.0
+"""A reply that takes longer never comes."""
+
 
 class Lost(Exception):
     """The connection ended before the reply was complete."""
@@ -70,13 +73,15 @@ class Connection(asyncio.Protocol):
 
         Raises:
             Lost: the connection ended first.
+            TimeoutError: the reply hangs.
 
         """
         if not self.open:
             raise Lost
         self._waiting = asyncio.get_running_loop().create_future()
         self.transport.write(content)
-        return await self._waiting
+        async with asyncio.timeout(HANG_SECONDS):
+            return await self._waiting
 
     def send(self, content: bytes) -> None:
         """Send some bytes; nobody waits for a reply."""

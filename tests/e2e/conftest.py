@@ -49,7 +49,10 @@ def running(*flags: str) -> Iterator[str]:
             yield url
         finally:
             process.terminate()
-            process.wait(timeout=40)
+            try:
+                process.wait(timeout=40)
+            finally:  # what does not stop fails the test, and does not keep it for ever
+                process.kill()
 
 
 @pytest.fixture(scope="session")

@@ -113,7 +113,7 @@ def total(found: dict[str, float], prefix: str) -> float:
     return sum(value for name, value in found.items() if name.startswith(prefix))
 
 
-async def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+async def until(condition: Callable[[], bool], seconds: float = 60) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.02)
@@ -318,8 +318,7 @@ async def test_a_stop_under_load_loses_nothing(
         load = Load(service.port)
         await load.learn()
         async with load.running(50), Connection(service.port) as slow:
-            while load.outcomes["right"] < 200:
-                await asyncio.sleep(0.02)
+            await until(lambda: load.outcomes["right"] >= 200)
             slow.send("/encode", {"inputs": ["the animal " * 100] * 64})
             await asyncio.sleep(0.5)
             signalled = time.monotonic()
@@ -329,8 +328,7 @@ async def test_a_stop_under_load_loses_nothing(
                 reply = await probe.ask("/health/ready")
                 assert (reply.status, reply.closes) == (503, True)
                 assert json.loads(reply.body)["detail"] == "the service is stopping"
-            while load.outcomes["refused"] < 50:
-                await asyncio.sleep(0.02)
+            await until(lambda: load.outcomes["refused"] >= 50)
             await asyncio.sleep(2)
             assert service.process.poll() is None
             reply = await slow.read()
