@@ -16,7 +16,7 @@ from pydantic_settings import CliApp
 from model.artifact import Precision, load_artifact
 from model.errors import ModelError
 from model.sources import display_name, locate
-from service import logs
+from service import logs, system
 from service.artifacts import open_artifact
 from service.errors import ServiceError
 from service.settings import Settings
@@ -63,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _serve(arguments: list[str]) -> int:
     settings = CliApp.run(Settings, cli_args=arguments)
+    system.settle_allocator()
     if settings.log_format == "text":
         return _open_and_serve(settings, _say)
     logs.configure(settings.log_level, settings.log_format)

@@ -1,4 +1,4 @@
-"""Every setting of the service. This module alone reads the environment.
+"""Every setting of the service, from the command line and the environment.
 
 A flag of the command line wins over a `HEADSCOPE_*` variable, which wins over the default.
 """

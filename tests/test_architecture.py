@@ -176,6 +176,7 @@ def test_the_scheduler_and_the_engines_know_the_contract_and_little_else() -> No
             "service.engines.memory",
             "service.errors",
             "service.logs",
+            "service.system",
             contract,
         }
         assert others == set(), name
@@ -209,9 +210,10 @@ def test_only_tests_need_what_is_for_tests() -> None:
     assert importers(*FOR_TESTS) == set()
 
 
-def test_settings_alone_read_the_environment() -> None:
+def test_settings_read_the_environment() -> None:
+    """And what tells the system's libraries whatever it does not say."""
     names = {"environ", "environb", "getenv", "getenvb", "putenv", "load_dotenv"}
-    for name in SOURCES.keys() - {"service.settings"}:
+    for name in SOURCES.keys() - {"service.settings", "service.system"}:
         for node in ast.walk(TREES[name]):
             if isinstance(node, ast.Attribute):
                 assert node.attr not in names, f"{name}:{node.lineno}"

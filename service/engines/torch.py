@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
 from model.artifact import Artifact
-from service import logs
+from service import logs, system
 from service.engines.base import Engine, Output, Task
 from service.engines.memory import OUT_OF_MEMORY, out_of_memory
 from service.errors import EngineFailed, EngineNotInstalled, EngineTimeout, EngineUnavailable
@@ -59,6 +59,7 @@ class TorchEngine(Engine):
                 command,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
+                env=system.torch_environment(),
             )
         self._connection = Connection(ours.detach())
         self._receive(START_TIMEOUT_SECONDS)

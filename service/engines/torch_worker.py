@@ -16,7 +16,7 @@ from model.artifact import WEIGHTS, load_artifact
 from model.checkpoint import load_weights
 from model.encoder import Encoder, Layer
 from model.packing import PackedBatch
-from service import logs
+from service import logs, system
 from service.engines.base import Floats, MapsTask, Output, Task, TextTask
 from service.engines.collate import collate, head_mask, needed_layers, run_both, uncollate
 from service.engines.memory import OUT_OF_MEMORY, ran_out_of_memory
@@ -70,6 +70,7 @@ def main() -> None:
     Arguments are the artifact's folder, the connection's descriptor, threads, and how to log.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    system.settle_allocator()
     folder, descriptor, threads, log_level, log_format = sys.argv[1:]
     logs.configure(log_level, log_format)
     artifact = load_artifact(Path(folder))

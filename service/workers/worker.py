@@ -18,7 +18,7 @@ from fastapi import FastAPI
 
 from model.artifact import load_artifact
 from model.errors import ArtifactError, ModelError
-from service import logs
+from service import logs, system
 from service.app import create_app
 from service.errors import ServiceError
 from service.metrics import share
@@ -144,6 +144,7 @@ def main() -> int:
     """Do what the supervisor assigns."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    system.settle_allocator()
     with socket.socket(fileno=int(sys.argv[1])) as channel:
         assignment = Assignment.model_validate_json(channel.recv(MESSAGE_BYTES))
         logs.configure(assignment.settings.log_level, assignment.settings.log_format)

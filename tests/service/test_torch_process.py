@@ -86,6 +86,19 @@ def test_closed(artifact: Artifact) -> None:
     assert not engine.alive
 
 
+@pytest.mark.parametrize(("own", "expected"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_its_threads_sleep_while_they_wait(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch, own: str | None, expected: str
+) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    if own is not None:
+        monkeypatch.setenv("OMP_WAIT_POLICY", own)
+    engine = TorchEngine(artifact, timeout_seconds=30)
+    found = psutil.Process(pid_of(engine)).environ()
+    engine.close()
+    assert found["OMP_WAIT_POLICY"] == expected
+
+
 def test_an_encoder_that_cannot_be_loaded(
     artifact: Artifact, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,42 @@
+"""What a process of the service tells the system's libraries, for the time that it runs.
+
+glibc's allocator raises its own threshold for large blocks to the largest that was ever freed, up
+to 32 MiB; from then on the buffers of batches and replies lie among small objects and leave holes.
+See mallopt(3), and docs/decisions/0012 for what that costs. OpenMP's threads spin while they wait
+for each other, for which there is no core beside the service's own engine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
+"""Of glibc's malloc.h."""
+ALLOCATOR = {
+    M_MMAP_THRESHOLD: 2**18,
+    M_TRIM_THRESHOLD: 2**20,
+    M_ARENA_MAX: 2,
+}
+OPENMP = {"OMP_WAIT_POLICY": "PASSIVE"}
+
+
+def settle_allocator() -> bool:
+    """Have large blocks go back to the system as they are freed; at the start of a process.
+
+    Returns:
+        Whether that was done: not where the C library is another, nor where the environment has
+        settings of its own (`MALLOC_…`, `GLIBC_TUNABLES`).
+
+    """
+    if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    return [mallopt(name, value) for name, value in ALLOCATOR.items()] == [1] * len(ALLOCATOR)
+
+
+def torch_environment() -> dict[str, str]:
+    """The environment of a PyTorch process: ours, and OpenMP's threads sleep unless it says how."""
+    return OPENMP | os.environ

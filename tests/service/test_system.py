@@ -1,0 +1,84 @@
+"""Large blocks go back to the system as they are freed, by glibc's own account of itself."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from service import cli, system
+
+pytestmark = pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="the C library here is not glibc"
+)
+SCRIPT = """
+import ctypes, sys
+from service import system
+from tests.service.test_system import own_blocks, LIBC
+
+settled = system.settle_allocator() if sys.argv[1] == "settled" else None
+LIBC.free(LIBC.malloc(16 * 2**20))  # from now on glibc by itself keeps such blocks in its heap
+before, block = own_blocks(), LIBC.malloc(2 * 2**20)
+print(settled, own_blocks() - before)
+"""
+LIBC = ctypes.CDLL(None)
+LIBC.malloc.restype, LIBC.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+LIBC.free.restype, LIBC.free.argtypes = None, [ctypes.c_void_p]
+
+
+class Mallinfo2(ctypes.Structure):
+    """Of malloc.h."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    ]
+
+
+def own_blocks() -> int:
+    """How many blocks were asked of the system one by one."""
+    LIBC.mallinfo2.restype = Mallinfo2
+    return int(LIBC.mallinfo2().hblks)
+
+
+def said(how: str, **environment: str) -> str:
+    known = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, how],
+        capture_output=True,
+        check=True,
+        text=True,
+        env=known | environment,
+        cwd=Path(__file__).resolve().parents[2],
+        timeout=60,
+    )
+    return done.stdout.strip()
+
+
+def test_a_large_block_after_a_larger_one_was_freed() -> None:
+    assert said("left alone") == "None 0"
+    assert said("settled") == "True 1"
+
+
+def test_whoever_has_set_it_is_left_alone() -> None:
+    assert said("settled", MALLOC_ARENA_MAX="4") == "False 0"
+
+
+def test_serving_settles_it_before_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Done(Exception):
+        pass
+
+    def settle() -> bool:
+        raise Done
+
+    monkeypatch.setattr(system, "settle_allocator", settle)
+    with pytest.raises(Done):
+        cli.main(["serve", "--port", "1"])
