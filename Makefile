@@ -2,7 +2,7 @@
 # make serve   setup, then the service on port 8000
 # make test    setup, then lint, types and every test
 # make check   setup, then lint, types and the fast tests
-# make chaos   setup, then overload, faults, stops, disconnects and mixed company, twenty minutes
+# make chaos   setup, then overload, faults, stops, bad clients and mixed company, half an hour
 # make soak    setup, then requests of every shape for a quarter of an hour
 # make fuzz    setup, then Schemathesis, Hypothesis and malformed HTTP, ten minutes
 # make bench   setup, then throughput in process and over HTTP, beside the peers; WORKLOAD=file.jsonl

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trials import company, disconnects, faults, mixups, overload, stops
+from trials import company, disconnects, faults, mixups, overload, stalls, stops
 from trials.gates import Trial, main
 
 TRIALS: dict[str, Trial] = {
@@ -12,6 +12,7 @@ TRIALS: dict[str, Trial] = {
     "faults": faults.run,
     "stops": stops.run,
     "disconnects": disconnects.run,
+    "stalls": stalls.run,
 }
 
 if __name__ == "__main__":

@@ -1,0 +1,131 @@
+"""A hundred clients that do not read their reply and a hundred that do not send their request.
+
+Half the stub's capacity is asked for by others, with and without them in turn. Those who stall are
+cut off, and leave nothing behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+import psutil
+
+from trials.gates import Gate, Scale, at_least, at_most, exactly, main
+from trials.load import Result
+from trials.overload import Overload
+from trials.servers import PATIENT, Service, stub
+from trials.wire import ask, request
+
+TEXTS, TOKENS, BATCH_SECONDS = 4, 16, 0.02
+CUT_SECONDS = 30
+REPLY = {"inputs": "the water " * 93}
+REPLY_BYTES = 11_000_000
+"""All maps of it have nearly as many."""
+BINARY = {"accept": "application/vnd.safetensors"}
+UNSENT = request("/encode", {"inputs": "the water " * 100})[:-900]
+RECEIVE_BUFFER = 4096
+
+
+def stall(port: int, content: bytes) -> socket.socket:
+    """Send something, and then neither send nor read."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+    connection.connect(("127.0.0.1", port))
+    connection.sendall(content)
+    return connection
+
+
+def served(service: Service, stallers: Sequence[socket.socket]) -> int:
+    """How many of them the service still has a connection to."""
+    found = psutil.Process(service.process.pid).net_connections("tcp")
+    ports = {c.raddr.port for c in found if c.raddr and c.status == psutil.CONN_ESTABLISHED}
+    return sum(staller.getsockname()[1] in ports for staller in stallers)
+
+
+@dataclass
+class Stalled:
+    """What became of those who stalled, in all rounds."""
+
+    begun: int = 0
+    longest_seconds: float = 0.0
+    left: int = 0
+    """Still served after `CUT_SECONDS`."""
+
+
+@contextlib.asynccontextmanager
+async def stalling(service: Service, count: int, stalled: Stalled) -> AsyncIterator[None]:
+    """So many of each kind meanwhile; at the end all are to be cut off."""
+    contents = [request("/attention", REPLY, BINARY), UNSENT] * count
+    stallers = [stall(service.port, content) for content in contents]
+    try:
+        while await service.metric("headscope_queue_tokens"):
+            await asyncio.sleep(0.02)
+        since = time.monotonic()
+        stalled.begun += served(service, stallers)
+        yield
+        while (waiting := served(service, stallers)) and time.monotonic() < since + CUT_SECONDS:
+            await asyncio.sleep(0.1)
+        stalled.longest_seconds = max(stalled.longest_seconds, time.monotonic() - since)
+        stalled.left += waiting
+    finally:
+        for staller in stallers:
+            staller.close()
+
+
+async def trial(scale: Scale) -> list[Gate]:
+    """With and without, in turn."""
+    count, stalled = scale.of(100, 10), Stalled()
+    quiet: list[Result] = []
+    beside: list[Result] = []
+    settings = {
+        "max_batch_tokens": TEXTS * TOKENS,
+        "max_bytes_in_flight": 2 * count * REPLY_BYTES,
+        "client_timeout_seconds": scale.of(20, 4),
+        **PATIENT,
+    }
+    async with stub({"batch_seconds": BATCH_SECONDS}, **settings) as service:
+        load = Overload(service, TEXTS / BATCH_SECONDS, scale.of(200, 25))
+        await load.learn()
+        await load.at(0.5, scale.of(5, 1))
+        for _ in range(scale.of(5, 1)):
+            quiet.append(await load.at(0.5, scale.of(10, 2)))
+            async with stalling(service, count, stalled):
+                beside.append(await load.at(0.5, scale.of(10, 2)))
+        large = (await ask(service.port, "/attention", REPLY, **BINARY)).status
+    outcomes = {outcome for result in (*quiet, *beside) for outcome in result.outcomes}
+    allowed = 1.2 * scale.slack
+    return [
+        at_least("clients that stalled at once", 2 * count * len(beside), stalled.begun),
+        exactly("… everyone else", {"right"}, outcomes),
+        at_most("… their median latency, times that without", allowed, ratio(beside, quiet, 50)),
+        at_most("… their p99, times that without", allowed, ratio(beside, quiet, 99)),
+        exactly(f"… still served after {CUT_SECONDS} s", 0, stalled.left),
+        at_most("… the last cut off after", CUT_SECONDS, stalled.longest_seconds, " s"),
+        exactly("… who asks for as much afterwards", 200, large),
+    ]
+
+
+def ratio(beside: list[Result], quiet: list[Result], percentile: int) -> float:
+    """Of the medians over the rounds, of a percentile of the latency."""
+
+    def of(results: list[Result]) -> float:
+        found = [result.latencies("right") for result in results]
+        return median(float(np.percentile(one, percentile)) for one in found)
+
+    return of(beside) / of(quiet)
+
+
+def run(scale: Scale) -> list[Gate]:
+    """The gate of slow readers and slow senders."""
+    return asyncio.run(trial(scale))
+
+
+if __name__ == "__main__":
+    main(__doc__, stalls=run)
