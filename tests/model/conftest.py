@@ -12,7 +12,6 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from model.artifact import Artifact
-from model.export import export
 from tests.model.checkpoints import write_checkpoint
 
 transformers_logging.disable_progress_bar()
@@ -32,27 +31,27 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny_artifact(tiny_checkpoint: Path) -> Artifact:
+def tiny_artifact(exported: Callable[..., Artifact], tiny_checkpoint: Path) -> Artifact:
     """The artifact of `tiny_checkpoint`; read only."""
-    return export(tiny_checkpoint, tiny_checkpoint.parent / "artifact", "tiny").artifact
+    return exported(tiny_checkpoint, "tiny")
 
 
 @pytest.fixture(scope="session")
-def tiny_fp16(tiny_checkpoint: Path) -> Artifact:
+def tiny_fp16(exported: Callable[..., Artifact], tiny_checkpoint: Path) -> Artifact:
     """The fp16 artifact of `tiny_checkpoint`; read only."""
-    return export(tiny_checkpoint, tiny_checkpoint.parent / "fp16", "tiny", "fp16").artifact
+    return exported(tiny_checkpoint, "tiny", "fp16")
 
 
 @pytest.fixture(scope="session")
-def tiny_bf16(tiny_checkpoint: Path) -> Artifact:
+def tiny_bf16(exported: Callable[..., Artifact], tiny_checkpoint: Path) -> Artifact:
     """The bf16 artifact of `tiny_checkpoint`; read only."""
-    return export(tiny_checkpoint, tiny_checkpoint.parent / "bf16", "tiny", "bf16").artifact
+    return exported(tiny_checkpoint, "tiny", "bf16")
 
 
 @pytest.fixture(scope="session")
-def tiny_int8(tiny_checkpoint: Path) -> Artifact:
+def tiny_int8(exported: Callable[..., Artifact], tiny_checkpoint: Path) -> Artifact:
     """The int8 artifact of `tiny_checkpoint`; read only."""
-    return export(tiny_checkpoint, tiny_checkpoint.parent / "int8", "tiny", "int8").artifact
+    return exported(tiny_checkpoint, "tiny", "int8")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,11 @@ import torch
 from scipy.stats import spearmanr
 from tokenizers import Tokenizer
 
-from model.artifact import TOKENIZER, Artifact, Precision
+from model.artifact import TOKENIZER, Artifact
 from model.batch import pack
 from model.checkpoint import load_checkpoint
 from model.compare import TOLERANCES, Key, difference, keyed
 from model.encoder import EncoderOutput
-from model.export import Exported, export
 from model.normalizers import softmax, sparsemax
 from model.packing import PackedBatch
 from model.pooling import TextPooling
@@ -90,17 +90,13 @@ def tensors_of(output: EncoderOutput, text: int, rows: slice) -> dict[Key, np.nd
 
 
 @pytest.fixture(scope="module")
-def minilm(
-    minilm_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Exported]:
-    folder = tmp_path_factory.mktemp("minilm")
-    precisions: tuple[Precision, ...] = ("fp32", "fp16")
-    return {name: export(minilm_checkpoint, folder / name, "minilm", name) for name in precisions}
+def minilm(exported: Callable[..., Artifact], minilm_checkpoint: Path) -> dict[str, Artifact]:
+    return {name: exported(minilm_checkpoint, "minilm", name) for name in ("fp32", "fp16")}
 
 
 @pytest.mark.slow
-def test_a_real_model_passes_with_room_to_spare(minilm: dict[str, Exported]) -> None:
-    record = minilm["fp16"].verification
+def test_a_real_model_passes_with_room_to_spare(minilm: dict[str, Artifact]) -> None:
+    record = minilm["fp16"].manifest.verification
     assert record.passed
     assert record.min_cosine == {"hidden": 1.0, "attention": 1.0, "pooled": 1.0}
     assert record.max_abs_diff_below["pooled"] <= 1e-3
@@ -124,15 +120,15 @@ def vectors_of(artifact: Artifact, texts: list[str]) -> np.ndarray:
 
 @pytest.mark.slow
 def test_sts_benchmark_within_a_tenth_of_a_point(
-    minilm: dict[str, Exported], shared_data: Path
+    minilm: dict[str, Artifact], shared_data: Path
 ) -> None:
     with (shared_data / "stsb-en-dev.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))
     assert len(rows) == 1500
     spearman = {}
-    for name, exported in minilm.items():
+    for name, artifact in minilm.items():
         texts = [row[column] for column in (0, 1) for row in rows]
-        first, second = np.split(vectors_of(exported.artifact, texts), 2)
+        first, second = np.split(vectors_of(artifact, texts), 2)
         cosine = (first * second).sum(axis=1)
         spearman[name] = 100 * spearmanr(cosine, [float(row[2]) for row in rows]).statistic
     assert spearman["fp32"] == pytest.approx(86.716, abs=0.02)

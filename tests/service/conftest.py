@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import httpx
 import pytest
 
 from model.artifact import Artifact
-from model.export import export
 from service.engines.onnx import OnnxEngine
 from tests.service.harness import serving
 
@@ -21,9 +20,9 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="session")
-def artifact(small_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+def artifact(exported: Callable[..., Artifact], small_checkpoint: Path) -> Artifact:
     """An export of `small_checkpoint`: L = 2, N = 2, H = 128, up to 512 tokens; read only."""
-    return export(small_checkpoint, tmp_path_factory.mktemp("small") / "artifact", "small").artifact
+    return exported(small_checkpoint, "small")
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import csv
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from scipy.stats import spearmanr
 from tokenizers import Tokenizer
 
 from model.artifact import TOKENIZER, Artifact, load_artifact
-from model.export import export
 from service.cli import main
 from service.engines.base import Pooling, TextTask
 from service.engines.onnx import OnnxEngine
@@ -93,16 +93,15 @@ def test_a_process_loads_only_the_runtime_that_it_serves_with(
 
 
 @pytest.fixture(scope="module")
-def engines(
-    minilm_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, OnnxEngine]:
-    folder = tmp_path_factory.mktemp("minilm")
-    exported = {
-        precision: export(minilm_checkpoint, folder / precision, "minilm", precision)
-        for precision in PRECISIONS
-    }
-    assert all(one.verification.passed for one in exported.values())
-    return {name: OnnxEngine(one.artifact, "cpu", 1) for name, one in exported.items()}
+def artifacts(exported: Callable[..., Artifact], minilm_checkpoint: Path) -> dict[str, Artifact]:
+    found = {name: exported(minilm_checkpoint, "minilm", name) for name in PRECISIONS}
+    assert all(one.manifest.verification.passed for one in found.values())
+    return found
+
+
+@pytest.fixture(scope="module")
+def engines(artifacts: dict[str, Artifact]) -> dict[str, OnnxEngine]:
+    return {name: OnnxEngine(one, "cpu", 1) for name, one in artifacts.items()}
 
 
 @pytest.fixture(scope="module")
@@ -112,12 +111,9 @@ def pairs(shared_data: Path) -> list[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def tasks(
-    engines: dict[str, OnnxEngine], pairs: list[list[str]], tmp_path_factory: Any
-) -> list[TextTask]:
+def tasks(artifacts: dict[str, Artifact], pairs: list[list[str]]) -> list[TextTask]:
     """The 1500 first sentences, then the 1500 second ones."""
-    folder = next(tmp_path_factory.getbasetemp().glob("minilm*/fp32"))
-    tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+    tokenizer = Tokenizer.from_file(str(artifacts["fp32"].path(TOKENIZER)))
     tokenizer.enable_truncation(256)
     texts = [row[column] for column in (0, 1) for row in pairs]
     return [
