@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trials import company, faults, gates, mixups, overload, schema, soak, texts
+from trials import company, faults, gates, mixups, overload, schema, soak, stalls, texts
 from trials.gates import Gate, Scale
 from trials.load import Result
 from trials.wire import Reply
@@ -197,3 +197,14 @@ def test_a_check_that_failed() -> None:
 def test_a_status_that_should_not_have_been() -> None:
     assert soak.judged(Reply(422, b"", b""), 422) == "right"
     assert soak.judged(Reply(500, b"", b""), 200) == "500 for 200"
+
+
+def test_how_much_later_others_are_answered() -> None:
+    def asked(ms: float) -> Result:
+        return seconds_of(Counter(right=100), ms=ms)
+
+    late = asked(10)
+    late.latencies_ms[-2:] = [100.0, 100.0]
+    assert stalls.ratio([asked(20), asked(22), asked(90)], [asked(20)] * 3, 50) == 1.1
+    assert stalls.ratio([late], [asked(10)], 50) == 1
+    assert stalls.ratio([late], [asked(10)], 99) > 9
