@@ -15,8 +15,9 @@ from starlette.responses import Response
 
 from service.errors import ServiceError, Unauthorized, Unprocessable, problem
 
-CHALLENGE = 'Bearer realm="headscope", Basic realm="headscope", charset="UTF-8"'
-"""How a key may be sent: by programs, or as the password that a browser asks for."""
+CHALLENGES = ('Bearer realm="headscope"', 'Basic realm="headscope", charset="UTF-8"')
+"""How a key may be sent: by programs, or as the password that a browser asks for. A header each, as
+Chromium reads the first of a header only."""
 MAX_ERRORS = 10
 MAX_DETAIL_CHARACTERS = 1000
 _FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}|[0-9]{1,9}")
@@ -32,14 +33,16 @@ def problem_response(error: ServiceError, request_id: str) -> Response:
     headers = {}
     if error.retry_after_seconds is not None:
         headers["retry-after"] = str(error.retry_after_seconds)
-    if error.status == Unauthorized.status:
-        headers["www-authenticate"] = CHALLENGE
-    return Response(
+    response = Response(
         orjson.dumps(problem(error, request_id)),
         error.status,
         headers,
         media_type="application/problem+json",
     )
+    if error.status == Unauthorized.status:
+        for challenge in CHALLENGES:
+            response.headers.append("www-authenticate", challenge)
+    return response
 
 
 def install(app: FastAPI) -> None:
