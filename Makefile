@@ -10,6 +10,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PORT ?= 8000
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: setup serve test check lint chaos soak fuzz bench clean
 
@@ -32,12 +33,12 @@ lint: .venv/.installed
 	$(BIN)/mypy
 
 check: setup lint
-	$(BIN)/python -m pytest -m 'not e2e and not slow' --numprocesses 2 --dist loadfile
+	$(PYTEST) -m 'not e2e and not slow'
 
 test: setup lint
 	@tests/e2e/dashboard/install_chromium
-	$(BIN)/python -m pytest -m 'not e2e' --numprocesses 2 --dist loadfile
-	$(BIN)/python -m pytest -m e2e --numprocesses 2 --dist loadfile
+	$(PYTEST) -m 'not e2e'
+	$(PYTEST) -m e2e
 
 chaos soak fuzz: setup
 	@mkdir -p .bench

@@ -18,6 +18,11 @@ os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # several processes compute at a time
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The trials take longest and begin first: at the end no process waits for the other."""
+    items.sort(key=lambda item: "trials" not in item.path.parts)
+
+
 def installed_file(distribution: str, name: str) -> Path:
     """A data file inside an installed distribution, found without importing it."""
     files = importlib.metadata.files(distribution) or []

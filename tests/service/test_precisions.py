@@ -123,19 +123,19 @@ def tasks(artifacts: dict[str, Artifact], pairs: list[list[str]]) -> list[TextTa
 
 
 def embed(engine: OnnxEngine, tasks: list[TextTask], order: list[int]) -> Vectors:
-    """Unit vectors of all tasks, computed 32 at a time in this order."""
-    vectors = np.empty((len(tasks), 384), np.float32)
+    """A unit vector for each task of this order, computed 32 at a time."""
+    vectors = np.empty((len(order), 384), np.float32)
     for start in range(0, len(order), 32):
-        chosen = order[start : start + 32]
-        for index, output in zip(chosen, engine.run([tasks[i] for i in chosen]), strict=True):
-            vectors[index] = output.pooled
+        outputs = engine.run([tasks[i] for i in order[start : start + 32]])
+        vectors[start : start + 32] = [output.pooled for output in outputs]
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 @pytest.fixture(scope="module")
 def vectors(engines: dict[str, OnnxEngine], tasks: list[TextTask]) -> dict[str, Vectors]:
     by_length = sorted(range(len(tasks)), key=lambda i: tasks[i].tokens)
-    return {name: embed(engine, tasks, by_length) for name, engine in engines.items()}
+    back = np.argsort(by_length)
+    return {name: embed(engine, tasks, by_length)[back] for name, engine in engines.items()}
 
 
 def spearman(vectors: Vectors, pairs: list[list[str]]) -> float:
@@ -174,7 +174,7 @@ def test_the_company_of_a_text_hardly_matters(
 ) -> None:
     """Sums in another order can move a value over the edge of a rounding step, and int8's steps
     are wide: a vector in a hundred changes, by less than int8 itself costs."""
-    order = random.Random(0).sample(range(len(tasks)), len(tasks))
-    cosines = (embed(engines[precision], tasks, order) * vectors[precision]).sum(axis=1)
+    order = random.Random(0).sample(range(len(tasks)), 1000)
+    cosines = (embed(engines[precision], tasks, order) * vectors[precision][order]).sum(axis=1)
     assert cosines.min() >= least
     assert np.quantile(cosines, 0.02) >= usual
