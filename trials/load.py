@@ -1,4 +1,4 @@
-"""An open-loop load generator: `python -m trials.load < job.json`, see `Job`; prints `Result`.
+"""An open-loop load generator: `python -m trials.load RESULT.json < job.json`, see `Job`, `Result`.
 
 It runs in a process of its own. Requests are due at times that are fixed before the first is sent,
 and latency counts from then, so that a server that stalls cannot hide who waited for it. A request
@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import tempfile
 import time
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 import uvloop
 
@@ -118,16 +120,22 @@ def _outcome(reply: Reply, expected: bytes) -> str:
 
 
 async def generate(job: Job) -> Result:
-    """Run a job in a process of its own."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "trials.load",
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    output, _ = await process.communicate(json.dumps(asdict(job)).encode())
-    return Result(**json.loads(output))
+    """Run a job in a process of its own.
+
+    Its result comes in a file: of one that came through a pipe the middle was missing now and then.
+
+    Raises:
+        RuntimeError: the process failed.
+
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "result.json"
+        command = (sys.executable, "-m", "trials.load", str(path))
+        process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE)
+        await process.communicate(json.dumps(asdict(job)).encode())
+        if process.returncode:
+            raise RuntimeError(f"the load generator ended with {process.returncode}")
+        return Result(**json.loads(path.read_bytes()))
 
 
 def main() -> None:
@@ -136,7 +144,7 @@ def main() -> None:
     result = Result([""] * job.count, arrivals(job.count, job.rate), [0.0] * job.count, [*nothing])
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(Generator(job, result).run())
-    print(json.dumps(asdict(result)))
+    Path(sys.argv[1]).write_text(json.dumps(asdict(result)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -23,11 +23,12 @@ from trials.overload import Overload
 from trials.servers import PATIENT, Service, stub
 from trials.wire import ask, request
 
-TEXTS, TOKENS, BATCH_SECONDS = 4, 16, 0.02
+TEXTS, TOKENS, BATCH_SECONDS = 4, 16, 0.01
 CUT_SECONDS = 30
-REPLY = {"inputs": "the water " * 93}
+REPLY = {"inputs": "the water " * 160, "layers": [0, 1]}
+"""Maps of 10 MB."""
 REPLY_BYTES = 11_000_000
-"""All maps of it have nearly as many."""
+"""With the hidden states that they are computed from."""
 BINARY = {"accept": "application/vnd.safetensors"}
 UNSENT = request("/encode", {"inputs": "the water " * 100})[:-900]
 RECEIVE_BUFFER = 4096
@@ -62,13 +63,15 @@ class Stalled:
 @contextlib.asynccontextmanager
 async def stalling(service: Service, count: int, stalled: Stalled) -> AsyncIterator[None]:
     """So many of each kind meanwhile; at the end all are to be cut off."""
-    contents = [request("/attention", REPLY, BINARY), UNSENT] * count
-    stallers = [stall(service.port, content) for content in contents]
+    stallers = [stall(service.port, request("/attention", REPLY, BINARY)) for _ in range(count)]
     try:
         while await service.metric("headscope_queue_tokens"):
             await asyncio.sleep(0.02)
+        stallers += [stall(service.port, UNSENT) for _ in range(count)]
         since = time.monotonic()
-        stalled.begun += served(service, stallers)
+        while (begun := served(service, stallers)) < 2 * count and time.monotonic() < since + 1:
+            await asyncio.sleep(0.02)  # until the last are accepted
+        stalled.begun += begun
         yield
         while (waiting := served(service, stallers)) and time.monotonic() < since + CUT_SECONDS:
             await asyncio.sleep(0.1)
@@ -86,6 +89,7 @@ async def trial(scale: Scale) -> list[Gate]:
     beside: list[Result] = []
     settings = {
         "max_batch_tokens": TEXTS * TOKENS,
+        "max_length": 512,
         "max_bytes_in_flight": 2 * count * REPLY_BYTES,
         "client_timeout_seconds": scale.of(20, 6),
         **PATIENT,
@@ -94,7 +98,7 @@ async def trial(scale: Scale) -> list[Gate]:
         load = Overload(service, TEXTS / BATCH_SECONDS, scale.of(200, 25))
         await load.learn()
         await load.at(0.5, scale.of(5, 1))
-        for _ in range(scale.of(5, 1)):
+        for _ in range(scale.of(3, 1)):
             quiet.append(await load.at(0.5, scale.of(10, 2)))
             async with stalling(service, count, stalled):
                 beside.append(await load.at(0.5, scale.of(10, 2)))
