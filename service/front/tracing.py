@@ -114,18 +114,18 @@ def _attributes(exchange: Exchange) -> dict[str, AttributeValue]:
 
 
 def _steps(exchange: Exchange) -> list[tuple[str, float, float]]:
-    """Name, begin and end of each step, one after the other."""
+    """Name, begin and end of each step, one after the other; none ends after the reply began."""
     if not exchange.took:
         return []
     _, began, tokenization, queue, inference = exchange.took
-    queued = began + tokenization
-    computing = queued + queue
-    computed = computing + inference
+    queued = min(began + tokenization, exchange.replied)
+    computing = min(queued + queue, exchange.replied)
+    computed = min(computing + inference, exchange.replied)
     return [
         ("tokenise", began, queued),
         ("queue", queued, computing),
         ("compute", computing, computed),
-        ("encode", computed, max(computed, exchange.replied)),
+        ("encode", computed, exchange.replied),
     ]
 
 

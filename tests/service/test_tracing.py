@@ -16,7 +16,8 @@ from pydantic import ValidationError
 
 from model.artifact import Artifact
 from service.engines.fake import FakeEngine
-from service.front.exchange import Exchange
+from service.front import tracing
+from service.front.exchange import Exchange, Took
 from service.front.tracing import FLUSH_SECONDS, Tracing
 from service.settings import Settings
 from tests.service.collector import Collector, attributes, collecting
@@ -226,3 +227,12 @@ def test_who_asks_for_no_traces_loads_nothing_for_them() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout == "False\n"
+
+
+def test_no_step_ends_after_the_reply_began() -> None:
+    took = Took(3, 1.0, 0.1, 0.3, 0.2)  # as clocks of two processors may have it
+    exchange = Exchange("POST", "/encode", "id", "", 200, 10, 0, 1.0, 1.5, 1.6, took)
+    steps = tracing._steps(exchange)
+    assert [name for name, *_ in steps] == STEPS
+    assert max(ended for *_, ended in steps) == 1.5
+    assert all(began <= ended for _, began, ended in steps)
