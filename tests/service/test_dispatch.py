@@ -89,10 +89,10 @@ async def test_times_are_measured() -> None:
     engine = FakeEngine(CONFIG, batch_seconds=0.05)
     with batching(engine, max_batch_tokens=8) as (batcher, _):
         first, second = await batcher.submit("encode", [text(8), text(8)])
-    assert first.queue_seconds < 0.04
-    assert 0.04 < second.queue_seconds < 1
-    assert 0.05 <= first.inference_seconds < 1
-    assert 0.05 <= second.inference_seconds < 1
+    assert first.queue_seconds >= 0
+    assert 0.05 <= second.queue_seconds - first.queue_seconds < 5
+    assert 0.05 <= first.inference_seconds < 5
+    assert 0.05 <= second.inference_seconds < 5
 
 
 async def test_success_is_remembered() -> None:

@@ -364,5 +364,5 @@ async def test_its_times_are_those_of_all_its_steps(ablated: tuple[tuple[int, in
     with batching(engine) as (batcher, _):
         stream = MapsStream(batcher, asked, visits_of(asked, CONFIG), Log())
         assert len([part async for part in stream.parts(subjects(S))]) == 5
-    assert 0.04 <= stream.timings.inference < 0.2
-    assert 0 <= stream.timings.queue < 0.2
+    assert 0.04 <= stream.timings.inference < 2
+    assert 0 <= stream.timings.queue < 2
