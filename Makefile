@@ -36,7 +36,7 @@ check: setup lint
 	$(PYTEST) -m 'not e2e and not slow'
 
 test: setup lint
-	@tests/e2e/dashboard/install_chromium
+	@tests/journeys/dashboard/install_chromium
 	$(PYTEST) -m 'not e2e'
 	$(PYTEST) -m e2e
 

@@ -25,14 +25,14 @@ import onnxruntime
 import torch
 from torch import Tensor, nn
 
-from model.artifact import WEIGHTS, Artifact
-from model.batch import Batch, pack
+from model.artifact.batch import Batch, pack
+from model.artifact.manifest import WEIGHTS, Artifact
+from model.artifact.signature import GraphSignature, TensorSpec, encoder_signature
 from model.checkpoint import load_weights
 from model.encoder import Encoder
-from model.graphs import example_of, save_graph, to_onnx
+from model.export.graphs import example_of, save_graph, to_onnx
 from model.packing import PackedBatch
-from model.runtime_onnx import OnnxRuntime
-from model.signature import GraphSignature, TensorSpec, encoder_signature
+from model.runtimes.onnx import OnnxRuntime
 from service.artifacts import open_artifact
 from service.settings import Settings
 

@@ -10,17 +10,17 @@ from pathlib import Path
 import numpy as np
 from sentence_transformers import SentenceTransformer
 
-from model.artifact import TOKENIZER
+from model.artifact.manifest import TOKENIZER
+from service.api.native.requests import EncodeRequest
 from service.app import token_limits
 from service.artifacts import open_artifact
-from service.backends import Backends
 from service.engines.onnx import OnnxEngine
-from service.metrics import Metrics
-from service.predictor import Bounds, Predictor
+from service.inference.core import Bounds, Predictor
+from service.inference.engine_pool import Backends
+from service.inference.tokenizer import TextTokenizer
 from service.scheduler.admission import BatchLimits
-from service.schemas import EncodeRequest
 from service.settings import Settings
-from service.tokenizer import TextTokenizer
+from service.telemetry.metrics import Metrics
 
 
 class InProcess:

@@ -22,13 +22,13 @@ import onnxruntime
 import openvino
 from tokenizers import Tokenizer
 
-from model.artifact import TOKENIZER, WEIGHTS, RuntimeName
-from model.batch import Batch, pack
-from model.calibration import calibration_batches
+from model.artifact.batch import Batch, pack
+from model.artifact.manifest import TOKENIZER, WEIGHTS, RuntimeName
 from model.checkpoint import load_weights
 from model.encoder import Encoder
-from model.graphs import export_encoder
-from model.quantization import quantize
+from model.export.calibration import calibration_batches
+from model.export.graphs import export_encoder
+from model.export.quantization import quantize
 from service.artifacts import open_artifact
 from service.settings import Settings
 

@@ -1,7 +1,7 @@
 """The encoder: embeddings, then L layers of self-attention and feed-forward.
 
-Texts are packed: T tokens of all of them, end to end (see `model.batch`). What looks at one token
-alone takes `[T, …]`, or `[1, T, …]` for runtimes that are faster with three axes.
+Texts are packed: T tokens of all of them, end to end (see `model.artifact.batch`). What looks at
+one token alone takes `[T, …]`, or `[1, T, …]` for runtimes that are faster with three axes.
 
 Notation: B texts, T tokens of all of them, S tokens of the longest, H hidden size, L layers,
 N heads, I intermediate size.

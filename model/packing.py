@@ -1,4 +1,4 @@
-"""`model.batch.Batch` as tensors: packed tokens, and the way to the padded grid and back.
+"""`model.artifact.batch.Batch` as tensors: packed tokens, and the way to the padded grid and back.
 
 Notation: B texts, T tokens of all of them, S tokens of the longest, p any size.
 """
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from model.batch import Batch
+from model.artifact.batch import Batch
 
 
 class PackedBatch(NamedTuple):

@@ -11,7 +11,7 @@ import importlib.metadata
 from collections.abc import Callable
 from pathlib import Path
 
-from model.artifact import sha256_of
+from model.artifact.manifest import sha256_of
 from model.errors import SourceError
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"

@@ -9,25 +9,28 @@ from collections.abc import AsyncIterator, Callable
 
 from fastapi import FastAPI
 
-from model.artifact import TOKENIZER, Artifact
-from service.backends import Backends
-from service.engines.base import Engine
+from model.artifact.manifest import TOKENIZER, Artifact
+from service.api import dashboard
+from service.api import operations as ops
+from service.api.native import attention, encode, verify
+from service.engines.contract import Engine
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
 from service.engines.torch import TorchEngine, check_installed
-from service.front import layers, problems
-from service.front.access import AccessLog
-from service.front.exchange import ExchangeMiddleware, ExchangeObserver
-from service.metrics import Metrics
-from service.oversight.golden import GoldenCheck
-from service.oversight.sampling import Sampling
-from service.oversight.watch import Watch
-from service.predictor import Bounds, Predictor
-from service.routes import attention, dashboard, encode, ops, verify
+from service.health.golden import GoldenCheck
+from service.health.peers import Peers
+from service.health.sampling import Sampling
+from service.health.watch import Watch
+from service.http import middleware as layers
+from service.http import problems
+from service.inference.core import Bounds, Predictor
+from service.inference.engine_pool import Backends
+from service.inference.tokenizer import Limits, TextTokenizer
 from service.scheduler.admission import BatchLimits
 from service.settings import Settings
-from service.tokenizer import Limits, TextTokenizer
-from service.workers.peers import Peers
+from service.telemetry.access import AccessLog
+from service.telemetry.metrics import Metrics
+from service.telemetry.requests import ExchangeMiddleware, ExchangeObserver
 
 _log = logging.getLogger("headscope")
 
@@ -137,7 +140,7 @@ def exchange_observers(settings: Settings) -> list[ExchangeObserver]:
         observers.append(AccessLog())
     if settings.otlp_endpoint:
         try:
-            from service.front.tracing import Tracing  # noqa: PLC0415 - nobody else needs its packages
+            from service.telemetry.tracing import Tracing  # noqa: PLC0415 - nobody else needs its packages
         except ModuleNotFoundError as error:
             raise ValueError(
                 f"otlp_endpoint: there is no {error.name}; install headscope[tracing]"

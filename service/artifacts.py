@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from model.artifact import Artifact, Precision, load_artifact
-from model.cache import cache_key
+from model.artifact.cache import cache_key
+from model.artifact.manifest import Artifact, Precision, load_artifact
 from model.errors import ArtifactError, VerificationError
 from model.sources import display_name, locate
 from service.settings import Settings
@@ -43,7 +43,7 @@ def _cached(settings: Settings, progress: Progress, precision: Precision) -> Art
             return load_artifact(folder)
         except ArtifactError as error:
             raise ArtifactError(f"{error} (delete {folder})") from None
-    from model.export import export  # noqa: PLC0415 - it imports torch, which a cached one spares
+    from model.export.exporter import export  # noqa: PLC0415 - it imports torch, which a cached one spares
 
     try:
         return export(checkpoint, folder, name, precision, progress, settings.device).artifact

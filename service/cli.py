@@ -13,7 +13,7 @@ from typing import get_args
 from pydantic import ValidationError
 from pydantic_settings import CliApp
 
-from model.artifact import Precision, load_artifact
+from model.artifact.manifest import Precision, load_artifact
 from model.errors import ModelError
 from model.sources import display_name, locate
 from service import logs, system
@@ -78,9 +78,11 @@ def _open_and_serve(settings: Settings, say: Callable[[str], None]) -> int:
     with ThreadPoolExecutor(1) as reading:
         artifact = reading.submit(open_artifact, settings, say)
         if settings.workers > 1:
-            from service.workers.supervisor import serve
+            from service.process.supervisor import serve
         else:
-            from service.server import serve  # the web framework is loaded while files are hashed
+            from service.process.server import (
+                serve,  # the web framework is loaded while files are hashed
+            )
     return serve(settings, artifact.result())
 
 
@@ -100,7 +102,7 @@ def _export(arguments: list[str]) -> int:
     if options.out is None:
         print(open_artifact(settings, _say, options.precision).folder)
         return 0
-    from model.export import export
+    from model.export.exporter import export
 
     checkpoint = locate(options.model, settings.cache_folder, settings.hub_endpoint, _say)
     name = display_name(options.model)
@@ -114,7 +116,7 @@ def _verify(arguments: list[str]) -> int:
     parser.add_argument("--artifact", type=Path, required=True, help="an artifact's folder")
     _add_device(parser)
     options = parser.parse_args(arguments)
-    from model.verify import report, verify
+    from model.export.verify import report, verify
 
     result = verify(load_artifact(options.artifact), options.device)
     print(report(result))
@@ -129,8 +131,8 @@ def _bench(arguments: list[str]) -> int:
     )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     options = parser.parse_args(arguments)
-    from service.bench import score
     from service.engines.onnx import OnnxEngine
+    from service.evaluation import score
 
     artifact = load_artifact(options.artifact)
     engine = OnnxEngine(artifact, options.device)

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from model.runtime import Device
+from model.runtimes.contract import Device
 from model.sources import DEFAULT_MODEL
 
 _KEY = re.compile(r"[!-~]+")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from model.artifact import Artifact, Precision, load_artifact
+from model.artifact.manifest import Artifact, Precision, load_artifact
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # several processes compute at a time on few cores
@@ -57,7 +57,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Artifact
         out = folder / f"{name}-{precision}"
         with FileLock(f"{out}.lock"):
             if not out.exists():
-                from model.export import export
+                from model.export.exporter import export
 
                 export(checkpoint, out, name, precision)
         return load_artifact(out)

@@ -31,7 +31,7 @@ TORCH_FREE = {
     )
 }
 """What the service may import from `model` as it starts."""
-TORCH_PROCESS = "service.engines.torch_worker"
+TORCH_PROCESS = "service.engines.torch_process"
 WEB = {"fastapi", "starlette", "uvicorn", "httpx", "pydantic_settings"}
 KNOW_THE_WEB = {"app", "server", "workers.worker", "settings", "cli"}
 """Beside the routes and what stands in front of them."""
@@ -122,24 +122,24 @@ def test_torch_is_the_models_and_one_processes() -> None:
 
 
 def test_each_runtime_is_loaded_by_who_serves_with_it() -> None:
-    runtimes = {"onnxruntime": "model.runtime_onnx", "openvino": "model.runtime_openvino"}
+    runtimes = {"onnxruntime": "model.runtimes.onnx", "openvino": "model.runtimes.openvino"}
     for package, module in runtimes.items():
         assert importers(package) == {module}
         users = {name for name, found in IMPORTS.items() if module in {i.module for i in found}}
-        assert users == {"model.runtime"}
-        assert module not in imported("model.runtime", "model", loading=True)
+        assert users == {"model.runtimes.contract"}
+        assert module not in imported("model.runtimes.contract", "model", loading=True)
 
 
 def test_traces_are_made_in_one_place_by_who_asks_for_them() -> None:
-    assert importers("opentelemetry") == {"service.front.tracing"}
+    assert importers("opentelemetry") == {"service.telemetry.tracing"}
     users = {
-        name: [item.lazy for item in found if item.module == "service.front.tracing"]
+        name: [item.lazy for item in found if item.module == "service.telemetry.tracing"]
         for name, found in IMPORTS.items()
     }
     assert {name: lazy for name, lazy in users.items() if lazy} == {"service.app": [True]}
 
 
-@pytest.mark.parametrize("start", ["service.app", "service.server", "service.cli"])
+@pytest.mark.parametrize("start", ["service.app", "service.process.server", "service.cli"])
 def test_nothing_heavy_is_reached_as_the_service_loads(start: str) -> None:
     seen, todo = set(), [start]
     while todo:
@@ -156,11 +156,11 @@ def test_few_know_the_web() -> None:
     known |= under("service.routes") | under("service.front")
     assert importers(*WEB) <= known
     others = under("service.engines") | under("service.scheduler") | under("service.oversight")
-    assert not known & (others | {"service.wire"})
+    assert not known & (others | {"service.api.native.forms"})
 
 
 def test_the_scheduler_and_the_engines_know_the_contract_and_little_else() -> None:
-    contract = "service.engines.base"
+    contract = "service.engines.contract"
     scheduler = under("service.scheduler")
     assert imported("service.scheduler.lanes", "service") == {
         "service.errors",
@@ -186,13 +186,13 @@ def test_the_scheduler_and_the_engines_know_the_contract_and_little_else() -> No
 
 
 def test_what_is_said_of_maps_is_pure() -> None:
-    insight = {item.module.split(".")[0] for item in IMPORTS["service.insight"]}
+    insight = {item.module.split(".")[0] for item in IMPORTS["service.inference.statistics"]}
     assert insight == {"__future__", "collections", "typing", "numpy"}
-    assert imported("service.budget", "service") == {"service.errors"}
-    assert imported("service.maps", "service") == {
-        "service.engines.base",
-        "service.insight",
-        "service.tensors",
+    assert imported("service.scheduler.budget", "service") == {"service.errors"}
+    assert imported("service.inference.maps", "service") == {
+        "service.engines.contract",
+        "service.inference.statistics",
+        "service.api.safetensors",
     }
 
 
@@ -203,7 +203,7 @@ def test_attention_is_computed_and_written_without_the_web(name: str) -> None:
         module = todo.pop()
         seen.add(module)
         todo += (imported(module, "service") & SOURCES.keys()) - seen
-    assert not seen & (importers(*WEB) | under("service.routes") | {"service.predictor"})
+    assert not seen & (importers(*WEB) | under("service.routes") | {"service.inference.core"})
 
 
 def test_only_tests_need_what_is_for_tests() -> None:

@@ -18,7 +18,7 @@ from benchmarks.scale_points import texts_of
 from benchmarks.servers import artifact_of
 from benchmarks.ways import Sample, Way
 from benchmarks.workload import read_workload, workload_flop
-from model.artifact import load_artifact
+from model.artifact.manifest import load_artifact
 
 CHUNKED = (
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n"

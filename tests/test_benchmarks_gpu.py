@@ -30,7 +30,7 @@ from benchmarks.gpu.sizes import FULL, QUICK
 from benchmarks.gpu.timing import in_turn
 from benchmarks.gpu.workloads import mixed, mixed_lengths, of_length
 from benchmarks.workload import workload_flop
-from model.batch import Batch, pack
+from model.artifact.batch import Batch, pack
 from model.config import EncoderConfig
 from tests.model.checkpoints import TINY, write_checkpoint
 

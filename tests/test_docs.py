@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from service import errors
-from service.metrics import Metrics
-from service.routes import attention, dashboard, encode, ops, verify
-from service.schemas import AttentionRequest, EncodeRequest
+from service.api import dashboard
+from service.api import operations as ops
+from service.api.native import attention, encode, verify
+from service.api.native.requests import AttentionRequest, EncodeRequest
 from service.settings import Settings
+from service.telemetry.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from benchmarks.syntax import Parsed, Score, read_conllu, run, table
-from tests.e2e.conftest import running
+from tests.journeys.conftest import running
 
 FIXTURE = Path(__file__).with_name("syntax.conllu")
 LAYERS, HEADS = 6, 12

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from model.config import EncoderConfig
-from service.engines.base import Output, Task, TextTask
+from service.engines.contract import Output, Task, TextTask
 from service.engines.fake import FakeEngine
 
 Fault = Literal["raise", "count", "shape", "nan", "infinity", "hang"]

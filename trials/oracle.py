@@ -6,13 +6,13 @@ import functools
 import random
 from typing import Any
 
-from model.artifact import TOKENIZER, Artifact
-from model.pooling import l2_normalize
+from model.artifact.manifest import TOKENIZER, Artifact
+from model.artifact.pooling import l2_normalize
 from service.artifacts import open_artifact
-from service.engines.base import Floats, Pooling, TextTask
+from service.engines.contract import Floats, Pooling, TextTask
 from service.engines.fake import FakeEngine
+from service.inference.tokenizer import Limits, Options, TextTokenizer, TokenizedText
 from service.settings import Settings
-from service.tokenizer import Limits, Options, TextTokenizer, TokenizedText
 
 _COMMON = (
     "a the of to and in is it you that he was for on are with as his they be at one have "

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from service.app import create_app
 from service.artifacts import open_artifact
-from service.server import Server, end
+from service.process.server import Server, end
 from service.settings import Settings
 from trials.engines import TrialEngine
 

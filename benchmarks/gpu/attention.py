@@ -10,8 +10,8 @@ from benchmarks.gpu.figures import Figure, Goal, not_measured
 from benchmarks.gpu.limits import PAGEABLE, PINNED
 from benchmarks.gpu.timing import in_turn
 from benchmarks.gpu.workloads import of_length
-from model.artifact import Precision
-from model.batch import pack
+from model.artifact.batch import pack
+from model.artifact.manifest import Precision
 
 MAPS_SHARE = Goal("≥", 0.5)
 """Of the pinned copy's rate: then the copy takes at least half of the time."""

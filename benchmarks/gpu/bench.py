@@ -18,11 +18,11 @@ from benchmarks.gpu import limits
 from benchmarks.gpu.encoding import Encoding
 from benchmarks.gpu.figures import Figure, Goal
 from benchmarks.gpu.sizes import FULL, Sizes
-from model.artifact import Artifact, Precision, load_artifact
-from model.cache import cache_key
+from model.artifact.cache import cache_key
+from model.artifact.manifest import Artifact, Precision, load_artifact
 from model.config import EncoderConfig
-from model.export import export
-from model.runtime import load_runtime
+from model.export.exporter import export
+from model.runtimes.contract import load_runtime
 from model.sources import display_name, locate
 
 CACHE, HUB = Path.home() / ".cache" / "headscope", "https://huggingface.co"

@@ -17,10 +17,10 @@ from transformers import AutoModel
 from benchmarks.gpu.bench import PRECISIONS, Bench, Model
 from benchmarks.gpu.encoding import Encoding
 from benchmarks.gpu.figures import Figure
-from model.artifact import Precision
-from model.batch import pack
-from model.compare import TOLERANCES, Comparison, Floats, Key, Kind, keyed
-from model.verify import Segments, grid, runtime_tensors
+from model.artifact.batch import pack
+from model.artifact.compare import TOLERANCES, Comparison, Floats, Key, Kind, keyed
+from model.artifact.manifest import Precision
+from model.export.verify import Segments, grid, runtime_tensors
 
 LARGEST_BATCH = 12
 """Texts."""

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tokenizers import Tokenizer
 
-from model.artifact import TOKENIZER, Artifact
-from model.batch import Batch, Ids, pack
-from model.pooling import TextPooling
-from model.runtime import Floats, Runtime
-from service.tokenizer import Limits, Options, TextTokenizer
+from model.artifact.batch import Batch, Ids, pack
+from model.artifact.manifest import TOKENIZER, Artifact
+from model.artifact.pooling import TextPooling
+from model.runtimes.contract import Floats, Runtime
+from service.inference.tokenizer import Limits, Options, TextTokenizer
 
 Segments = tuple[Ids, Ids]
 """One text's token ids and segment ids, `[S]` each."""

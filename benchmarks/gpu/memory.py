@@ -12,7 +12,7 @@ import torch
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.encoding import Encoding, Segments
 from benchmarks.gpu.figures import Figure, Goal, not_measured
-from model.batch import pack
+from model.artifact.batch import pack
 
 NO_GROWTH = Goal("≤", 0.0)
 MEBIBYTE = 2**20

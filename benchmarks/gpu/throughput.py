@@ -24,7 +24,7 @@ from benchmarks.gpu.figures import Figure, Goal, not_measured
 from benchmarks.gpu.peer import Peer
 from benchmarks.gpu.timing import Call, in_turn, median_ratio, wall_seconds
 from benchmarks.gpu.workloads import Workload, mixed, of_length
-from model.batch import pack
+from model.artifact.batch import pack
 
 OURS, SDPA, COMPILED = "Headscope", "sentence-transformers", "sentence-transformers compiled"
 BASE_SHARE, MIXED_RATIO = Goal("≥", 0.45), Goal("≥", 1.5)

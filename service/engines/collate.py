@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from model.batch import Batch, pack
+from model.artifact.batch import Batch, pack
+from model.artifact.pooling import pool
 from model.config import EncoderConfig
-from model.pooling import pool
-from service.engines.base import Floats, MapsTask, Output, Task, TextTask
+from service.engines.contract import Floats, MapsTask, Output, Task, TextTask
 from service.errors import EngineFailed
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from model.config import EncoderConfig
-from service.engines.base import Engine, Floats, MapsTask, Output, Task
+from service.engines.contract import Engine, Floats, MapsTask, Output, Task
 
 
 class FakeEngine(Engine):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from model.artifact import Artifact
+from model.artifact.manifest import Artifact
+from model.artifact.pooling import TextPooling
 from model.errors import DeviceLostError
-from model.pooling import TextPooling
-from model.runtime import Device, load_runtime
-from service.engines.base import Engine, Floats, MapsTask, Output, Task, TextTask
+from model.runtimes.contract import Device, load_runtime
 from service.engines.collate import collate, head_mask, run_both
+from service.engines.contract import Engine, Floats, MapsTask, Output, Task, TextTask
 from service.engines.memory import out_of_memory, ran_out_of_memory
 from service.errors import EngineFailed, EngineUnavailable
 

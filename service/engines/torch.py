@@ -11,9 +11,9 @@ import threading
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
-from model.artifact import Artifact
+from model.artifact.manifest import Artifact
 from service import logs, system
-from service.engines.base import Engine, Output, Task
+from service.engines.contract import Engine, Output, Task
 from service.engines.memory import OUT_OF_MEMORY, out_of_memory
 from service.errors import EngineFailed, EngineNotInstalled, EngineTimeout, EngineUnavailable
 
@@ -51,7 +51,7 @@ class TorchEngine(Engine):
         self._lock = threading.Lock()
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-m", "service.engines.torch_worker"]
+            command = [sys.executable, "-m", "service.engines.torch_process"]
             command += [str(artifact.folder), str(theirs.fileno())]
             command.append(str(threads or len(os.sched_getaffinity(0))))
             command += logs.chosen()

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
-from service.engines.base import Engine, Task, TextTask
+from service.engines.contract import Engine, Task, TextTask
 from service.errors import EngineTimeout, EngineUnavailable, Overloaded, ServiceError
 from service.scheduler.admission import BatchLimits, Refusal, passed, predicted_wait, refusal
 from service.scheduler.dispatch import Dispatcher, Inspect, Part

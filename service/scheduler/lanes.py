@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from service.engines.base import Output, Task
+from service.engines.contract import Output, Task
 from service.errors import ServiceError
 from service.scheduler.pace import Pace
 

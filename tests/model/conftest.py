@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers.utils import logging as transformers_logging
 
-from model.artifact import Artifact
+from model.artifact.manifest import Artifact
 from tests.model.checkpoints import write_checkpoint
 
 transformers_logging.disable_progress_bar()

@@ -18,7 +18,7 @@ from transformers import (
     BertModel,
 )
 
-from model.batch import pack
+from model.artifact.batch import pack
 from model.checkpoint import encoder_key, load_checkpoint, load_weights
 from model.encoder import Encoder
 from model.errors import CheckpointError

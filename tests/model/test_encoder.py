@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import BertModel
 
-from model.batch import pack
+from model.artifact.batch import pack
 from model.checkpoint import load_checkpoint
 from model.config import EncoderConfig
 from model.encoder import ACTIVATIONS, Encoder, EncoderOutput

@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from model.artifact.batch import pack
 from model.attention import AttentionSizes, MultiHeadAttention
-from model.batch import pack
 from model.config import NormalizerName, ScoreName
 from model.normalizers import NORMALIZERS
 from model.packing import PackedBatch

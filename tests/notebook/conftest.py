@@ -1,5 +1,5 @@
 """The default service, and transformers beside it."""
 
-from tests.e2e.conftest import client, server
+from tests.journeys.conftest import client, server
 
 __all__ = ["client", "server"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from model.artifact import Artifact
+from model.artifact.manifest import Artifact
 from service.engines.onnx import OnnxEngine
 from tests.service.harness import serving
 

@@ -13,17 +13,17 @@ import httpx
 import numpy as np
 from fastapi import FastAPI
 
-from model.artifact import Artifact
+from model.artifact.manifest import Artifact
 from model.config import EncoderConfig
 from service.app import create_app
-from service.engines.base import Engine, MapsTask, Output, Pooling, Task, TextTask
+from service.engines.contract import Engine, MapsTask, Output, Pooling, Task, TextTask
 from service.engines.fake import FakeEngine
+from service.inference.tokenizer import TokenizedText
+from service.process.server import Server
 from service.scheduler.admission import BatchLimits
 from service.scheduler.batching import Batcher
 from service.scheduler.lanes import LaneName
-from service.server import Server
 from service.settings import Settings
-from service.tokenizer import TokenizedText
 
 CONFIG = EncoderConfig(
     model_type="bert",

@@ -11,10 +11,17 @@ from typing import Any
 
 import pytest
 
-from model.artifact import ENCODER_DATA, FILES, MANIFEST, TOKENIZER, Artifact, load_artifact
-from model.compare import Tolerance
+from model.artifact.compare import Tolerance
+from model.artifact.manifest import (
+    ENCODER_DATA,
+    FILES,
+    MANIFEST,
+    TOKENIZER,
+    Artifact,
+    load_artifact,
+)
 from model.errors import ArtifactError
-from model.export import Exported
+from model.export.exporter import Exported
 from service.artifacts import open_artifact
 from service.cli import main
 from service.settings import Settings
@@ -34,7 +41,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Settings, Artifact]]:
         calls.append((settings, artifact))
         return 0
 
-    monkeypatch.setattr("service.server.serve", serve)
+    monkeypatch.setattr("service.process.server.serve", serve)
     return calls
 
 
@@ -210,7 +217,7 @@ def test_an_export_that_fails_its_verification_is_not_served(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     exact = dict.fromkeys(("hidden", "attention", "pooled"), Tolerance(0.0, 0.0, 0.0))
-    monkeypatch.setattr("model.verify.TOLERANCES", {"fp32": exact})
+    monkeypatch.setattr("model.export.verify.TOLERANCES", {"fp32": exact})
     out = tmp_path / "unverified"
     assert main(["export", "--model", str(small_checkpoint), "--out", str(out)]) == 1
     printed = capsys.readouterr()
@@ -245,7 +252,7 @@ def test_a_model_is_exported_once_and_then_found(
         shutil.copytree(artifact.folder, out)
         return Exported(load_artifact(out), artifact.manifest.verification)
 
-    monkeypatch.setattr("model.export.export", export)
+    monkeypatch.setattr("model.export.exporter.export", export)
     for _ in range(2):
         assert main(["serve", "--model", str(small_checkpoint)]) == 0
     assert main(["export", "--model", str(small_checkpoint)]) == 0
@@ -275,7 +282,7 @@ def test_another_process_was_faster_with_the_same_export(
         shutil.copytree(artifact.folder, out)
         raise ArtifactError(f"{out} was taken while this export ran")
 
-    monkeypatch.setattr("model.export.export", export)
+    monkeypatch.setattr("model.export.exporter.export", export)
     found = open_artifact(Settings(model=str(small_checkpoint)))
     assert found.sha256 == artifact.sha256
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from model.artifact import Artifact, load_artifact
+from model.artifact.manifest import Artifact, load_artifact
 from service.cli import main
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import onnx
 import pytest
 
-from model.artifact import (
+from model.artifact.manifest import (
     ENCODER_DATA,
     ENCODER_GRAPH,
     FILES,
@@ -31,7 +31,7 @@ from model.artifact import (
     record_file,
 )
 from model.errors import ArtifactError
-from tests.e2e.conftest import free_port
+from tests.journeys.conftest import free_port
 
 GATE_SECONDS = 5 * 5
 """Five seconds are the gate on a machine that does nothing else."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from model.artifact import Artifact
+from model.artifact.manifest import Artifact
 
 HEAVY = {
     "torch",
@@ -22,7 +22,7 @@ FRESH = """
 import asyncio, sys
 from pathlib import Path
 import httpx
-from model.artifact import load_artifact
+from model.artifact.manifest import load_artifact
 from service.app import create_app
 from service.settings import Settings
 

@@ -19,12 +19,12 @@ from typing import Any
 import httpx
 import pytest
 
-from model.artifact import Artifact
+from model.artifact.manifest import Artifact
 from model.errors import ConfigError
 from service import logs
 from service.engines.collate import check_outputs
 from service.errors import EngineFailed
-from tests.e2e.conftest import free_port, wait_until_ready
+from tests.journeys.conftest import free_port, wait_until_ready
 from tests.service.harness import AnsweringEngine, serving, text
 from tests.service.logged import Log, logged
 
@@ -293,7 +293,7 @@ def test_a_service_that_cannot_start_says_so_in_json(artifact: Artifact) -> None
 
 @pytest.mark.slow
 def test_the_pytorch_process_logs_as_told(tmp_path: Path) -> None:
-    module = "service.engines.torch_worker"
+    module = "service.engines.torch_process"
     command = [sys.executable, "-m", module, str(tmp_path), "0", "1", "info", "json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
@@ -301,7 +301,7 @@ def test_the_pytorch_process_logs_as_told(tmp_path: Path) -> None:
     (error,) = line["exception"]
     assert error["type"] == "model.errors.ArtifactError"
     assert error["detail"].endswith("it holds no manifest.json")
-    assert error["frames"][0].startswith("service/engines/torch_worker.py:")
+    assert error["frames"][0].startswith("service/engines/torch_process.py:")
 
 
 def test_the_request_id_costs_next_to_nothing() -> None:

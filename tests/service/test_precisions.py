@@ -15,9 +15,9 @@ import pytest
 from scipy.stats import spearmanr
 from tokenizers import Tokenizer
 
-from model.artifact import TOKENIZER, Artifact, load_artifact
+from model.artifact.manifest import TOKENIZER, Artifact, load_artifact
 from service.cli import main
-from service.engines.base import Pooling, TextTask
+from service.engines.contract import Pooling, TextTask
 from service.engines.onnx import OnnxEngine
 
 pytestmark = pytest.mark.slow
@@ -75,8 +75,8 @@ def test_a_process_loads_only_the_runtime_that_it_serves_with(
 ) -> None:
     program = (
         "import sys; from pathlib import Path; import numpy as np\n"
-        "from model.artifact import load_artifact\n"
-        "from service.engines.base import Pooling, TextTask\n"
+        "from model.artifact.manifest import load_artifact\n"
+        "from service.engines.contract import Pooling, TextTask\n"
         "from service.engines.onnx import OnnxEngine\n"
         "engine = OnnxEngine(load_artifact(Path(sys.argv[1])), 'cpu')\n"
         "ids = np.array([101, 2000, 102])\n"

@@ -16,17 +16,17 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
-from model.artifact import Artifact
+from model.artifact.manifest import Artifact
 from service.app import create_app
-from service.engines.base import TextTask
+from service.engines.contract import TextTask
 from service.engines.torch import TorchEngine
-from service.engines.torch_worker import serve
+from service.engines.torch_process import serve
 from service.errors import EngineFailed
-from service.front.exchange import ExchangeMiddleware
-from service.front.tracing import Tracing
-from service.server import Server
+from service.process.server import Server
 from service.settings import Settings
-from tests.e2e.conftest import free_port
+from service.telemetry.requests import ExchangeMiddleware
+from service.telemetry.tracing import Tracing
+from tests.journeys.conftest import free_port
 from tests.service.collector import Collector, attributes, collecting
 from tests.service.harness import CONFIG, AnsweringEngine, serving, text
 from tests.service.logged import Log, logged

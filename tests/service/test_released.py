@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
-from service.engines.base import Output, Task
+from service.engines.contract import Output, Task
 from service.engines.fake import FakeEngine
 from tests.service.harness import CONFIG, batching, text, until
 

@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 
 from service import cli, system
-from service.server import Server
+from service.process.server import Server
 
 pytestmark = pytest.mark.skipif(
     platform.libc_ver()[0] != "glibc", reason="the C library here is not glibc"

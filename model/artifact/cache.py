@@ -1,0 +1,42 @@
+"""Which export of which checkpoint: the key under which an artifact is kept. Without torch."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+from pathlib import Path
+
+from model.artifact.manifest import sha256_of
+from model.errors import SourceError
+
+
+def exporter_version() -> str:
+    """A hash that changes whenever an export could: our source and our exporters' versions."""
+    digest = hashlib.sha256()
+    package = Path(__file__).parents[1]
+    for path in sorted([*package.rglob("*.py"), *package.rglob("*.txt")]):
+        digest.update(
+            path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0"
+        )
+    for name in ("torch", "onnx", "onnxscript", "tokenizers"):
+        version = importlib.metadata.version(name).partition("+")[0]
+        digest.update(f"{name}={version}\0".encode())
+    return digest.hexdigest()
+
+
+def cache_key(checkpoint: Path, model: str, precision: str) -> str:
+    """Identifies an export: the checkpoint's every relevant byte, name, precision, exporter.
+
+    Raises:
+        SourceError: the folder holds no checkpoint.
+
+    """
+    digest = hashlib.sha256(f"{model}\0{precision}\0{exporter_version()}\0".encode())
+    patterns = ("*.safetensors", "*.json", "*/config.json", "vocab.txt")
+    files = sorted({path for pattern in patterns for path in checkpoint.glob(pattern)})
+    if (checkpoint / "config.json") not in files:
+        raise SourceError(f"{checkpoint} holds no checkpoint: there is no config.json")
+    for path in files:
+        name = path.relative_to(checkpoint).as_posix()
+        digest.update(f"{name}\0{sha256_of(path)}\0".encode())
+    return digest.hexdigest()[:32]

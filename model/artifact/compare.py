@@ -1,0 +1,185 @@
+"""Two engines' tensors, held against each other: names, then axes, then shapes, then values.
+
+Pure numpy; every check runs before anything is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.artifact.manifest import Precision
+from model.artifact.pooling import PoolingName, l2_normalize, pool
+
+Floats = NDArray[np.float32]
+Kind = Literal["hidden", "attention", "pooled"]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What passes: values with |v − r| ≤ atol + rtol·|r|, in rows of a like direction."""
+
+    atol: float
+    rtol: float
+    cosine_at_least: float
+
+
+TOLERANCES: Mapping[Precision, Mapping[Kind, Tolerance]] = {
+    "fp32": {
+        "hidden": Tolerance(1e-4, 1e-5, 0.99999),
+        "attention": Tolerance(1e-5, 0.0, 0.99999),
+        "pooled": Tolerance(1e-5, 0.0, 0.99999),
+    },
+    "fp16": {
+        "hidden": Tolerance(0.05, 0.0, 0.9999),
+        "attention": Tolerance(0.02, 0.0, 0.999),
+        "pooled": Tolerance(0.001, 0.0, 0.99999),
+    },
+    "bf16": {
+        "hidden": Tolerance(0.5, 0.0, 0.99),
+        "attention": Tolerance(0.1, 0.0, 0.99),
+        "pooled": Tolerance(0.01, 0.0, 0.9999),
+    },
+    "int8": {
+        "hidden": Tolerance(10.0, 0.0, 0.5),
+        "attention": Tolerance(1.0, 0.0, 0.5),
+        "pooled": Tolerance(0.1, 0.0, 0.95),
+    },
+}
+"""By precision. Random token ids are among what is compared, and are harder than any text: 8-bit
+maps of the last layers can be far off there, so pooled vectors are what int8 is for."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a tensor is: a hidden state of a layer, one head's map, or a pooled unit vector."""
+
+    kind: Kind
+    layer: int = 0
+    head: int = 0
+
+    def __str__(self) -> str:
+        where = {"hidden": f" {self.layer}", "attention": f" {self.layer}.{self.head}"}
+        return self.kind + where.get(self.kind, "")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far one tensor is from its reference."""
+
+    max_abs_diff: float
+    min_cosine: float
+    """The smallest cosine of any of its rows with the reference's."""
+    passed: bool
+
+    def worst(self, other: Difference) -> Difference:
+        """The worse of both in each respect."""
+        return Difference(
+            max(self.max_abs_diff, other.max_abs_diff),
+            min(self.min_cosine, other.min_cosine),
+            self.passed and other.passed,
+        )
+
+
+@dataclass
+class Comparison:
+    """All differences found so far, and all mismatches that left nothing to subtract."""
+
+    mismatches: list[str] = field(default_factory=list)
+    differences: dict[Key, Difference] = field(default_factory=dict)
+    inputs: int = 0
+
+    @property
+    def passed(self) -> bool:
+        """Whether something was compared, and all of it is within tolerance."""
+        return (
+            bool(self.differences)
+            and not self.mismatches
+            and all(difference.passed for difference in self.differences.values())
+        )
+
+    def summary(self) -> str:
+        """What did not pass, in a line: how many tensors, and the first of them."""
+        if self.mismatches:
+            return f"{len(self.mismatches)} mismatches, first: {self.mismatches[0]}"
+        failed = {key: found for key, found in self.differences.items() if not found.passed}
+        if not failed:
+            return f"{len(self.differences)} tensors agree"
+        key, found = next(iter(failed.items()))
+        return (
+            f"{len(failed)} of {len(self.differences)} tensors, first: {key}, max abs diff "
+            f"{found.max_abs_diff:.1e}, min cosine {found.min_cosine:.6f}"
+        )
+
+    def worst(self, kind: Kind) -> float:
+        """The largest absolute difference of a kind; 0 if none was compared."""
+        found = (d.max_abs_diff for key, d in self.differences.items() if key.kind == kind)
+        return max(found, default=0.0)
+
+    def min_cosine(self, kind: Kind) -> float:
+        """The smallest cosine of any row of a kind; 1 if none was compared."""
+        found = (d.min_cosine for key, d in self.differences.items() if key.kind == kind)
+        return min(found, default=1.0)
+
+    def add(
+        self,
+        reference: Mapping[Key, Floats],
+        candidate: Mapping[Key, Floats],
+        tolerances: Mapping[Kind, Tolerance],
+    ) -> None:
+        """Compare the tensors of one text; keep the worst of each key."""
+        self.inputs += 1
+        self.mismatches += [f"{key} is missing" for key in reference if key not in candidate]
+        self.mismatches += [f"{key} is unexpected" for key in candidate if key not in reference]
+        for key, expected in reference.items():
+            if key not in candidate:
+                continue
+            found = candidate[key]
+            if found.ndim != expected.ndim:
+                self.mismatches.append(f"{key} has {found.ndim} axes, not {expected.ndim}")
+            elif found.shape != expected.shape:
+                self.mismatches.append(f"{key} is {found.shape}, not {expected.shape}")
+            else:
+                new = difference(expected, found, tolerances[key.kind])
+                old = self.differences.get(key)
+                self.differences[key] = old.worst(new) if old else new
+
+
+def difference(reference: Floats, candidate: Floats, tolerance: Tolerance) -> Difference:
+    """Compare two tensors of one shape; a value that is not finite never passes."""
+    if not (np.isfinite(reference).all() and np.isfinite(candidate).all()):
+        return Difference(max_abs_diff=float("inf"), min_cosine=-1.0, passed=False)
+    reference = reference.astype(np.float64)
+    candidate = candidate.astype(np.float64)
+    gap = np.abs(candidate - reference)
+    within = gap <= tolerance.atol + tolerance.rtol * np.abs(reference)
+    norms = np.linalg.norm(reference, axis=-1) * np.linalg.norm(candidate, axis=-1)
+    products = (reference * candidate).sum(axis=-1)
+    # equal rows agree, also rows of zeros
+    cosine = np.where(gap.any(axis=-1), products / np.maximum(norms, 1e-30), 1.0)
+    return Difference(
+        max_abs_diff=float(gap.max(initial=0.0)),
+        min_cosine=float(cosine.min(initial=1.0)),
+        passed=bool(within.all() and (cosine >= tolerance.cosine_at_least).all()),
+    )
+
+
+def keyed(hidden: Sequence[Floats], maps: Floats, pooling: PoolingName) -> dict[Key, Floats]:
+    """One text's tensors by key.
+
+    Args:
+        hidden: L + 1 hidden states `[S, H]`.
+        maps: `[L, N, S, S]`.
+        pooling: how the last hidden state becomes the unit vector that is compared.
+
+    """
+    tensors = {Key("hidden", layer): state for layer, state in enumerate(hidden)}
+    for layer, heads in enumerate(maps):
+        for head, weights in enumerate(heads):
+            tensors[Key("attention", layer, head)] = weights
+    tensors[Key("pooled")] = l2_normalize(pool(hidden[-1], pooling))
+    return tensors

@@ -1,0 +1,82 @@
+"""A few texts with everything that PyTorch said of them, kept in the artifact. Without torch.
+
+They are what a loaded engine is tried on before it serves anyone.
+Notation: S tokens of a text, H hidden size, L layers, N heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+from tokenizers import Tokenizer
+
+from model.artifact.manifest import GOLDEN, Artifact, reading
+from model.config import EncoderConfig
+
+Ids = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+TEXTS: tuple[tuple[str, str | None], ...] = (
+    ("The animal didn't cross the street because it was too tired", None),
+    ("Which of the words", "does it stand for?"),
+)
+RANDOM_TOKENS = 24
+"""Of one more text, of ids that no tokenizer would put together."""
+
+
+@dataclass(frozen=True)
+class GoldenText:
+    """One text and its tensors from PyTorch, in float32."""
+
+    input_ids: Ids
+    """`[S]`."""
+    segment_ids: Ids
+    """`[S]`."""
+    hidden: Floats
+    """`[L + 1, S, H]`."""
+    maps: Floats
+    """`[L, N, S, S]`."""
+
+
+def golden_inputs(tokenizer: Tokenizer, config: EncoderConfig) -> Iterator[tuple[Ids, Ids]]:
+    """Token ids and segment ids of each text; one that the model cannot take is left out."""
+    for text, other in TEXTS:
+        encoding = tokenizer.encode(text, other)
+        segment_ids = np.array(encoding.type_ids, np.int64)
+        fits = 0 < len(segment_ids) <= config.max_position_embeddings
+        if fits and segment_ids.max() < config.type_vocab_size:
+            yield np.array(encoding.ids, np.int64), segment_ids
+    length = min(RANDOM_TOKENS, config.max_position_embeddings)
+    ids = np.random.default_rng(0).integers(0, config.vocab_size, length)
+    yield ids, np.zeros_like(ids)
+
+
+def save_golden(path: Path, texts: Sequence[GoldenText]) -> None:
+    """Write the texts, in order."""
+    tensors = {
+        f"{name}.{index}": np.ascontiguousarray(tensor)
+        for index, text in enumerate(texts)
+        for name, tensor in vars(text).items()
+    }
+    save_file(dict(sorted(tensors.items())), path)
+
+
+def read_golden(artifact: Artifact) -> list[GoldenText]:
+    """The texts of an artifact, in order.
+
+    Raises:
+        ArtifactError: the file cannot be read.
+
+    """
+    names = ("input_ids", "segment_ids", "hidden", "maps")
+    with reading(path := artifact.path(GOLDEN)):
+        tensors = load_file(path)
+        return [
+            GoldenText(*(tensors[f"{name}.{index}"] for name in names))
+            for index in range(len(tensors) // len(names))
+        ]

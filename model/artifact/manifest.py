@@ -1,0 +1,223 @@
+"""The artifact folder: everything a service needs to serve one encoder, and nothing else.
+
+    manifest.json           what this is, and the SHA-256 of every other file
+    encoder.onnx            token ids → hidden states; weights in encoder.onnx.data
+    attention.onnx          a layer's input and some heads' parameters → attention weights
+    device_attention.onnx   the same where every head's parameters stay on a device
+    device_pooling.onnx     hidden states that stay on a device → the vectors asked for
+    heads.safetensors       every head's parameters, for both attention graphs
+    weights.safetensors     the float32 encoder, for PyTorch
+    golden.safetensors      a few texts and what PyTorch computes of them, to try an engine on
+    tokenizer.json
+
+This module is where `model` and `service` meet; it imports neither torch nor onnxruntime.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from model.artifact.sentence import SentenceConfig
+from model.artifact.signature import GraphName, GraphSignature
+from model.config import EncoderConfig
+from model.errors import ArtifactError
+
+MANIFEST = "manifest.json"
+ENCODER_GRAPH = "encoder.onnx"
+ENCODER_DATA = "encoder.onnx.data"
+ATTENTION_GRAPH = "attention.onnx"
+DEVICE_ATTENTION_GRAPH = "device_attention.onnx"
+DEVICE_POOLING_GRAPH = "device_pooling.onnx"
+HEADS = "heads.safetensors"
+WEIGHTS = "weights.safetensors"
+GOLDEN = "golden.safetensors"
+TOKENIZER = "tokenizer.json"
+GRAPHS: dict[GraphName, str] = {
+    "encoder": ENCODER_GRAPH,
+    "attention": ATTENTION_GRAPH,
+    "device_attention": DEVICE_ATTENTION_GRAPH,
+    "device_pooling": DEVICE_POOLING_GRAPH,
+}
+FILES = (*GRAPHS.values(), ENCODER_DATA, HEADS, WEIGHTS, GOLDEN, TOKENIZER)
+FORMAT: Literal[3] = 3
+_LOCATION = b"location"
+
+Precision = Literal["fp32", "fp16", "bf16", "int8"]
+RuntimeName = Literal["onnx", "openvino"]
+RUNTIMES: Mapping[Precision, RuntimeName] = {
+    "fp32": "onnx",
+    "fp16": "onnx",
+    "bf16": "openvino",
+    "int8": "openvino",
+}
+"""What serves a precision best: docs/decisions/0006-a-runtime-for-each-precision.md, and for fp16
+0008-half-precision-on-a-gpu.md."""
+
+
+class FileRecord(BaseModel):
+    """What a file of the artifact must be."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sha256: str
+    bytes: int
+
+
+class VerificationRecord(BaseModel):
+    """What verification found when the artifact was made."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    passed: bool
+    provider: str
+    """What computed, as the runtime reports it."""
+    inputs: int
+    """How many texts went through both engines."""
+    tolerances: dict[str, dict[str, float]]
+    """`atol`, `rtol` and `cosine_at_least` of each kind of tensor."""
+    max_abs_diff_below: dict[str, float | None]
+    """The worst difference of each kind, as the next power of ten: the exact figure depends on
+    the machine, and the same input must give the same manifest. None: not finite."""
+    min_cosine: dict[str, float]
+    """The smallest cosine with PyTorch of any row of each kind, to four digits."""
+
+
+class Manifest(BaseModel):
+    """The content of `manifest.json`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[3]
+    model: str
+    engine: RuntimeName
+    """The runtime that the graphs are for."""
+    precision: Precision
+    exporter: str
+    """SHA-256 over the exporter's own source and the versions of what it exports with."""
+    config: EncoderConfig
+    sentence: SentenceConfig
+    signature: dict[GraphName, GraphSignature]
+    files: dict[str, FileRecord]
+    verification: VerificationRecord
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A folder whose every file is what its manifest says."""
+
+    folder: Path
+    manifest: Manifest
+    sha256: str
+    """Of `manifest.json`, and so of everything it vouches for."""
+
+    def path(self, name: str) -> Path:
+        """The file `name`, one of `FILES`."""
+        return self.folder / name
+
+
+def load_artifact(folder: Path) -> Artifact:
+    """Read an artifact and check every byte of it.
+
+    Raises:
+        ArtifactError: the manifest is missing or invalid; a file is missing, a link, or not
+            the one that was exported. One line, naming the file.
+
+    """
+    path = folder / MANIFEST
+    if not path.is_file() or path.is_symlink():
+        raise ArtifactError(f"{folder} is not an artifact: it holds no {MANIFEST}")
+    content = path.read_bytes()
+    try:
+        manifest = Manifest.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "content"
+        if where == "format":
+            raise ArtifactError(
+                f"{path} is invalid: format: this version reads {FORMAT}; export the model again"
+            ) from None
+        raise ArtifactError(f"{path} is invalid: {where}: {first['msg']}") from None
+    if set(manifest.files) != set(FILES):
+        raise ArtifactError(f"{path} does not list exactly {', '.join(FILES)}")
+    with ThreadPoolExecutor() as threads:  # hashing leaves the interpreter to others
+        list(threads.map(lambda item: _check(folder / item[0], item[1]), manifest.files.items()))
+    for name in GRAPHS.values():
+        _check_locations(folder / name)
+    return Artifact(folder, manifest, hashlib.sha256(content).hexdigest())
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Around what a library reads of an artifact's file.
+
+    Raises:
+        ArtifactError: it cannot.
+
+    """
+    try:
+        yield
+    except Exception as error:  # the libraries' own exceptions share no base class
+        raise ArtifactError(
+            f"{path} cannot be read ({type(error).__name__}); export the model again"
+        ) from None
+
+
+def record_file(path: Path) -> FileRecord:
+    """Measure a file."""
+    return FileRecord(sha256=sha256_of(path), bytes=path.stat().st_size)
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file's content, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write `manifest.json` whole or not at all."""
+    temporary = folder / f".{MANIFEST}.part"
+    temporary.write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    temporary.replace(folder / MANIFEST)
+
+
+def _check(path: Path, record: FileRecord) -> None:
+    if path.is_symlink():
+        raise ArtifactError(f"{path} is a symbolic link; an artifact holds plain files only")
+    if not path.is_file():
+        raise ArtifactError(f"{path} is missing; export the model again")
+    size = path.stat().st_size
+    if size != record.bytes:
+        raise ArtifactError(
+            f"{path} has {size} bytes instead of {record.bytes}; export the model again"
+        )
+    if sha256_of(path) != record.sha256:
+        raise ArtifactError(f"{path} is damaged (wrong SHA-256); export the model again")
+
+
+def _check_locations(graph: Path) -> None:
+    """Refuse a graph whose tensors are in another file than `ENCODER_DATA`.
+
+    https://github.com/onnx/onnx/blob/main/onnx/onnx.proto: `external_data` is field 13 of a tensor,
+    with entries of a key (1) and a value (2). The word in any other place, or encoded otherwise
+    than the exporter does, is refused as well. What is outside of the folder both runtimes refuse
+    themselves, however it is encoded.
+    """
+    content = graph.read_bytes()
+    ours = _field(13, _field(1, _LOCATION) + _field(2, ENCODER_DATA.encode()))
+    if content.count(_LOCATION) != content.count(ours):
+        raise ArtifactError(
+            f"{graph} has tensors in another file than {ENCODER_DATA}; export the model again"
+        )
+
+
+def _field(number: int, value: bytes) -> bytes:
+    """A field of protobuf's wire type 2, with a value of less than 128 bytes."""
+    return bytes((number << 3 | 2, len(value))) + value

@@ -1,0 +1,131 @@
+"""The ONNX contract: names, dtypes and axes of every graph in an artifact.
+
+* `encoder.onnx`: token ids to all hidden states;
+* `attention.onnx`: one layer's input and the asked heads' parameters to their attention weights;
+* `device_attention.onnx`: the same from all heads' parameters and the numbers of those asked for;
+* `device_pooling.onnx`: some tokens of a hidden state to one vector.
+
+The last two are for a device, where parameters and hidden states stay; what a host gives them and
+gets from them is float32 in every precision. Axes that are strings are dynamic.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from model.config import EncoderConfig
+
+Float = Literal["float32", "float16"]
+Dtype = Literal["int64"] | Float
+GraphName = Literal["encoder", "attention", "device_attention", "device_pooling"]
+
+
+class TensorSpec(BaseModel):
+    """One input or output of a graph."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    dtype: Dtype
+    axes: tuple[int | str, ...]
+
+
+class GraphSignature(BaseModel):
+    """Inputs and outputs of one graph, in order."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+def hidden_state_name(layer: int) -> str:
+    """The encoder graph's output that holds hidden state `layer`, 0 … L."""
+    return f"hidden_state.{layer}"
+
+
+def head_parameter_name(parameter: str, layer: int) -> str:
+    """The tensor in `heads.safetensors` that feeds `parameter` for `layer`; axis 0 is heads."""
+    return f"{parameter}.{layer}"
+
+
+def encoder_signature(config: EncoderConfig, dtype: Float = "float32") -> GraphSignature:
+    """A packed batch and `head_mask` → `hidden_state.0 … L`, `[T, H]` each."""
+    grid = {"padded_index": ("batch", "sequence")}
+    names = ("input_ids", "token_type_ids", "position_ids", "padded_index", "packed_index")
+    return GraphSignature(
+        inputs=(
+            *(
+                TensorSpec(name=name, dtype="int64", axes=grid.get(name, ("tokens",)))
+                for name in names
+            ),
+            TensorSpec(
+                name="head_mask",
+                dtype="float32",
+                axes=("batch", config.num_hidden_layers, config.num_attention_heads),
+            ),
+        ),
+        outputs=tuple(
+            TensorSpec(
+                name=hidden_state_name(layer), dtype=dtype, axes=("tokens", config.hidden_size)
+            )
+            for layer in range(config.num_hidden_layers + 1)
+        ),
+    )
+
+
+def attention_signature(
+    config: EncoderConfig, parameters: dict[str, tuple[int, ...]]
+) -> GraphSignature:
+    """`hidden_state` `[B, S, H]` and parameters `[heads, …]` → `attention` `[B, heads, S, S]`.
+
+    Args:
+        config: the encoder's.
+        parameters: name → shape of one head's parameter.
+
+    """
+    hidden = TensorSpec(
+        name="hidden_state", dtype="float32", axes=("batch", "sequence", config.hidden_size)
+    )
+    heads = [
+        TensorSpec(name=name, dtype="float32", axes=("heads", *shape))
+        for name, shape in parameters.items()
+    ]
+    weights = TensorSpec(
+        name="attention", dtype="float32", axes=("batch", "heads", "sequence", "sequence")
+    )
+    return GraphSignature(inputs=(hidden, *heads), outputs=(weights,))
+
+
+def device_attention_signature(
+    config: EncoderConfig, parameters: dict[str, tuple[int, ...]], dtype: Float
+) -> GraphSignature:
+    """`hidden_state` `[S, H]`, `heads` `[n]` and parameters `[N, …]` → `attention` `[n, S, S]`.
+
+    Args:
+        config: the encoder's.
+        parameters: name → shape of one head's parameter.
+        dtype: of the parameters.
+
+    """
+    hidden = TensorSpec(name="hidden_state", dtype="float32", axes=("sequence", config.hidden_size))
+    heads = TensorSpec(name="heads", dtype="int64", axes=("heads",))
+    every = [
+        TensorSpec(name=name, dtype=dtype, axes=(config.num_attention_heads, *shape))
+        for name, shape in parameters.items()
+    ]
+    weights = TensorSpec(name="attention", dtype="float32", axes=("heads", "sequence", "sequence"))
+    return GraphSignature(inputs=(hidden, heads, *every), outputs=(weights,))
+
+
+def device_pooling_signature(config: EncoderConfig, dtype: Float) -> GraphSignature:
+    """A hidden state `[T, H]` of `dtype` and n sets of its rows → `vectors` `[n, H]`."""
+    hidden = TensorSpec(name="hidden_state", dtype=dtype, axes=("tokens", config.hidden_size))
+    sets = [
+        TensorSpec(name=name, dtype="int64", axes=("columns" if name == "columns" else "vectors",))
+        for name in ("first_row", "row_count", "columns", "maximum", "unit_features")
+    ]
+    vectors = TensorSpec(name="vectors", dtype="float32", axes=("vectors", config.hidden_size))
+    return GraphSignature(inputs=(hidden, *sets), outputs=(vectors,))

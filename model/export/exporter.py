@@ -1,0 +1,226 @@
+"""A checkpoint folder → an artifact folder.
+
+The same checkpoint gives the same bytes wherever it is exported: graphs name no machine, and
+files are written in a fixed order. Three things depend on the processor's arithmetic: the last bits
+of the golden tensors and of int8's scales, and what verification measured of bf16 and int8.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from model.artifact.batch import pack
+from model.artifact.cache import exporter_version
+from model.artifact.golden import GoldenText, Ids, golden_inputs, save_golden
+from model.artifact.manifest import (
+    ATTENTION_GRAPH,
+    DEVICE_ATTENTION_GRAPH,
+    DEVICE_POOLING_GRAPH,
+    ENCODER_DATA,
+    ENCODER_GRAPH,
+    FILES,
+    FORMAT,
+    GOLDEN,
+    HEADS,
+    RUNTIMES,
+    TOKENIZER,
+    WEIGHTS,
+    Artifact,
+    Manifest,
+    Precision,
+    VerificationRecord,
+    load_artifact,
+    record_file,
+    write_manifest,
+)
+from model.artifact.sentence import SentenceConfig
+from model.artifact.signature import (
+    Float,
+    GraphName,
+    GraphSignature,
+    attention_signature,
+    device_attention_signature,
+    device_pooling_signature,
+    encoder_signature,
+    head_parameter_name,
+)
+from model.attention import MultiHeadAttention
+from model.checkpoint import load_checkpoint
+from model.config import EncoderConfig
+from model.encoder import Encoder
+from model.errors import ArtifactError
+from model.export.calibration import calibration_batches
+from model.export.graphs import (
+    export_attention,
+    export_device_attention,
+    export_device_pooling,
+    export_encoder,
+    one_head_shapes,
+    save_graph,
+)
+from model.export.quantization import quantize
+from model.export.verify import verify
+from model.packing import PackedBatch
+from model.runtimes.contract import Device, check_device
+from model.tokenizer import load_tokenizer
+
+Progress = Callable[[str], None]
+_DTYPES: Mapping[Precision, Float] = {"fp16": "float16"}
+"""Of the weights, and of what stays on a device, where it is not float32."""
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A fresh artifact and how its verification went."""
+
+    artifact: Artifact
+    verification: VerificationRecord
+
+
+def export(
+    checkpoint: Path,
+    out: Path,
+    model: str,
+    precision: Precision = "fp32",
+    progress: Progress = lambda _: None,
+    device: Device = "cpu",
+) -> Exported:
+    """Turn a checkpoint into an artifact, verify it, and put it at `out` in one step.
+
+    An artifact that fails its verification is written all the same, and says so in its
+    manifest; it is the service that refuses it.
+
+    Args:
+        checkpoint: a Hugging Face folder.
+        out: a folder that does not exist yet, or is empty.
+        model: the name that the service will answer with.
+        precision: of the encoder's arithmetic, which decides the runtime.
+        progress: is told each step.
+        device: where it is verified; the graphs are the same.
+
+    Raises:
+        ModelError: the checkpoint is not usable, the device is not there, or `out` is taken.
+
+    """
+    check_device(RUNTIMES[precision], device)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ArtifactError(f"{out} exists and is not an empty folder")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
+        folder = Path(scratch) / "artifact"
+        folder.mkdir()
+        _build(checkpoint, folder, model, precision, progress)
+        progress("verifying ONNX against PyTorch")
+        record = _verify(folder, device)
+        progress("verified" if record.passed else "verification FAILED")
+        exported = load_artifact(folder)
+        try:
+            folder.rename(out)  # over an empty folder, but never over another's export
+        except OSError:
+            raise ArtifactError(f"{out} was taken while this export ran") from None
+    return Exported(Artifact(out, exported.manifest, exported.sha256), record)
+
+
+def _build(
+    checkpoint: Path, folder: Path, model: str, precision: Precision, progress: Progress
+) -> None:
+    """Everything but the verification, which the manifest says has not passed."""
+    progress(f"reading {model}")
+    encoder = load_checkpoint(checkpoint)
+    config = encoder.config
+    sentence = SentenceConfig.from_checkpoint(checkpoint, config.max_position_embeddings)
+    tokenizer = load_tokenizer(checkpoint, config, lowercase=sentence.lowercase)
+    tokenizer.save(str(folder / TOKENIZER), pretty=False)
+    save_file(dict(sorted(encoder.state_dict().items())), folder / WEIGHTS)
+    save_file(head_parameters(encoder), folder / HEADS)
+    inputs = golden_inputs(tokenizer, config)
+    save_golden(folder / GOLDEN, [golden_text(encoder, *text) for text in inputs])
+
+    served = encoder
+    if precision == "int8":
+        progress("calibrating int8")
+        served = quantize(encoder, calibration_batches(tokenizer, sentence.max_length))
+    _save_graphs(served, precision, folder, progress)
+    for name in FILES:
+        (folder / name).chmod(0o644)
+    unverified = VerificationRecord(
+        passed=False, provider="", inputs=0, tolerances={}, max_abs_diff_below={}, min_cosine={}
+    )
+    manifest = Manifest(
+        format=FORMAT,
+        model=model,
+        engine=RUNTIMES[precision],
+        precision=precision,
+        exporter=exporter_version(),
+        config=config,
+        sentence=sentence,
+        signature=_signatures(config, _DTYPES.get(precision, "float32")),
+        files={name: record_file(folder / name) for name in FILES},
+        verification=unverified,
+    )
+    write_manifest(folder, manifest)
+
+
+def golden_text(encoder: Encoder, input_ids: Ids, segment_ids: Ids) -> GoldenText:
+    """All that the encoder says of one text alone; ids `[S]`."""
+    with torch.inference_mode():
+        batch = PackedBatch.of(pack([(input_ids, segment_ids)]))
+        output = encoder(batch, output_attentions=True)
+    hidden = torch.stack(list(output.hidden_states)).numpy()
+    maps = torch.cat(list(output.attentions)).numpy()
+    return GoldenText(input_ids, segment_ids, hidden, maps)
+
+
+def _save_graphs(served: Encoder, precision: Precision, folder: Path, progress: Progress) -> None:
+    config, dtype = served.config, _DTYPES.get(precision, "float32")
+    progress(f"exporting {ENCODER_GRAPH}")
+    encoder = export_encoder(served, RUNTIMES[precision], dtype)
+    save_graph(encoder, folder / ENCODER_GRAPH, external=ENCODER_DATA)
+    progress(f"exporting {ATTENTION_GRAPH}")
+    save_graph(export_attention(config), folder / ATTENTION_GRAPH)
+    progress("exporting the graphs for a device")
+    save_graph(export_device_attention(config, dtype), folder / DEVICE_ATTENTION_GRAPH)
+    save_graph(export_device_pooling(config, dtype), folder / DEVICE_POOLING_GRAPH)
+
+
+def _signatures(config: EncoderConfig, dtype: Float) -> dict[GraphName, GraphSignature]:
+    parameters = one_head_shapes(config)
+    return {
+        "encoder": encoder_signature(config, dtype),
+        "attention": attention_signature(config, parameters),
+        "device_attention": device_attention_signature(config, parameters, dtype),
+        "device_pooling": device_pooling_signature(config, dtype),
+    }
+
+
+def _verify(folder: Path, device: Device) -> VerificationRecord:
+    """Verify an artifact and write into its manifest what was found."""
+    artifact = load_artifact(folder)
+    record = verify(artifact, device).record()
+    write_manifest(folder, artifact.manifest.model_copy(update={"verification": record}))
+    return record
+
+
+def head_parameters(encoder: Encoder) -> dict[str, Tensor]:
+    """Every layer's query, key and score parameters; axis 0 is always heads."""
+    tensors = {}
+    n = encoder.config.num_attention_heads
+    for index in range(encoder.config.num_hidden_layers):
+        attention: MultiHeadAttention = encoder.layers[index].attention  # type: ignore[assignment]
+        parameters = {
+            f"{role}_{name}": tensor.reshape(n, -1, *tensor.shape[1:])
+            for role, projection in (("query", attention.query), ("key", attention.key))
+            for name, tensor in (("weight", projection.weight), ("bias", projection.bias))
+        }
+        for name, tensor in attention.score_parameters.items():
+            parameters[f"score_{name}"] = tensor
+        for name, tensor in parameters.items():
+            tensors[head_parameter_name(name, index)] = tensor.contiguous()
+    return tensors

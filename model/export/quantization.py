@@ -1,0 +1,190 @@
+"""Static int8: the encoder's linear maps over 8-bit integers, scales fixed beforehand.
+
+A scale that depends on the batch would make a text's vector depend on its company; these come
+from a calibration text and never change. What remains is rounding: a runtime sums in an order that
+depends on the batch's shape, and where that moves a value over a step's edge, the step shows.
+Weights have one scale an output feature, activations
+one scale and zero point a tensor. Where a layer norm feeds a map, a few of its features are far
+larger than the rest and would eat up the 255 steps; their size is moved into the weights first
+(SmoothQuant, Xiao et al. 2023, https://arxiv.org/abs/2211.10438, eq. 4 with α = 0.5).
+
+The integer arithmetic stands in the graph as QuantizeLinear and DequantizeLinear, which a runtime
+folds into integer products: q = clip(round(x / s) + z, 0, 255), x ≈ (q − z) · s.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from model.artifact.batch import Batch
+from model.encoder import Encoder, Layer
+from model.packing import PackedBatch
+
+SMOOTHING = 0.5
+"""α: how much of an activation's range is moved into the weights."""
+_SMALLEST = 1e-5
+"""Keeps scales of dead features away from zero."""
+
+
+@dataclass
+class Range:
+    """The smallest and largest value of each feature of a map's input, `[d]`."""
+
+    low: Tensor
+    high: Tensor
+
+    def widen(self, x: Tensor) -> None:
+        """Take in the values `[…, d]`."""
+        low, high = x.flatten(0, -2).aminmax(dim=0)
+        self.low, self.high = torch.minimum(self.low, low), torch.maximum(self.high, high)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Linear maps of one input, which is quantized once for all of them."""
+
+    maps: tuple[nn.Linear, ...]
+    smooth: bool
+
+
+def groups(layer: Layer) -> tuple[Group, ...]:
+    """The linear maps of a layer, by their input."""
+    attention, feed_forward = layer.attention, layer.feed_forward
+    return (
+        Group((attention.query, attention.key, attention.value), smooth=True),
+        Group((attention.output,), smooth=False),
+        Group((feed_forward.expand,), smooth=True),
+        Group((feed_forward.contract,), smooth=False),
+    )
+
+
+class Int8Linear(nn.Module):
+    """x W ᵀ + b with an 8-bit x and W. For export: eager PyTorch does not compute it."""
+
+    weight: Tensor
+    weight_scale: Tensor
+    bias: Tensor
+    divisor: Tensor | None
+    scale: Tensor
+    zero: Tensor
+
+    def __init__(
+        self, linear: nn.Linear, smoothing: Tensor | None, scale: float, zero: int
+    ) -> None:
+        """Quantize a map.
+
+        Args:
+            linear: the float32 map, `[p, d]`.
+            smoothing: `[d]`, what the input's features are divided by and the weight's multiplied.
+            scale: of the input, after smoothing.
+            zero: of the input, 0 … 255.
+
+        """
+        super().__init__()
+        weight = linear.weight.detach()
+        if smoothing is not None:
+            weight = weight * smoothing
+        weight_scale = weight.abs().amax(dim=1).clamp_min(_SMALLEST) / 127
+        quantized = (weight / weight_scale[:, None]).round().to(torch.int8)
+        self.register_buffer("weight", quantized.T.contiguous())
+        self.register_buffer("weight_scale", weight_scale)
+        self.register_buffer("bias", linear.bias.detach())
+        self.register_buffer("divisor", None if smoothing is None else 1 / smoothing)
+        self.register_buffer("scale", torch.tensor(scale))
+        self.register_buffer("zero", torch.tensor(zero, dtype=torch.uint8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[…, d]` → `[…, p]`."""
+        if self.divisor is not None:
+            x = x * self.divisor
+        shape = list(x.shape)
+        quantized = _node("QuantizeLinear", (x, self.scale, self.zero), torch.uint8, shape)
+        x = _node("DequantizeLinear", (quantized, self.scale, self.zero), torch.float32, shape)
+        weight = _node(
+            "DequantizeLinear",
+            (self.weight, self.weight_scale),
+            torch.float32,
+            list(self.weight.shape),
+            axis=1,
+        )
+        return x @ weight + self.bias
+
+
+def quantize(encoder: Encoder, calibration: Iterable[Batch]) -> Encoder:
+    """A copy of the encoder, for export, whose layers' linear maps are 8-bit.
+
+    Args:
+        encoder: in float32.
+        calibration: batches of typical texts; what they do not reach is clipped later.
+
+    """
+    quantized = copy.deepcopy(encoder)
+    ranges = observe(encoder, calibration)
+    for layer, twin in zip(_layers(encoder), _layers(quantized), strict=True):
+        for group, copies in zip(groups(layer), groups(twin), strict=True):
+            new = _quantize_group(group, ranges[group.maps[0]])
+            for linear, replacement in zip(copies.maps, new, strict=True):
+                _replace(twin, linear, replacement)
+    return quantized
+
+
+def _layers(encoder: Encoder) -> list[Layer]:
+    return [layer for layer in encoder.layers if isinstance(layer, Layer)]
+
+
+def observe(encoder: Encoder, calibration: Iterable[Batch]) -> dict[nn.Module, Range]:
+    """The range of each linear map's input over some batches, in float32."""
+    ranges: dict[nn.Module, Range] = {}
+
+    def note(module: nn.Module, inputs: tuple[Tensor]) -> None:
+        x = inputs[0].flatten(0, -2)
+        ranges.setdefault(module, Range(x[0].clone(), x[0].clone())).widen(x)
+
+    hooks = [
+        module.register_forward_pre_hook(note)
+        for module in encoder.modules()
+        if isinstance(module, nn.Linear)
+    ]
+    with torch.inference_mode():
+        for batch in calibration:
+            encoder(PackedBatch.of(batch))
+    for hook in hooks:
+        hook.remove()
+    return ranges
+
+
+def _quantize_group(group: Group, seen: Range) -> Sequence[Int8Linear]:
+    low, high = seen.low, seen.high
+    smoothing = None
+    if group.smooth:
+        largest = torch.maximum(low.abs(), high.abs()).clamp_min(_SMALLEST)
+        weights = torch.cat([linear.weight.detach() for linear in group.maps])
+        weight_largest = weights.abs().amax(dim=0).clamp_min(_SMALLEST)
+        smoothing = largest**SMOOTHING / weight_largest ** (1 - SMOOTHING)
+        low, high = low / smoothing, high / smoothing
+    bottom, top = min(0.0, low.min().item()), max(0.0, high.max().item())
+    scale = max(top - bottom, _SMALLEST) / 255
+    zero = round(-bottom / scale)
+    return [Int8Linear(linear, smoothing, scale, zero) for linear in group.maps]
+
+
+def _replace(root: nn.Module, old: nn.Module, new: nn.Module) -> None:
+    for parent in root.modules():
+        for name, child in parent.named_children():
+            if child is old:
+                setattr(parent, name, new)
+                return
+
+
+def _node(
+    op: str, inputs: Sequence[Tensor], dtype: torch.dtype, shape: list[int], axis: int | None = None
+) -> Tensor:
+    """One ONNX operator as it is, of the standard domain."""
+    attributes: dict[str, Any] = {} if axis is None else {"axis": axis}
+    return torch.onnx.ops.symbolic(op, inputs, attributes, dtype=dtype, shape=shape)

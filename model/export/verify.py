@@ -1,0 +1,232 @@
+"""PyTorch against ONNX: the same inputs through both, over lengths, batch sizes and odd texts."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import get_args
+
+import numpy as np
+import onnx
+import torch
+from tokenizers import Tokenizer
+
+from model.artifact.batch import Batch, pack
+from model.artifact.compare import TOLERANCES, Comparison, Difference, Floats, Key, Kind, keyed
+from model.artifact.manifest import (
+    GRAPHS,
+    TOKENIZER,
+    WEIGHTS,
+    Artifact,
+    Precision,
+    VerificationRecord,
+)
+from model.artifact.pooling import PoolingName, TextPooling
+from model.artifact.signature import GraphSignature
+from model.checkpoint import load_weights
+from model.encoder import Encoder
+from model.packing import PackedBatch
+from model.runtimes.contract import Device, Runtime, load_runtime
+
+Segments = tuple[list[int], list[int]]
+"""One text's token ids and segment ids."""
+
+LENGTHS = (2, 3, 7, 16, 33, 64, 128)
+BATCH_SIZES = (1, 2, 5, 8)
+TEXTS: tuple[str | tuple[str, str], ...] = (
+    "",
+    "a",
+    "The animal didn't cross the street because it was too tired",
+    ("The animal didn't cross the street", "it was too tired"),
+    "naïve café, Ünïcödé, ﬁne print and ½ of it",
+    "注意力机制的核心思想",
+    "שלום עולם، مرحبا بالعالم",
+    "👩‍👩‍👧‍👦 🏳️‍🌈 and other graphemes",
+    "[CLS] a literal [SEP] in the text [MASK]",
+    "tabs\tand\nnew lines\x00and control\x07characters",
+    "Donaudampfschifffahrtsgesellschaftskapitän" * 4,
+    "!?.,;:-_#'+*~`´^°",
+)
+
+
+@dataclass
+class Verification:
+    """What was compared and how it went."""
+
+    precision: Precision
+    provider: str
+    """What computed, as the runtime reports it."""
+    comparison: Comparison = field(default_factory=Comparison)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check passed."""
+        return self.comparison.passed
+
+    def record(self) -> VerificationRecord:
+        """The part that goes into the manifest."""
+        kinds: tuple[Kind, ...] = get_args(Kind)
+        tolerances = TOLERANCES[self.precision]
+        return VerificationRecord(
+            passed=self.passed,
+            provider=self.provider,
+            inputs=self.comparison.inputs,
+            tolerances={kind: asdict(tolerances[kind]) for kind in kinds},
+            max_abs_diff_below={
+                kind: next_power_of_ten(self.comparison.worst(kind)) for kind in kinds
+            },
+            min_cosine={kind: round(self.comparison.min_cosine(kind), 4) for kind in kinds},
+        )
+
+
+def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
+    """Run an artifact's graphs and its PyTorch encoder over the grid and compare everything.
+
+    All hidden states, every head's map and the pooled unit vector of each text are compared,
+    over batches of mixed lengths, so a leak of one text into another shows as a difference.
+
+    Args:
+        artifact: what is verified.
+        device: where the graphs run; PyTorch runs on the CPU.
+
+    Raises:
+        ModelError: the artifact's files cannot be loaded, or the device is not there.
+
+    """
+    manifest = artifact.manifest
+    encoder = load_weights(artifact.path(WEIGHTS), manifest.config)
+    runtime = load_runtime(artifact, device)
+    result = Verification(manifest.precision, runtime.provider)
+    for name, signature in manifest.signature.items():
+        graph = onnx.load(artifact.path(GRAPHS[name]), load_external_data=False).graph
+        result.comparison.mismatches += signature_mismatches(graph, signature)
+    tolerances = TOLERANCES[manifest.precision]
+    pooling = manifest.sentence.pooling
+    if result.comparison.mismatches:
+        return result
+    for texts in grid(artifact):
+        batch = pack(texts)
+        references = torch_tensors(encoder, batch, pooling)
+        candidates = runtime_tensors(runtime, batch, pooling)
+        for reference, candidate in zip(references, candidates, strict=True):
+            result.comparison.add(reference, candidate, tolerances)
+    return result
+
+
+def report(result: Verification) -> str:
+    """A verification as lines of text: each mismatch, each layer, and the verdict."""
+    lines = list(result.comparison.mismatches)
+    for kind, tolerance in TOLERANCES[result.precision].items():
+        by_layer: dict[int, Difference] = {}
+        for key, found in result.comparison.differences.items():
+            if key.kind == kind:
+                known = by_layer.get(key.layer)
+                by_layer[key.layer] = known.worst(found) if known else found
+        lines += [
+            f"{kind:<10} layer {layer:<3} max abs diff {found.max_abs_diff:.1e}  "
+            f"min cosine {found.min_cosine:.9f}  atol {tolerance.atol:g}  rtol {tolerance.rtol:g}  "
+            f"cosine at least {tolerance.cosine_at_least:g}  "
+            f"{'passed' if found.passed else 'FAILED'}"
+            for layer, found in by_layer.items()
+        ]
+    verdict = "passed" if result.passed else "FAILED"
+    return "\n".join(
+        [
+            *lines,
+            f"{verdict}: {result.comparison.inputs} inputs, ONNX against PyTorch, "
+            f"{result.precision} on {result.provider}",
+        ]
+    )
+
+
+def grid(artifact: Artifact) -> Iterator[list[Segments]]:
+    """Batches of token ids: odd texts, each length alone, and mixed batches of each size."""
+    config, sentence = artifact.manifest.config, artifact.manifest.sentence
+    tokenizer = Tokenizer.from_file(str(artifact.path(TOKENIZER)))
+    tokenizer.enable_truncation(sentence.max_length)
+    encodings = [tokenizer.encode(*([t] if isinstance(t, str) else t)) for t in TEXTS]
+    odd = [
+        (encoding.ids, encoding.type_ids)
+        for encoding in encodings
+        if encoding.ids and max(encoding.type_ids) < config.type_vocab_size
+    ]
+    generator = np.random.default_rng(0)
+    longest = config.max_position_embeddings
+    lengths = sorted({*(n for n in LENGTHS if n < longest), sentence.max_length, longest})
+
+    def of_length(n: int) -> Segments:
+        ids = generator.integers(0, config.vocab_size, n).tolist()
+        return ids, [0] * n
+
+    yield odd
+    for n in lengths:
+        yield [of_length(n)]
+    for size in BATCH_SIZES:
+        yield [of_length(int(n)) for n in generator.choice(lengths[: len(LENGTHS)], size)]
+
+
+def torch_tensors(encoder: Encoder, batch: Batch, pooling: PoolingName) -> list[dict[Key, Floats]]:
+    """The reference tensors of each text of a batch."""
+    with torch.inference_mode():
+        output = encoder(PackedBatch.of(batch), output_attentions=True)
+    hidden = [state.numpy() for state in output.hidden_states]
+    maps = [weights.numpy() for weights in output.attentions]
+    texts = []
+    for row, (start, end) in enumerate(itertools.pairwise(batch.cu_seqlens)):
+        s = end - start
+        texts.append(
+            keyed(
+                [state[start:end] for state in hidden],
+                np.stack([weights[row, :, :s, :s] for weights in maps]),
+                pooling,
+            )
+        )
+    return texts
+
+
+def runtime_tensors(
+    runtime: Runtime, batch: Batch, pooling: PoolingName
+) -> list[dict[Key, Floats]]:
+    """The same tensors from the artifact's graphs, as a service asks for them."""
+    config = runtime.config
+    texts, last = range(len(batch.padded_index)), config.num_hidden_layers
+    layers, heads = range(last + 1), range(config.num_attention_heads)
+    asked = [(text, layer) for text in texts for layer in layers]
+    poolings = [TextPooling(text, last, pooling, 0, config.hidden_size) for text in texts]
+    states, vectors = runtime.encode(batch, asked, poolings)
+    tensors = []
+    for text, vector in zip(texts, vectors, strict=True):
+        own = states[text * len(layers) : (text + 1) * len(layers)]
+        maps = [runtime.attention(own[layer], layer, heads) for layer in range(last)]
+        tensors.append(keyed(own, np.stack(maps), pooling) | {Key("pooled"): vector})
+    return tensors
+
+
+def signature_mismatches(graph: onnx.GraphProto, signature: GraphSignature) -> list[str]:
+    """Names, dtypes and axes of a graph that are not the signature's."""
+    mismatches = []
+    for what, specs, values in (
+        ("inputs", signature.inputs, graph.input),
+        ("outputs", signature.outputs, graph.output),
+    ):
+        wanted = {spec.name: (spec.dtype, list(spec.axes)) for spec in specs}
+        found = {value.name: _describe(value.type.tensor_type) for value in values}
+        if wanted != found:
+            mismatches.append(f"the graph's {what} are {found}, not {wanted}")
+    return mismatches
+
+
+def _describe(tensor: onnx.TypeProto.Tensor) -> tuple[str, list[int | str]]:
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+    return dtype, [dim.dim_param or dim.dim_value for dim in tensor.shape.dim]
+
+
+def next_power_of_ten(value: float) -> float | None:
+    """The smallest power of ten that is not below `value`; 0 stays, None stands for infinity."""
+    if value == 0:
+        return 0.0
+    if math.isinf(value):
+        return None
+    return float(f"1e{math.ceil(math.log10(value))}")

@@ -1,0 +1,178 @@
+"""An artifact's graphs on ONNX Runtime."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import onnxruntime
+
+from model.artifact.batch import Batch
+from model.artifact.manifest import ATTENTION_GRAPH, ENCODER_GRAPH, GRAPHS, Artifact
+from model.artifact.signature import hidden_state_name
+from model.errors import ModelError, ProviderError
+from model.runtimes import cuda
+from model.runtimes.contract import (
+    Calls,
+    Device,
+    Floats,
+    HeadParameters,
+    HostRuntime,
+    Runtime,
+    every_head,
+)
+from model.runtimes.onnx_device import BoundRuntime, Place
+
+_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+_CUDA_LIBRARY = Path(onnxruntime.__file__).parent / "capi" / "libonnxruntime_providers_cuda.so"
+_HOST = Place("cpu")
+_FATAL, _WARNING = 4, 2
+"""Severities of ONNX Runtime's log."""
+
+
+def load(
+    artifact: Artifact,
+    device: Device = "cpu",
+    threads: int = 1,
+    device_id: int = 0,
+    device_memory_bytes: int | None = None,
+) -> Runtime:
+    """The graphs where they run best: float32 on the CPU in host memory, all else on a device.
+
+    Half precision goes the device's way on a CPU as well: it is slow there, and the same code.
+
+    Raises:
+        ProviderError: CUDA was asked for and does not work; says what is missing.
+        ModelError: ONNX Runtime refuses a graph.
+
+    """
+    chosen = choose(device, device_id)
+    if chosen == "cpu" and artifact.manifest.precision == "fp32":
+        return OnnxRuntime(artifact, threads)
+    place = Place(chosen, device_id if chosen == "cuda" else 0)
+    sessions = {
+        name: _session(artifact, GRAPHS[name], place, threads, device_memory_bytes)
+        for name in BoundRuntime.GRAPHS
+    }
+    return BoundRuntime(artifact, sessions, onnxruntime.OrtValue.ortvalue_from_numpy, place)
+
+
+class OnnxRuntime(HostRuntime):
+    """ONNX Runtime on the CPU, in float32; see `Runtime`."""
+
+    def __init__(self, artifact: Artifact, threads: int = 1) -> None:
+        """Load the graphs; the encoder twice if there are several threads.
+
+        Two threads in one call are slower than two calls of one thread each, so the session that
+        every batch shares has one; the other has all, for a short one that is alone.
+
+        Raises:
+            ModelError: ONNX Runtime refuses a graph.
+
+        """
+        self.config = artifact.manifest.config
+        self._inputs = [spec.name for spec in artifact.manifest.signature["encoder"].inputs]
+        self._encoder = self._lone = _session(artifact, ENCODER_GRAPH)
+        self._attention = _session(artifact, ATTENTION_GRAPH)
+        self.provider: str = self._encoder.get_providers()[0]
+        if threads > 1:
+            self._lone = _session(artifact, ENCODER_GRAPH, threads=threads)
+        self._calls = Calls()
+        self._head_parameters = HeadParameters(artifact)
+
+    def hidden_states(
+        self, batch: Batch, layers: Sequence[int], head_mask: Floats | None = None
+    ) -> list[Floats]:
+        """`[T, H]` a layer."""
+        outputs = [hidden_state_name(layer) for layer in layers]
+        mask = every_head(batch, self.config) if head_mask is None else head_mask
+        feed = dict(zip(self._inputs, (*batch.inputs, mask), strict=True))
+        with self._calls.call(batch) as alone:
+            return (self._lone if alone else self._encoder).run(outputs, feed)
+
+    def attention(self, hidden: Floats, layer: int, heads: Sequence[int]) -> Floats:
+        """`[heads, S, S]`."""
+        feed = {"hidden_state": hidden[None], **self._head_parameters.feed(layer, heads)}
+        return self._attention.run(["attention"], feed)[0][0]
+
+
+def choose(device: Device, device_id: int = 0) -> Literal["cpu", "cuda"]:
+    """Where to run: "auto" takes CUDA where this package and the driver see a device.
+
+    Raises:
+        ProviderError: CUDA was asked for, or a device is there, and it cannot be used.
+
+    """
+    if device == "cpu":
+        return "cpu"
+    packaged = _PROVIDERS["cuda"] in onnxruntime.get_available_providers()
+    if device == "auto" and not (packaged and cuda.device_count()):
+        return "cpu"
+    if not packaged:
+        raise ProviderError(
+            "device cuda: this onnxruntime package is for CPUs only, onnxruntime-gpu is needed"
+        )
+    cuda.check(device_id, onnxruntime.cuda_version)
+    return "cuda"
+
+
+def _session(
+    artifact: Artifact,
+    graph: str,
+    place: Place = _HOST,
+    threads: int = 1,
+    memory_bytes: int | None = None,
+) -> onnxruntime.InferenceSession:
+    provider = _PROVIDERS[place.kind]
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    options.enable_mem_pattern = False  # a pattern is kept for every shape ever seen
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    try:
+        with _cuda_libraries() if place.kind == "cuda" else contextlib.nullcontext():
+            session = onnxruntime.InferenceSession(
+                str(artifact.path(graph)),
+                options,
+                providers=[(provider, provider_options(place, memory_bytes))],
+                enable_fallback=0,  # to the CPU, with no more than a printed line
+            )
+    except Exception as error:  # onnxruntime's own exceptions share no base class
+        reason = str(error).splitlines()[0]
+        raise ModelError(f"ONNX Runtime cannot load {graph}: {reason}") from None
+    if session.get_providers()[0] != provider:
+        reason = cuda.unloadable([_CUDA_LIBRARY, "libcudnn.so.9"]) or "it does not say why"
+        raise ProviderError(f"device cuda: ONNX Runtime cannot use it: {reason}")
+    return session
+
+
+def provider_options(place: Place, memory_bytes: int | None) -> dict[str, str]:
+    """What the provider is told; nothing on a CPU."""
+    if place.kind == "cpu":
+        return {}
+    options = {
+        "device_id": str(place.index),
+        # the default doubles what it holds with each request that does not fit
+        "arena_extend_strategy": "kSameAsRequested",
+        # a float32 artifact promises float32's own precision
+        "use_tf32": "0",
+    }
+    if memory_bytes is not None:
+        options["gpu_mem_limit"] = str(memory_bytes)
+    return options
+
+
+@contextlib.contextmanager
+def _cuda_libraries() -> Iterator[None]:
+    """CUDA's libraries from their Python packages; what cannot be loaded is said once, by us."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        onnxruntime.preload_dlls()
+    onnxruntime.set_default_logger_severity(_FATAL)
+    try:
+        yield
+    finally:
+        onnxruntime.set_default_logger_severity(_WARNING)

@@ -1,0 +1,234 @@
+"""An artifact's graphs with tensors bound to a device: only what is returned is copied.
+
+Hidden states and every head's parameters stay where they are computed or were loaded to. One small
+graph turns hidden states into the vectors that are asked for; another takes heads by their numbers.
+
+Notation: B texts, T tokens of all of them, S tokens of one, H hidden size, L layers, N heads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from model.artifact.batch import Batch, Ids, coarser, pack, widen
+from model.artifact.manifest import Artifact
+from model.artifact.pooling import TextPooling
+from model.artifact.signature import GraphName, hidden_state_name
+from model.errors import DeviceLostError
+from model.runtimes import cuda
+from model.runtimes.contract import Floats, every_head, layers_of, read_heads
+
+_ALIGNED = 8
+"""Half-precision products are fastest where a row of the grid has a multiple of so many places."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where tensors lie."""
+
+    kind: Literal["cpu", "cuda"]
+    index: int = 0
+
+
+class Sets(NamedTuple):
+    """Rows of a hidden state `[T, H]`, each set of which becomes one vector; int64 `[n]` each."""
+
+    first_row: Ids
+    row_count: Ids
+    maximum: Ids
+    """1 for the largest of each feature, 0 for the mean."""
+    unit_features: Ids
+    """As in `TextPooling`."""
+
+
+class Bound:
+    """A session that takes tensors from anywhere and leaves its own on the device."""
+
+    def __init__(self, session: Any, place: Place) -> None:
+        self._session = session
+        self._place = place
+
+    def keep(self, feed: Mapping[str, Any], outputs: Sequence[str]) -> list[Any]:
+        """Run; the outputs stay on the device, as `OrtValue`."""
+        binding = self._binding(feed)
+        for name in outputs:
+            binding.bind_output(name, self._place.kind, self._place.index)
+        self._session.run_with_iobinding(binding)
+        return binding.get_outputs()
+
+    def fetch(self, feed: Mapping[str, Any], output: str, shape: tuple[int, ...]) -> Floats:
+        """Run, and copy one float32 output of this shape into host memory."""
+        found = np.empty(shape, np.float32)
+        binding = self._binding(feed)
+        binding.bind_output(output, "cpu", 0, np.float32, shape, found.ctypes.data)
+        self._session.run_with_iobinding(binding)
+        return found
+
+    def _binding(self, feed: Mapping[str, Any]) -> Any:
+        binding = self._session.io_binding()
+        for name, value in feed.items():
+            if isinstance(value, np.ndarray):
+                binding.bind_cpu_input(name, np.ascontiguousarray(value))
+            else:
+                binding.bind_ortvalue_input(name, value)
+        return binding
+
+
+class BoundRuntime:
+    """ONNX Runtime on a device; see `Runtime`."""
+
+    GRAPHS: tuple[GraphName, ...] = ("encoder", "device_attention", "device_pooling")
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        sessions: Mapping[GraphName, Any],
+        upload: Callable[[Any, str, int], Any],
+        place: Place,
+    ) -> None:
+        """Bring every head's parameters to the device.
+
+        Args:
+            artifact: whose graphs the sessions are.
+            sessions: of each of `GRAPHS`.
+            upload: an array, the kind and the number of a device → the array there.
+            place: the device that the sessions run on.
+
+        """
+        manifest = artifact.manifest
+        self.config = manifest.config
+        self.provider: str = sessions["encoder"].get_providers()[0]
+        self.alive = True
+        self._encoder, self._attention, self._pooling = (
+            Bound(sessions[name], place) for name in self.GRAPHS
+        )
+        self._inputs = [spec.name for spec in manifest.signature["encoder"].inputs]
+        dtype = manifest.signature["device_attention"].inputs[-1].dtype
+        self._heads = [
+            {
+                name: upload(tensor.astype(dtype), place.kind, place.index)
+                for name, tensor in layer.items()
+            }
+            for layer in read_heads(artifact)
+        ]
+
+    def encode(
+        self,
+        batch: Batch,
+        hidden: Sequence[tuple[int, int]],
+        poolings: Sequence[TextPooling],
+        head_mask: Floats | None = None,
+    ) -> tuple[list[Floats], list[Floats]]:
+        """`[S, H]` a hidden state, `[H]` a pooling; a copy a layer of each."""
+        ends = batch.cu_seqlens
+        states: list[Floats] = [np.empty(0, np.float32)] * len(hidden)
+        vectors: list[Floats] = [np.empty(0, np.float32)] * len(poolings)
+        with self._watched():
+            for layer, state in self._states(batch, layers_of(hidden, poolings), head_mask):
+                asked = [i for i, (_, of) in enumerate(hidden) if of == layer]
+                if asked:
+                    texts = np.array([hidden[i][0] for i in asked])
+                    found = self._rows(state, _tokens(ends[texts], ends[texts + 1]))
+                    cuts = np.cumsum(ends[texts + 1] - ends[texts])[:-1]
+                    for i, rows in zip(asked, np.split(found, cuts), strict=True):
+                        states[i] = rows
+                asked = [i for i, one in enumerate(poolings) if one.layer == layer]
+                if asked:
+                    found = self._vectors(state, _sets([poolings[i] for i in asked], ends))
+                    for i, vector in zip(asked, found, strict=True):
+                        vectors[i] = vector
+        return states, vectors
+
+    def hidden_states(
+        self, batch: Batch, layers: Sequence[int], head_mask: Floats | None = None
+    ) -> list[Floats]:
+        """`[T, H]` a layer."""
+        rows = np.arange(len(batch.input_ids))
+        with self._watched():
+            states = dict(self._states(batch, sorted({*layers}), head_mask))
+            return [self._rows(states[layer], rows) for layer in layers]
+
+    def attention(self, hidden: Floats, layer: int, heads: Sequence[int]) -> Floats:
+        """`[heads, S, S]`."""
+        asked = np.array(heads, np.int64)
+        feed = {"hidden_state": hidden, "heads": asked, **self._heads[layer]}
+        shape = (len(asked), len(hidden), len(hidden))
+        with self._watched():
+            return self._attention.fetch(feed, "attention", shape)
+
+    def warm_up(self, batch_tokens: int, longest: int) -> None:
+        """The fullest batch of each length of the grid, the longest first, and its attention.
+
+        Memory that a device's arena takes for the first is there for all that follow.
+        """
+        last = self.config.num_hidden_layers
+        every = range(self.config.num_attention_heads)
+        lengths = {min(coarser(n, _ALIGNED), longest) for n in range(1, longest + 1)}
+        for length in sorted(lengths, reverse=True):
+            text = (np.zeros(length, np.int64), np.zeros(length, np.int64))
+            texts = range(max(1, batch_tokens // length))
+            vectors = [TextPooling(i, last, "mean") for i in texts]
+            self.encode(pack([text] * len(texts)), [], vectors)
+            self.attention(np.zeros((length, self.config.hidden_size), np.float32), 0, every)
+
+    def _states(
+        self, batch: Batch, layers: Sequence[int], head_mask: Floats | None
+    ) -> Iterator[tuple[int, Any]]:
+        """Each layer and its hidden state `[T, H]`, on the device."""
+        texts, longest = batch.padded_index.shape
+        wide = widen(batch, texts, coarser(longest, _ALIGNED))
+        mask = every_head(batch, self.config) if head_mask is None else head_mask
+        feed = dict(zip(self._inputs, (*wide.inputs, mask), strict=True))
+        states = self._encoder.keep(feed, [hidden_state_name(layer) for layer in layers])
+        return zip(layers, states, strict=True)
+
+    def _rows(self, state: Any, rows: Ids) -> Floats:
+        """Rows `[n]` of a hidden state as they are, `[n, H]`."""
+        none = np.zeros_like(rows)
+        return self._vectors(state, Sets(rows, np.ones_like(rows), none, none))
+
+    def _vectors(self, state: Any, sets: Sets) -> Floats:
+        feed = {
+            "hidden_state": state,
+            "columns": np.arange(sets.row_count.max()),
+            **sets._asdict(),
+        }
+        shape = (len(sets.first_row), self.config.hidden_size)
+        return self._pooling.fetch(feed, "vectors", shape)
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Notice a device that is lost, whose every later call would fail as well."""
+        if not self.alive:
+            raise DeviceLostError(f"{self.provider}: the device was lost")
+        try:
+            yield
+        except Exception as error:  # onnxruntime's own exceptions share no base class
+            if not cuda.is_lost(str(error)):
+                raise
+            self.alive = False
+            raise DeviceLostError(f"{self.provider}: the device was lost") from error
+
+
+def _tokens(starts: Ids, ends: Ids) -> Ids:
+    """The rows of several texts, one text after another."""
+    return np.concatenate([np.arange(*each) for each in zip(starts, ends, strict=True)])
+
+
+def _sets(poolings: Sequence[TextPooling], ends: Ids) -> Sets:
+    """Each pooling as a set of rows: the first or the last token of a text is its own mean."""
+    texts = np.array([one.text for one in poolings])
+    first = ends[texts] + np.array([one.first_token for one in poolings])
+    count = ends[texts + 1] - first
+    modes = np.array([one.mode for one in poolings])
+    return Sets(
+        first_row=np.where(modes == "last", first + count - 1, first),
+        row_count=np.where((modes == "cls") | (modes == "last"), 1, count),
+        maximum=(modes == "max").astype(np.int64),
+        unit_features=np.array([one.unit_features for one in poolings], np.int64),
+    )

@@ -1,0 +1,117 @@
+"""An artifact's graphs on OpenVINO: bf16 and int8 on a CPU.
+
+OpenVINO compiles a kernel for every shape that it sees, so a batch is rounded up to a coarse grid
+of shapes first: surplus tokens, rows and columns stand for nothing and are cut off again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from model.artifact.batch import Batch, coarser, widen
+from model.artifact.manifest import ATTENTION_GRAPH, ENCODER_GRAPH, Artifact
+from model.artifact.signature import hidden_state_name
+from model.errors import ModelError
+from model.runtimes.contract import Calls, Floats, HeadParameters, HostRuntime, every_head
+
+try:
+    import openvino
+except ImportError as error:
+    raise ModelError(f"this artifact is for OpenVINO, which cannot be imported: {error}") from None
+
+_KERNELS_KEPT = 512
+
+
+class OpenVinoRuntime(HostRuntime):
+    """OpenVINO's CPU plugin; see `Runtime`."""
+
+    def __init__(self, artifact: Artifact, threads: int) -> None:
+        """Compile the graphs; the encoder twice if there are several threads.
+
+        Every batch shares the one with a stream of one thread for each caller; the other has one
+        stream of all threads, for a short one that is alone.
+
+        Raises:
+            ModelError: OpenVINO refuses a graph.
+
+        """
+        manifest = artifact.manifest
+        self.config = manifest.config
+        self.provider = "OpenVINO CPU"
+        self._inputs = [spec.name for spec in manifest.signature["encoder"].inputs]
+        self._head_parameters = HeadParameters(artifact)
+        self._core = openvino.Core()
+        # what int8 leaves in floating point runs in bfloat16 as well
+        encoder, attention = artifact.path(ENCODER_GRAPH), artifact.path(ATTENTION_GRAPH)
+        self._encoder = self._lone = self._compile(encoder, "bf16", threads, streams=threads)
+        if threads > 1:
+            self._lone = self._compile(encoder, "bf16", threads, streams=1)
+        self._attention = self._compile(attention, "f32", threads, streams=threads)
+        self._calls = Calls()
+
+    def hidden_states(
+        self, batch: Batch, layers: Sequence[int], head_mask: Floats | None = None
+    ) -> list[Floats]:
+        """`[T, H]` a layer."""
+        coarse = rounded(batch)
+        mask = every_head(coarse, self.config)
+        if head_mask is not None:
+            mask[: len(head_mask)] = head_mask
+        feed = dict(zip(self._inputs, (*coarse.inputs, mask), strict=True))
+        names = [hidden_state_name(layer) for layer in layers]
+        with self._calls.call(batch) as alone:
+            return (self._lone if alone else self._encoder).run(feed, names, len(batch.input_ids))
+
+    def attention(self, hidden: Floats, layer: int, heads: Sequence[int]) -> Floats:
+        """`[heads, S, S]`."""
+        feed = {"hidden_state": hidden[None], **self._head_parameters.feed(layer, heads)}
+        return self._attention.run(feed, ["attention"], 1)[0][0]
+
+    def _compile(self, graph: Path, precision: str, threads: int, *, streams: int) -> _Compiled:
+        properties = {
+            "INFERENCE_PRECISION_HINT": precision,
+            "NUM_STREAMS": streams,
+            "INFERENCE_NUM_THREADS": threads,
+            "ENABLE_CPU_PINNING": False,
+            "CPU_RUNTIME_CACHE_CAPACITY": _KERNELS_KEPT,
+        }
+        try:
+            return _Compiled(self._core.compile_model(str(graph), "CPU", properties))
+        except RuntimeError as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise ModelError(f"OpenVINO cannot load {graph.name}: {reason}") from None
+
+
+class _Compiled:
+    """A compiled graph, with a request of its own for each thread that calls."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._local = threading.local()
+
+    def run(self, feed: dict[str, Any], names: Sequence[str], rows: int) -> list[Floats]:
+        """The first `rows` of each output asked for; a copy, as the request is used again."""
+        request = getattr(self._local, "request", None)
+        if request is None:
+            request = self._local.request = self._model.create_infer_request()
+        request.infer(feed, share_inputs=True)
+        return [np.array(request.get_tensor(name).data[:rows]) for name in names]
+
+
+def rounded(batch: Batch) -> Batch:
+    """The same texts in a grid of a coarser shape, with tokens at the end that belong to none."""
+    tokens, (texts, longest) = len(batch.input_ids), batch.padded_index.shape
+    surplus = (0, coarser(tokens) - tokens)
+    wide = widen(batch, coarser(texts), coarser(longest))
+    return Batch(
+        input_ids=np.pad(wide.input_ids, surplus),
+        token_type_ids=np.pad(wide.token_type_ids, surplus),
+        position_ids=np.pad(wide.position_ids, surplus),
+        padded_index=wide.padded_index,
+        packed_index=np.pad(wide.packed_index, surplus),
+    )

@@ -1,0 +1,100 @@
+"""The whole contract between the scheduler and an engine.
+
+Notation: S tokens of one text, H hidden size, L layers, N heads; numbered from 0, none negative.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.artifact.pooling import PoolingName
+
+Ids = NDArray[np.int64]
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Pooling:
+    """Which hidden state is pooled, and how."""
+
+    layer: int
+    mode: PoolingName
+    first_token: int = 0  # those before it are left out (a prompt that does not count)
+
+
+@dataclass(frozen=True, slots=True)
+class TextTask:
+    """One text, `[S]` ids and segments with S ≥ 1, and what is asked of it; layers 0 … L."""
+
+    input_ids: Ids
+    segment_ids: Ids
+    hidden_layers: tuple[int, ...] = ()
+    pooling: Pooling | None = None
+    ablated: tuple[tuple[int, int], ...] = ()
+    """(layer, head) of each head whose output is multiplied by zero."""
+
+    @property
+    def tokens(self) -> int:
+        """S."""
+        return len(self.input_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class MapsTask:
+    """Attention weights of at least one head of a layer, from hidden state `layer`, `[S, H]`."""
+
+    hidden: Floats
+    layer: int
+    heads: tuple[int, ...]
+
+    @property
+    def tokens(self) -> int:
+        """S."""
+        return len(self.hidden)
+
+
+Task = TextTask | MapsTask
+
+
+@dataclass(slots=True)
+class Output:
+    """What was asked for, in that order; a pooled vector `[H]` is not normalised."""
+
+    hidden: list[Floats] = field(default_factory=list)
+    pooled: Floats | None = None
+    maps: Floats | None = None
+
+
+class Engine(ABC):
+    """Computes batches. `run` may be called from `concurrency` threads at once."""
+
+    name: str
+    provider: str  # what really computes, as the runtime reports it
+    concurrency: int
+    hidden_size: int  # H
+    batch_tokens: int = 512  # most of a batch, unless an operator knows better
+
+    @property
+    def alive(self) -> bool:
+        """False once the engine can never answer again."""
+        return True
+
+    @abstractmethod
+    def run(self, tasks: Sequence[Task]) -> list[Output]:
+        """One output a task, in order; at least one task, any lengths, selections and kinds.
+
+        Raises:
+            ServiceError: the batch failed; the message holds nothing of the texts.
+
+        """
+
+    def warm_up(self, batch_tokens: int, longest: int) -> None:  # noqa: B027
+        """Do what is slow the first time: batches of so many tokens, texts of at most `longest`."""
+
+    def close(self) -> None:  # noqa: B027
+        """Release what the engine holds; it is not used afterwards."""

@@ -1,0 +1,65 @@
+"""A loaded engine, tried on the texts whose tensors PyTorch left in the artifact."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from model.artifact.compare import TOLERANCES, Comparison, keyed
+from model.artifact.golden import read_golden
+from model.artifact.manifest import Artifact
+from model.errors import VerificationError
+from service.engines.collate import check_outputs
+from service.engines.contract import Engine, Floats, MapsTask, Output, Task, TextTask
+
+
+class GoldenCheck:
+    """What an engine has to say of an artifact's golden texts."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self._texts = read_golden(artifact)
+        self._manifest = artifact.manifest
+
+    def __call__(self, engine: Engine) -> None:
+        """Hold every hidden state, map and pooled vector against PyTorch's.
+
+        The texts go through the engine together, PyTorch had them one by one. An engine without a
+        model only has to answer; an artifact that failed its verification, and is served all the
+        same, is not tried.
+
+        Raises:
+            VerificationError: one is beyond the precision's tolerance; says which.
+            ServiceError: the engine failed.
+
+        """
+        if not self._manifest.verification.passed:
+            return
+        comparison = Comparison()
+        precision = "fp32" if engine.name == "torch" else self._manifest.precision
+        pooling = self._manifest.sentence.pooling
+        for text, output in zip(self._texts, self._encode(engine), strict=True):
+            expected = keyed(list(text.hidden), text.maps, pooling)
+            maps = np.stack(self._attend(engine, output))
+            comparison.add(expected, keyed(output.hidden, maps, pooling), TOLERANCES[precision])
+        if not comparison.passed and engine.name != "fake":
+            raise VerificationError(
+                f"the {engine.name} engine disagrees with PyTorch about the artifact's golden "
+                f"texts: {comparison.summary()}"
+            )
+
+    def _encode(self, engine: Engine) -> list[Output]:
+        layers = tuple(range(self._manifest.config.num_hidden_layers + 1))
+        return _run(
+            engine, [TextTask(text.input_ids, text.segment_ids, layers) for text in self._texts]
+        )
+
+    def _attend(self, engine: Engine, output: Output) -> list[Floats]:
+        heads = tuple(range(self._manifest.config.num_attention_heads))
+        *inputs, _ = output.hidden
+        outputs = _run(engine, [MapsTask(states, n, heads) for n, states in enumerate(inputs)])
+        return [found.maps for found in outputs if found.maps is not None]
+
+
+def _run(engine: Engine, tasks: list[Task] | list[TextTask] | list[MapsTask]) -> list[Output]:
+    outputs = engine.run(tasks)
+    check_outputs(tasks, outputs, engine.hidden_size)
+    return outputs

@@ -1,0 +1,116 @@
+"""Live verification: some of the batches are computed again by PyTorch, and held against it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+from model.artifact.compare import TOLERANCES, Difference, Floats, Kind, difference
+from model.artifact.manifest import Precision
+from model.artifact.pooling import l2_normalize
+from service.engines.contract import MapsTask, Output, Task
+from service.errors import ServiceError
+from service.scheduler.batching import Batcher
+from service.telemetry.metrics import Metrics
+
+_log = logging.getLogger("headscope")
+
+
+class Sampling:
+    """Looks at a share of the batches, one at a time, and never keeps an answer waiting."""
+
+    def __init__(
+        self,
+        share: float,
+        reference: Callable[[], Awaitable[Batcher]],
+        precision: Precision,
+        metrics: Metrics,
+    ) -> None:
+        """Look at nothing yet; on the event loop.
+
+        Args:
+            share: of the batches, 0 … 1: of 0.01, each hundredth. While one is compared no other is
+                looked at.
+            reference: PyTorch's scheduler.
+            precision: whose tolerances hold.
+            metrics: count what was compared, and hold the worst differences.
+
+        """
+        self.problem = ""
+        """The first disagreement beyond tolerance."""
+        self._share = share
+        self._reference = reference
+        self._tolerances = TOLERANCES[precision]
+        self._metrics = metrics
+        self._loop = asyncio.get_running_loop()
+        self._busy = False
+        self._owed = 0.0
+        """Batches that should have been looked at and were not; at most one."""
+        self._comparing: asyncio.Task[None] | None = None
+
+    def inspect(self, tasks: Sequence[Task], outputs: Sequence[Output]) -> None:
+        """A batch was computed; in a worker's thread."""
+        self._owed = min(self._owed + self._share, 1.0)
+        if self._busy or self._owed < 1.0:
+            return
+        self._owed -= 1.0
+        self._busy = True
+        self._loop.call_soon_threadsafe(self._begin, tasks, outputs)
+
+    async def close(self) -> None:
+        """Compare no more."""
+        self._busy = True
+        if self._comparing:
+            self._comparing.cancel()
+            await asyncio.gather(self._comparing, return_exceptions=True)
+
+    def _begin(self, tasks: Sequence[Task], outputs: Sequence[Output]) -> None:
+        self._comparing = asyncio.create_task(self._compare(tasks, outputs))
+
+    async def _compare(self, tasks: Sequence[Task], outputs: Sequence[Output]) -> None:
+        result = "unknown"
+        try:
+            reference = await self._reference()
+            expected = [done.output for done in await reference.resume("attention", tasks)]
+            worst = await asyncio.to_thread(self._differences, tasks, expected, outputs)
+            result = "passed" if all(found.passed for found in worst.values()) else "failed"
+            self._report(worst)
+        except ServiceError as error:
+            _log.warning("a batch could not be verified: %s", error.detail)
+        finally:
+            self._metrics.verified_batches.labels(result).inc()
+            self._busy = False
+
+    def _differences(
+        self, tasks: Sequence[Task], expected: Sequence[Output], found: Sequence[Output]
+    ) -> dict[Kind, Difference]:
+        worst: dict[Kind, Difference] = {}
+        for task, one, other in zip(tasks, expected, found, strict=True):
+            for kind, reference, candidate in _pairs(task, one, other):
+                new = difference(reference, candidate, self._tolerances[kind])
+                worst[kind] = worst[kind].worst(new) if kind in worst else new
+        return worst
+
+    def _report(self, worst: dict[Kind, Difference]) -> None:
+        for kind, found in worst.items():
+            self._metrics.live_difference(kind, found.max_abs_diff)
+            if not found.passed:
+                problem = (
+                    f"live verification failed: {kind}, max abs diff {found.max_abs_diff:.1e}, "
+                    f"min cosine {found.min_cosine:.6f}"
+                )
+                _log.error("%s", problem)
+                self.problem = self.problem or problem
+
+
+def _pairs(task: Task, expected: Output, found: Output) -> Iterator[tuple[Kind, Floats, Floats]]:
+    if isinstance(task, MapsTask):
+        assert expected.maps is not None  # noqa: S101 - both batchers have checked their outputs
+        assert found.maps is not None  # noqa: S101
+        yield "attention", expected.maps, found.maps
+        return
+    for one, other in zip(expected.hidden, found.hidden, strict=True):
+        yield "hidden", one, other
+    if expected.pooled is not None and found.pooled is not None:
+        yield "pooled", l2_normalize(expected.pooled), l2_normalize(found.pooled)

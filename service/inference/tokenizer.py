@@ -1,0 +1,163 @@
+"""Text to token ids and offsets, within limits. Stateless; safe from several threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from tokenizers import Encoding, Tokenizer
+
+from model.artifact.manifest import reading
+from model.artifact.sentence import SentenceConfig
+from service.engines.contract import Ids
+from service.errors import InputTooLong, Unprocessable
+
+Direction = Literal["right", "left"]
+Input = str | tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one input may hold."""
+
+    max_tokens: int
+    """Special tokens included."""
+    max_characters: int
+    """Of both segments together; refused before tokenising."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizedText:
+    """One text as the encoder sees it, and how it maps back to the caller's string."""
+
+    tokens: list[str]
+    input_ids: Ids
+    """`[S]`."""
+    segment_ids: Ids
+    """`[S]`."""
+    offsets: list[tuple[int, int]]
+    """Code points in the token's own segment of the caller's string; (0, 0) for special tokens
+    and for those of a prompt."""
+    truncated: bool
+    prompt_tokens: int
+    """Leading tokens up to and including the prompt's; 0 without a prompt."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How texts are to be tokenised."""
+
+    truncate: bool = False
+    direction: Direction = "right"
+    prompt_name: str | None = None
+
+
+class TextTokenizer:
+    """The artifact's tokenizer, with the service's limits."""
+
+    def __init__(self, path: Path, sentence: SentenceConfig, limits: Limits) -> None:
+        """Read `tokenizer.json`."""
+        self._sentence = sentence
+        self.limits = limits
+        with reading(path):
+            self._whole = Tokenizer.from_file(str(path))
+        self.separator_ids = frozenset(self._whole.encode("").ids[1:])
+        """Of the special tokens that end a text, as [SEP] does."""
+        self._truncating: dict[Direction, Tokenizer] = {}
+        self._lock = threading.Lock()
+
+    def tokenize(self, inputs: Sequence[Input], options: Options) -> list[TokenizedText]:
+        """Tokenise the inputs of one request.
+
+        Raises:
+            Unprocessable: an unknown prompt, a character that is no character, or nothing left.
+            InputTooLong: too many characters, or too many tokens with `truncate` off.
+
+        """
+        prompt = self._prompt(options.prompt_name)
+        prefixed = []
+        for index, text in enumerate(inputs):
+            self._check_characters(index, text)
+            segments = (text,) if isinstance(text, str) else text
+            first = prompt + segments[0]
+            prefixed.append(first if len(segments) == 1 else (first, segments[1]))
+        encodings = self._whole.encode_batch(prefixed)
+        texts = []
+        for index, encoding in enumerate(encodings):
+            truncated = len(encoding.ids) > self.limits.max_tokens
+            if truncated and options.truncate:
+                text = prefixed[index]
+                segments = (text,) if isinstance(text, str) else text
+                encoding = self._truncating_tokenizer(options.direction).encode(*segments)  # noqa: PLW2901
+            # also when cut: a limit below the number of special tokens cuts nothing
+            if len(encoding.ids) > self.limits.max_tokens:
+                raise InputTooLong(
+                    f"inputs[{index}] has {len(encoding.ids)} tokens; at most "
+                    f"{self.limits.max_tokens} fit (`truncate` cuts it)"
+                )
+            if not encoding.ids:
+                raise Unprocessable(f"inputs[{index}] has no tokens")
+            texts.append(_tokenized(encoding, len(prompt), truncated))
+        return texts
+
+    def _prompt(self, name: str | None) -> str:
+        if name is None:
+            return ""
+        try:
+            return self._sentence.prompts[name]
+        except KeyError:
+            known = ", ".join(sorted(self._sentence.prompts)) or "none"
+            raise Unprocessable(f"unknown prompt_name; this model names: {known}") from None
+
+    def _check_characters(self, index: int, text: Input) -> None:
+        count = characters([text])
+        if count > self.limits.max_characters:
+            raise InputTooLong(
+                f"inputs[{index}] has {count} characters; at most "
+                f"{self.limits.max_characters} are taken, whatever `truncate` says"
+            )
+
+    def _truncating_tokenizer(self, direction: Direction) -> Tokenizer:
+        with self._lock:
+            if direction not in self._truncating:
+                tokenizer = Tokenizer.from_str(self._whole.to_str())
+                tokenizer.enable_truncation(self.limits.max_tokens, direction=direction)
+                self._truncating[direction] = tokenizer
+            return self._truncating[direction]
+
+
+def characters(inputs: Sequence[Input]) -> int:
+    """How many characters the inputs have together."""
+    return sum(len(text) if isinstance(text, str) else sum(map(len, text)) for text in inputs)
+
+
+def _tokenized(encoding: Encoding, prompt_length: int, truncated: bool) -> TokenizedText:
+    offsets = encoding.offsets
+    prompt_tokens = 0
+    if prompt_length:
+        offsets, prompt_tokens = _without_prompt(encoding, prompt_length)
+    return TokenizedText(
+        tokens=encoding.tokens,
+        input_ids=np.array(encoding.ids, np.int64),
+        segment_ids=np.array(encoding.type_ids, np.int64),
+        offsets=offsets,
+        truncated=truncated,
+        prompt_tokens=prompt_tokens,
+    )
+
+
+def _without_prompt(encoding: Encoding, prompt_length: int) -> tuple[list[tuple[int, int]], int]:
+    """Offsets in the caller's string, and the number of tokens up to the prompt's last."""
+    offsets, prompt_tokens = [], 0
+    for index, (start, end) in enumerate(encoding.offsets):
+        if encoding.sequence_ids[index] == 0:
+            if end <= prompt_length:
+                prompt_tokens = index + 1
+            offsets.append((max(start - prompt_length, 0), max(end - prompt_length, 0)))
+        else:
+            offsets.append((start, end))
+    return offsets, prompt_tokens

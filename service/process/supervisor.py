@@ -1,0 +1,271 @@
+"""Several workers on one port: this process accepts, hands connections out, and keeps workers up.
+
+A connection goes to the worker with the fewest. Why neither the kernel spreads them nor uvicorn
+supervises: docs/decisions/0009-whole-processes-on-one-port.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Coroutine, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.multiprocess import mark_process_dead
+
+from model.artifact.manifest import Artifact
+from service import logs
+from service.errors import EngineUnavailable
+from service.process.channel import CLOSED, CONNECTION, DRAIN, LOADED, MESSAGE_BYTES, Assignment
+from service.process.listener import Door, bound
+from service.settings import Settings, worker_environment
+
+LINGER_SECONDS = 1.0
+"""How long the port stays open once readiness fails."""
+LATE_SECONDS = 15
+"""A worker that still runs so long after its last request should have ended is killed."""
+STEADY_SECONDS = 10.0
+"""A worker that ran so long is started again at once; one that did not, after a pause."""
+FIRST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 0.5, 8.0
+MOST_FAILED_STARTS = 5
+"""In a row, while no worker serves."""
+
+_log = logging.getLogger("headscope")
+
+
+def serve(settings: Settings, artifact: Artifact) -> int:
+    """Serve with `settings.workers` processes until told to stop; returns the exit code.
+
+    Raises:
+        ServiceError: the workers cannot be started.
+        OSError: the port cannot be had.
+
+    """
+    logs.configure(settings.log_level, settings.log_format)
+    with (
+        bound(settings.host, settings.port) as sockets,
+        tempfile.TemporaryDirectory(prefix="headscope-") as folder,
+    ):
+        return asyncio.run(Supervisor(settings, artifact, Path(folder)).run(sockets))
+
+
+class Worker:
+    """A process and the channel to it."""
+
+    def __init__(
+        self, index: int, process: asyncio.subprocess.Process, channel: socket.socket
+    ) -> None:
+        self.process = process
+        self.started = time.monotonic()
+        self.loaded = False
+        self.gone = False
+        self.settled = asyncio.Event()
+        """It is loaded, or gone."""
+        self.connections = 0
+        self.last_number = 0
+        """Of the connections that it was given."""
+        self._index = index
+        self._channel = channel
+        self._reason = ""
+        asyncio.get_running_loop().add_reader(channel, self._receive)
+
+    @property
+    def serves(self) -> bool:
+        """Whether connections may be given to it."""
+        return self.loaded and not self.gone
+
+    def give(self, connection: socket.socket, number: int) -> bool:
+        """Hand a connection over, if the worker has room for one now."""
+        try:
+            socket.send_fds(self._channel, [CONNECTION], [connection.fileno()])
+        except OSError:
+            return False
+        self.connections += 1
+        self.last_number = number
+        return True
+
+    def drain(self) -> None:
+        """Have its readiness fail and its connections end; it still takes new ones."""
+        with contextlib.suppress(OSError):
+            self._channel.send(DRAIN)
+
+    def finish(self) -> None:
+        """Nothing more will come; it ends when what it has is done."""
+        with contextlib.suppress(OSError):
+            self._channel.shutdown(socket.SHUT_WR)
+
+    def kill(self) -> None:
+        """End it now."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+
+    async def ended(self) -> str:
+        """Wait for its end; why that came, in a line."""
+        code = await self.process.wait()
+        self._receive()
+        how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+        return self._reason or f"worker {self._index} ended {how}"
+
+    def _receive(self) -> None:
+        try:
+            while message := self._channel.recv(MESSAGE_BYTES):
+                self._read(message)
+        except BlockingIOError:
+            return
+        except OSError:  # it was killed
+            pass
+        if not self.gone:
+            self.gone = True
+            self.settled.set()
+            asyncio.get_running_loop().remove_reader(self._channel)
+            self._channel.close()
+
+    def _read(self, message: bytes) -> None:
+        if message == LOADED:
+            self.loaded = True
+            self.settled.set()
+        elif message.startswith(CLOSED):
+            self.connections -= int(message.removeprefix(CLOSED))
+        else:
+            self._reason = message.decode()
+
+
+class Supervisor:
+    """Starts the workers, opens the port once all are loaded, and stops them together."""
+
+    def __init__(self, settings: Settings, artifact: Artifact, folder: Path) -> None:
+        cores = len(os.sched_getaffinity(0))
+        threads = settings.threads or max(1, cores // settings.workers)
+        self._settings = settings.model_copy(update={"threads": threads})
+        self._artifact = artifact
+        self._folder = folder
+        self._workers: dict[int, Worker] = {}
+        self._doors: list[Door] = []
+        self._failed_starts = 0
+        self._given = 0
+
+    async def run(self, sockets: Sequence[socket.socket]) -> int:
+        """Serve until a signal; returns 0 if every worker then finished what it had.
+
+        Raises:
+            ServiceError: the workers cannot be started.
+
+        """
+        serving = asyncio.create_task(self._serve(sockets))
+
+        def stop() -> None:
+            if not serving.cancel():  # asked before
+                self._kill()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop)
+        await asyncio.wait([serving])
+        finished = await self._finish()
+        if not serving.cancelled():
+            await serving  # raises why it ended
+        return 0 if finished else 1
+
+    async def _serve(self, sockets: Iterable[socket.socket]) -> None:
+        indices = range(self._settings.workers)
+        await _together(self._start(index) for index in indices)
+        self._doors = [Door(listener, self._give) for listener in sockets]
+        for listener in sockets:
+            host, port, *_ = listener.getsockname()
+            _log.info("%d workers serve http://%s:%d", len(indices), host, port)
+        await _together(self._keep(index) for index in indices)
+
+    def _give(self, connection: socket.socket) -> bool:
+        """Hand a connection to the worker with the fewest; among those, in turn."""
+        self._given += 1
+        workers = [worker for worker in self._workers.values() if worker.serves]
+        workers.sort(key=lambda worker: (worker.connections, worker.last_number))
+        return any(worker.give(connection, self._given) for worker in workers)
+
+    async def _start(self, index: int) -> None:
+        worker = await self._launch(index, restarted=False)
+        await worker.settled.wait()
+        if not worker.loaded:
+            raise EngineUnavailable(await worker.ended())
+
+    async def _keep(self, index: int) -> None:
+        """Start a worker again whenever it has ended."""
+        pause, worker = 0.0, self._workers[index]
+        while True:
+            reason = await worker.ended()
+            mark_process_dead(index, str(self._folder))  # type: ignore[no-untyped-call]
+            others_serve = any(other.serves for other in self._workers.values())
+            if worker.loaded or others_serve:
+                self._failed_starts = 0
+            else:
+                self._failed_starts += 1
+                if self._failed_starts == MOST_FAILED_STARTS:
+                    raise EngineUnavailable(f"no worker starts any more: {reason}")
+            steady = time.monotonic() - worker.started > STEADY_SECONDS
+            pause = 0.0 if steady else min(max(FIRST_PAUSE_SECONDS, 2 * pause), MOST_PAUSE_SECONDS)
+            _log.error("%s; it is started again in %g s", reason, pause)
+            await asyncio.sleep(pause)
+            worker = await self._launch(index, restarted=True)
+
+    async def _launch(self, index: int, *, restarted: bool) -> Worker:
+        assignment = Assignment(
+            settings=self._settings,
+            artifact=self._artifact.folder,
+            artifact_sha256=self._artifact.sha256,
+            folder=self._folder,
+            index=index,
+            restarted=restarted,
+        )
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        ours.send(assignment.model_dump_json().encode())
+        with theirs:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "service.process.worker", str(theirs.fileno())),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=worker_environment(self._folder),
+            )
+        worker = self._workers[index] = Worker(index, process, ours)
+        return worker
+
+    async def _finish(self) -> bool:
+        """Let the workers finish what was accepted; whether all did."""
+        serving = [worker for worker in self._workers.values() if worker.serves]
+        for worker in set(self._workers.values()).difference(serving):
+            worker.kill()
+        for worker in serving:
+            worker.drain()
+        if serving:
+            await asyncio.sleep(LINGER_SECONDS)
+        for door in self._doors:
+            door.close()
+        for worker in serving:
+            worker.finish()
+        endings = [asyncio.create_task(worker.process.wait()) for worker in serving]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.drain_seconds + LATE_SECONDS):
+                await asyncio.gather(*endings)
+        self._kill()
+        return all([await worker.process.wait() == 0 for worker in serving])
+
+    def _kill(self) -> None:
+        for worker in self._workers.values():
+            worker.kill()
+
+
+async def _together(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run jobs at once; the first error ends the others, and is raised alone."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for job in jobs:
+                group.create_task(job)
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None

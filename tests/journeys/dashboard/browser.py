@@ -1,0 +1,146 @@
+"""Debian's Chromium, driven by Playwright: pages that must stay silent and at home."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, Response, expect, sync_playwright
+
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+VIEWER: dict[str, Any] = {"viewport": {"width": 1360, "height": 1300}, "color_scheme": "light"}
+"""Who looks, where a test says nothing else."""
+
+
+def chromium() -> str:
+    """Where the browser is; the test is skipped where there is none."""
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.skip(
+            "no chromium here; tests/journeys/dashboard/install_chromium installs it as root "
+            "on Debian"
+        )
+    return path
+
+
+@contextlib.contextmanager
+def launched() -> Iterator[Browser]:
+    """A browser with a profile of its own."""
+    path = chromium()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+class Visitor:
+    """Opens the dashboard and remembers everything it should not have done."""
+
+    def __init__(self, context: BrowserContext, url: str) -> None:
+        self.context = context
+        self.url = url
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.replies: list[Response] = []
+        self.expected: tuple[str, ...] = ()
+        self._opened: list[Page | BrowserContext] = []
+
+    def open(self, address: str = "", **options: Any) -> Page:
+        """A page; with options, in a context of its own. `address` is a hash with its `#`."""
+        context = self.context
+        if options:
+            assert context.browser is not None
+            context = context.browser.new_context(**VIEWER | options)
+            self._opened.append(context)
+        page = context.new_page()
+        self._opened.append(page)
+        page.on("console", self._heard)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("dialog", self._asked)
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.on("response", lambda response: self.replies.append(response))  # noqa: PLW0108
+        page.goto(f"{self.url}/{address}")
+        return page
+
+    def state(self, **state: Any) -> str:
+        """The address of a state."""
+        return f"#{urlencode(state)}"
+
+    def attention_bytes(self) -> list[int]:
+        """The size of each reply of /attention so far."""
+        replies = [reply for reply in self.replies if reply.url.endswith("/attention")]
+        return [int(r.headers.get("content-length") or len(r.body())) for r in replies]
+
+    def check(self) -> None:
+        """No complaint, and no request to any other host."""
+        unexpected = [
+            text for text in self.complaints if not any(part in text for part in self.expected)
+        ]
+        assert unexpected == []
+        home = urlsplit(self.url).netloc
+        away = [url for url in self.requests if urlsplit(url).netloc not in (home, "")]
+        assert away == []
+        assert self.requests
+
+    def close(self) -> None:
+        for opened in reversed(self._opened):
+            opened.close()
+
+    def _heard(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def _asked(self, dialog: Any) -> None:
+        self.complaints.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+
+@contextlib.contextmanager
+def traffic(url: str, pause_seconds: float) -> Iterator[list[float]]:
+    """One-word texts to /encode, one after another; gives the times of the replies so far."""
+    stop = threading.Event()
+    times: list[float] = []
+
+    def send() -> None:
+        with httpx.Client(base_url=url) as client:
+            while not stop.wait(pause_seconds):
+                client.post("/encode", json={"inputs": "a", "outputs": ["pooled"]})
+                times.append(time.monotonic())
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield times
+    finally:
+        stop.set()
+        thread.join()
+
+
+def said(page: Page, text: str, seconds: float = 10) -> None:
+    """Wait until the page's status says so."""
+    expect(page.locator("#status")).to_have_text(text, timeout=1000 * seconds)
+
+
+def rows_of(page: Page, table: str) -> list[list[str]]:
+    """The cells of a table's body, as text."""
+    return [
+        [cell.strip() for cell in row.locator("th, td").all_inner_texts()]
+        for row in page.locator(f"{table} tbody tr").all()
+    ]

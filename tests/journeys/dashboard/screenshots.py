@@ -1,0 +1,80 @@
+"""The pictures of docs/dashboard.md: `python -m tests.journeys.dashboard.screenshots`."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import Page, expect
+
+from tests.journeys.conftest import running
+from tests.journeys.dashboard.browser import Visitor, launched, traffic
+from tests.journeys.dashboard.test_long_texts import TEXT
+
+FOLDER = Path(__file__).resolve().parents[3] / "docs" / "dashboard"
+WIDE = {"width": 1360, "height": 900}
+NARROW = {"width": 390, "height": 844}
+PICTURES = {
+    "heads": ("light", WIDE, {}),
+    "head": ("light", WIDE, {"view": "head", "layer": 3, "head": 1, "pins": 10}),
+    "words": ("dark", WIDE, {"view": "rollout", "words": 1, "bare": 1}),
+    "ablation": (
+        "light",
+        WIDE,
+        {"view": "ablation", "layer": 3, "head": 1, "off": "0.2,1.8", "measured": 1},
+    ),
+    "comparison": ("dark", WIDE, {"view": "comparison", "layer": 3, "head": 1}),
+    "pair": (
+        "light",
+        WIDE,
+        {
+            "a": "Where do cats sleep?",
+            "b": "A cat sleeps anywhere.",
+            "view": "head",
+            "layer": 2,
+            "head": 8,
+            "live": 1,
+        },
+    ),
+    "long": ("dark", WIDE, {"sort": "distance", "a": TEXT}),
+    "narrow": ("dark", NARROW, {"view": "head", "layer": 3, "head": 1, "pins": 10}),
+}
+
+
+def take(page: Page, path: Path) -> None:
+    """Save the page as it is seen, in a palette of 256 colours."""
+    expect(page.locator("#status")).to_have_text(
+        re.compile(r"(drawn|shown|alone)\."), timeout=30_000
+    )
+    page.wait_for_timeout(500)
+    image = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
+    image.quantize(256, kmeans=1, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+def main() -> None:
+    """Take them all."""
+    FOLDER.mkdir(exist_ok=True)
+    with launched() as browser, running("--max-length", "512") as url:
+        for name, (scheme, size, state) in PICTURES.items():
+            context = browser.new_context(color_scheme=scheme, viewport=size)
+            visitor = Visitor(context, url)
+            measured = state.pop("measured", 0)
+            page = visitor.open(visitor.state(**state))
+            if measured:
+                page.get_by_role("button", name="Measure each head alone").click()
+                expect(page.locator("#status")).to_have_text(
+                    "Each head measured alone.", timeout=60_000
+                )
+            busy = traffic(url, 0.01) if state.get("live") else contextlib.nullcontext()
+            with busy:
+                page.wait_for_timeout(20_000 if state.get("live") else 0)
+                take(page, FOLDER / f"{name}.png")
+            visitor.check()
+            context.close()
+
+
+if __name__ == "__main__":
+    main()

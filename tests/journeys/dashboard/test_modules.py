@@ -1,0 +1,185 @@
+"""The page's own modules, each called in the browser beside something that is not ours."""
+
+from __future__ import annotations
+
+import base64
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+
+from headscope.words import words_of
+from tests.journeys.dashboard.browser import Visitor
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def call(context, dashboard_url):
+    """Calls an exported function of a module with plain arguments."""
+    visitor = Visitor(context, dashboard_url)
+    page = visitor.open("#a=x")
+
+    def call(module, function, *arguments):
+        script = f"""async (given) => {{
+          const module = await import('/dashboard/{module}.js');
+          const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+          const revive = (x) => (x && x.bytes !== undefined ? bytes(x.bytes).buffer
+            : x && x.u16 ? new Uint16Array(x.u16) : x && x.f32 ? new Float32Array(x.f32) : x);
+          const found = module.{function}(...given.map(revive));
+          const plain = (number) => (Number.isFinite(number) ? number : String(number));
+          return JSON.parse(JSON.stringify(found, (key, value) => (ArrayBuffer.isView(value)
+            ? Array.from(value, plain) : value)));
+        }}"""
+        return page.evaluate(script, list(arguments))
+
+    yield call
+    visitor.check()
+    visitor.close()
+
+
+def test_safetensors(call):
+    random = np.random.default_rng(0)
+    tensors = {
+        "attention.0": random.random((2, 3, 5, 5), np.float32),
+        "half": random.random((3, 7)).astype(np.float16),
+        "ids": np.arange(-3, 4, dtype=np.int32),
+        "flags": np.array([1, 0, 1], np.uint8),
+        "nothing": np.zeros((0, 4), np.float32),
+    }
+    content = safetensors.numpy.save(tensors, {"model": "ä🙂", "layers": "[0, 5]"})
+    found = call("safetensors", "parse", {"bytes": base64.b64encode(content).decode()})
+    assert found["metadata"] == {"model": "ä🙂", "layers": "[0, 5]"}
+    assert found["tensors"].keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert found["tensors"][name]["shape"] == list(tensor.shape)
+        expected = tensor.view(np.uint16) if name == "half" else tensor
+        np.testing.assert_array_equal(found["tensors"][name]["data"], expected.ravel())
+    for cut in (0, 7, 30, len(content) - 1):
+        with pytest.raises(Exception, match="safetensors: "):
+            call("safetensors", "parse", {"bytes": base64.b64encode(content[:cut]).decode()})
+
+
+def test_float16(call):
+    bits = np.arange(65536, dtype=np.uint16)
+    found = np.array(call("float16", "decode", {"u16": bits.tolist()}), dtype=np.float64)
+    np.testing.assert_array_equal(found, bits.view(np.float16).astype(np.float64))
+
+
+def words(call, text, pieces, segments=None):
+    """The labels of the words that these pieces `(token, start, end)` make."""
+    tokenized = {
+        "tokens": [token for token, _, _ in pieces],
+        "offsets": [[start, end] for _, start, end in pieces],
+        "segments": segments or [0] * len(pieces),
+        "texts": text if isinstance(text, list) else [text],
+    }
+    return [(unit["label"], unit["tokens"]) for unit in call("words", "wordUnits", tokenized)]
+
+
+def test_words(call):
+    cls, sep = ("[CLS]", 0, 0), ("[SEP]", 0, 0)
+    assert words(
+        call,
+        "🙂 don't!",
+        [cls, ("🙂", 0, 1), ("don", 2, 5), ("'", 5, 6), ("t", 6, 7), ("!", 7, 8), sep],
+    ) == [("[CLS]", [0]), ("🙂", [1]), ("don't", [2, 3, 4]), ("!", [5]), ("[SEP]", [6])]
+    assert words(call, "東京に", [("東", 0, 1), ("京", 1, 2), ("に", 2, 3)]) == [
+        ("東", [0]),
+        ("京", [1]),
+        ("に", [2]),
+    ]
+    assert words(call, "...a", [(".", 0, 1), (".", 1, 2), (".", 2, 3), ("a", 3, 4)]) == [
+        (".", [0]),
+        (".", [1]),
+        (".", [2]),
+        ("a", [3]),
+    ]
+    assert words(call, " the cat", [("▁the", 0, 4), ("▁c", 4, 6), ("at", 6, 8)]) == [
+        (" the", [0]),
+        (" cat", [1, 2]),
+    ]
+    pair = [cls, ("ab", 0, 2), sep, ("c", 0, 1), ("##d", 1, 2), sep]
+    assert words(call, ["ab", "cd"], pair, [0, 0, 0, 1, 1, 1]) == [
+        ("[CLS]", [0]),
+        ("ab", [1]),
+        ("[SEP]", [2]),
+        ("cd", [3, 4]),
+        ("[SEP]", [5]),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The animal didn't cross the street because it was too tired.",
+        "“State-of-the-art” tokenizers (e.g. WordPiece) cost $3.14 — naïvely!",
+        "東京タワー has 333 m; それは高い。 ¿Qué? C++/C#, a_b, x@y.z",
+        "e\u0301lan 🙂🙃 ...!? ##not a piece #tag",
+    ],
+)
+def test_words_are_the_notebooks(call, api, text):
+    [result] = api.post("/attention", json={"inputs": text, "layers": [0]}).json()["results"]
+    pieces = [
+        (token, *offset) for token, offset in zip(result["tokens"], result["offsets"], strict=True)
+    ]
+    offsets = [(start, end) for _, start, end in pieces]
+    expected = words_of(result["tokens"], offsets, result["segment_ids"], [text])
+    assert [tokens for _, tokens in words(call, text, pieces)] == [w.tokens for w in expected]
+
+
+def test_what_two_scrapes_say(call):
+    registry = CollectorRegistry()
+    bounds = (0.01, 0.05, 0.1, 0.5, 1)
+    seconds = Histogram("s", "", ["route"], buckets=bounds, registry=registry)
+    counter = Counter("c", "", ["route"], registry=registry)
+    seconds.labels("/old").observe(100)
+    scrapes = []
+    observed = np.random.default_rng(1).lognormal(-2.5, 0.8, 400)
+    for batch in ([0.02] * 50, observed):
+        for value in batch:
+            seconds.labels('/a"\\\n').observe(value)
+            counter.labels("/a").inc(2)
+        text = generate_latest(registry).decode()
+        scrapes.append(
+            {"seconds": 3.0 + 4 * len(scrapes), "samples": call("prometheus", "parse", text)}
+        )
+    labels = {sample["labels"].get("route") for sample in scrapes[0]["samples"]}
+    assert {'/a"\\\n', "/old"} <= labels
+    assert call("prometheus", "rate", *scrapes, "c_total") == pytest.approx(2 * 400 / 4)
+    counts = np.diff([(observed <= bound).sum() for bound in (0, *bounds)])
+    for share in (0.5, 0.9, 0.99):
+        found = call("prometheus", "quantile", *scrapes, "s", share)
+        inside = np.concatenate(
+            [
+                np.linspace(low, high, count + 1)[1:]
+                for low, high, count in zip((0, *bounds[:-1]), bounds, counts, strict=True)
+            ]
+        )
+        assert found == pytest.approx(inside[round(share * 400) - 1], rel=1e-6)
+    assert call("prometheus", "quantile", scrapes[1], scrapes[1], "s", 0.5) is None
+
+
+def test_state_survives_its_address(call):
+    state = call("state", "read", "")
+    assert call("state", "write", state) == "#"
+    changed = {
+        **state,
+        "a": "x & y = #1 + 50% 🙂\n'quoted'",
+        "b": "",
+        "view": "ablation",
+        "sort": "entropy",
+        "up": True,
+        "from": 0,
+        "to": 3,
+        "pins": [4, 0],
+        "off": ["0.2", "5.11"],
+        "min": 0.25,
+        "zoom": [2.5, 0, 3.75],
+        "part": "ba",
+        "live": True,
+    }
+    address = call("state", "write", changed)
+    assert call("state", "read", address) == changed
+    assert call("state", "read", "#min=NaN&layer=-1&zoom=1&up=yes&view=x&pins=1,x") == state

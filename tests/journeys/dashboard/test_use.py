@@ -1,0 +1,398 @@
+"""The dashboard in use: links, history, keys, files, errors, strings that attack, themes."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import time
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import expect
+
+from tests.journeys.dashboard.browser import rows_of, said, traffic
+from tests.journeys.dashboard.oracle import FIRST_TEXT
+
+pytestmark = pytest.mark.e2e
+
+STATUS = {
+    "heads": "72 heads drawn.",
+    "head": "Layer 3 head 1 shown.",
+    "rollout": "Rollout shown.",
+    "ablation": "Switched off: 0. Layer 3 head 1 shown.",
+    "comparison": "Layer 3 head 1 of both texts shown.",
+}
+"""What the page says once a view is there."""
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def saved(page, kind):
+    """The bytes of an exported file, and its name."""
+    with page.expect_download() as download:
+        page.get_by_role("button", name=kind, exact=True).click()
+    path = download.value.path()
+    return path.read_bytes(), download.value.suggested_filename
+
+
+def test_a_link_restores_everything(visitor):
+    page = visitor.open()
+    page.get_by_role("textbox", name="Text", exact=True).fill("Cats purr because they are happy.")
+    page.get_by_role("textbox", name="Text", exact=True).press("Enter")
+    expect(page.locator("#facts")).to_contain_text("10 tokens")
+    page.get_by_label("From token").select_option(label="they")
+    page.get_by_label("To token").select_option(label="cats")
+    page.get_by_label("Merge word pieces").check()
+    page.locator("#finder .chip").nth(1).click()
+    page.get_by_label("Linear colours").check()
+    page.get_by_role("button", name="Zoom in").click()
+    page.get_by_role("tab", name="Ablation").click()
+    page.get_by_role("group", name="Switch heads off").get_by_label("Layer 0 head 2, on").click()
+    page.get_by_role("tab", name="One head").click()
+    expect(page.locator("#ablated")).to_be_visible()
+    page.get_by_role("button", name="Live").click()
+    heading = page.get_by_role("heading", name="Layer").first.inner_text()
+    said(page, f"{heading.replace(' ·', '').replace('Head', 'head')} shown.")
+    caption = page.locator(".links caption").inner_text()
+    assert caption == "What they looks at"
+    page.wait_for_timeout(200)
+    address = page.url[page.url.index("#") :]
+    again = visitor.open(address)
+    said(again, f"{heading.replace(' ·', '').replace('Head', 'head')} shown.")
+    expect(again.get_by_role("textbox", name="Text", exact=True)).to_have_value(
+        "Cats purr because they are happy."
+    )
+    expect(again.get_by_role("tab", name="One head")).to_have_attribute("aria-selected", "true")
+    for name in ("Merge word pieces", "Linear colours"):
+        expect(again.get_by_label(name)).to_be_checked()
+    expect(again.locator("#live")).to_be_visible()
+    expect(again.locator("#ablated")).to_contain_text("One head is switched off (0·2)")
+    chips = [p.locator("#finder .chip").all_inner_texts() for p in (page, again)]
+    assert chips[0] == chips[1]
+    assert rows_of(page, ".links") == rows_of(again, ".links")
+    shots = [p.locator(".mapview").screenshot() for p in (page, again)]
+    pixels = [np.array(Image.open(io.BytesIO(shot))) for shot in shots]
+    np.testing.assert_array_equal(*pixels)
+
+
+def test_back_and_forward(visitor):
+    page = visitor.open()
+    for name in ("Rollout", "Ablation", "One head"):
+        page.get_by_role("tab", name=name).click()
+    expect(page.get_by_role("heading", name="Layer 0 · Head 0")).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("heading", name="Ablation", exact=True)).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("heading", name="Rollout")).to_be_visible()
+    page.go_forward()
+    expect(page.get_by_role("tab", name="Ablation")).to_have_attribute("aria-selected", "true")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "#view=nothing&layer=99999&head=-1&sort=constructor&min=x&off=9.9.9&zoom=0,0,0&pins=a",
+        "#__proto__=1&view=head&layer=999&head=999&pins=99999&from=99999&to=5&zoom=64,9999,9999",
+        "#sort=link&from=99&to=98&part=ab&up=1",
+        "#" + "%E0%A4%A&&==&a",
+    ],
+)
+def test_a_broken_link_still_opens(visitor, address):
+    page = visitor.open(address)
+    expect(page.locator("#facts")).to_contain_text("tokens")
+    expect(page.locator("#problem")).to_be_hidden()
+    assert page.locator(".thumbnail, .lines").count() >= 1
+
+
+def test_a_map_as_files(visitor, animal):
+    page = visitor.open(visitor.state(view="head", layer=3, head=1, pins=10))
+    said(page, "Layer 3 head 1 shown.")
+    content, name = saved(page, "JSON")
+    assert name == "headscope-layer-3-head-1.json"
+    found = json.loads(content)
+    assert (found["layer"], found["head"], found["texts"]) == (3, 1, [FIRST_TEXT])
+    assert found["rows"] == found["columns"] == found["tokens"] == animal.tokens
+    np.testing.assert_allclose(found["weights"], animal.weights[3, 1], atol=1e-6)
+    assert found["statistics"]["entropy"] == pytest.approx(animal.statistics["entropy"][3, 1])
+    content, name = saved(page, "SVG")
+    root = ET.fromstring(content)
+    texts = [node.text for node in root.iter(f"{SVG}text")]
+    assert [texts.count(token) for token in ("animal", "tired")] == [4, 4], "both forms, both sides"
+    links = list(root.iter(f"{SVG}path"))
+    assert len(links) == (animal.weights[3, 1, 10] >= 0.004).sum()
+    strongest = max(links, key=lambda node: float(node.get("stroke-width")))
+    assert float(strongest.get("stroke-opacity")) == pytest.approx(
+        0.06 + animal.weights[3, 1, 10].max() / animal.weights[3, 1].max(), abs=0.01
+    )
+    content, name = saved(page, "PNG")
+    image = np.array(Image.open(io.BytesIO(content)).convert("RGB"))
+    width, height = (float(root.get(side)) for side in ("width", "height"))
+    assert image.shape[:2] == pytest.approx((2 * height, 2 * width), abs=2)
+    assert len(np.unique(image.reshape(-1, 3), axis=0)) > 100
+
+
+@pytest.mark.parametrize("view", STATUS)
+def test_every_view_as_files(visitor, animal, view):
+    page = visitor.open(visitor.state(view=view, layer=3, head=1, sort="entropy"))
+    said(page, STATUS[view])
+    found = json.loads(saved(page, "JSON")[0])
+    assert found["view"] == view
+    if view == "heads":
+        order = np.argsort(-animal.statistics["entropy"].ravel(), kind="stable")
+        assert [12 * h["layer"] + h["head"] for h in found["heads"]] == order.tolist()
+    if view == "rollout":
+        np.testing.assert_allclose(found["weights"], animal.rollout, atol=1e-6)
+    if view in ("ablation", "comparison"):
+        np.testing.assert_allclose(found["maps"][0]["weights"], animal.weights[3, 1], atol=1e-6)
+    root = ET.fromstring(saved(page, "SVG")[0])
+    pictures = {"heads": 72, "head": 1, "rollout": 1, "ablation": 3, "comparison": 3}[view]
+    assert len(list(root.iter(f"{SVG}image"))) == pictures
+    image = Image.open(io.BytesIO(saved(page, "PNG")[0]))
+    assert image.width > 600
+
+
+def test_by_keyboard_alone(visitor, animal):
+    page = visitor.open()
+    said(page, "72 heads drawn.")
+    page.keyboard.press("Tab")
+    expect(page.locator(":focus")).to_have_text("Skip to the view")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    for _ in range(3):
+        page.keyboard.press("Tab")
+        if page.locator(".thumbnail:focus").count():
+            break
+    expect(page.locator(":focus")).to_have_attribute("aria-label", re.compile("^Layer 0 head 0"))
+    for key, name in [("ArrowRight", "0 head 1"), ("ArrowDown", "1 head 1"), ("End", "5 head 11")]:
+        page.keyboard.press(key)
+        expect(page.locator(":focus")).to_have_attribute("aria-label", re.compile(f"^Layer {name}"))
+    page.keyboard.press("Enter")
+    said(page, "Layer 5 head 11 shown.")
+    page.get_by_role("group", name="Heads").locator("[aria-pressed=true]").focus()
+    for key in ("ArrowUp", "ArrowLeft"):
+        page.keyboard.press(key)
+    said(page, "Layer 4 head 10 shown.")
+    expect(page.locator(":focus")).to_have_attribute("aria-pressed", "true")
+    page.locator(".lines canvas").focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowDown")
+    token = animal.names[2]
+    expect(page.locator(".links caption")).to_have_text(f"What {token} looks at")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("pins=2"))
+    page.locator(".heatmap canvas").focus()
+    for key in ("ArrowRight", "ArrowDown", "ArrowRight"):
+        page.keyboard.press(key)
+    readout = page.locator(".readout")
+    weight = animal.weights[4, 10, 1, 1]
+    expect(readout).to_have_text(f"the → the  {weight:.4f}")
+    expect(readout).to_have_attribute("aria-live", "polite")
+    page.keyboard.press("+")
+    expect(page).to_have_url(re.compile("zoom=2"))
+    page.keyboard.press("0")
+    expect(page).not_to_have_url(re.compile("zoom"))
+    page.get_by_role("tab", name="One head").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("tab", name="Rollout")).to_be_focused()
+    expect(page.get_by_role("heading", name="Rollout")).to_be_visible()
+
+
+def test_everything_has_a_name(visitor):
+    page = visitor.open(visitor.state(layer=3, head=1, b="Another text.", live=1))
+    for view, status in STATUS.items():
+        page.locator(f"#tab-{view}").click()
+        said(page, status)
+        nameless = page.evaluate(
+            """() => [...document.querySelectorAll('button, a, input, select, textarea, canvas')]
+                 .filter((node) => !node.closest('[hidden], [aria-hidden=true]'))
+                 .filter((node) => !(node.getAttribute('aria-label') || node.labels?.[0]?.innerText
+                                     || node.innerText || '').trim())
+                 .map((node) => node.outerHTML)"""
+        )
+        assert nameless == []
+        names = page.evaluate("() => [...document.querySelectorAll('[id]')].map((n) => n.id)")
+        assert len(names) == len(set(names))
+        for role in ("banner", "main", "navigation", "contentinfo"):
+            assert page.get_by_role(role).count() == 1
+        panel = page.get_by_role("tabpanel")
+        expect(panel).to_have_attribute("aria-labelledby", f"tab-{view}")
+
+
+ATTACKS = [
+    "<img src=x onerror=alert(1)><script>alert(2)</script>\"'><svg/onload=alert(3)>",
+    "javascript:alert(4) {{7*7}} ${alert(5)} </textarea></title><iframe src=javascript:alert(6)>",
+    "\u202e\u0007\u200b &lt;b&gt; ]]> <!-- \U0001f600\u0301 [SEP] [CLS] %00 \\u003cscript\\u003e",
+]
+
+
+@pytest.mark.parametrize("words", [0, 1])
+@pytest.mark.parametrize("text", ATTACKS)
+def test_text_stays_text(visitor, text, words):
+    page = visitor.open(visitor.state(a=text, words=words))
+    said(page, "72 heads drawn.")
+    count = page.get_by_label("From token").locator("option").count()
+    page.get_by_label("From token").select_option(index=2)
+    page.get_by_label("To token").select_option(index=count - 2)
+    page.locator("#finder .chip").first.click()
+    said(page, re.sub(r".*?(\d+)·(\d+).*", r"Layer \1 head \2 shown.", page.title()))
+    box = page.locator(".lines canvas").bounding_box()
+    page.mouse.move(box["x"] + 30, box["y"] + 40)
+    labels = page.get_by_label("From token").locator("option").all_inner_texts()
+    assert {cell for row in rows_of(page, ".links") for cell in row[:2]} <= {
+        label.strip() for label in labels
+    }
+    root = ET.fromstring(saved(page, "SVG")[0])
+    assert {node.tag.removeprefix(SVG) for node in root.iter()} <= {
+        *("svg", "g", "rect", "line", "path", "text", "image")
+    }
+    kinds = page.evaluate("() => [...document.querySelectorAll('*')].map((node) => node.localName)")
+    assert {kind: kinds.count(kind) for kind in ("script", "img", "svg", "iframe", "style")} == {
+        "script": 2,
+        "img": 1,
+        "svg": 0,
+        "iframe": 0,
+        "style": 0,
+    }
+
+
+def test_a_text_that_is_too_long(visitor):
+    visitor.expected = ("status of 422",)
+    page = visitor.open()
+    said(page, "72 heads drawn.")
+    page.get_by_role("textbox", name="Text", exact=True).fill("word " * 600)
+    problem = page.get_by_role("alert")
+    expect(problem).to_contain_text("602 tokens; at most 512 fit")
+    page.get_by_role("tab", name="Rollout").click()
+    expect(page.get_by_role("heading", name="Rollout")).to_be_visible()
+    expect(problem).to_be_visible()
+    page.go_back()
+    problem.get_by_role("button", name="Cut the text").click()
+    expect(page.locator("#facts")).to_contain_text("512 tokens, cut")
+    expect(problem).to_be_hidden()
+    page.get_by_role("textbox", name="Text", exact=True).fill("Short again.")
+    expect(page.locator("#facts")).to_contain_text("5 tokens")
+    said(page, "72 heads drawn.")
+
+
+def test_a_service_that_is_down_or_busy(visitor):
+    visitor.expected = ("ERR_CONNECTION_REFUSED", "status of 429")
+    page = visitor.open()
+    said(page, "72 heads drawn.")
+    page.route("**/attention", lambda route: route.abort("connectionrefused"))
+    page.get_by_role("tab", name="One head").click()
+    problem = page.get_by_role("alert")
+    expect(problem).to_contain_text("The service does not answer.")
+    page.unroute("**/attention")
+    problem.get_by_role("button", name="Try again").click()
+    said(page, "Layer 0 head 0 shown.")
+    expect(problem).to_be_hidden()
+    busy = {"title": "Overloaded", "detail": "the queue is full", "status": 429}
+    page.route(
+        "**/attention",
+        lambda route: route.fulfill(
+            status=429,
+            headers={"content-type": "application/problem+json", "retry-after": "3"},
+            body=json.dumps(busy),
+        ),
+    )
+    page.get_by_role("textbox", name="Text", exact=True).fill("Another text.")
+    expect(problem).to_contain_text("the queue is full Try again in 3 s.")
+    page.unroute("**/attention")
+    problem.get_by_role("button", name="Try again").click()
+    expect(page.locator("#facts")).to_contain_text("5 tokens")
+    expect(problem).to_be_hidden()
+
+
+def test_what_is_no_longer_wanted_is_aborted(visitor):
+    page = visitor.open()
+    said(page, "72 heads drawn.")
+    ended = []
+    page.on("requestfailed", lambda request: ended.append(request.failure))
+    waiting = []
+    page.route("**/attention", lambda route: waiting.append(route))  # noqa: PLW0108 - wants a function
+    for text in ("First.", "Second one.", "And now the third."):
+        page.get_by_role("textbox", name="Text", exact=True).fill(text)
+        page.get_by_role("textbox", name="Text", exact=True).press("Enter")
+        page.wait_for_timeout(30)
+    assert len(waiting) == 3
+    assert ended == ["net::ERR_ABORTED"] * 2
+    waiting[-1].continue_()
+    page.unroute("**/attention")
+    expect(page.locator("#facts")).to_contain_text("7 tokens")
+    said(page, "72 heads drawn.")
+
+
+def test_light_and_dark(visitor):
+    grounds = {}
+    for scheme in ("light", "dark"):
+        page = visitor.open(color_scheme=scheme)
+        said(page, "72 heads drawn.")
+        grounds[scheme] = ground(page)
+    assert sum(grounds["light"]) > 650
+    assert sum(grounds["dark"]) < 150
+    thumbnail = "document.querySelectorAll('.thumbnail canvas')[2].toDataURL()"
+    before = page.evaluate(thumbnail)
+    page.locator("#theme-toggle").click()
+    assert ground(page) == grounds["light"]
+    assert page.evaluate(thumbnail) != before
+    page.reload()
+    said(page, "72 heads drawn.")
+    assert ground(page) == grounds["light"], "the choice outlives the page"
+
+
+def ground(page):
+    """The page's background, as three numbers."""
+    colour = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+    return [int(part) for part in re.findall(r"\d+", colour)]
+
+
+def test_reduced_motion(visitor):
+    moving = (
+        "() => getComputedStyle(document.querySelector('.thumbnail canvas')).transitionDuration"
+    )
+    for preference, expected in [("reduce", "0s"), ("no-preference", "0.12s")]:
+        page = visitor.open(reduced_motion=preference)
+        said(page, "72 heads drawn.")
+        assert page.evaluate(moving).split(",")[0] == expected
+
+
+def test_a_narrow_screen(visitor):
+    page = visitor.open(
+        visitor.state(layer=3, head=1, live=1, b="A second text."),
+        viewport={"width": 360, "height": 740},
+        has_touch=True,
+    )
+    for view, status in STATUS.items():
+        page.locator(f"#tab-{view}").click()
+        said(page, status)
+        assert page.evaluate("() => document.documentElement.scrollWidth") <= 360
+        beyond = page.evaluate(
+            """() => [...document.querySelectorAll('main button, main canvas, main table')]
+                 .filter((node) => node.getBoundingClientRect().right > 361).length"""
+        )
+        assert beyond == 0, view
+
+
+def test_the_live_panel(visitor, dashboard_url):
+    page = visitor.open()
+    page.get_by_role("button", name="Live").click()
+    expect(page.locator("#live")).to_contain_text("sentence-transformers/all-MiniLM-L6-v2 · onnx")
+    with traffic(dashboard_url, 0.02) as times:
+        tile = page.locator("[data-live=requests]")
+        expect(tile).not_to_have_text("–", timeout=5000)
+        page.wait_for_timeout(2500)
+        shown = float(tile.inner_text())
+        tokens = float(page.locator("[data-live=tokens]").inner_text().replace(",", ""))
+        now = time.monotonic()
+    expected = len([at for at in times if now - 2.5 <= at <= now]) / 2.5
+    assert shown == pytest.approx(expected, rel=0.35)
+    assert tokens == pytest.approx(3 * shown, rel=0.35)
+    assert re.fullmatch(r"[\d.]+ ms", page.locator("[data-live=median]").inner_text())
+    assert float(page.locator("[data-live=batch]").inner_text()) == 1.0
+    page.get_by_role("button", name="Live").click()
+    expect(page.locator("#live")).to_be_hidden()
+    asked = len([url for url in visitor.requests if url.endswith("/metrics")])
+    page.wait_for_timeout(1300)
+    assert len([url for url in visitor.requests if url.endswith("/metrics")]) == asked

@@ -1,0 +1,183 @@
+"""Through HTTP, on real texts: every number equals transformers' in eager float32."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load
+
+from tests.journeys.texts import Text, all_texts
+
+pytestmark = pytest.mark.e2e
+
+LAYERS, HEADS, MAX_TOKENS = 6, 12, 256
+BINARY = {"accept": "application/vnd.safetensors"}
+
+
+@pytest.fixture(scope="module")
+def texts(transformers_reference: Any) -> list[Text]:
+    """All texts, and the longest that fits: exactly 256 tokens."""
+    tokenizer, _ = transformers_reference
+    longest = " ".join(["attention"] * (MAX_TOKENS - 2))
+    assert len(tokenizer(longest)["input_ids"]) == MAX_TOKENS
+    found = [*all_texts(), longest]
+    assert len(found) >= 200
+    return found
+
+
+@pytest.fixture(scope="module")
+def references(texts: list[Text], transformers_reference: Any) -> list[dict[str, Any]]:
+    """What transformers says of each text alone."""
+    tokenizer, model = transformers_reference
+    found = []
+    for text in texts:
+        # the form for batches: the one for a single pair drops an empty second segment
+        encoding = tokenizer(
+            [text if isinstance(text, str) else list(text)],
+            truncation=True,
+            max_length=MAX_TOKENS,
+            return_offsets_mapping=True,
+        )
+        encoding = {name: values[0] for name, values in encoding.items()}
+        inputs = {name: torch.tensor([encoding[name]]) for name in tokenizer.model_input_names}
+        with torch.no_grad():
+            output = model(**inputs, output_hidden_states=True, output_attentions=True)
+        mean = output.last_hidden_state[0].mean(dim=0)
+        found.append(
+            {
+                "ids": encoding["input_ids"],
+                "segments": encoding["token_type_ids"],
+                "offsets": [list(pair) for pair in encoding["offset_mapping"]],
+                "tokens": tokenizer.convert_ids_to_tokens(encoding["input_ids"]),
+                "hidden": [state[0].numpy() for state in output.hidden_states],
+                "attention": torch.stack(output.attentions)[:, 0].numpy(),
+                "pooled": torch.nn.functional.normalize(mean, dim=0).numpy(),
+            }
+        )
+    return found
+
+
+def post(client: httpx.Client, route: str, **body: Any) -> dict[str, Any]:
+    """A binary reply's tensors and metadata."""
+    reply = client.post(route, json=body, headers=BINARY)
+    assert reply.status_code == 200, reply.text
+    size = int.from_bytes(reply.content[:8], "little")
+    metadata = json.loads(reply.content[8 : 8 + size])["__metadata__"]
+    return {**load(reply.content), "metadata": metadata}
+
+
+@pytest.mark.parametrize("backend", ["onnx", "torch"])
+def test_tokens_are_transformers(client, texts, references, backend):
+    reply = client.post(
+        "/encode",
+        json={"inputs": [t for t in texts if isinstance(t, str)], "truncate": True}
+        | {"outputs": ["pooled"], "backend": backend},
+    ).json()
+    pairs = client.post(
+        "/encode",
+        json={"inputs": [t for t in texts if not isinstance(t, str)], "truncate": True}
+        | {"outputs": ["pooled"], "backend": backend},
+    ).json()
+    single, double = iter(reply["results"]), iter(pairs["results"])
+    for text, reference in zip(texts, references, strict=True):
+        result = next(single if isinstance(text, str) else double)
+        assert result["token_ids"] == reference["ids"]
+        assert result["segment_ids"] == reference["segments"]
+        assert result["offsets"] == reference["offsets"]
+        assert result["tokens"] == reference["tokens"]
+        np.testing.assert_allclose(result["pooled"], reference["pooled"], atol=1e-5)
+    assert reply["backend"] == pairs["backend"] == backend
+
+
+@pytest.mark.parametrize("kind", [str, tuple])
+@pytest.mark.parametrize("backend", ["onnx", "torch"])
+def test_hidden_states_of_every_layer(client, texts, references, backend, kind):
+    chosen = [i for i, text in enumerate(texts) if isinstance(text, kind)]
+    inputs = [texts[i] for i in chosen]
+    for layer in range(LAYERS + 1):
+        reply = post(client, "/encode", inputs=inputs, layer=layer, backend=backend, truncate=True)
+        bounds = reply["cu_seqlens"]
+        for row, i in enumerate(chosen):
+            found = reply["embeddings"][bounds[row] : bounds[row + 1]]
+            np.testing.assert_allclose(found, references[i]["hidden"][layer], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [str, tuple])
+@pytest.mark.parametrize("backend", ["onnx", "torch"])
+def test_attention_of_every_head(client, texts, references, backend, kind):
+    chosen = [i for i, text in enumerate(texts) if isinstance(text, kind)]
+    for start in range(0, len(chosen), 50):
+        part = chosen[start : start + 50]
+        reply = post(
+            client,
+            "/attention",
+            inputs=[texts[i] for i in part],
+            backend=backend,
+            truncate=True,
+        )
+        assert json.loads(reply["metadata"]["layers"]) == list(range(LAYERS))
+        for row, i in enumerate(part):
+            found = reply[f"attention.{row}"]
+            np.testing.assert_allclose(found, references[i]["attention"], rtol=0, atol=1e-5)
+            np.testing.assert_allclose(found.sum(axis=-1), 1, rtol=0, atol=1e-5)
+
+
+def test_selected_layers_and_heads_in_the_order_asked(client, texts, references):
+    reply = client.post(
+        "/attention", json={"inputs": texts[6], "layers": [-1, 0], "heads": [3, -1, 0]}
+    ).json()
+    assert (reply["layers"], reply["heads"]) == ([5, 0], [3, 11, 0])
+    expected = references[6]["attention"][[5, 0]][:, [3, 11, 0]]
+    np.testing.assert_allclose(reply["results"][0]["attention"], expected, rtol=0, atol=1e-5)
+
+
+def test_the_three_forms_hold_the_same_floats(client, texts):
+    import base64
+
+    inputs = [text for text in texts if isinstance(text, str)][:20]
+    plain = client.post("/encode", json={"inputs": inputs}).json()["results"]
+    packed = client.post("/encode", json={"inputs": inputs, "encoding_format": "base64"}).json()
+    binary = post(client, "/encode", inputs=inputs)
+    for i, (result, other) in enumerate(zip(plain, packed["results"], strict=True)):
+        start, end = binary["cu_seqlens"][i : i + 2]
+        expected = np.array(result["embeddings"], np.float32)
+        decoded = np.frombuffer(base64.b64decode(other["embeddings"]), "<f4")
+        np.testing.assert_allclose(decoded.reshape(-1, 384), expected, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(binary["embeddings"][start:end], expected, rtol=0, atol=1e-5)
+        pooled = np.frombuffer(base64.b64decode(other["pooled"]), "<f4")
+        np.testing.assert_allclose(pooled, result["pooled"], rtol=0, atol=1e-6)
+        np.testing.assert_allclose(binary["pooled"][i], result["pooled"], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "last"])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_pooling_is_sentence_transformers(client, texts, minilm_checkpoint, pooling, normalize):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    reference = SentenceTransformer(str(minilm_checkpoint), device="cpu")
+    reference[1] = Pooling(384, "lasttoken" if pooling == "last" else pooling)
+    if not normalize:
+        del reference[2]
+    inputs = [text for text in texts if isinstance(text, str)][:40]
+    expected = reference.encode(inputs)
+    results = client.post(
+        "/encode",
+        json={"inputs": inputs, "pooling": pooling, "normalize": normalize, "outputs": ["pooled"]},
+    ).json()["results"]
+    found = np.array([result["pooled"] for result in results])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+def test_dimensions_are_cut_before_normalising(client, references):
+    pooled = client.post(
+        "/encode",
+        json={"inputs": "Hello world", "dimensions": 16, "outputs": ["pooled"]},
+    ).json()["results"][0]["pooled"]
+    expected = references[4]["hidden"][-1].mean(axis=0)[:16]
+    np.testing.assert_allclose(pooled, expected / np.linalg.norm(expected), rtol=0, atol=1e-5)

@@ -1,0 +1,152 @@
+"""The cache's key: another export has another key, the same export the same one."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from model.artifact import cache
+from model.artifact.cache import cache_key, exporter_version
+from model.errors import SourceError
+
+FILES = {
+    "config.json": "{}",
+    "model.safetensors": "weights",
+    "tokenizer.json": "{}",
+    "tokenizer_config.json": "{}",
+    "vocab.txt": "[PAD]",
+    "modules.json": "[]",
+    "sentence_bert_config.json": "{}",
+    "config_sentence_transformers.json": "{}",
+    "1_Pooling/config.json": "{}",
+}
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    for name, content in FILES.items():
+        path = tmp_path / "checkpoint" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return tmp_path / "checkpoint"
+
+
+def key(checkpoint: Path, model: str = "a/model", precision: str = "fp32") -> str:
+    return cache_key(checkpoint, model, precision)
+
+
+def test_it_is_a_folder_name(checkpoint: Path) -> None:
+    assert re.fullmatch("[0-9a-f]{32}", key(checkpoint))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_it_changes_with_every_file_that_counts(checkpoint: Path, name: str) -> None:
+    before = key(checkpoint)
+    path = checkpoint / name
+    path.write_text(path.read_text() + " ")
+    changed = key(checkpoint)
+    assert changed != before
+    path.write_text(FILES[name])
+    assert key(checkpoint) == before
+    if name != "config.json":
+        path.unlink()
+        assert key(checkpoint) not in (before, changed)
+
+
+def test_it_changes_when_contents_change_places(checkpoint: Path) -> None:
+    (checkpoint / "vocab.txt").write_text("one")
+    (checkpoint / "tokenizer.json").write_text("two")
+    before = key(checkpoint)
+    (checkpoint / "vocab.txt").write_text("two")
+    (checkpoint / "tokenizer.json").write_text("one")
+    assert key(checkpoint) != before
+
+
+def test_it_changes_when_a_file_is_renamed(checkpoint: Path) -> None:
+    (checkpoint / "added_tokens.json").write_text("{}")
+    before = key(checkpoint)
+    (checkpoint / "added_tokens.json").rename(checkpoint / "added_words.json")
+    assert key(checkpoint) != before
+
+
+def test_it_changes_with_name_and_precision(checkpoint: Path) -> None:
+    keys = [
+        key(checkpoint),
+        key(checkpoint, model="another/model"),
+        key(checkpoint, precision="fp16"),
+        key(checkpoint, model="a/modelfp32", precision=""),
+    ]
+    assert len(set(keys)) == len(keys)
+
+
+def touch(checkpoint: Path) -> None:
+    os.utime(checkpoint / "model.safetensors", (1, 1))
+
+
+def add(name: str) -> Callable[[Path], None]:
+    def change(checkpoint: Path) -> None:
+        (checkpoint / name).parent.mkdir(exist_ok=True)
+        (checkpoint / name).write_text("new")
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [touch, add("README.md"), add("pytorch_model.bin"), add(".gitattributes"), add("onnx/a.onnx")],
+    ids=["time", "README.md", "pytorch_model.bin", ".gitattributes", "onnx/a.onnx"],
+)
+def test_it_does_not_change_otherwise(checkpoint: Path, change: Callable[[Path], None]) -> None:
+    before = key(checkpoint)
+    change(checkpoint)
+    assert key(checkpoint) == before
+
+
+def test_it_does_not_depend_on_the_place(checkpoint: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(checkpoint, tmp_path / "elsewhere"))
+    assert key(copy) == key(checkpoint)
+
+
+def test_a_folder_without_a_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"there is no config\.json"):
+        key(tmp_path)
+
+
+@pytest.mark.parametrize("package", ["torch", "onnx", "onnxscript", "tokenizers"])
+def test_the_exporter_is_another_with_other_packages(
+    checkpoint: Path, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, key_before = exporter_version(), key(checkpoint)
+    real = importlib.metadata.version
+
+    def version(name: str, to: str) -> str:
+        return to if name == package else real(name)
+
+    for to in ("0.0.1", "0.0.2"):
+        monkeypatch.setattr(importlib.metadata, "version", lambda name, to=to: version(name, to))
+        assert exporter_version() != before
+        assert key(checkpoint) != key_before
+    newer = exporter_version()
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: version(name, "0.0.2+cpu"))
+    assert exporter_version() == newer  # the build is no other version
+
+
+def test_the_exporter_is_another_with_other_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Path(cache.__file__).parent
+    copy = Path(shutil.copytree(source, tmp_path / "model"))
+    before = exporter_version()
+    monkeypatch.setattr(cache, "__file__", str(copy / "cache.py"))
+    assert exporter_version() == before
+    (copy / "encoder.py").write_text("# changed\n")
+    changed = exporter_version()
+    assert changed != before
+    (copy / "encoder.py").rename(copy / "decoder.py")
+    assert exporter_version() not in (before, changed)

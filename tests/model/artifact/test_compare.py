@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import math
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from model.artifact.compare import (
+    TOLERANCES,
+    Comparison,
+    Difference,
+    Key,
+    Tolerance,
+    difference,
+    keyed,
+)
+from model.artifact.manifest import Precision
+
+STRICT = dict.fromkeys(("hidden", "attention", "pooled"), Tolerance(0.1, 0.0, cosine_at_least=-1))
+A, B = Key("hidden", 1), Key("attention", 0, 2)
+
+
+def array(*rows: list[float]) -> np.ndarray:
+    return np.array(rows, np.float32)
+
+
+def compared(reference: dict, candidate: dict) -> Comparison:
+    comparison = Comparison()
+    comparison.add(reference, candidate, STRICT)
+    return comparison
+
+
+# ── names, then axes, then shapes, then values ─────────────────────────────────────────────
+
+
+def test_equal_tensors_pass() -> None:
+    comparison = compared({A: array([1, 2])}, {A: array([1, 2])})
+    assert comparison.passed
+    assert comparison.mismatches == []
+    assert comparison.differences == {A: Difference(0.0, pytest.approx(1), True)}
+    assert comparison.inputs == 1
+
+
+def test_names_are_held_against_each_other_both_ways() -> None:
+    comparison = compared({A: array([1])}, {B: array([1])})
+    assert comparison.mismatches == ["hidden 1 is missing", "attention 0.2 is unexpected"]
+    assert not comparison.passed
+
+
+def test_axes_come_before_shapes() -> None:
+    comparison = compared({A: np.zeros((1, 2, 3), np.float32)}, {A: np.zeros((2, 3), np.float32)})
+    assert comparison.mismatches == ["hidden 1 has 2 axes, not 3"]
+    assert not comparison.passed
+
+
+def test_shapes_come_before_values() -> None:
+    comparison = compared({A: np.zeros((2, 3), np.float32)}, {A: np.ones((3, 2), np.float32)})
+    assert comparison.mismatches == ["hidden 1 is (3, 2), not (2, 3)"]
+    assert comparison.differences == {}
+    assert not comparison.passed
+
+
+def test_a_shape_that_would_broadcast_is_a_mismatch() -> None:
+    comparison = compared({A: np.zeros((2, 3), np.float32)}, {A: np.zeros((1, 3), np.float32)})
+    assert not comparison.passed
+
+
+def test_every_check_runs_before_the_verdict() -> None:
+    good, far = array([1, 1]), array([1, 9])
+    comparison = compared(
+        {A: good, B: good, Key("hidden", 2): good}, {A: far, Key("hidden", 2): array([1])}
+    )
+    assert comparison.mismatches == ["attention 0.2 is missing", "hidden 2 is (1, 1), not (1, 2)"]
+    assert comparison.differences[A].max_abs_diff == 8
+
+
+@pytest.mark.parametrize("candidate", [{}, {B: array([1]), A: array([1])}], ids=["less", "more"])
+def test_a_mismatch_is_not_mended_by_what_is_equal(candidate: dict) -> None:
+    good = Key("hidden", 9)
+    reference = {good: array([1])} | ({A: array([1])} if not candidate else {})
+    comparison = compared(reference, {good: array([1])} | candidate)
+    assert comparison.differences[good].passed
+    assert not comparison.passed
+
+
+def test_nothing_compared_is_not_a_pass() -> None:
+    assert not Comparison().passed
+    assert not compared({}, {}).passed
+
+
+# ── values ─────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "tolerance", "passed"),
+    [
+        (1.0, 1.25, Tolerance(0.25, 0.0, -1), True),
+        (1.0, 1.2500001, Tolerance(0.25, 0.0, -1), False),
+        (1.0, 0.75, Tolerance(0.25, 0.0, -1), True),
+        (4.0, 5.0, Tolerance(0.0, 0.25, -1), True),
+        (-4.0, -5.0, Tolerance(0.0, 0.25, -1), True),
+        (5.0, 4.0, Tolerance(0.0, 0.1875, -1), False),  # relative to the reference, 5 · 0.1875 < 1
+        (4.0, 5.25, Tolerance(0.25, 0.25, -1), True),
+        (4.0, 5.5, Tolerance(0.25, 0.25, -1), False),
+        (0.0, 1e-9, Tolerance(0.0, 1.0, -1), False),
+    ],
+)
+def test_a_value_may_differ_by_atol_and_rtol_of_the_reference(
+    reference: float, candidate: float, tolerance: Tolerance, passed: bool
+) -> None:
+    found = difference(array([reference]), array([candidate]), tolerance)
+    assert found.passed is passed
+
+
+def test_one_value_too_far_is_enough() -> None:
+    reference = np.zeros((50, 50), np.float32)
+    candidate = reference.copy()
+    candidate[49, 0] = -0.5
+    found = difference(reference, candidate, Tolerance(0.1, 0.0, -1))
+    assert (found.passed, found.max_abs_diff) == (False, 0.5)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("where", ["candidate", "reference", "both"])
+def test_a_value_that_is_not_finite_never_passes(bad: float, where: str) -> None:
+    good, broken = array([1, 2], [3, 4]), array([1, 2], [3, bad])
+    reference = good if where == "candidate" else broken
+    candidate = good if where == "reference" else broken
+    found = difference(reference, candidate, Tolerance(atol=1e30, rtol=1e30, cosine_at_least=-1))
+    assert not found.passed
+    assert found.max_abs_diff == math.inf
+    assert found.min_cosine == -1
+
+
+def test_min_cosine_is_the_smallest_of_any_row() -> None:
+    rng = np.random.default_rng(0)
+    reference, candidate = rng.standard_normal((2, 7, 5)).astype(np.float32)
+    expected = functional.cosine_similarity(torch.tensor(reference), torch.tensor(candidate)).min()
+    found = difference(reference, candidate, Tolerance(9, 9, -1)).min_cosine
+    assert found == pytest.approx(expected.item(), abs=1e-6)
+
+
+@pytest.mark.parametrize(("cosine_at_least", "passed"), [(0.599, True), (0.601, False)])
+def test_one_row_of_another_direction_is_enough(cosine_at_least: float, passed: bool) -> None:
+    """The last row is the 3-4-5 triangle's: its cosine is 0.6, however small its values."""
+    reference = array([1, 2], [5, 1], [1e-3, 0])
+    candidate = array([1, 2], [5, 1], [3e-3, 4e-3])
+    found = difference(reference, candidate, Tolerance(0.1, 0.0, cosine_at_least))
+    assert found.passed is passed
+    assert found.min_cosine == pytest.approx(0.6, abs=1e-6)
+    assert found.max_abs_diff == pytest.approx(4e-3)
+
+
+def test_a_direction_does_not_mend_a_value() -> None:
+    found = difference(array([1, 2]), array([2, 4]), Tolerance(0.1, 0.0, 0.99999))
+    assert (found.passed, found.min_cosine) == (False, pytest.approx(1))
+
+
+def test_differences_are_taken_in_double_precision() -> None:
+    """3e38 - (-3e38) overflows float32; and 2²⁴ + 1 does not exist there."""
+    found = difference(array([3e38]), array([-3e38]), Tolerance(1e39, 0, -1))
+    assert found.max_abs_diff == pytest.approx(6e38, rel=1e-6)
+    assert found.passed
+
+
+# ── over many inputs ───────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_worst_of_each_tensor_is_kept(order: int) -> None:
+    comparison = Comparison()
+    for value in [0.0, 0.05, 0.5, 0.01][::order]:
+        comparison.add({A: array([1, 0])}, {A: array([1, value])}, STRICT)
+    comparison.add({B: array([1])}, {B: array([1.0625])}, STRICT)
+    assert comparison.inputs == 5
+    assert comparison.differences[A].max_abs_diff == 0.5
+    assert comparison.differences[A].min_cosine == pytest.approx(1 / math.sqrt(1.25))
+    assert not comparison.differences[A].passed
+    assert comparison.differences[B].passed
+    assert not comparison.passed
+    assert comparison.worst("hidden") == 0.5
+    assert comparison.worst("attention") == 0.0625
+    assert comparison.worst("pooled") == 0
+    assert comparison.min_cosine("hidden") == comparison.differences[A].min_cosine
+    assert comparison.min_cosine("attention") == pytest.approx(1)
+    assert comparison.min_cosine("pooled") == 1
+
+
+def test_a_kinds_figures_are_the_worst_of_its_tensors() -> None:
+    comparison = compared(
+        {A: array([1, 0]), Key("hidden", 2): array([1, 0])},
+        {A: array([1, 0.03125]), Key("hidden", 2): array([3, 4])},
+    )
+    assert comparison.min_cosine("hidden") == pytest.approx(0.6)
+    assert comparison.worst("hidden") == 4
+    assert comparison.min_cosine("attention") == 1
+
+
+def test_worst_takes_the_worse_in_each_respect() -> None:
+    a, b = Difference(0.1, 0.9, True), Difference(0.2, 0.95, False)
+    assert a.worst(b) == b.worst(a) == Difference(0.2, 0.9, False)
+
+
+def test_a_pass_does_not_mend_an_earlier_failure() -> None:
+    comparison = Comparison()
+    comparison.add({A: array([1])}, {A: array([math.nan])}, STRICT)
+    comparison.add({A: array([1])}, {A: array([1])}, STRICT)
+    assert not comparison.passed
+    assert comparison.worst("hidden") == math.inf
+
+
+# ── keys and tolerances ────────────────────────────────────────────────────────────────────
+
+
+def test_keys_read_well() -> None:
+    names = [str(key) for key in (Key("hidden", 3), Key("attention", 5, 11), Key("pooled"))]
+    assert names == ["hidden 3", "attention 5.11", "pooled"]
+
+
+def test_keyed_names_every_tensor() -> None:
+    hidden = [array([1, 2], [3, 4]), array([3, 0], [3, 8])]
+    maps = np.arange(1 * 2 * 2 * 2, dtype=np.float32).reshape(1, 2, 2, 2)
+    tensors = keyed(hidden, maps, "mean")
+    assert {str(key) for key in tensors} == {
+        *("hidden 0", "hidden 1", "attention 0.0", "attention 0.1", "pooled")
+    }
+    assert tensors[Key("attention", 0, 1)].tolist() == [[4, 5], [6, 7]]
+    assert tensors[Key("hidden", 0)].tolist() == [[1, 2], [3, 4]]
+    np.testing.assert_allclose(tensors[Key("pooled")], [0.6, 0.8], rtol=1e-6)
+
+
+def test_the_tolerances_are_those_that_the_project_promises() -> None:
+    assert TOLERANCES["fp32"] == {
+        "hidden": Tolerance(atol=1e-4, rtol=1e-5, cosine_at_least=0.99999),
+        "attention": Tolerance(atol=1e-5, rtol=0.0, cosine_at_least=0.99999),
+        "pooled": Tolerance(atol=1e-5, rtol=0.0, cosine_at_least=0.99999),
+    }
+    assert set(TOLERANCES) == set(get_args(Precision))
+    assert TOLERANCES["bf16"]["pooled"].cosine_at_least == 0.9999
+    assert TOLERANCES["int8"]["pooled"].cosine_at_least == 0.95
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (2, 2, 3)])
+def test_equal_rows_of_zeros_agree(shape: tuple[int, ...]) -> None:
+    zeros = np.zeros(shape, np.float32)
+    found = difference(zeros, zeros, Tolerance(1e-4, 1e-5, 0.99999))
+    assert found.passed
+    assert found.min_cosine == 1.0
+    assert not difference(zeros, zeros + 1, Tolerance(2.0, 0.0, 0.99999)).passed

@@ -1,0 +1,204 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.artifact.manifest import FILES, Artifact, load_artifact, record_file, write_manifest
+from model.errors import ArtifactError
+
+NAMES = (
+    "attention.onnx",
+    "device_attention.onnx",
+    "device_pooling.onnx",
+    "encoder.onnx",
+    "encoder.onnx.data",
+    "golden.safetensors",
+    "heads.safetensors",
+    "tokenizer.json",
+    "weights.safetensors",
+)
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(ArtifactError) as caught:
+        load_artifact(folder)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert str(folder) in message
+    return message
+
+
+def edit_manifest(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    path = folder / "manifest.json"
+    content = json.loads(path.read_text())
+    edit(content)
+    path.write_text(json.dumps(content))
+
+
+def test_an_artifact_holds_these_files_and_nothing_else(tiny_artifact: Artifact) -> None:
+    found = sorted(path.name for path in tiny_artifact.folder.iterdir())
+    assert found == sorted((*NAMES, "manifest.json"))
+    assert set(FILES) == set(NAMES)
+
+
+def test_a_good_artifact_is_loaded(tiny_artifact: Artifact) -> None:
+    artifact = load_artifact(tiny_artifact.folder)
+    assert artifact == tiny_artifact
+    content = (artifact.folder / "manifest.json").read_bytes()
+    assert artifact.sha256 == hashlib.sha256(content).hexdigest()
+    for name, record in artifact.manifest.files.items():
+        content = artifact.path(name).read_bytes()
+        assert record.bytes == len(content)
+        assert record.sha256 == hashlib.sha256(content).hexdigest()
+
+
+def test_a_moved_artifact_is_the_same(tiny_artifact: Artifact, artifact_copy: Path) -> None:
+    moved = load_artifact(artifact_copy)
+    assert (moved.manifest, moved.sha256) == (tiny_artifact.manifest, tiny_artifact.sha256)
+
+
+# ── files ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_missing_file_is_refused(artifact_copy: Path, name: str) -> None:
+    (artifact_copy / name).unlink()
+    assert f"{name} is missing" in refusal(artifact_copy)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_truncated_file_is_refused(artifact_copy: Path, name: str) -> None:
+    path = artifact_copy / name
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    assert f"{name} has {len(content) - 1} bytes instead of {len(content)}" in refusal(
+        artifact_copy
+    )
+    path.write_bytes(b"")
+    assert f"{name} has 0 bytes" in refusal(artifact_copy)
+
+
+@pytest.mark.parametrize("position", [0, 0.5, 1], ids=["first", "middle", "last"])
+@pytest.mark.parametrize("name", NAMES)
+def test_one_flipped_bit_is_refused(artifact_copy: Path, name: str, position: float) -> None:
+    path = artifact_copy / name
+    content = bytearray(path.read_bytes())
+    content[int(position * (len(content) - 1))] ^= 1
+    path.write_bytes(content)
+    assert f"{name} is damaged" in refusal(artifact_copy)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "manifest.json"])
+def test_a_link_is_refused_even_to_the_right_bytes(artifact_copy: Path, name: str) -> None:
+    path = artifact_copy / name
+    path.symlink_to(shutil.move(path, artifact_copy.parent / name))
+    assert name in refusal(artifact_copy)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_folder_in_a_files_place_is_refused(artifact_copy: Path, name: str) -> None:
+    (artifact_copy / name).unlink()
+    (artifact_copy / name).mkdir()
+    assert f"{name} is missing" in refusal(artifact_copy)
+
+
+# ── the manifest ───────────────────────────────────────────────────────────────────────────
+
+
+def test_a_folder_without_a_manifest_is_refused(artifact_copy: Path, tmp_path: Path) -> None:
+    (artifact_copy / "manifest.json").unlink()
+    assert "it holds no manifest.json" in refusal(artifact_copy)
+    assert "it holds no manifest.json" in refusal(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"null", b"\xff", b'{"format": 1}', b"{}\n{}"], ids=str
+)
+def test_a_manifest_that_is_no_manifest_is_refused(artifact_copy: Path, content: bytes) -> None:
+    (artifact_copy / "manifest.json").write_bytes(content)
+    assert "manifest.json is invalid" in refusal(artifact_copy)
+
+
+@pytest.mark.parametrize(
+    ("edit", "named"),
+    [
+        (lambda m: m.update(format=2), "format: this version reads 3; export the model again"),
+        (lambda m: m.update(format=4), "format: this version reads 3"),
+        (lambda m: m.update(precision="fp8"), "precision"),
+        (lambda m: m.update(surprise=1), "surprise"),
+        (lambda m: m.pop("exporter"), "exporter"),
+        (lambda m: m["config"].update(num_attention_heads=5), "config"),
+        (lambda m: m["sentence"].update(pooling="weightedmean"), "sentence.pooling"),
+        (lambda m: m["signature"].update(decoder=m["signature"]["encoder"]), "signature.decoder"),
+        (lambda m: m["files"]["tokenizer.json"].pop("sha256"), "files.tokenizer.json.sha256"),
+        (lambda m: m["verification"].update(passed="perhaps"), "verification.passed"),
+        (lambda m: m["verification"].pop("provider"), "verification.provider"),
+    ],
+)
+def test_an_invalid_manifest_is_refused_by_field(
+    artifact_copy: Path, edit: Callable[[dict[str, Any]], object], named: str
+) -> None:
+    edit_manifest(artifact_copy, edit)
+    assert f"manifest.json is invalid: {named}" in refusal(artifact_copy)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_that_is_not_listed_is_refused(artifact_copy: Path, name: str) -> None:
+    edit_manifest(artifact_copy, lambda m: m["files"].pop(name))
+    assert "manifest.json does not list exactly" in refusal(artifact_copy)
+
+
+@pytest.mark.parametrize("name", ["../checkpoint/config.json", "/etc/hostname", "extra", ""])
+def test_a_file_that_should_not_be_listed_is_refused(artifact_copy: Path, name: str) -> None:
+    record = {"sha256": "0" * 64, "bytes": 1}
+    edit_manifest(artifact_copy, lambda m: m["files"].update({name: record}))
+    assert "manifest.json does not list exactly" in refusal(artifact_copy)
+
+
+# ── writing ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_file_is_recorded_by_size_and_content(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"abc")
+    record = record_file(tmp_path / "file")
+    assert record.bytes == 3
+    assert record.sha256 == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+def test_writing_a_manifest_leaves_nothing_else_behind(
+    tiny_artifact: Artifact, artifact_copy: Path
+) -> None:
+    before = {path.name for path in artifact_copy.iterdir()}
+    write_manifest(artifact_copy, tiny_artifact.manifest.model_copy(update={"model": "another"}))
+    assert load_artifact(artifact_copy).manifest.model == "another"
+    assert {path.name for path in artifact_copy.iterdir()} == before
+
+
+def test_an_infinite_difference_can_be_written_and_read(
+    tiny_artifact: Artifact, artifact_copy: Path
+) -> None:
+    """What verification finds when an encoder overflows; JSON has no infinity."""
+    found = {"max_abs_diff_below": {"hidden": None}, "passed": False}
+    record = tiny_artifact.manifest.verification.model_copy(update=found)
+    manifest = tiny_artifact.manifest.model_copy(update={"verification": record})
+    write_manifest(artifact_copy, manifest)
+    assert load_artifact(artifact_copy).manifest == manifest
+
+
+def test_the_module_needs_neither_torch_nor_a_runtime() -> None:
+    program = (
+        "import sys, model.artifact.manifest\n"
+        "print({'torch', 'onnx', 'onnxruntime', 'openvino'}.intersection(sys.modules))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert result.stdout == "set()\n"

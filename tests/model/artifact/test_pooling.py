@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers.sentence_transformer.modules import Pooling
+from torch.nn import functional
+
+from model.artifact.pooling import POOLINGS, PoolingName, l2_normalize, pool
+
+HIDDEN = np.array([[1.0, -2.0, 0.5], [4.0, 0.0, -3.5], [-2.0, -1.0, 6.0]], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("mean", [1.0, -1.0, 1.0]),
+        ("cls", [1.0, -2.0, 0.5]),
+        ("max", [4.0, 0.0, 6.0]),
+        ("last", [-2.0, -1.0, 6.0]),
+    ],
+)
+def test_pooling_by_hand(mode: PoolingName, expected: list[float]) -> None:
+    assert pool(HIDDEN, mode).tolist() == expected
+    assert pool(HIDDEN[:1], mode).tolist() == HIDDEN[0].tolist()
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 37, 512])
+@pytest.mark.parametrize("mode", POOLINGS)
+def test_pooling_equals_sentence_transformers(mode: PoolingName, tokens: int) -> None:
+    hidden = torch.randn(1, tokens, 48, generator=torch.Generator().manual_seed(tokens))
+    theirs = Pooling(48, "lasttoken" if mode == "last" else mode)
+    features = {"token_embeddings": hidden, "attention_mask": torch.ones(1, tokens)}
+    expected = theirs(features)["sentence_embedding"][0].numpy()
+    found = pool(hidden[0].numpy(), mode)
+    np.testing.assert_allclose(found, expected, atol=1e-6, rtol=0)
+    assert found.dtype == np.float32
+
+
+@pytest.mark.parametrize("mode", POOLINGS)
+def test_a_pooled_vector_is_not_a_view(mode: PoolingName) -> None:
+    hidden = HIDDEN.copy()
+    pool(hidden, mode)[:] = 99
+    assert np.array_equal(hidden, HIDDEN)
+
+
+@pytest.mark.parametrize(
+    "vector",
+    [[3.0, 4.0], [-1.0, 1.0, 0.5], [1e-13, 0.0], [0.0, 0.0], [1e15, 1e15], [1e-10] * 7],
+    ids=str,
+)
+def test_l2_normalize_equals_torch(vector: list[float]) -> None:
+    expected = functional.normalize(torch.tensor(vector), dim=0).numpy()
+    found = l2_normalize(np.array(vector, np.float32))
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=0)
+    assert found.dtype == np.float32

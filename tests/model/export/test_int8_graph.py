@@ -1,0 +1,149 @@
+"""The int8 graphs on ONNX Runtime, against numpy's formula and torch's fake quantization."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import Tensor, nn
+
+from model.artifact.batch import Batch
+from model.artifact.manifest import Artifact
+from model.artifact.signature import GraphSignature, TensorSpec
+from model.checkpoint import load_checkpoint
+from model.encoder import Encoder
+from model.export.graphs import export_encoder, to_onnx
+from model.export.quantization import Int8Linear, quantize
+from model.packing import PackedBatch
+from tests.model.export.test_quantization import CALIBRATION, MAPS, int8_maps, run, transformers_of
+from tests.model.runtimes.test_onnx import batch_of
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny_checkpoint: Path) -> Encoder:
+    return load_checkpoint(tiny_checkpoint)
+
+
+@pytest.fixture(scope="module")
+def quantized(encoder: Encoder) -> Encoder:
+    return quantize(encoder, CALIBRATION)
+
+
+def feed_of(batch: Batch) -> dict[str, np.ndarray]:
+    mask = np.ones((len(batch.padded_index), 2, 3), np.float32)
+    return dict(zip(PackedBatch._fields, batch.inputs, strict=True)) | {"head_mask": mask}
+
+
+def session_of(graph: onnx.ModelProto, *, plain: bool = True) -> onnxruntime.InferenceSession:
+    """ONNX Runtime; `plain` computes each operator as it stands and folds none."""
+    options = onnxruntime.SessionOptions()
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_DISABLE_ALL if plain else levels.ORT_ENABLE_ALL
+    return onnxruntime.InferenceSession(
+        graph.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+class Alone(nn.Module):
+    """One map as a graph of its own."""
+
+    def __init__(self, linear: Int8Linear) -> None:
+        super().__init__()
+        self.linear = linear
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.linear(inputs[0])
+
+
+def map_signature(d: int, p: int) -> GraphSignature:
+    specs = {"x": d, "y": p}
+    x, y = (TensorSpec(name=n, dtype="float32", axes=("rows", k)) for n, k in specs.items())
+    return GraphSignature(inputs=(x,), outputs=(y,))
+
+
+@pytest.mark.parametrize("name", ["attention.key", "attention.output", "feed_forward.contract"])
+def test_an_exported_map_is_its_formula(quantized: Encoder, name: str) -> None:
+    """q = clip(round(x / s) + z, 0, 255), y = (q − z) s · Wᵀ + b; outliers are clipped."""
+    module = int8_maps(quantized)[f"layers.1.{name}"]
+    d, p = module.weight.shape
+    x = np.random.default_rng(0).standard_normal((50, d)).astype(np.float32)
+    x[:5] *= 100
+    scale, zero = np.float32(module.scale.item()), int(module.zero)
+    smoothed = x if module.divisor is None else x * module.divisor.numpy()
+    q = np.clip(np.rint(smoothed / scale) + zero, 0, 255)
+    assert {0, 255} <= set(q[:5].flatten())
+    w = module.weight.double().numpy() * module.weight_scale.double().numpy()
+    expected = (q - zero) * np.float64(scale) @ w + module.bias.double().numpy()
+
+    graph = to_onnx(Alone(module).eval(), (torch.zeros(3, d),), map_signature(d, p))
+    types = [node.op_type for node in graph.graph.node]
+    assert types.count("QuantizeLinear") == 1
+    assert types.count("DequantizeLinear") == 2
+    for plain in (True, False):
+        (found,) = session_of(graph, plain=plain).run(None, {"x": x})
+        np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-5)
+
+
+def faked(module: Int8Linear, linear: nn.Linear) -> Callable[[Tensor], Tensor]:
+    """The same map by torch's own fake quantization of the float32 one."""
+    scale, zero, bias = module.scale.item(), int(module.zero), linear.bias
+    divisor = torch.ones(1) if module.divisor is None else module.divisor
+    zeros = torch.zeros_like(bias, dtype=torch.int32)
+    weight = torch.fake_quantize_per_channel_affine(
+        linear.weight.detach() / divisor, module.weight_scale, zeros, 0, -127, 127
+    )
+
+    def forward(x: Tensor) -> Tensor:
+        x = torch.fake_quantize_per_tensor_affine(x * divisor, scale, zero, 0, 255)
+        return nn.functional.linear(x, weight, bias)
+
+    return forward
+
+
+@pytest.mark.parametrize("engine", ["openvino", "onnx"])
+def test_the_int8_graph_equals_transformers_with_torchs_fake_quantization(
+    quantized: Encoder, tiny_checkpoint: Path, engine: Any
+) -> None:
+    reference, batch = transformers_of(tiny_checkpoint), batch_of([11, 1, 40, 6], seed=5)
+    exact = run(reference, batch)
+    for name, module in int8_maps(quantized).items():
+        _, layer, *ours = name.split(".")
+        linear = reference.encoder.layer[int(layer)].get_submodule(MAPS[".".join(ours)])
+        linear.forward = faked(module, linear)
+    expected = run(reference, batch)
+    (found,) = session_of(export_encoder(quantized, engine)).run(["hidden_state.2"], feed_of(batch))
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert np.abs(found - exact).max() > 1e-3  # eight bits are not thirty-two
+    cosine = torch.cosine_similarity(torch.tensor(found), torch.tensor(exact))
+    assert cosine.min() > 0.98
+
+
+def test_the_artifacts_graph_holds_8_bit_weights(tiny_int8: Artifact) -> None:
+    graph = onnx.load(tiny_int8.path("encoder.onnx"), load_external_data=False).graph
+    int8 = [item for item in graph.initializer if item.data_type == onnx.TensorProto.INT8]
+    assert len(int8) == 2 * 6
+    quantizing = [node for node in graph.node if node.op_type == "QuantizeLinear"]
+    assert {node.domain for node in graph.node} == {""}
+    assert len(quantizing) >= 2 * 4
+
+
+def test_an_encoder_with_dead_features_is_computed(encoder: Encoder) -> None:
+    dead = copy.deepcopy(encoder)
+    with torch.no_grad():
+        for parameter in dead.embeddings.layer_norm.parameters():
+            parameter[3] = 0
+        for parameter in dead.layers[0].attention.value.parameters():
+            parameter.zero_()
+    batch = batch_of([5, 2], seed=9)
+    graph = export_encoder(quantize(dead, CALIBRATION), "openvino")
+    (found,) = session_of(graph).run(["hidden_state.2"], feed_of(batch))
+    with torch.inference_mode():
+        expected = dead(PackedBatch.of(batch)).hidden_states[-1]
+    assert torch.cosine_similarity(torch.tensor(found), expected).min() > 0.98

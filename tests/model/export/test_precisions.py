@@ -1,0 +1,211 @@
+"""What an artifact of each precision holds and says, and that a wrong one still fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import onnx
+import openvino
+import pytest
+
+from model.artifact.compare import TOLERANCES
+from model.artifact.manifest import FILES, RUNTIMES, Artifact, Precision, load_artifact
+from model.export.exporter import export
+from model.export.verify import verify
+from tests.model.export.test_exporter import content
+from tests.model.export.test_verify import edit_graph, failed_keys, verified
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+KINDS = ("hidden", "attention", "pooled")
+PROVIDERS = {"fp16": "CPUExecutionProvider", "bf16": "OpenVINO CPU", "int8": "OpenVINO CPU"}
+
+
+@pytest.fixture(params=["fp16", "bf16", "int8"])
+def artifact(request: pytest.FixtureRequest) -> Artifact:
+    found: Artifact = request.getfixturevalue(f"tiny_{request.param}")
+    return found
+
+
+def test_the_manifest_names_precision_and_engine(
+    artifact: Artifact, tiny_artifact: Artifact
+) -> None:
+    manifest = load_artifact(artifact.folder).manifest
+    assert manifest.engine == RUNTIMES[manifest.precision]
+    assert manifest.verification.provider == PROVIDERS[manifest.precision]
+    exact = tiny_artifact.manifest
+    assert (exact.precision, exact.engine) == ("fp32", "onnx")
+    for name in ("model", "config", "sentence", "exporter"):
+        assert getattr(manifest, name) == getattr(exact, name)
+    assert (manifest.signature == exact.signature) == (manifest.precision != "fp16")
+
+
+def test_half_precision_stays_on_the_device(tiny_fp16: Artifact, tiny_artifact: Artifact) -> None:
+    """What a host gives a graph, and gets from it, is float32."""
+    half, exact = tiny_fp16.manifest.signature, tiny_artifact.manifest.signature
+    changed = {
+        (graph, spec.name)
+        for graph in half
+        for spec, other in zip(
+            (*half[graph].inputs, *half[graph].outputs),
+            (*exact[graph].inputs, *exact[graph].outputs),
+            strict=True,
+        )
+        if spec != other
+    }
+    parameters = ("query_weight", "query_bias", "key_weight", "key_bias")
+    assert changed == {
+        *(("encoder", f"hidden_state.{layer}") for layer in range(3)),
+        *(("device_attention", name) for name in parameters),
+        ("device_pooling", "hidden_state"),
+    }
+    graph = onnx.load(tiny_fp16.path("encoder.onnx")).graph
+    kinds = {item.data_type for item in graph.initializer if len(item.dims) > 1}
+    assert kinds == {onnx.TensorProto.FLOAT16}
+    size = tiny_artifact.path("encoder.onnx.data").stat().st_size
+    assert tiny_fp16.path("encoder.onnx.data").stat().st_size <= size / 1.9
+
+
+def test_the_record_says_how_near_it_came(artifact: Artifact) -> None:
+    precision, record = artifact.manifest.precision, artifact.manifest.verification
+    assert record.passed
+    assert record.inputs > 20
+    result = verify(artifact)
+    assert result.passed
+    for kind, tolerance in TOLERANCES[precision].items():
+        found = result.comparison.min_cosine(kind)
+        assert record.tolerances[kind] == vars(tolerance)
+        assert tolerance.cosine_at_least <= found <= 1 + 1e-9
+        assert record.min_cosine[kind] == pytest.approx(found, abs=1e-4)
+        assert result.comparison.worst(kind) <= tolerance.atol
+        if precision != "bf16" or computes_in_bf16():
+            assert result.comparison.worst(kind) > 1e-4  # not float32 after all
+    least = {"fp16": 0.99999, "bf16": 0.9999, "int8": 0.99}[precision]
+    assert result.comparison.min_cosine("pooled") >= least
+
+
+def computes_in_bf16() -> bool:
+    """Elsewhere OpenVINO takes float32 for it."""
+    return "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+
+
+def test_only_the_encoders_graph_is_another(artifact: Artifact, tiny_artifact: Artifact) -> None:
+    found, exact = content(artifact.folder), content(tiny_artifact.folder)
+    another = {name for name in FILES if found[name] != exact[name]}
+    may = {"encoder.onnx", "encoder.onnx.data"}
+    if artifact.manifest.precision == "fp16":
+        may |= {"device_attention.onnx", "device_pooling.onnx"}
+    assert {"encoder.onnx"} <= another <= may
+
+
+def test_every_precision_has_a_runtime_and_tolerances() -> None:
+    precisions = set(get_args(Precision))
+    assert set(RUNTIMES) == set(TOLERANCES) == precisions
+    assert all(set(of_kind) == set(KINDS) for of_kind in TOLERANCES.values())
+
+
+# ── what is wrong still fails ──────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def copy(artifact: Artifact, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(artifact.folder, tmp_path / "copy"))
+
+
+def see_padding(graph: onnx.GraphProto) -> None:
+    (mask,) = (node for node in graph.node if node.op_type == "GreaterOrEqual")
+    mask.CopyFrom(onnx.helper.make_node("Equal", ["padded_index"] * 2, [*mask.output]))
+
+
+def forget_positions(graph: onnx.GraphProto) -> None:
+    (node,) = (node for node in graph.node if "position_ids" in node.input)
+    node.input[:] = ["token_type_ids" if name == "position_ids" else name for name in node.input]
+
+
+@pytest.mark.parametrize("damage", [see_padding, forget_positions])
+def test_a_wrong_graph_fails(copy: Path, damage: Callable[[onnx.GraphProto], None]) -> None:
+    edit_graph(copy / "encoder.onnx", damage)
+    result = verified(copy)
+    assert not result.passed
+    assert result.comparison.mismatches == []
+    assert {key.kind for key in failed_keys(result)} >= {"pooled"}
+
+
+def test_wrong_weights_fail(copy: Path) -> None:
+    data = np.memmap(copy / "encoder.onnx.data", np.uint8, mode="r+")
+    data[len(data) // 2 :] = 0
+    data.flush()
+    assert not verified(copy).passed
+
+
+# ── the same checkpoint gives the same bytes ───────────────────────────────────────────────
+
+
+def without_figures(artifact: Artifact) -> Any:
+    """The manifest but for what verification measured, which is the machine's."""
+    return artifact.manifest.model_copy(update={"verification": None})
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another process's, on as many threads as it likes; the tests' own run on one."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    program = (
+        "import sys; from pathlib import Path; from model.export.exporter import export\n"
+        "for name in sys.argv[2:]: export(Path(sys.argv[1]), Path(name), 'tiny', name)"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program, str(tiny_checkpoint), *PROVIDERS],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(CHECKOUT), "PYTHONHASHSEED": "7"},
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
+    return folder
+
+
+@pytest.mark.slow
+def test_an_export_is_the_same_bytes_in_another_process(
+    artifact: Artifact, elsewhere: Path
+) -> None:
+    again = load_artifact(elsewhere / artifact.manifest.precision)
+    for name in FILES:
+        assert again.path(name).read_bytes() == artifact.path(name).read_bytes(), name
+    assert without_figures(again) == without_figures(artifact)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("precision", "score", "normalizer", "activation"),
+    [
+        ("int8", "additive", "sparsemax", "relu"),
+        ("int8", "bilinear", "softmax", "gelu_new"),
+        ("fp16", "cosine", "sparsemax", "silu"),
+    ],
+)
+def test_every_kind_of_encoder_can_be_int8_or_half(
+    make_checkpoint: Callable[..., Path],
+    precision: Precision,
+    score: str,
+    normalizer: str,
+    activation: str,
+) -> None:
+    checkpoint = make_checkpoint(
+        attention_score=score,
+        attention_normalizer=normalizer,
+        hidden_act=activation,
+        num_hidden_layers=1,
+    )
+    told: list[str] = []
+    exported = export(checkpoint, checkpoint.parent / "out", "a name", precision, told.append)
+    assert exported.verification.passed, exported.verification
+    assert told[0] == "reading a name"
+    assert ("calibrating int8" in told) == (precision == "int8")
+    assert told[-1] == "verified"

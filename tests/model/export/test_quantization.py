@@ -1,0 +1,212 @@
+"""Ranges, scales and 8-bit weights, against transformers' own activations and numpy."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import BertModel
+
+from model.artifact.batch import Batch
+from model.checkpoint import load_checkpoint
+from model.encoder import Encoder
+from model.export.quantization import Int8Linear, Range, observe, quantize
+from tests.model.runtimes.test_onnx import batch_of, rows_of
+
+MAPS = {
+    "attention.query": "attention.self.query",
+    "attention.key": "attention.self.key",
+    "attention.value": "attention.self.value",
+    "attention.output": "attention.output.dense",
+    "feed_forward.expand": "intermediate.dense",
+    "feed_forward.contract": "output.dense",
+}
+"""A layer's linear maps, by our name and by transformers'."""
+SMOOTHED = [
+    ["attention.query", "attention.key", "attention.value"],
+    ["feed_forward.expand"],
+]
+CALIBRATION = [batch_of([9, 4, 1], seed=1), batch_of([40], seed=2), batch_of([7] * 5, seed=3)]
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny_checkpoint: Path) -> Encoder:
+    return load_checkpoint(tiny_checkpoint)
+
+
+@pytest.fixture(scope="module")
+def quantized(encoder: Encoder) -> Encoder:
+    return quantize(encoder, CALIBRATION)
+
+
+def transformers_of(folder: Path) -> BertModel:
+    return BertModel.from_pretrained(
+        folder, attn_implementation="eager", dtype=torch.float32, add_pooling_layer=False
+    ).eval()
+
+
+def run(reference: BertModel, batch: Batch) -> np.ndarray:
+    """The last hidden state of every text, each alone, end to end."""
+    with torch.inference_mode():
+        states = [
+            reference(
+                torch.from_numpy(batch.input_ids[None, rows]),
+                token_type_ids=torch.from_numpy(batch.token_type_ids[None, rows]),
+            ).last_hidden_state[0]
+            for rows in rows_of(batch)
+        ]
+    return torch.cat(states).numpy()
+
+
+def inputs_of_every_map(folder: Path, batches: list[Batch]) -> dict[str, np.ndarray]:
+    """What enters each linear map of transformers' model, `[all tokens, d]`, by our name."""
+    reference = transformers_of(folder)
+    seen: dict[str, list[np.ndarray]] = {}
+    for number, layer in enumerate(reference.encoder.layer):
+        for ours, theirs in MAPS.items():
+            rows = seen.setdefault(f"layers.{number}.{ours}", [])
+            layer.get_submodule(theirs).register_forward_pre_hook(
+                lambda _, inputs, rows=rows: rows.append(inputs[0][0].numpy())
+            )
+    for batch in batches:
+        run(reference, batch)
+    return {name: np.concatenate(rows) for name, rows in seen.items()}
+
+
+def int8_maps(encoder: Encoder) -> dict[str, Int8Linear]:
+    return {name: m for name, m in encoder.named_modules() if isinstance(m, Int8Linear)}
+
+
+def smoothing_of(module: Int8Linear) -> np.ndarray:
+    return np.ones(1) if module.divisor is None else 1 / module.divisor.double().numpy()
+
+
+# ── calibration ────────────────────────────────────────────────────────────────────────────
+
+
+def test_ranges_are_those_that_transformers_sees(encoder: Encoder, tiny_checkpoint: Path) -> None:
+    ranges = observe(encoder, CALIBRATION)
+    expected = inputs_of_every_map(tiny_checkpoint, CALIBRATION)
+    found = {name: ranges[m] for name, m in encoder.named_modules() if m in ranges}
+    assert found.keys() == expected.keys()
+    assert len(ranges) == 2 * 6
+    for name, x in expected.items():
+        np.testing.assert_allclose(found[name].low, x.min(axis=0), atol=1e-5)
+        np.testing.assert_allclose(found[name].high, x.max(axis=0), atol=1e-5)
+    assert not any(m._forward_pre_hooks for m in encoder.modules())
+
+
+def test_a_range_takes_in_the_extremes_of_each_feature() -> None:
+    x = np.random.default_rng(0).standard_normal((3, 7, 4)).astype(np.float32)
+    found = Range(torch.tensor(x[0, 0]), torch.tensor(x[0, 0]))
+    for part in x:
+        found.widen(torch.tensor(part)[None])
+    assert found.low.tolist() == x.min(axis=(0, 1)).tolist()
+    assert found.high.tolist() == x.max(axis=(0, 1)).tolist()
+
+
+# ── what becomes of the maps ───────────────────────────────────────────────────────────────
+
+
+def test_every_map_of_the_layers_is_replaced_in_a_copy(
+    encoder: Encoder, quantized: Encoder, tiny_checkpoint: Path
+) -> None:
+    assert set(int8_maps(quantized)) == {f"layers.{n}.{name}" for n in (0, 1) for name in MAPS}
+    assert not any(isinstance(m, nn.Linear) for m in quantized.modules())
+    assert not int8_maps(encoder)
+    untouched = load_checkpoint(tiny_checkpoint).state_dict()
+    for name, tensor in encoder.state_dict().items():
+        assert torch.equal(tensor, untouched[name]), name
+    for name, tensor in quantized.named_parameters():
+        assert torch.equal(tensor, untouched[name]), name
+
+
+def test_smoothing_is_smooth_quants_formula(
+    encoder: Encoder, quantized: Encoder, tiny_checkpoint: Path
+) -> None:
+    """s_j = max|X_j|^α / max|W_j|^(1−α), eq. 4, one for all maps of an input; or none."""
+    inputs, found = inputs_of_every_map(tiny_checkpoint, CALIBRATION), int8_maps(quantized)
+    for layer in (0, 1):
+        for group in [[f"layers.{layer}.{name}" for name in names] for names in SMOOTHED]:
+            w = np.concatenate([encoder.get_submodule(n).weight.detach().numpy() for n in group])
+            largest = np.abs(inputs[group[0]]).max(axis=0)
+            expected = np.sqrt(largest) / np.sqrt(np.abs(w).max(axis=0))
+            for name in group:
+                np.testing.assert_allclose(smoothing_of(found[name]), expected, rtol=1e-4)
+        for name in ("attention.output", "feed_forward.contract"):
+            assert found[f"layers.{layer}.{name}"].divisor is None
+
+
+def test_smoothing_leaves_the_product_and_weights_lie_within_half_a_step(
+    encoder: Encoder, quantized: Encoder
+) -> None:
+    """x Wᵀ = (x / s)(s W)ᵀ, and s W is what the 8-bit weight stands for."""
+    rng = np.random.default_rng(0)
+    for name, module in int8_maps(quantized).items():
+        w = encoder.get_submodule(name).weight.detach().double().numpy()
+        s, step = smoothing_of(module), module.weight_scale.double().numpy()
+        x = rng.standard_normal((5, w.shape[1]))
+        np.testing.assert_allclose((x / s) @ (w * s).T, x @ w.T, atol=1e-9)
+        q = module.weight.numpy()
+        assert q.dtype == np.int8
+        assert (np.abs(q.T * step[:, None] - w * s) <= step[:, None] * (0.5 + 1e-4)).all()
+        assert np.abs(q).max(axis=0).tolist() == [127] * len(w)
+        np.testing.assert_allclose(step, np.abs(w * s).max(axis=1) / 127, rtol=1e-5)
+        assert torch.equal(module.bias, encoder.get_submodule(name).bias)
+
+
+def test_an_inputs_255_steps_span_its_range_and_zero(
+    quantized: Encoder, tiny_checkpoint: Path
+) -> None:
+    inputs = inputs_of_every_map(tiny_checkpoint, CALIBRATION)
+    for name, module in int8_maps(quantized).items():
+        x, scale, zero = inputs[name] / smoothing_of(module), module.scale.item(), module.zero
+        low, high = min(0.0, x.min()), max(0.0, x.max())
+        assert zero.dtype == torch.uint8
+        assert scale == pytest.approx((high - low) / 255, rel=1e-4)
+        assert zero.item() == pytest.approx(-low / scale, abs=0.5 + 1e-3)
+        assert (0 - zero.item()) * scale == pytest.approx(low, abs=scale * 0.51)
+        assert (255 - zero.item()) * scale == pytest.approx(high, abs=scale * 0.51)
+
+
+@pytest.mark.parametrize("bias", [-60.0, 60.0], ids=["all below zero", "all above"])
+def test_an_input_on_one_side_of_zero_keeps_its_zero_point_in_bounds(
+    encoder: Encoder, bias: float
+) -> None:
+    """The 255 steps span zero too, so the zero point is one of them."""
+    shifted = copy.deepcopy(encoder)
+    with torch.no_grad():
+        shifted.embeddings.layer_norm.bias.fill_(bias)
+    query = int8_maps(quantize(shifted, CALIBRATION))["layers.0.attention.query"]
+    assert query.zero.item() == (255 if bias < 0 else 0)
+
+
+def test_a_relus_output_starts_at_zero(make_checkpoint: Callable[..., Path]) -> None:
+    encoder = load_checkpoint(make_checkpoint(hidden_act="relu"))
+    for name, module in int8_maps(quantize(encoder, CALIBRATION)).items():
+        assert (module.zero.item() == 0) == name.endswith("contract")
+
+
+def test_dead_features_divide_nothing_by_zero(encoder: Encoder) -> None:
+    dead = copy.deepcopy(encoder)
+    first = dead.layers[0]
+    with torch.no_grad():
+        for parameter in dead.embeddings.layer_norm.parameters():
+            parameter[3] = 0  # a feature that is never anything but zero
+        for linear in (first.attention.query, first.attention.key, first.attention.value):
+            linear.weight[:, 5] = 0  # one that nothing looks at
+        first.attention.query.weight[2] = 0  # an output that looks at nothing
+        first.attention.value.weight.zero_()
+        first.attention.value.bias.zero_()  # an input of zeros alone
+    found = quantize(dead, CALIBRATION)
+    for name, module in int8_maps(found).items():
+        assert all(buffer.isfinite().all() for buffer in module.buffers()), name
+        assert module.scale > 0
+        assert (module.weight_scale > 0).all()
+    assert int8_maps(found)["layers.0.attention.output"].zero.item() == 0
+    assert found.layers[0].attention.query.weight[:, 2].count_nonzero() == 0

@@ -1,0 +1,33 @@
+"""What verification sends through both engines."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+from model.artifact.manifest import Artifact
+from model.export.verify import grid
+
+
+def test_the_grid_covers_lengths_batch_sizes_and_segments(tiny_artifact: Artifact) -> None:
+    batches = list(grid(tiny_artifact))
+    lengths = [[len(ids) for ids, _ in batch] for batch in batches]
+    assert {2, 3, 7, 16, 33, 40} <= {n for batch in lengths for n in batch}
+    assert {1, 2, 5, 8} <= {len(batch) for batch in batches}
+    assert max(n for batch in lengths for n in batch) == 40
+    assert any(len(set(batch)) > 1 for batch in lengths)
+    texts = [text for batch in batches for text in batch]
+    assert {i for ids, _ in texts for i in ids} <= set(range(60))
+    assert {segment for _, segments in texts for segment in segments} == {0, 1}
+    assert all(len(ids) == len(segments) for ids, segments in texts)
+
+
+def test_the_grid_stays_within_a_table_of_one_segment(tiny_artifact: Artifact) -> None:
+    config = tiny_artifact.manifest.config.model_copy(update={"type_vocab_size": 1})
+    manifest = tiny_artifact.manifest.model_copy(update={"config": config})
+    texts = itertools.chain(*grid(dataclasses.replace(tiny_artifact, manifest=manifest)))
+    assert {segment for _, segments in texts for segment in segments} == {0}
+
+
+def test_the_grid_is_the_same_every_time(tiny_artifact: Artifact) -> None:
+    assert list(grid(tiny_artifact)) == list(grid(tiny_artifact))

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import itertools
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from transformers import BertModel
+
+from model.artifact.batch import Batch, pack
+from model.artifact.manifest import Artifact, load_artifact, record_file, write_manifest
+from model.errors import ModelError
+from model.runtimes.contract import LONE_TOKENS
+from model.runtimes.onnx import OnnxRuntime
+
+LENGTHS = [9, 4, 1]
+
+
+def batch_of(lengths: list[int], seed: int = 0) -> Batch:
+    rng = np.random.default_rng(seed)
+    return pack([(rng.integers(0, 60, n), rng.integers(0, 2, n)) for n in lengths])
+
+
+def rows_of(batch: Batch) -> list[slice]:
+    """Which of a batch's tokens each text owns."""
+    return [slice(*ends) for ends in itertools.pairwise(batch.cu_seqlens)]
+
+
+@pytest.fixture(scope="module")
+def onnx(tiny_artifact: Artifact) -> OnnxRuntime:
+    return OnnxRuntime(tiny_artifact)
+
+
+def transformers_says(checkpoint: Path, batch: Batch) -> list[tuple[list[Any], list[Any]]]:
+    """The hidden states and attention maps of each text alone."""
+    reference = BertModel.from_pretrained(
+        checkpoint, attn_implementation="eager", dtype=torch.float32, add_pooling_layer=False
+    ).eval()
+    texts = []
+    for rows in rows_of(batch):
+        with torch.inference_mode():
+            output = reference(
+                torch.from_numpy(batch.input_ids[None, rows]),
+                token_type_ids=torch.from_numpy(batch.token_type_ids[None, rows]),
+                output_hidden_states=True,
+                output_attentions=True,
+            )
+        tensors = (output.hidden_states, output.attentions)
+        texts.append(tuple([tensor[0].numpy() for tensor in each] for each in tensors))
+    return texts
+
+
+# ── numbers ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_hidden_states_equal_transformers(onnx: OnnxRuntime, tiny_checkpoint: Path) -> None:
+    batch = batch_of(LENGTHS)
+    found = onnx.hidden_states(batch, range(3))
+    expected = transformers_says(tiny_checkpoint, batch)
+    for rows, (hidden, _) in zip(rows_of(batch), expected, strict=True):
+        for ours, theirs in zip(found, hidden, strict=True):
+            np.testing.assert_allclose(ours[rows], theirs, atol=1e-5)
+    assert {hidden.shape for hidden in found} == {(sum(LENGTHS), 12)}
+
+
+@pytest.mark.parametrize("layers", [[2], [0], [2, 0], [1, 2, 0]], ids=str)
+def test_hidden_states_come_in_the_order_asked_for(onnx: OnnxRuntime, layers: list[int]) -> None:
+    batch = batch_of(LENGTHS)
+    every = onnx.hidden_states(batch, range(3))
+    found = onnx.hidden_states(batch, layers)
+    assert len(found) == len(layers)
+    for layer, hidden in zip(layers, found, strict=True):
+        assert np.array_equal(hidden, every[layer])
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("heads", [[0, 1, 2], [0], [2], [2, 0], [1, 2], [2, 1, 0]], ids=str)
+def test_any_heads_equal_transformers(
+    onnx: OnnxRuntime, tiny_checkpoint: Path, layer: int, heads: list[int]
+) -> None:
+    batch = batch_of([8, 3])
+    states = onnx.hidden_states(batch, [layer])[0]
+    expected = transformers_says(tiny_checkpoint, batch)
+    for rows, (hidden, attentions) in zip(rows_of(batch), expected, strict=True):
+        found = onnx.attention(states[rows], layer, heads)
+        np.testing.assert_allclose(found, attentions[layer][heads], atol=1e-6)
+        every = onnx.attention(hidden[layer], layer, range(3))
+        np.testing.assert_allclose(found, every[heads], atol=1e-6)
+        np.testing.assert_allclose(found.sum(axis=-1), 1, atol=1e-6)
+
+
+def test_threads_may_share_an_encoder(onnx: OnnxRuntime) -> None:
+    batches = [batch_of([7, 5, 3][: 1 + i % 3], seed=i) for i in range(8)]
+    expected = [onnx.hidden_states(batch, [2])[0] for batch in batches]
+    equal: dict[int, bool] = {}
+
+    def work(i: int) -> None:
+        found = [onnx.hidden_states(batches[i], [2])[0] for _ in range(20)]
+        equal[i] = all(np.array_equal(hidden, expected[i]) for hidden in found)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert equal == dict.fromkeys(range(8), True)
+
+
+class Recording:
+    """A session that counts its runs, and can be made to wait in one."""
+
+    def __init__(self, session: onnxruntime.InferenceSession) -> None:
+        self._session = session
+        self.runs = 0
+        self.entered, self.leave = threading.Event(), threading.Event()
+        self.leave.set()
+
+    def run(self, *arguments: Any) -> Any:
+        self.runs += 1
+        self.entered.set()
+        assert self.leave.wait(10)
+        return self._session.run(*arguments)
+
+
+def test_a_short_text_alone_has_every_thread(tiny_artifact: Artifact) -> None:
+    runtime = OnnxRuntime(tiny_artifact, threads=3)
+    lone, shared = runtime._lone, runtime._encoder
+    assert lone.get_session_options().intra_op_num_threads == 3
+    assert shared.get_session_options().intra_op_num_threads == 1
+    runtime._lone, runtime._encoder = lone, shared = Recording(lone), Recording(shared)
+
+    short, long = batch_of([9]), batch_of([16] * (LONE_TOKENS // 16) + [1])
+    lone.leave.clear()
+    first = threading.Thread(target=runtime.hidden_states, args=(short, [2]))
+    first.start()
+    assert lone.entered.wait(10)
+    runtime.hidden_states(short, [2])  # not alone
+    assert (lone.runs, shared.runs) == (1, 1)
+    lone.leave.set()
+    first.join()
+    runtime.hidden_states(long, [2])  # not short
+    assert (lone.runs, shared.runs) == (1, 2)
+    runtime.hidden_states(short, [2])
+    assert (lone.runs, shared.runs) == (2, 2)
+
+
+@pytest.mark.parametrize("length", [1, 7, 39, LONE_TOKENS])
+def test_every_thread_gives_the_same_vectors(
+    onnx: OnnxRuntime, tiny_artifact: Artifact, length: int
+) -> None:
+    batch = batch_of([length] if length < 16 else [16] * (length // 16))
+    wide = OnnxRuntime(tiny_artifact, threads=2)
+    for ours, theirs in zip(
+        wide.hidden_states(batch, [0, 1, 2]), onnx.hidden_states(batch, [0, 1, 2]), strict=True
+    ):
+        assert np.array_equal(ours, theirs)
+
+
+# ── what is refused ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", ["encoder.onnx", "attention.onnx"])
+def test_a_graph_that_cannot_be_loaded_is_named(
+    artifact_copy: Path, tiny_artifact: Artifact, name: str
+) -> None:
+    (artifact_copy / name).write_bytes(b"not a graph")
+    files = tiny_artifact.manifest.files | {name: record_file(artifact_copy / name)}
+    write_manifest(artifact_copy, tiny_artifact.manifest.model_copy(update={"files": files}))
+    with pytest.raises(ModelError, match=f"cannot load {name}") as caught:
+        OnnxRuntime(load_artifact(artifact_copy))
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,400 @@
+"""The device's way on the CPU provider: numbers, what is bound and copied, lost devices."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from sentence_transformers.sentence_transformer.modules import Pooling
+from torch.nn import functional
+
+from model.artifact.batch import PADDING, Batch
+from model.artifact.compare import TOLERANCES, difference
+from model.artifact.manifest import GRAPHS, Artifact
+from model.artifact.pooling import POOLINGS, PoolingName, TextPooling
+from model.errors import DeviceLostError
+from model.runtimes.contract import load_runtime
+from model.runtimes.onnx import OnnxRuntime
+from model.runtimes.onnx_device import BoundRuntime, Place
+from tests.model.runtimes.test_onnx import batch_of, rows_of, transformers_says
+
+LENGTHS = [9, 4, 1, 17, 40]
+
+
+class Binding:
+    """Notes what is bound where, and binds it on the CPU."""
+
+    def __init__(self, session: onnxruntime.InferenceSession) -> None:
+        self.real = session.io_binding()
+        self.host_inputs: dict[str, tuple[int, ...]] = {}
+        self.device_inputs: dict[str, tuple[int, ...]] = {}
+        self.outputs: dict[str, tuple[str, int]] = {}
+
+    def bind_cpu_input(self, name: str, array: np.ndarray) -> None:
+        assert array.flags.c_contiguous
+        self.host_inputs[name] = array.shape
+        self.real.bind_cpu_input(name, array)
+
+    def bind_ortvalue_input(self, name: str, value: Any) -> None:
+        self.device_inputs[name] = tuple(value.shape())
+        self.real.bind_ortvalue_input(name, value)
+
+    def bind_output(self, name: str, kind: str, index: int, *buffer: Any) -> None:
+        self.outputs[name] = (kind, index)
+        self.real.bind_output(name, "cpu", 0, *buffer)
+
+    def get_outputs(self) -> list[Any]:
+        return self.real.get_outputs()
+
+
+class Session:
+    """A session that says it runs on CUDA; what is bound is noted, and can be made to fail."""
+
+    def __init__(self, artifact: Artifact, name: str) -> None:
+        path = str(artifact.path(GRAPHS[name]))  # type: ignore[index]
+        self._real = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        self.bindings: list[Binding] = []
+        self.error: Exception | None = None
+
+    def get_providers(self) -> list[str]:
+        return ["CUDAExecutionProvider", "CPUExecutionProvider"]
+
+    def io_binding(self) -> Binding:
+        self.bindings.append(Binding(self._real))
+        return self.bindings[-1]
+
+    def run_with_iobinding(self, binding: Binding) -> None:
+        if self.error:
+            raise self.error
+        self._real.run_with_iobinding(binding.real)
+
+
+class Device:
+    """A runtime on device 1 of a machine that has none, and the sessions that stand in for it."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.sessions = {name: Session(artifact, name) for name in BoundRuntime.GRAPHS}
+        self.uploaded: list[tuple[str, tuple[int, ...], str, int]] = []
+        self.runtime = BoundRuntime(artifact, self.sessions, self._upload, Place("cuda", 1))
+
+    def _upload(self, array: np.ndarray, kind: str, index: int) -> Any:
+        self.uploaded.append((array.dtype.name, array.shape, kind, index))
+        return onnxruntime.OrtValue.ortvalue_from_numpy(array, "cpu", 0)
+
+    def bindings(self, name: str) -> list[Binding]:
+        return self.sessions[name].bindings  # type: ignore[index]
+
+    @property
+    def copied(self) -> int:
+        """Outputs that came to the host."""
+        return sum(
+            place == ("cpu", 0)
+            for session in self.sessions.values()
+            for binding in session.bindings
+            for place in binding.outputs.values()
+        )
+
+
+@pytest.fixture(scope="module", params=["fp32", "fp16"])
+def artifact(request: pytest.FixtureRequest) -> Artifact:
+    names = {"fp32": "tiny_artifact", "fp16": "tiny_fp16"}
+    found: Artifact = request.getfixturevalue(names[request.param])
+    return found
+
+
+@pytest.fixture
+def device(artifact: Artifact) -> Device:
+    return Device(artifact)
+
+
+@pytest.fixture(scope="module")
+def runtime(artifact: Artifact) -> BoundRuntime:
+    return Device(artifact).runtime
+
+
+# ── numbers ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_tensor_is_within_tolerance_of_transformers(
+    artifact: Artifact, runtime: BoundRuntime, tiny_checkpoint: Path
+) -> None:
+    tolerances = TOLERANCES[artifact.manifest.precision]
+    batch = batch_of(LENGTHS)
+    asked = [(text, layer) for text in range(len(LENGTHS)) for layer in range(3)]
+    states, _ = runtime.encode(batch, asked, [])
+    found = iter(states)
+    for hidden, maps in transformers_says(tiny_checkpoint, batch):
+        own = [next(found) for _ in hidden]
+        for ours, theirs in zip(own, hidden, strict=True):
+            assert ours.dtype == np.float32
+            assert difference(theirs, ours, tolerances["hidden"]).passed
+        for layer, theirs in enumerate(maps):
+            for heads in ([0, 1, 2], [2], [2, 0]):
+                ours = runtime.attention(own[layer], layer, heads)
+                assert ours.dtype == np.float32
+                assert difference(theirs[heads], ours, tolerances["attention"]).passed
+                np.testing.assert_allclose(ours.sum(axis=-1), 1, atol=1e-5)
+
+
+def sentence_transformers_says(hidden: np.ndarray, mode: PoolingName) -> np.ndarray:
+    theirs = Pooling(hidden.shape[1], "lasttoken" if mode == "last" else mode)
+    tokens = torch.from_numpy(hidden)[None]
+    features = {"token_embeddings": tokens, "attention_mask": torch.ones(tokens.shape[:2])}
+    return theirs(features)["sentence_embedding"][0].numpy()
+
+
+@pytest.mark.parametrize("layer", [0, 2])
+@pytest.mark.parametrize("first_token", [0, 1, 3])
+def test_pooled_vectors_equal_sentence_transformers(
+    runtime: BoundRuntime, layer: int, first_token: int
+) -> None:
+    """Every mode of every text in one call, in an order of its own, some of them normalised."""
+    batch = batch_of(LENGTHS)
+    asked = [
+        TextPooling(text, layer, mode, min(first_token, LENGTHS[text] - 1), unit)
+        for mode, text, unit in itertools.product(POOLINGS, (3, 0, 2, 4, 1), (0, 12, 5, 1))
+    ]
+    texts = range(len(LENGTHS))
+    hidden, vectors = runtime.encode(batch, [(text, layer) for text in texts], asked)
+    for one, vector in zip(asked, vectors, strict=True):
+        expected = sentence_transformers_says(hidden[one.text][one.first_token :], one.mode)
+        if n := one.unit_features:
+            expected = functional.normalize(torch.from_numpy(expected[:n]), dim=0).numpy()
+        np.testing.assert_allclose(vector[: n or None], expected, atol=2e-6, rtol=0)
+
+
+def test_both_ways_give_the_same(tiny_artifact: Artifact) -> None:
+    """Host and device, of the same request, layers and texts mixed."""
+    host, device = OnnxRuntime(tiny_artifact), Device(tiny_artifact).runtime
+    batch = batch_of(LENGTHS)
+    hidden = [(4, 2), (0, 0), (4, 1), (1, 2), (4, 2)]
+    poolings = [
+        TextPooling(0, 2, "mean", 2, 12),
+        TextPooling(3, 1, "max"),
+        TextPooling(0, 1, "last", 0, 4),
+        TextPooling(2, 0, "cls"),
+    ]
+    mask = np.random.default_rng(0).random((5, 2, 3), np.float32)
+    for head_mask in (None, mask):
+        ours = device.encode(batch, hidden, poolings, head_mask)
+        theirs = host.encode(batch, hidden, poolings, head_mask)
+        for found, expected in zip(itertools.chain(*ours), itertools.chain(*theirs), strict=True):
+            assert found.shape == expected.shape
+        for found, expected in zip(ours[0], theirs[0], strict=True):
+            np.testing.assert_allclose(found, expected, atol=1e-5)
+        for one, found, expected in zip(poolings, ours[1], theirs[1], strict=True):
+            n = one.unit_features or None
+            np.testing.assert_allclose(found[:n], expected[:n], atol=1e-5)
+        for found, expected in zip(
+            device.hidden_states(batch, [2, 0, 2], head_mask),
+            host.hidden_states(batch, [2, 0, 2], head_mask),
+            strict=True,
+        ):
+            np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_what_the_host_pools_is_its_own(tiny_artifact: Artifact) -> None:
+    """Normalising some features writes into a vector, and into nothing else."""
+    host, batch = OnnxRuntime(tiny_artifact), batch_of([5])
+    for mode in POOLINGS:
+        hidden, (vector,) = host.encode(batch, [(0, 2)], [TextPooling(0, 2, mode, 0, 6)])
+        assert np.array_equal(hidden[0], host.hidden_states(batch, [2])[0])
+        np.testing.assert_allclose(np.linalg.norm(vector[:6]), 1, rtol=1e-6)
+
+
+def test_threads_may_share_a_device(runtime: BoundRuntime) -> None:
+    batches = [batch_of([7, 5, 3][: 1 + i % 3], seed=i) for i in range(6)]
+    expected = [runtime.hidden_states(batch, [2])[0] for batch in batches]
+    equal: dict[int, bool] = {}
+
+    def work(i: int) -> None:
+        found = [runtime.hidden_states(batches[i], [2])[0] for _ in range(10)]
+        equal[i] = all(np.array_equal(hidden, expected[i]) for hidden in found)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert equal == dict.fromkeys(range(6), True)
+
+
+# ── what is bound, and what is copied ──────────────────────────────────────────────────────
+
+
+def test_every_heads_parameters_are_brought_to_the_device_once(
+    device: Device, artifact: Artifact
+) -> None:
+    dtype = {"fp32": "float32", "fp16": "float16"}[artifact.manifest.precision]
+    of_layer = [(dtype, shape, "cuda", 1) for shape in ((3, 4, 12), (3, 4)) * 2]
+    assert device.uploaded == of_layer * 2
+    state = np.zeros((5, 12), np.float32)
+    for layer, heads in ((0, [0, 1, 2]), (1, [2]), (1, [1, 0])):
+        device.runtime.attention(state, layer, heads)
+    assert len(device.uploaded) == 8
+    for binding, n in zip(device.bindings("device_attention"), (3, 1, 2), strict=True):
+        assert binding.host_inputs == {"hidden_state": (5, 12), "heads": (n,)}
+        assert set(binding.device_inputs) == {
+            "query_weight",
+            "query_bias",
+            "key_weight",
+            "key_bias",
+        }
+        assert binding.outputs == {"attention": ("cpu", 0)}
+
+
+def test_pooling_alone_copies_one_small_array(device: Device) -> None:
+    batch = batch_of(LENGTHS)
+    poolings = [TextPooling(text, 2, "mean", 0, 12) for text in range(5)]
+    device.runtime.encode(batch, [], poolings)
+    (encoder,), (pooling,) = device.bindings("encoder"), device.bindings("device_pooling")
+    assert encoder.outputs == {"hidden_state.2": ("cuda", 1)}
+    assert set(encoder.host_inputs) == {*encoder_inputs(device)}
+    assert pooling.device_inputs == {"hidden_state": (sum(LENGTHS), 12)}
+    assert pooling.host_inputs["columns"] == (40,)
+    assert {pooling.host_inputs[name] for name in pooling.host_inputs if name != "columns"} == {
+        (5,)
+    }
+    assert pooling.outputs == {"vectors": ("cpu", 0)}
+    assert device.copied == 1
+
+
+def encoder_inputs(device: Device) -> Iterator[str]:
+    return (item.name for item in device.sessions["encoder"]._real.get_inputs())
+
+
+@pytest.mark.parametrize(("mode", "columns"), [("cls", 1), ("last", 1), ("mean", 9), ("max", 9)])
+def test_only_the_rows_that_are_pooled_are_read(
+    device: Device, mode: PoolingName, columns: int
+) -> None:
+    poolings = [TextPooling(0, 1, mode), TextPooling(1, 1, mode)]
+    device.runtime.encode(batch_of(LENGTHS), [], poolings)
+    (pooling,) = device.bindings("device_pooling")
+    assert pooling.host_inputs["columns"] == (columns,)
+
+
+def test_only_hidden_states_that_are_asked_for_leave_the_device(device: Device) -> None:
+    hidden = [(1, 2), (0, 0), (2, 2)]
+    states, _ = device.runtime.encode(batch_of(LENGTHS), hidden, [TextPooling(4, 2, "mean")])
+    (encoder,) = device.bindings("encoder")
+    assert encoder.outputs == {"hidden_state.0": ("cuda", 1), "hidden_state.2": ("cuda", 1)}
+    rows = [binding.host_inputs["first_row"] for binding in device.bindings("device_pooling")]
+    assert rows == [(9,), (4 + 1,), (1,)]  # text 0; texts 1 and 2; the pooling
+    assert [state.shape for state in states] == [(4, 12), (9, 12), (1, 12)]
+    assert device.copied == 3
+
+
+@pytest.mark.parametrize(("lengths", "columns"), [([1], 8), ([8, 3], 8), ([9], 16), ([40], 40)])
+def test_the_grid_is_aligned(device: Device, lengths: list[int], columns: int) -> None:
+    device.runtime.hidden_states(batch_of(lengths), [2])
+    (encoder,) = device.bindings("encoder")
+    assert encoder.host_inputs["padded_index"] == (len(lengths), columns)
+    assert encoder.host_inputs["input_ids"] == (sum(lengths),)
+
+
+def test_a_warm_up_computes_the_fullest_batch_of_every_length(device: Device) -> None:
+    device.runtime.warm_up(100, 37)
+    grids = [binding.host_inputs["padded_index"] for binding in device.bindings("encoder")]
+    assert grids == [(2, 40), (3, 32), (4, 24), (6, 16), (12, 8)]
+    tokens = [binding.host_inputs["input_ids"] for binding in device.bindings("encoder")]
+    assert tokens == [(2 * 37,), (3 * 32,), (4 * 24,), (6 * 16,), (12 * 8,)]
+    maps = [binding.host_inputs["hidden_state"] for binding in device.bindings("device_attention")]
+    assert maps == [(37, 12), (32, 12), (24, 12), (16, 12), (8, 12)]
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 10])
+def test_a_warm_up_of_small_batches_still_has_a_text_each(
+    device: Device, batch_tokens: int
+) -> None:
+    device.runtime.warm_up(batch_tokens, 16)
+    grids = [binding.host_inputs["padded_index"] for binding in device.bindings("encoder")]
+    assert grids == [(1, 16), (1, 8)]
+
+
+def test_a_warm_up_on_a_cpu_is_one_short_batch(
+    tiny_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Batch] = []
+    runtime = load_runtime(tiny_artifact)
+    real = runtime.hidden_states
+
+    def hidden_states(batch: Batch, layers: Sequence[int], head_mask: Any = None) -> Any:
+        seen.append(batch)
+        return real(batch, layers, head_mask)
+
+    monkeypatch.setattr(runtime, "hidden_states", hidden_states)
+    runtime.warm_up(16384, 512)
+    (batch,) = seen
+    assert (batch.padded_index != PADDING).sum() == 1
+
+
+# ── a device that is lost ──────────────────────────────────────────────────────────────────
+
+STICKY = RuntimeError("CUDA failure 700: an illegal memory access was encountered ; GPU=1")
+MEMORY = RuntimeError("CUDA failure 2: out of memory ; GPU=1")
+
+
+def ask(runtime: BoundRuntime, name: str) -> None:
+    """Something that runs the graph of that name."""
+    if name == "device_attention":
+        runtime.attention(np.zeros((2, 12), np.float32), 0, [0])
+    else:
+        runtime.encode(batch_of([3]), [], [TextPooling(0, 2, "mean")])
+
+
+@pytest.mark.parametrize("name", BoundRuntime.GRAPHS)
+def test_a_lost_device_is_noticed_and_stays_lost(device: Device, name: str) -> None:
+    session = device.sessions[name]  # type: ignore[index]
+    assert device.runtime.alive
+    session.error = STICKY
+    with pytest.raises(DeviceLostError) as caught:
+        ask(device.runtime, name)
+    assert caught.value.__cause__ is STICKY
+    assert "illegal" not in str(caught.value)
+    assert not device.runtime.alive
+    session.error = None
+    runs = len(session.bindings)
+    for graph in BoundRuntime.GRAPHS:
+        with pytest.raises(DeviceLostError):
+            ask(device.runtime, graph)
+    with pytest.raises(DeviceLostError):
+        device.runtime.hidden_states(batch_of([3]), [2])
+    assert len(session.bindings) == runs
+    assert not device.runtime.alive
+
+
+@pytest.mark.parametrize("name", BoundRuntime.GRAPHS)
+def test_memory_that_ran_out_is_not_for_ever(device: Device, name: str) -> None:
+    device.sessions[name].error = MEMORY  # type: ignore[index]
+    with pytest.raises(RuntimeError, match="out of memory"):
+        ask(device.runtime, name)
+    assert device.runtime.alive
+    device.sessions[name].error = None  # type: ignore[index]
+    ask(device.runtime, name)
+
+
+# ── a real one ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.gpu
+def test_cuda_is_within_tolerance_of_the_cpu(artifact: Artifact) -> None:
+    if not torch.cuda.is_available() and not Path("/dev/nvidiactl").exists():
+        pytest.skip("this machine has no GPU")
+    on_gpu, on_cpu = load_runtime(artifact, "cuda"), load_runtime(artifact)
+    assert on_gpu.provider == "CUDAExecutionProvider"
+    tolerances = TOLERANCES[artifact.manifest.precision]
+    batch = batch_of(LENGTHS)
+    on_gpu.warm_up(64, 40)
+    found, expected = (one.hidden_states(batch, range(3)) for one in (on_gpu, on_cpu))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert difference(theirs, ours, tolerances["hidden"]).passed
+    for rows in rows_of(batch):
+        maps = [one.attention(expected[1][rows], 1, [2, 0]) for one in (on_cpu, on_gpu)]
+        assert difference(*maps, tolerances["attention"]).passed

@@ -1,0 +1,235 @@
+"""bf16 and int8 on OpenVINO: numbers, shapes, company, threads, and what is refused."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from model.artifact.batch import Batch, coarser, pack
+from model.artifact.compare import TOLERANCES, difference
+from model.artifact.manifest import Artifact, load_artifact, record_file, write_manifest
+from model.artifact.pooling import l2_normalize, pool
+from model.errors import ModelError, ProviderError
+from model.runtimes import openvino as runtime_openvino
+from model.runtimes.contract import load_runtime
+from model.runtimes.onnx import OnnxRuntime
+from model.runtimes.openvino import OpenVinoRuntime, rounded
+from tests.model.runtimes.test_onnx import batch_of, rows_of, transformers_says
+
+LENGTHS = [9, 4, 1, 17, 40]
+
+
+@pytest.fixture(scope="module", params=["bf16", "int8"])
+def artifact(request: pytest.FixtureRequest) -> Artifact:
+    found: Artifact = request.getfixturevalue(f"tiny_{request.param}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def runtime(artifact: Artifact) -> OpenVinoRuntime:
+    found = load_runtime(artifact, threads=2)
+    assert isinstance(found, OpenVinoRuntime)
+    return found
+
+
+@pytest.fixture(scope="module")
+def exact(tiny_artifact: Artifact) -> OnnxRuntime:
+    return OnnxRuntime(tiny_artifact)
+
+
+# ── numbers ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_tensor_is_within_tolerance_of_transformers(
+    artifact: Artifact, runtime: OpenVinoRuntime, tiny_checkpoint: Path
+) -> None:
+    tolerances = TOLERANCES[artifact.manifest.precision]
+    batch = batch_of(LENGTHS)
+    states = runtime.hidden_states(batch, range(3))
+    assert {state.shape for state in states} == {(sum(LENGTHS), 12)}
+    assert {state.dtype for state in states} == {np.dtype(np.float32)}
+    expected = transformers_says(tiny_checkpoint, batch)
+    for rows, (hidden, maps) in zip(rows_of(batch), expected, strict=True):
+        for found, wanted in zip(states, hidden, strict=True):
+            result = difference(wanted, found[rows], tolerances["hidden"])
+            assert result.passed
+            assert result.min_cosine > 0.98  # as narrow as eight bits allow here
+        for layer, wanted in enumerate(maps):
+            found = runtime.attention(states[layer][rows], layer, range(3))
+            assert difference(wanted, found, tolerances["attention"]).passed
+        pooled = [l2_normalize(pool(x, "mean")) for x in (hidden[-1], states[-1][rows])]
+        assert difference(*pooled, tolerances["pooled"]).passed
+
+
+@pytest.mark.parametrize("heads", [[0, 1, 2], [2], [2, 0], [1, 0, 2]], ids=str)
+@pytest.mark.parametrize("layer", [0, 1])
+def test_maps_are_exact_in_their_layers_input(
+    runtime: OpenVinoRuntime, exact: OnnxRuntime, layer: int, heads: list[int]
+) -> None:
+    """Attention weights are recomputed in float32 whatever the encoder's precision is."""
+    for n in (1, 8, 40):
+        hidden = np.random.default_rng(n).standard_normal((n, 12)).astype(np.float32)
+        found = runtime.attention(hidden, layer, heads)
+        assert found.shape == (len(heads), n, n)
+        np.testing.assert_allclose(found, exact.attention(hidden, layer, heads), atol=1e-5)
+        np.testing.assert_allclose(found.sum(axis=-1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("layers", [[2], [0], [2, 0], [1, 2, 0]], ids=str)
+def test_hidden_states_come_in_the_order_asked_for(
+    runtime: OpenVinoRuntime, layers: list[int]
+) -> None:
+    batch = batch_of(LENGTHS)
+    every = runtime.hidden_states(batch, range(3))
+    for layer, found in zip(layers, runtime.hidden_states(batch, layers), strict=True):
+        assert np.array_equal(found, every[layer])
+
+
+def test_an_answer_outlives_the_next_call(runtime: OpenVinoRuntime) -> None:
+    one, other = batch_of([9, 4], seed=1), batch_of([9, 4], seed=2)
+    (state,) = runtime.hidden_states(one, [2])
+    weights = runtime.attention(state[:9], 1, [0])
+    kept = state.copy(), weights.copy()
+    (again,) = runtime.hidden_states(other, [2])
+    runtime.attention(again[:9], 1, [0])
+    assert np.array_equal(state, kept[0])
+    assert np.array_equal(weights, kept[1])
+
+
+# ── company ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_text_is_the_same_in_any_company(runtime: OpenVinoRuntime) -> None:
+    """But for sums in another order, which can move a value over the edge of a rounding step."""
+    chance, rng = random.Random(0), np.random.default_rng(0)
+    lengths = [chance.randint(1, 40) for _ in range(60)]
+    texts = [(rng.integers(0, 60, n), np.zeros(n, np.int64)) for n in lengths]
+    alone = [runtime.hidden_states(pack([text]), [2])[0].mean(axis=0) for text in texts]
+    cosines, same = [], 0
+    for _ in range(4):
+        order = chance.sample(range(60), 60)
+        while order:
+            chosen = [order.pop() for _ in range(min(chance.randint(2, 9), len(order)))]
+            batch = pack([texts[i] for i in chosen])
+            (state,) = runtime.hidden_states(batch, [2])
+            for i, rows in zip(chosen, rows_of(batch), strict=True):
+                found = state[rows].mean(axis=0)
+                norms = np.linalg.norm(found) * np.linalg.norm(alone[i])
+                cosines.append(found @ alone[i] / norms)
+                same += bool(np.abs(found - alone[i]).max() < 1e-5)
+    assert len(cosines) == 240
+    assert min(cosines) >= 0.9999
+    assert same >= 0.9 * len(cosines)
+
+
+def test_threads_get_their_own_answers(runtime: OpenVinoRuntime) -> None:
+    batches = [batch_of([7, 5, 3][: 1 + i % 3], seed=i) for i in range(8)]
+
+    def answer(i: int) -> list[np.ndarray]:
+        (state,) = runtime.hidden_states(batches[i], [2])
+        return [state, runtime.attention(state[:7], 1, [2, 0])]
+
+    expected = [answer(i) for i in range(8)]
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        for i, found in threads.map(lambda i: (i, answer(i)), [*range(8)] * 20):
+            for one, other in zip(found, expected[i], strict=True):
+                assert np.array_equal(one, other)
+
+
+# ── rounding of shapes ─────────────────────────────────────────────────────────────────────
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=40))
+@example([1])
+@example([17])
+@example([40] * 33)
+def test_rounded_keeps_every_texts_results(exact: OnnxRuntime, lengths: list[int]) -> None:
+    batch = batch_of(lengths)
+    larger = rounded(batch)
+    assert len(larger.input_ids) == coarser(sum(lengths))
+    assert larger.padded_index.shape == (coarser(len(lengths)), coarser(max(lengths)))
+    assert {array.dtype for array in larger.inputs} == {np.dtype(np.int64)}
+    found, expected = (exact.hidden_states(each, [1, 2]) for each in (larger, batch))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one[: sum(lengths)], other, atol=2e-6)
+
+
+def test_rounded_moves_each_place_with_its_row() -> None:
+    batch = batch_of([17, 1, 3])
+    larger: Batch = rounded(batch)
+    assert larger.padded_index.shape == (3, 18)
+    assert larger.padded_index[:, :17].tolist() == batch.padded_index.tolist()
+    assert (larger.padded_index[:, 17:] == -1).all()
+    tokens = larger.padded_index.flatten()[larger.packed_index[:21]]
+    assert tokens.tolist() == list(range(21))
+
+
+def test_openvino_sees_coarse_shapes_only(
+    runtime: OpenVinoRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or it would compile a kernel for every shape that ever comes."""
+    seen: list[int] = []
+    real = runtime_openvino._Compiled.run
+
+    def run(self: Any, feed: dict[str, np.ndarray], names: list[str], rows: int) -> Any:
+        seen.extend(size for array in feed.values() for size in array.shape)
+        return real(self, feed, names, rows)
+
+    monkeypatch.setattr(runtime_openvino._Compiled, "run", run)
+    for lengths in ([17], [17, 1, 3], [33, 1], [1] * 19):
+        (state,) = runtime.hidden_states(batch_of(lengths), [2])
+        assert state.shape == (sum(lengths), 12)
+    assert {18, 22, 36, 20} <= set(seen)
+    assert all(coarser(size) == size for size in seen)
+
+
+# ── what is refused ────────────────────────────────────────────────────────────────────────
+
+
+def test_the_manifest_chooses_the_runtime(artifact: Artifact) -> None:
+    for device in ("cpu", "auto"):
+        runtime = load_runtime(artifact, device)  # type: ignore[arg-type]
+        assert isinstance(runtime, OpenVinoRuntime)
+        assert runtime.provider == "OpenVINO CPU"
+        assert runtime.config == artifact.manifest.config
+
+
+def test_cuda_is_refused(artifact: Artifact) -> None:
+    with pytest.raises(ProviderError, match="device cuda: OpenVINO runs on the CPU only"):
+        load_runtime(artifact, "cuda")
+
+
+@pytest.mark.parametrize("kept", [0, 0.5, 0.99], ids=["empty", "half", "nearly all"])
+@pytest.mark.parametrize("name", ["encoder.onnx", "attention.onnx"])
+def test_a_graph_that_cannot_be_loaded_is_named(
+    tiny_int8: Artifact, tmp_path: Path, name: str, kept: float
+) -> None:
+    for file in tiny_int8.folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    content = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(content[: int(kept * len(content))])
+    files = tiny_int8.manifest.files | {name: record_file(tmp_path / name)}
+    write_manifest(tmp_path, tiny_int8.manifest.model_copy(update={"files": files}))
+    with pytest.raises(ModelError, match=f"OpenVINO cannot load {name}: .") as caught:
+        load_runtime(load_artifact(tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+def test_without_openvino_it_is_one_line(
+    artifact: Artifact, tiny_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    monkeypatch.delitem(sys.modules, "model.runtimes.openvino")
+    with pytest.raises(ModelError, match="for OpenVINO, which cannot be imported") as caught:
+        load_runtime(artifact)
+    assert "\n" not in str(caught.value)
+    assert isinstance(load_runtime(tiny_artifact), OnnxRuntime)  # which does not need it

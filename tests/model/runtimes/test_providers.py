@@ -1,0 +1,295 @@
+"""Which device is chosen, what is said of one that does not work, and which errors are for good."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+import pytest
+import torch
+
+from model.artifact.manifest import Artifact
+from model.errors import ProviderError
+from model.export.exporter import export
+from model.runtimes import cuda
+from model.runtimes import onnx as runtime_onnx
+from model.runtimes.contract import check_device, load_runtime
+from model.runtimes.onnx import OnnxRuntime, choose, provider_options
+from model.runtimes.onnx_device import BoundRuntime, Place
+
+GPU = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+
+
+def cuda_works() -> bool:
+    return torch.cuda.is_available() or Path("/dev/nvidiactl").exists()
+
+
+@dataclasses.dataclass
+class Driver:
+    """Answers as libcuda.so.1 does."""
+
+    count: int = 1
+    version: int = 13000
+    code: int = 0
+
+    def cuInit(self, flags: int) -> int:  # noqa: N802
+        assert flags == 0
+        return self.code
+
+    def cuDeviceGetCount(self, count: Any) -> int:  # noqa: N802
+        count._obj.value = self.count
+        return 0
+
+    def cuDriverGetVersion(self, version: Any) -> int:  # noqa: N802
+        version._obj.value = self.version
+        return 0
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes this machine one with that driver, and without the libraries named."""
+    real = ctypes.CDLL
+
+    def become(driver: Driver | None, absent: tuple[str, ...] = ()) -> None:
+        def load(name: str, *arguments: Any) -> Any:
+            if (name == "libcuda.so.1" and driver is None) or Path(name).name in absent:
+                raise OSError(f"{Path(name).name}: cannot open shared object file")
+            return driver if name == "libcuda.so.1" else real(name, *arguments)
+
+        monkeypatch.setattr(cuda.ctypes, "CDLL", load)
+        monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: GPU)
+        monkeypatch.setattr(onnxruntime, "cuda_version", "13.0")
+
+    return become
+
+
+# ── what is chosen ─────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("device", ["cpu", "auto"])
+def test_a_machine_without_a_gpu_serves_on_its_cpu(tiny_artifact: Artifact, device: Any) -> None:
+    if device == "auto" and cuda_works():
+        pytest.skip("this machine has a GPU, which auto takes")
+    runtime = load_runtime(tiny_artifact, device, threads=3)
+    assert isinstance(runtime, OnnxRuntime)
+    assert runtime.config == tiny_artifact.manifest.config
+    assert runtime.provider == "CPUExecutionProvider"
+
+
+def test_half_precision_goes_the_devices_way_on_a_cpu_too(tiny_fp16: Artifact) -> None:
+    runtime = load_runtime(tiny_fp16)
+    assert isinstance(runtime, BoundRuntime)
+    assert runtime.provider == "CPUExecutionProvider"
+
+
+@pytest.mark.parametrize(
+    ("driver", "expected"),
+    [
+        (None, "cpu"),
+        (Driver(count=0), "cpu"),
+        (Driver(code=100), "cpu"),
+        (Driver(code=999), "cpu"),
+        (Driver(), "cuda"),
+        (Driver(count=8), "cuda"),
+    ],
+    ids=str,
+)
+def test_auto_takes_cuda_where_the_driver_sees_a_device(
+    machine: Callable[..., None], driver: Driver | None, expected: str
+) -> None:
+    machine(driver)
+    assert choose("auto") == expected
+    assert choose("cpu") == "cpu"
+
+
+# ── what is missing is said ────────────────────────────────────────────────────────────────
+
+
+def test_cuda_is_never_replaced_by_the_cpu(tiny_artifact: Artifact, tiny_fp16: Artifact) -> None:
+    if cuda_works():
+        pytest.skip("this machine has a GPU")
+    for artifact in (tiny_artifact, tiny_fp16):
+        with pytest.raises(ProviderError, match="device cuda: "):
+            load_runtime(artifact, "cuda")
+
+
+def test_a_package_for_cpus_only_is_named(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(Driver())
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: GPU[1:])
+    with pytest.raises(ProviderError, match="package is for CPUs only, onnxruntime-gpu is needed"):
+        choose("cuda")
+    assert choose("auto") == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("driver", "device_id", "said"),
+    [
+        (None, 0, "there is no NVIDIA driver: libcuda.so.1: cannot open shared object file"),
+        (Driver(count=0), 0, "the NVIDIA driver sees no device"),
+        (Driver(code=100), 0, "the NVIDIA driver sees no device"),
+        (Driver(code=803), 0, "the NVIDIA driver fails with error 803"),
+        (Driver(count=2), 2, "there is no device 2, only 2 from 0"),
+        (Driver(version=12090), 0, "the NVIDIA driver is for CUDA 12, 13 is needed"),
+    ],
+    ids=str,
+)
+def test_what_the_driver_lacks_is_named(
+    machine: Callable[..., None], driver: Driver | None, device_id: int, said: str
+) -> None:
+    machine(driver if driver is None or driver.code != 100 else Driver(count=0, code=100))
+    with pytest.raises(ProviderError) as caught:
+        choose("cuda", device_id)
+    assert str(caught.value) == f"device cuda: {said}"
+
+
+@pytest.mark.parametrize(("count", "device_id"), [(1, 0), (2, 1)])
+@pytest.mark.parametrize("version", [13000, 13020, 14000])
+def test_a_driver_that_will_do(
+    machine: Callable[..., None], count: int, device_id: int, version: int
+) -> None:
+    machine(Driver(count, version))
+    assert choose("cuda", device_id) == "cuda"
+
+
+def test_a_library_that_cannot_be_loaded_is_named(
+    machine: Callable[..., None], tiny_artifact: Artifact, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The driver is there, and ONNX Runtime's own library finds no cuBLAS, as on this machine."""
+    if cuda_works():
+        pytest.skip("this machine has a GPU")
+    machine(Driver())
+    with pytest.raises(ProviderError, match=r"^device cuda: ONNX Runtime cannot use it: lib\w+.so"):
+        load_runtime(tiny_artifact, "cuda")
+    assert capfd.readouterr() == ("", "")  # it is said once, in the error
+
+
+def test_the_first_library_that_fails_is_named(machine: Callable[..., None]) -> None:
+    machine(Driver(), absent=("libcudnn.so.9",))
+    assert cuda.unloadable(["libm.so.6"]) is None
+    found = cuda.unloadable(["libm.so.6", "libcudnn.so.9", "libabsent.so"])
+    assert found == "libcudnn.so.9: cannot open shared object file"
+
+
+def test_a_device_that_is_not_there_is_refused_before_an_export(
+    tiny_checkpoint: Path, tmp_path: Path, machine: Callable[..., None]
+) -> None:
+    machine(None)
+    told: list[str] = []
+    for precision, said in (("fp16", "no NVIDIA driver"), ("bf16", "OpenVINO runs on the CPU")):
+        with pytest.raises(ProviderError, match=said):
+            export(tiny_checkpoint, tmp_path / "out", "tiny", precision, told.append, "cuda")
+    assert told == []
+    assert not (tmp_path / "out").exists()
+    check_device("openvino", "cpu")
+    check_device("onnx", "auto")
+
+
+# ── what ONNX Runtime is told ──────────────────────────────────────────────────────────────
+
+
+def test_memory_grows_by_what_is_needed_up_to_a_limit_on_the_device_asked_for() -> None:
+    assert provider_options(Place("cuda", 3), 2**30) == {
+        "device_id": "3",
+        "arena_extend_strategy": "kSameAsRequested",
+        "use_tf32": "0",
+        "gpu_mem_limit": "1073741824",
+    }
+    assert "gpu_mem_limit" not in provider_options(Place("cuda"), None)
+    assert provider_options(Place("cpu"), 2**30) == {}
+
+
+def test_device_and_limit_reach_every_session(
+    tiny_artifact: Artifact, machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, Any, Any]] = []
+    places: list[tuple[str, int]] = []
+    real = onnxruntime.InferenceSession
+
+    class Session:
+        """Says that it runs on CUDA, and never does."""
+
+        def __init__(self, path: str, options: Any, providers: Any, enable_fallback: int) -> None:
+            asked.append((Path(path).name, providers, enable_fallback))
+            self._real = real(path, options, providers=["CPUExecutionProvider"])
+
+        def get_providers(self) -> list[str]:
+            return GPU
+
+    class Value:
+        @staticmethod
+        def ortvalue_from_numpy(array: Any, kind: str, index: int) -> Any:
+            places.append((kind, index))
+            return array
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
+    monkeypatch.setattr(onnxruntime, "OrtValue", Value)
+    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
+    machine(Driver(count=4))
+    runtime = load_runtime(tiny_artifact, "auto", 1, 3, 2**30)
+    assert runtime.provider == "CUDAExecutionProvider"
+    options = provider_options(Place("cuda", 3), 2**30)
+    assert asked == [
+        (f"{name}.onnx", [("CUDAExecutionProvider", options)], 0)
+        for name in ("encoder", "device_attention", "device_pooling")
+    ]
+    assert set(places) == {("cuda", 3)}
+    assert len(places) == 2 * 4  # layers, and parameters of each
+
+
+def test_no_session_falls_back_to_the_cpu(
+    tiny_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default a failed run is printed, and repeated on the CPU for ever after."""
+    made: list[Any] = []
+    real = onnxruntime.InferenceSession
+
+    def session(*arguments: Any, **options: Any) -> Any:
+        made.append(real(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(runtime_onnx.onnxruntime, "InferenceSession", session)
+    load_runtime(tiny_artifact, threads=2)
+    assert [one._enable_fallback for one in made] == [False] * 3
+
+
+# ── errors that are for good ───────────────────────────────────────────────────────────────
+
+LOST = [
+    "Non-zero status code returned while running Gemm node. CUDA failure 700: an illegal memory "
+    "access was encountered ; GPU=0 ; hostname=h ; file=gemm.cc ; line=1 ; expr=cudaGetLastError()",
+    "CUDA failure 719: unspecified launch failure ; GPU=0",
+    "CUDA failure 710: device-side assert triggered ; GPU=1",
+    "CUDA error 214: uncorrectable ECC error encountered",
+    "CUDA failure 999: unknown error",
+    "CUBLAS failure 13: CUBLAS_STATUS_EXECUTION_FAILED ; GPU=0",
+    "CUBLAS failure 14: CUBLAS_STATUS_INTERNAL_ERROR",
+    "CUDNN failure 5000: CUDNN_STATUS_EXECUTION_FAILED",
+    "the device reported an unrecoverable error",
+]
+PASSING = [
+    "CUDA failure 2: out of memory ; GPU=0 ; hostname=h700 ; expr=cudaMalloc((void**)&p, size)",
+    "BFCArena::AllocateRawInternal Available memory of 700 is smaller than requested bytes of 719",
+    "CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDA failure 1: invalid argument",
+    "CUDA failure 720: too many blocks in cooperative launch",
+    "Got invalid dimensions for input: input_ids for the following indices index: 0 Got: 700",
+    "indices element out of data bounds, idx=999 must be within the inclusive range [-700,699]",
+    "",
+]
+
+
+@pytest.mark.parametrize("message", LOST)
+def test_a_sticky_error_is_recognised(message: str) -> None:
+    assert cuda.is_lost(message)
+    assert cuda.is_lost(message.upper())
+
+
+@pytest.mark.parametrize("message", PASSING)
+def test_an_error_that_passes_is_not_taken_for_one(message: str) -> None:
+    assert not cuda.is_lost(message)

@@ -1,0 +1,316 @@
+"""The two forms of a reply of /attention: what is read back is what was computed, and no more."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+import safetensors.numpy
+import safetensors.torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors import safe_open
+
+from model.config import EncoderConfig
+from service.api.native.forms import Header
+from service.api.native.map_forms import JSON_BYTES_PER_WEIGHT, BinaryWriter, JsonWriter, json_bytes
+from service.engines.contract import MapsTask, Pooling, TextTask
+from service.engines.fake import FakeEngine
+from service.inference.attention import MapsStream, Subject
+from service.inference.maps import MapsAsked, visits_of
+from service.inference.tokenizer import TokenizedText
+from tests.service import plain
+from tests.service.harness import CONFIG, batching, tokenized
+
+ODD = EncoderConfig.model_validate(
+    CONFIG.model_dump() | {"num_hidden_layers": 3, "num_attention_heads": 5, "hidden_size": 15}
+)
+"""Whatever is misaligned by a tensor of odd size is seen to be."""
+ENGINE = FakeEngine(ODD)
+RAGGED = [3, 1, 6, 1, 5]
+POOLING = Pooling(3, "mean")
+TEXT_FIELDS = {"tokens", "token_ids", "offsets", "segment_ids", "truncated"}
+WIDTHS = {"F32": 4, "I32": 4, "F16": 2, "U8": 1}
+
+
+def asking(
+    include: Sequence[str] = ("weights",),
+    top_k: int | None = None,
+    ablated: tuple[tuple[int, int], ...] = (),
+    layers: Sequence[int] = range(3),
+    heads: Sequence[int] = range(5),
+    half: bool = False,
+) -> MapsAsked:
+    return MapsAsked(
+        layers=tuple(layers),
+        heads=tuple(heads),
+        weights="weights" in include,
+        statistics="stats" in include,
+        rollout="rollout" in include,
+        top_k=top_k,
+        ablated=ablated,
+        half=half,
+    )
+
+
+def everything() -> list[MapsAsked]:
+    """Each combination of what can be asked."""
+    names = ("weights", "stats", "rollout")
+    subsets = [chosen for n in (1, 2, 3) for chosen in itertools.combinations(names, n)]
+    selections = [(range(3), range(5)), ((2, 0), (4, 1, 3)), ((1,), (2,)), (range(3), (0, 4))]
+    ablations: list[tuple[tuple[int, int], ...]] = [(), ((0, 3), (2, 0))]
+    return [
+        asking(include, top_k, ablated, layers, heads)
+        for include in subsets
+        for top_k in ((None, 1, 3, 1000) if "weights" in include else (None,))
+        for ablated in ablations
+        for layers, heads in selections
+    ]
+
+
+def separators(text: TokenizedText) -> tuple[int, ...]:
+    return tuple(range(0, len(text.input_ids), 2))
+
+
+def written(
+    asked: MapsAsked, lengths: Sequence[int], *, binary: bool, engine: FakeEngine = ENGINE
+) -> bytes:
+    """The reply to some texts."""
+    texts = [tokenized(length, seed) for seed, length in enumerate(lengths)]
+    header = Header("a/model", "torch", {"layers": [*asked.layers], "heads": [*asked.heads]})
+    writer = (BinaryWriter if binary else JsonWriter)(header, asked, texts)
+
+    async def parts() -> list[bytes]:
+        with batching(engine) as (batcher, _):
+            stream = MapsStream(batcher, asked, visits_of(asked, ODD), writer)
+            subjects = [Subject(text, separators(text), POOLING) for text in texts]
+            return [bytes(part) async for part in stream.parts(subjects)]
+
+    body = b"".join(asyncio.run(parts()))
+    assert writer.length == (len(body) if binary else None)
+    return body
+
+
+def maps_of(
+    text: TokenizedText, asked: MapsAsked, layers: Sequence[int], heads: Sequence[int]
+) -> Any:
+    """`[layers, heads, S, S]`, from the engine itself."""
+    task = TextTask(text.input_ids, text.segment_ids, tuple(layers), None, asked.ablated)
+    hidden = ENGINE.expected(task).hidden
+    tasks = [MapsTask(states, n, tuple(heads)) for states, n in zip(hidden, layers, strict=True)]
+    return np.stack([ENGINE.expected(task).maps for task in tasks])  # type: ignore[arg-type]
+
+
+def expected_shift(text: TokenizedText, asked: MapsAsked) -> float:
+    pooled = [
+        ENGINE.expected(TextTask(text.input_ids, text.segment_ids, (), POOLING, ablated)).pooled
+        for ablated in (asked.ablated, ())
+    ]
+    return plain.turned(*pooled)  # type: ignore[arg-type]
+
+
+def assert_result(found: dict[str, Any], text: TokenizedText, asked: MapsAsked) -> None:
+    """One text's part of the JSON is complete, right, and has nothing else."""
+    fields = set(TEXT_FIELDS)
+    maps = maps_of(text, asked, asked.layers, asked.heads)
+    if asked.weights and asked.top_k is None:
+        fields.add("attention")
+        np.testing.assert_array_equal(np.array(found["attention"], "f4"), maps, strict=True)
+    elif asked.weights:
+        fields.add("attention")
+        assert found["attention"].keys() == {"indices", "values"}
+        indices, values = plain.largest(maps, asked.top_k or 0)
+        np.testing.assert_array_equal(np.array(found["attention"]["indices"]), indices, strict=True)
+        largest = np.array(found["attention"]["values"], "f4")
+        np.testing.assert_array_equal(largest, values, strict=True)
+    if asked.statistics:
+        fields.add("stats")
+        wanted = plain.statistics(maps, separators(text))
+        assert found["stats"].keys() == wanted.keys()
+        for name, values in wanted.items():
+            array = np.array(found["stats"][name])
+            np.testing.assert_allclose(array, values, atol=1e-6, strict=True)
+    if asked.rollout:
+        fields.add("rollout")
+        whole = plain.rollout(maps_of(text, asked, range(3), range(5)))
+        np.testing.assert_allclose(np.array(found["rollout"]), whole, atol=1e-6, strict=True)
+    if asked.ablated:
+        fields.add("pooled_shift")
+        assert found["pooled_shift"] == pytest.approx(expected_shift(text, asked), abs=1e-6)
+    assert found.keys() == fields
+    assert found["tokens"] == text.tokens
+    assert found["token_ids"] == text.input_ids.tolist()
+    assert found["segment_ids"] == text.segment_ids.tolist()
+    assert found["offsets"] == [list(pair) for pair in text.offsets]
+    assert found["truncated"] is text.truncated
+
+
+def tensors_of(reply: dict[str, Any], asked: MapsAsked) -> dict[str, Any]:
+    """What the binary form of a JSON reply holds."""
+    results = reply["results"]
+    lengths = [len(result["tokens"]) for result in results]
+    weights = np.float16 if asked.half else np.float32
+    found: dict[str, Any] = {
+        "cu_seqlens": np.array([0, *itertools.accumulate(lengths)], np.int32),
+        "token_ids": np.array([n for result in results for n in result["token_ids"]], np.int32),
+        "segment_ids": np.array([n for result in results for n in result["segment_ids"]], np.int32),
+        "truncated": np.array([result["truncated"] for result in results], np.uint8),
+    }
+    for index, result in enumerate(results):
+        if asked.weights and asked.top_k is None:
+            found[f"attention.{index}"] = np.array(result["attention"], "f4").astype(weights)
+        elif asked.weights:
+            indices, values = result["attention"]["indices"], result["attention"]["values"]
+            found[f"attention.{index}.indices"] = np.array(indices, np.int32)
+            found[f"attention.{index}.values"] = np.array(values, "f4").astype(weights)
+        for name, values in result.get("stats", {}).items():
+            found[f"stats.{index}.{name}"] = np.array(values, np.float32)
+        if asked.rollout:
+            found[f"rollout.{index}"] = np.array(result["rollout"], np.float32)
+    if asked.ablated:
+        shifts = [result["pooled_shift"] for result in results]
+        found["pooled_shift"] = np.array(shifts, np.float32)
+    return found
+
+
+def same(found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    assert found.keys() == wanted.keys()
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(np.asarray(found[name]), array, strict=True, err_msg=name)
+
+
+def assert_aligned(body: bytes) -> None:
+    """Every tensor starts at a multiple of its item size, none overlaps, and none is left out."""
+    size = int.from_bytes(body[:8], "little")
+    assert size % 8 == 0
+    header = json.loads(body[8 : 8 + size])
+    del header["__metadata__"]
+    end = 0
+    for entry in sorted(header.values(), key=lambda entry: entry["data_offsets"]):
+        assert entry["data_offsets"][0] == end
+        assert end % WIDTHS[entry["dtype"]] == 0
+        end = entry["data_offsets"][1]
+    assert end == len(body) - 8 - size
+
+
+@pytest.mark.parametrize("asked", everything(), ids=str)
+def test_both_forms_hold_what_was_computed(asked: MapsAsked, tmp_path: Path) -> None:
+    reply = json.loads(written(asked, RAGGED, binary=False))
+    assert [*reply] == ["model", "backend", "layers", "heads", "results", "usage"]
+    assert (reply["model"], reply["backend"]) == ("a/model", "torch")
+    assert (reply["layers"], reply["heads"]) == ([*asked.layers], [*asked.heads])
+    assert reply["usage"] == {"inputs": 5, "tokens": 16}
+    for seed, (length, result) in enumerate(zip(RAGGED, reply["results"], strict=True)):
+        assert_result(result, tokenized(length, seed), asked)
+    for half in (False, True):
+        both = MapsAsked(**{**vars(asked), "half": half})
+        body = written(both, RAGGED, binary=True)
+        assert_aligned(body)
+        wanted = tensors_of(reply, both)
+        same(safetensors.numpy.load(body), wanted)
+        same(safetensors.torch.load(body), wanted)
+        file = tmp_path / "reply.safetensors"
+        file.write_bytes(body)
+        for framework in ("numpy", "pt"):
+            with safe_open(file, framework=framework) as opened:
+                same({name: opened.get_tensor(name) for name in opened.keys()}, wanted)  # noqa: SIM118
+
+
+def test_metadata_holds_the_lists(tmp_path: Path) -> None:
+    file = tmp_path / "reply.safetensors"
+    asked = asking(("stats",), layers=(1, 0), heads=(2,))
+    file.write_bytes(written(asked, RAGGED, binary=True))
+    with safe_open(file, framework="numpy") as reply:
+        metadata = reply.metadata()
+    texts = [tokenized(length, seed) for seed, length in enumerate(RAGGED)]
+    assert (metadata.pop("model"), metadata.pop("backend")) == ("a/model", "torch")
+    lists = {name: json.loads(value) for name, value in metadata.items()}
+    assert lists == {
+        "layers": [1, 0],
+        "heads": [2],
+        "tokens": [text.tokens for text in texts],
+        "offsets": [[list(pair) for pair in text.offsets] for text in texts],
+        "usage": {"inputs": 5, "tokens": 16},
+    }
+
+
+def test_maps_are_sent_as_they_are() -> None:
+    writer = BinaryWriter(Header("a/model", "onnx", {}), asking(), [tokenized(4)])
+    maps = np.random.default_rng(0).random((5, 4, 4), np.float32)
+    assert np.shares_memory(np.frombuffer(writer.dump(maps), np.uint8), maps)
+    turned = maps.transpose(0, 2, 1)
+    assert bytes(writer.dump(turned)) == np.ascontiguousarray(turned).tobytes()
+
+
+# ── sizes ──────────────────────────────────────────────────────────────────────────────────
+
+
+class SharpEngine(FakeEngine):
+    """Maps as heads have them: from nearly even to nearly all on one key."""
+
+    sharpness = 1.0
+
+    def _map(self, task: MapsTask, head: int) -> Any:  # type: ignore[override]
+        shape = (task.tokens, task.tokens)
+        scores = np.random.default_rng([head, task.layer, task.tokens]).normal(size=shape)
+        return softmax(self.sharpness * scores)
+
+
+def softmax(scores: Any) -> Any:
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return (weights / weights.sum(axis=-1, keepdims=True)).astype(np.float32)
+
+
+SIZES = st.lists(st.integers(1, 60), min_size=1, max_size=4)
+NAMES_OF_MEMBERS = 200
+"""Bytes of a text's JSON that neither are numbers nor say what the text is."""
+
+
+@given(
+    asked=st.sampled_from(everything()),
+    lengths=SIZES,
+    top_k=st.integers(1, 70),
+    sharpness=st.sampled_from([0.01, 1, 3, 6, 10, 30]),
+)
+@settings(max_examples=60, deadline=None)
+def test_json_is_never_longer_than_predicted(
+    asked: MapsAsked, lengths: list[int], top_k: int, sharpness: float
+) -> None:
+    if asked.top_k is not None:
+        asked = MapsAsked(**{**vars(asked), "top_k": top_k})
+    engine = SharpEngine(ODD)
+    engine.sharpness = sharpness
+    body = written(asked, lengths, binary=False, engine=engine)
+    reply = json.loads(body)
+    for result in reply["results"]:
+        for name in result.keys() - TEXT_FIELDS:
+            del result[name]
+    numbers = len(body) - len(orjson.dumps(reply)) - NAMES_OF_MEMBERS * len(lengths)
+    assert numbers <= json_bytes(asked, lengths)
+
+
+@pytest.mark.parametrize("sharpness", [0.1, 1, 2, 3, 4, 6, 10])
+@pytest.mark.parametrize("length", [16, 128, 512])
+def test_the_assumed_size_of_maps_is_on_the_safe_side(length: int, sharpness: float) -> None:
+    maps = softmax(sharpness * np.random.default_rng(0).normal(size=(2, length, length)))
+    writer = JsonWriter(Header("a/model", "onnx", {}), asking(), [])
+    assert 0.7 < len(writer.dump(maps)) / (maps.size * JSON_BYTES_PER_WEIGHT) <= 1
+
+
+@pytest.mark.parametrize("top_k", [1, 2, 10, 64])
+@pytest.mark.parametrize("sharpness", [0.1, 1, 4, 10])
+def test_the_assumed_size_of_the_largest_weights_is_on_the_safe_side(
+    top_k: int, sharpness: float
+) -> None:
+    maps = softmax(sharpness * np.random.default_rng(0).normal(size=(2, 512, 512)))
+    writer = JsonWriter(Header("a/model", "onnx", {}), asking(), [])
+    size = sum(len(writer.dump(array)) for array in plain.largest(maps, top_k))
+    asked = asking(top_k=top_k, layers=[0], heads=[0, 1])
+    assert 0.6 < size / json_bytes(asked, [512]) <= 1

@@ -1,0 +1,139 @@
+"""Indices and sizes as a request names them, held against the encoder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from model.config import EncoderConfig
+from service.api.native.requests import AttentionRequest
+from service.api.native.selection import hidden_layer, maps_asked, vector_size
+from service.errors import Unprocessable
+from service.inference.maps import MapsAsked, visits_of
+from tests.service.harness import CONFIG
+
+SIX = EncoderConfig.model_validate(
+    CONFIG.model_dump() | {"num_hidden_layers": 6, "num_attention_heads": 4}
+)
+
+
+def asked(**body: Any) -> MapsAsked:
+    return maps_asked(AttentionRequest.model_validate({"inputs": "a", **body}), SIX)
+
+
+def head(layer: int, number: int) -> dict[str, int]:
+    return {"layer": layer, "head": number}
+
+
+def test_the_defaults_are_all_whole_maps_in_float32() -> None:
+    found = asked()
+    assert found == MapsAsked(
+        layers=(0, 1, 2, 3, 4, 5),
+        heads=(0, 1, 2, 3),
+        weights=True,
+        statistics=False,
+        rollout=False,
+        top_k=None,
+        ablated=(),
+        half=False,
+    )
+    assert found.only_weights
+
+
+@pytest.mark.parametrize(
+    ("body", "name", "wanted"),
+    [
+        ({"layers": [5, -6, 2, -1 - 1]}, "layers", (5, 0, 2, 4)),
+        ({"heads": [-1, 0, -3]}, "heads", (3, 0, 1)),
+        ({"layers": None}, "layers", (0, 1, 2, 3, 4, 5)),
+        ({"ablate": [head(-1, -4), head(0, 3)]}, "ablated", ((5, 0), (0, 3))),
+        ({"ablate": [head(1, 0), head(1, 1), head(2, 0)]}, "ablated", ((1, 0), (1, 1), (2, 0))),
+        ({"ablate": None}, "ablated", ()),
+        ({"include": ["stats"]}, "weights", False),
+        ({"include": ["stats"]}, "statistics", True),
+        ({"include": ["rollout", "weights"]}, "rollout", True),
+        ({"include": ["rollout", "weights"]}, "weights", True),
+        ({"top_k": 1}, "top_k", 1),
+        ({"top_k": 10**6}, "top_k", 10**6),
+        ({"dtype": "float16"}, "half", True),
+    ],
+)
+def test_what_is_asked(body: dict[str, Any], name: str, wanted: Any) -> None:
+    assert getattr(asked(**body), name) == wanted
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({"layers": [6]}, "layers: 6 is not in -6 … 5"),
+        ({"layers": [0, -7]}, "layers: -7 is not in -6 … 5"),
+        ({"heads": [4]}, "heads: 4 is not in -4 … 3"),
+        ({"heads": [-5]}, "heads: -5 is not in -4 … 3"),
+        ({"layers": [0, -6]}, "layers: one is listed twice"),
+        ({"layers": [-1, 2, 5]}, "layers: one is listed twice"),
+        ({"heads": [3, 0, -1]}, "heads: one is listed twice"),
+        ({"ablate": [head(6, 0)]}, "ablate: layer: 6 is not in -6 … 5"),
+        ({"ablate": [head(0, 4)]}, "ablate: head: 4 is not in -4 … 3"),
+        ({"ablate": [head(0, 0), head(-7, 0)]}, "ablate: layer: -7"),
+        ({"ablate": [head(1, 2), head(1, 2)]}, "ablate: one is listed twice"),
+        ({"ablate": [head(0, 3), head(2, 2), head(-6, -1)]}, "ablate: one is listed twice"),
+        ({"top_k": 3, "include": ["stats", "rollout"]}, "top_k is of the weights"),
+    ],
+)
+def test_what_cannot_be_asked(body: dict[str, Any], says: str) -> None:
+    with pytest.raises(Unprocessable, match=says):
+        asked(**body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"include": ["weights", "stats"]},
+        {"include": ["weights", "rollout"]},
+        {"include": ["stats"]},
+        {"top_k": 3},
+        {"ablate": [head(0, 0)]},
+    ],
+)
+def test_more_than_weights(body: dict[str, Any]) -> None:
+    assert not asked(**body).only_weights
+
+
+@pytest.mark.parametrize(
+    ("body", "own", "whole"),
+    [
+        ({}, [0, 1, 2, 3, 4, 5], []),
+        ({"layers": [4, 0]}, [4, 0], []),
+        ({"include": ["rollout"]}, [], [0, 1, 2, 3, 4, 5]),
+        ({"include": ["rollout"], "layers": [1], "heads": [1]}, [], [0, 1, 2, 3, 4, 5]),
+        ({"include": ["rollout", "stats"], "layers": [1]}, [1], [0, 1, 2, 3, 4, 5]),
+        ({"include": ["rollout", "weights"], "heads": [3, 2, 1, 0]}, [*range(6)], [*range(6)]),
+        ({"include": ["rollout", "weights"], "layers": [*range(6)]}, "shared", "shared"),
+        ({"include": ["rollout", "stats"]}, "shared", "shared"),
+    ],
+)
+def test_no_layer_is_visited_more_often_than_needed(
+    body: dict[str, Any], own: list[int] | str, whole: list[int] | str
+) -> None:
+    visits = visits_of(asked(**body), SIX)
+    if own == "shared":
+        assert [(visit.layer, visit.asked, visit.mean) for visit in visits] == [
+            (layer, True, True) for layer in range(6)
+        ]
+        return
+    assert [visit.layer for visit in visits if visit.asked] == own
+    assert [visit.layer for visit in visits if visit.mean] == whole
+    assert all(visit.asked != visit.mean for visit in visits)
+    assert all(visit.heads == (0, 1, 2, 3) for visit in visits if visit.mean)
+    assert all(visit.heads == asked(**body).heads for visit in visits if visit.asked)
+
+
+def test_hidden_states_and_sizes() -> None:
+    assert [hidden_layer(layer, SIX) for layer in (0, 6, -1, -7)] == [0, 6, 6, 0]
+    for layer in (7, -8):
+        with pytest.raises(Unprocessable, match=f"layer {layer} is not in -7 … 6"):
+            hidden_layer(layer, SIX)
+    assert [vector_size(size, SIX) for size in (None, 1, 8)] == [8, 1, 8]
+    with pytest.raises(Unprocessable, match="dimensions 9 is more than the model's 8"):
+        vector_size(9, SIX)

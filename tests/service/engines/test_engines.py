@@ -1,0 +1,235 @@
+"""Every engine answers the same tasks alike, whatever their company."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import random
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model.artifact.manifest import Artifact
+from service.engines.contract import Engine, MapsTask, Output, Pooling, Task, TextTask
+from service.engines.fake import FakeEngine
+from service.engines.onnx import OnnxEngine
+from service.engines.torch import TorchEngine
+from service.errors import EngineFailed
+from tests.service.harness import CONFIG, assert_same, layer_maps, text
+
+ASKED: list[dict[str, Any]] = [
+    {"hidden_layers": (0,)},
+    {"hidden_layers": (2, 0, 1)},
+    {"pooling": Pooling(2, "mean")},
+    {"pooling": Pooling(0, "max")},
+    {"pooling": Pooling(1, "cls")},
+    {"pooling": Pooling(2, "last")},
+    {"pooling": Pooling(2, "mean", first_token=3)},
+    {"layer": 0, "heads": (0, 1)},
+    {"layer": 1, "heads": (1,)},
+    {"layer": 1, "heads": (1, 0)},
+    {"hidden_layers": (1,), "pooling": Pooling(0, "mean")},
+    {"hidden_layers": (2, 1), "pooling": Pooling(2, "cls"), "ablated": ((0, 1), (1, 0))},
+    {"hidden_layers": (2,), "ablated": ((1, 1),)},
+]
+HIDDEN_SIZE = 128
+
+
+def tasks(lengths: list[int]) -> list[Task]:
+    """Texts with two segments, and maps; each asks for something else."""
+    found: list[Task] = []
+    for number, length in enumerate(lengths):
+        asked, rng = ASKED[number % len(ASKED)], np.random.default_rng(number)
+        if "layer" in asked:
+            hidden = rng.standard_normal((length, HIDDEN_SIZE), np.float32)
+            found.append(MapsTask(hidden, **asked))
+        else:
+            ids = rng.integers(999, 30522, length)
+            segments = (np.arange(length) >= length // 2).astype(np.int64)
+            found.append(TextTask(ids, segments, **asked))
+    return found
+
+
+MIXED = tasks([5, 9, 4, 12, 3, 7, 6, 40, 4, 511, 8, 7, 9, 1, 2, 6, 3, 5, 4, 8, 6, 1, 1])
+
+
+def assert_close(found: Output, wanted: Output, atol: float) -> None:
+    assert len(found.hidden) == len(wanted.hidden)
+    pairs = [
+        *zip(found.hidden, wanted.hidden, strict=True),
+        (found.pooled, wanted.pooled),
+        (found.maps, wanted.maps),
+    ]
+    for one, other in pairs:
+        assert (one is None) == (other is None)
+        if one is not None and other is not None:
+            assert one.dtype == np.float32
+            np.testing.assert_allclose(one, other, atol=atol, rtol=0, strict=True)
+
+
+@pytest.fixture(scope="module")
+def torch_engine(artifact: Artifact) -> Iterator[TorchEngine]:
+    engine = TorchEngine(artifact, timeout_seconds=60)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture(params=["onnx", "torch"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    found: Engine = request.getfixturevalue(f"{request.param}_engine")
+    return found
+
+
+def test_both_engines_agree(onnx_engine: OnnxEngine, torch_engine: TorchEngine) -> None:
+    for found, wanted in zip(onnx_engine.run(MIXED), torch_engine.run(MIXED), strict=True):
+        assert_close(found, wanted, atol=2e-5)
+
+
+def test_the_selection_is_answered_in_its_order(engine: Engine) -> None:
+    everything, some = text(9, hidden_layers=(0, 1, 2)), text(9, hidden_layers=(2, 0))
+    whole, part = engine.run([everything, some])
+    for found, wanted in zip(part.hidden, [whole.hidden[2], whole.hidden[0]], strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-5)
+    for layer in (0, 1):
+        hidden = whole.hidden[layer]
+        both, turned, one = engine.run(
+            [MapsTask(hidden, layer, heads) for heads in [(0, 1), (1, 0), (1,)]]
+        )
+        assert both.maps is not None
+        assert both.maps.shape == (2, 9, 9)
+        np.testing.assert_allclose(turned.maps, both.maps[::-1], atol=1e-6, strict=True)
+        np.testing.assert_allclose(one.maps, both.maps[1:], atol=1e-6, strict=True)
+
+
+def test_both_kinds_share_a_batch(engine: Engine) -> None:
+    texts = [text(6, seed, hidden_layers=(1,)) for seed in range(3)]
+    hidden = [engine.run([task])[0].hidden[0] for task in texts]
+    maps = [MapsTask(states, 1, (seed % 2,)) for seed, states in enumerate(hidden)]
+    mixed = [task for pair in zip(maps, texts, strict=True) for task in pair]
+    outputs = engine.run(mixed)
+    for task, output in zip(mixed, outputs, strict=True):
+        assert_close(output, engine.run([task])[0], atol=1e-5)
+        assert (output.maps is None) == isinstance(task, TextTask)
+    with pytest.raises(AssertionError):
+        assert_close(outputs[0], outputs[2], atol=1e-5)
+
+
+def test_ablation_is_of_its_own_text_alone(engine: Engine) -> None:
+    ablations: list[tuple[tuple[int, int], ...]] = [
+        (),
+        ((0, 0),),
+        ((0, 1),),
+        ((1, 0),),
+        ((1, 1), (0, 0)),
+        ((0, 0), (0, 1), (1, 0), (1, 1)),
+    ]
+    states = [
+        engine.run([text(9, hidden_layers=(0, 1, 2), ablated=ablated)])[0].hidden
+        for ablated in ablations
+    ]
+    together = engine.run([text(9, hidden_layers=(0, 1, 2), ablated=one) for one in ablations])
+    for ablated, alone, output in zip(ablations, states, together, strict=True):
+        for layer, (found, wanted) in enumerate(zip(output.hidden, alone, strict=True)):
+            np.testing.assert_allclose(found, wanted, atol=1e-5)
+            untouched = all(layer <= of_layer for of_layer, _ in ablated)
+            apart = np.abs(wanted - states[0][layer]).max()
+            assert (apart == 0) if untouched else (apart > 1e-3)
+
+
+def test_company_does_not_matter(engine: Engine) -> None:
+    together = engine.run(MIXED)
+    shuffled = list(enumerate(MIXED))
+    random.Random(0).shuffle(shuffled)
+    reordered = engine.run([task for _, task in shuffled])
+    for (index, task), output in zip(shuffled, reordered, strict=True):
+        (alone,) = engine.run([task])
+        assert_close(together[index], alone, atol=1e-5)
+        assert_close(output, alone, atol=1e-5)
+        if alone.maps is not None:
+            np.testing.assert_allclose(alone.maps.sum(axis=-1), 1, atol=1e-4)
+
+
+def test_pooling_is_over_the_texts_own_tokens(engine: Engine) -> None:
+    long = text(60, 1)
+    for mode, first in [("mean", 0), ("max", 0), ("last", 0), ("cls", 0), ("mean", 4)]:
+        asked = TextTask(
+            text(7).input_ids,
+            text(7).segment_ids,
+            hidden_layers=(2,),
+            pooling=Pooling(2, mode, first),  # type: ignore[arg-type]
+        )
+        output = engine.run([long, asked])[1]
+        states = output.hidden[0][first:]
+        wanted = {
+            "mean": states.mean(axis=0),
+            "max": states.max(axis=0),
+            "last": states[-1],
+            "cls": states[0],
+        }
+        assert output.pooled is not None
+        np.testing.assert_allclose(output.pooled, wanted[mode], atol=1e-6)
+
+
+def test_a_batch_that_fails_leaves_the_next_one_right(engine: Engine) -> None:
+    impossible = TextTask(np.array([10**6]), np.zeros(1, np.int64), hidden_layers=(0,))
+    (before,) = engine.run([MIXED[0]])
+    with pytest.raises(EngineFailed, match="failed") as failed:
+        engine.run([MIXED[0], impossible])
+    assert "1000000" not in str(failed.value)
+    (after,) = engine.run([MIXED[0]])
+    assert_same(after, before)
+
+
+def test_threads_get_their_own_answers(engine: Engine) -> None:
+    alone = [engine.run([task])[0] for task in MIXED]
+
+    def work(seed: int) -> None:
+        chance = random.Random(seed)
+        for _ in range(4):
+            chosen = chance.sample(
+                [index for index, task in enumerate(MIXED) if task.tokens < 50], 3
+            )
+            outputs = engine.run([MIXED[index] for index in chosen])
+            for index, output in zip(chosen, outputs, strict=True):
+                assert_close(output, alone[index], atol=1e-5)
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(8)))
+
+
+def test_the_fake_answers_by_ids_alone() -> None:
+    engine, other = FakeEngine(CONFIG), FakeEngine(CONFIG)
+    everything: dict[str, Any] = {
+        "hidden_layers": (0, 2),
+        "pooling": Pooling(2, "mean"),
+    }
+    one, two = text(9, 1, **everything), text(9, 2, **everything)
+    answers = engine.run([one, two])
+    for task, answer in zip([one, two], answers, strict=True):
+        assert_same(answer, other.run([task])[0])
+    segments = TextTask(one.input_ids, 1 - one.segment_ids, **everything)
+    ablated = TextTask(one.input_ids, one.segment_ids, **everything, ablated=((0, 0),))
+    for different in (two, segments, ablated):
+        with pytest.raises(AssertionError):
+            assert_same(engine.expected(different), engine.expected(one))
+
+
+def test_the_fakes_maps_are_of_the_hidden_states_the_layer_and_the_head() -> None:
+    engine, other = FakeEngine(CONFIG), FakeEngine(CONFIG)
+    wanted = engine.expected(layer_maps(9, 1, layer=0, heads=(0, 1))).maps
+    assert wanted is not None
+    np.testing.assert_allclose(wanted.sum(axis=-1), 1, atol=1e-5)
+    (turned,) = other.run([layer_maps(9, 1, layer=0, heads=(1, 0))])
+    np.testing.assert_array_equal(turned.maps, wanted[::-1], strict=True)
+    for different in (layer_maps(9, 2), layer_maps(9, 1, layer=1), layer_maps(9, 1, heads=(1, 0))):
+        with pytest.raises(AssertionError):
+            assert_same(engine.expected(different), Output(maps=wanted))
+
+
+def test_the_fake_takes_as_long_as_it_was_told() -> None:
+    engine = FakeEngine(CONFIG, batch_seconds=0.02, token_seconds=0.001)
+    started = time.perf_counter()
+    engine.run([text(10), text(20)])
+    assert 0.05 <= time.perf_counter() - started < 1

@@ -1,0 +1,148 @@
+"""An engine that computes other numbers than PyTorch never serves."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel
+
+from model.artifact.golden import read_golden
+from model.artifact.manifest import Artifact
+from model.errors import VerificationError
+from service.app import create_app
+from service.engines.contract import Engine, MapsTask, Output, Task
+from service.engines.onnx import OnnxEngine
+from service.engines.torch import TorchEngine
+from service.errors import EngineFailed
+from service.health.golden import GoldenCheck
+from service.settings import Settings
+from tests.service.harness import AnsweringEngine
+
+Bend = Callable[[Task, Output], None]
+
+
+class Bent(Engine):
+    """ONNX Runtime's answers, but for a change."""
+
+    name = "onnx"
+    concurrency = 1
+
+    def __init__(self, engine: OnnxEngine, bend: Bend) -> None:
+        self._engine, self._bend = engine, bend
+        self.provider = engine.provider
+        self.hidden_size = engine.hidden_size
+
+    def run(self, tasks: Sequence[Task]) -> list[Output]:
+        outputs = self._engine.run(tasks)
+        for task, output in zip(tasks, outputs, strict=True):
+            self._bend(task, output)
+        return outputs
+
+
+def shift_hidden(task: Task, output: Output) -> None:
+    if not isinstance(task, MapsTask):
+        output.hidden[1] = output.hidden[1] + 0.001
+
+
+def shift_map(task: Task, output: Output) -> None:
+    if isinstance(task, MapsTask) and task.layer == 1:
+        output.maps = np.roll(output.maps, 1, axis=0)  # the heads are mixed up
+
+
+def test_golden_tensors_are_transformers(artifact: Artifact, small_checkpoint: Path) -> None:
+    model = AutoModel.from_pretrained(
+        small_checkpoint, attn_implementation="eager", dtype=torch.float32
+    ).eval()
+    texts = read_golden(artifact)
+    assert len(texts) == 3
+    for text in texts:
+        with torch.inference_mode():
+            found = model(
+                input_ids=torch.from_numpy(text.input_ids)[None],
+                token_type_ids=torch.from_numpy(text.segment_ids)[None],
+                output_hidden_states=True,
+                output_attentions=True,
+            )
+        hidden = torch.cat(found.hidden_states).numpy()
+        np.testing.assert_allclose(text.hidden, hidden, atol=1e-4)
+        np.testing.assert_allclose(text.maps, torch.cat(found.attentions).numpy(), atol=1e-5)
+
+
+def test_the_engines_agree(artifact: Artifact, onnx_engine: OnnxEngine) -> None:
+    check = GoldenCheck(artifact)
+    check(onnx_engine)
+    engine = TorchEngine(artifact, 60)
+    try:
+        check(engine)
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize(
+    ("bend", "says"), [(shift_hidden, "hidden 1"), (shift_map, "attention 1.0")]
+)
+def test_an_engine_that_lies_is_found(
+    artifact: Artifact, onnx_engine: OnnxEngine, bend: Bend, says: str
+) -> None:
+    with pytest.raises(VerificationError, match=says) as refused:
+        GoldenCheck(artifact)(Bent(onnx_engine, bend))
+    assert "\n" not in str(refused.value)
+    assert "disagrees with PyTorch" in str(refused.value)
+
+
+def test_an_engine_that_answers_nonsense_is_found(
+    artifact: Artifact, onnx_engine: OnnxEngine
+) -> None:
+    def not_a_number(_: Task, output: Output) -> None:
+        for state in output.hidden:
+            state[0, 0] = np.nan
+
+    with pytest.raises(EngineFailed, match="not finite"):
+        GoldenCheck(artifact)(Bent(onnx_engine, not_a_number))
+
+
+def test_the_service_does_not_start_with_it(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = OnnxEngine.run
+
+    def lies(self: OnnxEngine, tasks: Sequence[Task]) -> list[Output]:
+        outputs = honest(self, tasks)
+        for task, output in zip(tasks, outputs, strict=True):
+            shift_map(task, output)
+        return outputs
+
+    closed: list[OnnxEngine] = []
+
+    def close(self: OnnxEngine) -> None:
+        closed.append(self)
+
+    monkeypatch.setattr(OnnxEngine, "run", lies)
+    monkeypatch.setattr(OnnxEngine, "close", close)
+    with pytest.raises(VerificationError):
+        create_app(Settings(device="cpu", threads=1), artifact)
+    assert len(closed) == 1  # a process of its own would stay otherwise
+
+
+def test_what_is_served_unverified_on_purpose_is_not_tried(
+    artifact: Artifact, onnx_engine: OnnxEngine
+) -> None:
+    verification = artifact.manifest.verification.model_copy(update={"passed": False})
+    manifest = artifact.manifest.model_copy(update={"verification": verification})
+    unverified = dataclasses.replace(artifact, manifest=manifest)
+    GoldenCheck(unverified)(Bent(onnx_engine, shift_map))
+
+
+def test_an_engine_without_a_model_only_has_to_answer(artifact: Artifact) -> None:
+    def fails(tasks: Sequence[Task]) -> None:
+        raise RuntimeError
+
+    config = artifact.manifest.config
+    GoldenCheck(artifact)(AnsweringEngine(lambda _: None, config))
+    with pytest.raises(RuntimeError):
+        GoldenCheck(artifact)(AnsweringEngine(fails, config))

@@ -1,0 +1,122 @@
+"""Live verification: PyTorch computes some batches again, and a difference is said aloud."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from model.artifact.manifest import Artifact
+from service.engines.contract import Engine, MapsTask, Output, Task
+from service.engines.onnx import OnnxEngine
+from tests.service.harness import Client, assert_problem, serving, until
+
+pytestmark = pytest.mark.anyio
+SHARE = 0.2
+"""Each fifth batch: of six a round, each has its turn in five rounds."""
+BODIES: list[tuple[str, dict[str, Any]]] = [
+    ("/encode", {"inputs": ["one", "and another text"], "layer": 1, "pooling": "max"}),
+    ("/encode", {"inputs": "one more", "outputs": ["pooled"]}),
+    ("/attention", {"inputs": "the maps of all heads"}),
+    ("/attention", {"inputs": "without one", "ablate": [{"layer": 0, "head": 1}], "top_k": 2}),
+]
+
+
+class Drifting(Engine):
+    """ONNX Runtime, until something in it drifts."""
+
+    name = "onnx"
+    concurrency = 2
+
+    def __init__(self, engine: OnnxEngine) -> None:
+        self._engine = engine
+        self.provider = engine.provider
+        self.hidden_size = engine.hidden_size
+        self.drifts = ""
+
+    def run(self, tasks: Sequence[Task]) -> list[Output]:
+        outputs = self._engine.run(tasks)
+        for task, output in zip(tasks, outputs, strict=True):
+            if isinstance(task, MapsTask):
+                if self.drifts == "attention":
+                    assert output.maps is not None
+                    output.maps[0, 0, 0] += 1e-3
+            elif self.drifts == "hidden" and output.hidden:
+                output.hidden[-1] = output.hidden[-1] + 0.01
+            elif self.drifts == "pooled" and output.pooled is not None:
+                output.pooled = output.pooled + 0.01
+        return outputs
+
+
+async def metric(client: Client, name: str) -> float:
+    lines = (await client.get("/metrics")).text.splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
+
+async def compared(client: Client) -> None:
+    """Wait until nothing is compared any more."""
+    sampling = client.app.state.sampling
+    while sampling._busy:
+        await asyncio.sleep(0.01)
+
+
+async def five_rounds(client: Client) -> None:
+    for route, body in BODIES * 5:
+        assert (await client.post(route, json=body)).status_code == 200
+        await compared(client)
+
+
+async def test_what_agrees_is_counted(artifact: Artifact, onnx_engine: OnnxEngine) -> None:
+    async with serving(artifact, Drifting(onnx_engine), verify_share=SHARE) as client:
+        await five_rounds(client)
+        passed = await metric(client, 'headscope_verified_batches_total{result="passed"}')
+        assert passed >= 5
+        assert await metric(client, 'headscope_verified_batches_total{result="failed"}') == 0
+        for kind in ("hidden", "attention", "pooled"):
+            worst = await metric(client, f'headscope_live_max_abs_diff{{kind="{kind}"}}')
+            assert 0 < worst < 1e-4, kind  # two engines, not one
+        assert (await client.get("/health/ready")).status_code == 200
+
+
+@pytest.mark.parametrize("kind", ["hidden", "attention", "pooled"])
+async def test_what_drifts_fails_readiness(
+    artifact: Artifact, onnx_engine: OnnxEngine, kind: str
+) -> None:
+    engine = Drifting(onnx_engine)
+    async with serving(artifact, engine, verify_share=SHARE) as client:
+        engine.drifts = kind
+        await five_rounds(client)
+        says = f"live verification failed: {kind}, max abs diff"
+        assert_problem(await client.get("/health/ready"), 503, says=says, error_type="Unhealthy")
+        assert says in (await client.get("/info")).json()["failure"]
+        assert await metric(client, 'headscope_verified_batches_total{result="failed"}') >= 1
+
+
+async def test_a_share_is_that_share(artifact: Artifact, onnx_engine: OnnxEngine) -> None:
+    async with serving(artifact, Drifting(onnx_engine), verify_share=0.25) as client:
+        for _ in range(16):
+            await client.post("/encode", json={"inputs": "again", "outputs": ["pooled"]})
+            await compared(client)
+        assert await metric(client, "headscope_verified_batches_total") == 4
+
+
+async def test_by_default_nothing_is_computed_again(
+    artifact: Artifact, onnx_engine: OnnxEngine
+) -> None:
+    async with serving(artifact, Drifting(onnx_engine)) as client:
+        await client.post("/encode", json={"inputs": "once"})
+        assert client.app.state.predictor.backends._others == {}
+
+
+async def test_without_torch_the_result_is_unknown_and_answers_go_on(
+    artifact: Artifact, onnx_engine: OnnxEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.engines.torch.importlib.util.find_spec", lambda _: None)
+    async with serving(artifact, Drifting(onnx_engine), verify_share=1.0) as client:
+        assert (await client.post("/encode", json={"inputs": "once"})).status_code == 200
+        await until(lambda: not client.app.state.sampling._busy)
+        unknown = 'headscope_verified_batches_total{result="unknown"}'
+        assert await metric(client, unknown) == 1
+        assert (await client.get("/health/ready")).status_code == 200

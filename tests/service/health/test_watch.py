@@ -1,0 +1,230 @@
+"""An engine that fails for good: the service says so, ends, or lets PyTorch serve."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model.artifact.manifest import Artifact
+from service.app import create_app
+from service.engines.contract import Engine, Output, Task
+from service.engines.onnx import OnnxEngine
+from service.errors import EngineNotInstalled
+from service.settings import Settings
+from tests.service.harness import Client, assert_problem, until
+
+pytestmark = pytest.mark.anyio
+ASKED = {"inputs": "still here?", "outputs": ["pooled"]}
+
+
+class Mortal(Engine):
+    """ONNX Runtime, until it dies, hangs, or fails."""
+
+    name = "onnx"
+    concurrency = 2
+
+    def __init__(self, engine: OnnxEngine) -> None:
+        self._engine = engine
+        self.provider = engine.provider
+        self.hidden_size = engine.hidden_size
+        self.dead = self.broken = False
+        self.gate = threading.Event()
+        self.gate.set()
+
+    @property
+    def alive(self) -> bool:
+        return not self.dead
+
+    def run(self, tasks: Sequence[Task]) -> list[Output]:
+        assert self.gate.wait(20), "the test never let this batch through"
+        if self.broken:
+            raise RuntimeError("broken")
+        return self._engine.run(tasks)
+
+
+class Service:
+    """An application over a mortal engine, and what it was told to do."""
+
+    def __init__(self, artifact: Artifact, engine: Mortal, **settings: Any) -> None:
+        self.engine = engine
+        self.app = create_app(Settings(device="cpu", **settings), artifact, engine)
+        self.given_up: list[str] = []
+        self.app.state.give_up = self.given_up.append
+
+    @property
+    def backends(self) -> Any:
+        return self.app.state.predictor.backends
+
+
+@pytest.fixture
+def mortal(onnx_engine: OnnxEngine) -> Mortal:
+    return Mortal(onnx_engine)
+
+
+async def embedding(client: Client, **asked: Any) -> tuple[str, Any]:
+    response = await client.post("/encode", json=ASKED | asked)
+    assert response.status_code == 200, response.text
+    body = response.json()
+    return body["backend"], np.array(body["results"][0]["pooled"])
+
+
+def die(engine: Mortal) -> None:
+    engine.dead = True
+
+
+def hang(engine: Mortal) -> None:
+    engine.gate.clear()
+
+
+def fail(engine: Mortal) -> None:
+    engine.broken = True
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        (die, "the onnx engine is down"),
+        (hang, "the onnx engine hangs: a batch takes more than 0.3 s"),
+        (fail, "the onnx engine failed 3 batches in a row and a trial"),
+    ],
+)
+async def test_by_default_the_process_ends(
+    artifact: Artifact, mortal: Mortal, what: Callable[[Mortal], None], says: str
+) -> None:
+    service = Service(artifact, mortal, batch_timeout_seconds=0.3)
+    async with service.app.router.lifespan_context(service.app), Client(service.app) as client:
+        assert (await client.get("/health/ready")).json() == {"status": "ready"}
+        what(mortal)
+        for _ in range(3):
+            reply = await client.post("/encode", json=ASKED)
+            assert reply.status_code in (500, 503, 504)
+            assert reply.headers["content-type"] == "application/problem+json"
+        await until(lambda: service.given_up)
+        assert service.given_up[0].startswith(says)
+        assert_problem(await client.get("/health/ready"), 503, says=says, error_type="Unhealthy")
+        assert_problem(
+            await client.post("/encode", json=ASKED), 503, says=says, error_type="Unhealthy"
+        )
+        assert (await client.get("/health/live")).status_code == 200
+        assert (await client.get("/info")).json()["status"] == "failed"
+        assert "headscope_degraded 0.0" in (await client.get("/metrics")).text
+        mortal.gate.set()
+
+
+async def test_what_hangs_is_answered_504(artifact: Artifact, mortal: Mortal) -> None:
+    service = Service(artifact, mortal, batch_timeout_seconds=0.3)
+    async with service.app.router.lifespan_context(service.app), Client(service.app) as client:
+        hang(mortal)
+        assert_problem(
+            await client.post("/encode", json=ASKED), 504, says="0.3 s", error_type="Backend"
+        )
+        mortal.gate.set()
+
+
+async def test_torch_takes_over_says_so_and_gives_back(
+    artifact: Artifact, mortal: Mortal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_start = threading.Event()
+
+    def start(*arguments: Any) -> OnnxEngine:
+        if not may_start.is_set():
+            raise OSError("not yet")
+        return mortal._engine
+
+    monkeypatch.setattr("service.app.OnnxEngine", start)
+    monkeypatch.setattr("service.health.watch.FIRST_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr("service.health.watch.MOST_PAUSE_SECONDS", 0.1)
+    service = Service(artifact, mortal, fallback="torch")
+    async with service.app.router.lifespan_context(service.app), Client(service.app) as client:
+        name, before = await embedding(client)
+        assert name == "onnx"
+        die(mortal)
+        await until(lambda: service.inference.engine_pool.failure)
+
+        name, by_torch = await embedding(client)
+        assert name == "torch"
+        np.testing.assert_allclose(by_torch, before, atol=1e-5)
+        refused = await client.post("/encode", json=ASKED | {"backend": "onnx"})
+        assert_problem(refused, 503, says="the onnx engine is down", error_type="Unhealthy")
+        ready = (await client.get("/health/ready")).json()
+        assert (ready["status"], ready["backend"]) == ("degraded", "torch")
+        assert "the onnx engine is down" in ready["detail"]
+        info = (await client.get("/info")).json()
+        assert (info["status"], info["backend"]) == ("degraded", "torch")
+        assert "headscope_degraded 1.0" in (await client.get("/metrics")).text
+        assert service.given_up == []
+
+        may_start.set()
+        await until(lambda: not service.inference.engine_pool.failure)
+        name, after = await embedding(client)
+        assert name == "onnx"
+        np.testing.assert_array_equal(after, before)
+        assert (await client.get("/health/ready")).json() == {"status": "ready"}
+        await until(lambda: service.app.state.metrics.degraded._value.get() == 0)
+        assert (await embedding(client, backend="onnx"))[0] == "onnx"
+
+
+async def test_a_stand_in_that_is_not_installed_is_refused_at_the_start(
+    artifact: Artifact, mortal: Mortal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.engines.torch.importlib.util.find_spec", lambda _: None)
+    with pytest.raises(EngineNotInstalled):
+        Service(artifact, mortal, fallback="torch")
+    Service(artifact, mortal)
+
+
+async def test_one_call_hangs_while_another_only_fails(
+    artifact: Artifact, onnx_engine: OnnxEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.scheduler.dispatch.CLOSE_SECONDS", 0.3)
+    hanging = threading.Event()
+
+    class Both(Mortal):
+        def run(self, tasks: Sequence[Task]) -> list[Output]:
+            if not self.broken:
+                return super().run(tasks)
+            if not hanging.is_set():
+                hanging.set()
+                assert self.gate.wait(20)
+            raise RuntimeError("broken")
+
+    engine = Both(onnx_engine)
+    service = Service(artifact, engine)
+    async with service.app.router.lifespan_context(service.app), Client(service.app) as client:
+        await embedding(client)
+        engine.broken = True
+        engine.gate.clear()
+        hung = asyncio.create_task(client.post("/encode", json=ASKED))
+        await until(hanging.is_set)
+        for _ in range(3):
+            assert (await client.post("/encode", json=ASKED)).status_code in (500, 503)
+        await until(lambda: service.given_up)
+        hung.cancel()
+    assert service.app.state.hangs
+    engine.gate.set()
+
+
+async def test_failures_that_a_trial_does_not_confirm_change_nothing(
+    artifact: Artifact, onnx_engine: OnnxEngine
+) -> None:
+    class OddLengths(Mortal):
+        def run(self, tasks: Sequence[Task]) -> list[Output]:
+            if any(task.tokens == 77 for task in tasks):
+                raise RuntimeError("odd")
+            return super().run(tasks)
+
+    service = Service(artifact, OddLengths(onnx_engine))
+    async with service.app.router.lifespan_context(service.app), Client(service.app) as client:
+        for _ in range(4):
+            failed = await client.post("/encode", json={"inputs": "word " * 75})
+            assert_problem(failed, 500, error_type="Backend")
+        tried = service.inference.engine_pool.default
+        await until(lambda: tried.failed_in_a_row == 4)
+        await embedding(client)
+        assert service.given_up == []
+        assert (await client.get("/health/ready")).json() == {"status": "ready"}

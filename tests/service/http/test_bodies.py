@@ -1,0 +1,152 @@
+"""Bodies: how many bytes of them are in memory, and what becomes of one that is too large."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from model.artifact.manifest import Artifact
+from service.app import create_app
+from service.engines.fake import FakeEngine
+from service.errors import Overloaded
+from service.scheduler.budget import ByteBudget
+from service.settings import Settings
+from tests.service.harness import CONFIG, Client, GatedEngine, assert_problem, until
+
+pytestmark = pytest.mark.anyio
+HEADERS = {"content-type": "application/json"}
+
+
+def held(app: Any) -> int:
+    layer = app.middleware_stack
+    while not hasattr(layer, "budget"):
+        layer = layer.app
+    return int(layer.budget.held)
+
+
+@pytest.fixture
+async def client(artifact: Artifact) -> AsyncIterator[Client]:
+    """100 bytes of bodies at once, in a service that computes what is let through."""
+    engine = GatedEngine()
+    settings = Settings(max_body_bytes=1000, max_body_bytes_in_flight=100)
+    app = create_app(settings, artifact, engine)
+    async with app.router.lifespan_context(app), Client(app) as client:
+        client.engine = engine  # type: ignore[attr-defined]
+        yield client
+        engine.let_through()
+
+
+def body(size: int) -> bytes:
+    text = b'{"inputs": "a"'
+    return text + b" " * (size - len(text) - 1) + b"}"
+
+
+async def in_parts(*parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+
+
+async def test_a_body_counts_until_its_request_is_answered(client: Client) -> None:
+    engine: GatedEngine = client.engine  # type: ignore[attr-defined]
+    first = asyncio.create_task(client.post("/encode", content=body(60), headers=HEADERS))
+    await until(lambda: engine.batches)
+    assert held(client.app) == 60
+    refused = await client.post("/encode", content=body(41), headers=HEADERS)
+    assert_problem(refused, 429, "bodies in flight hold 60 of 100 bytes", "Overloaded")
+    assert held(client.app) == 60
+    second = asyncio.create_task(client.post("/encode", content=body(40), headers=HEADERS))
+    await until(lambda: held(client.app) == 100)
+    engine.let_through()
+    assert [reply.status_code for reply in await asyncio.gather(first, second)] == [200, 200]
+    assert held(client.app) == 0
+
+
+async def test_one_alone_always_may(client: Client) -> None:
+    client.engine.let_through()  # type: ignore[attr-defined]
+    for content in (body(1000), in_parts(body(1000)[:90], body(1000)[90:500], body(1000)[500:])):
+        reply = await client.post("/encode", content=content, headers=HEADERS)
+        assert reply.status_code == 200
+    assert held(client.app) == 0
+
+
+async def test_one_that_grows_too_large_beside_others_is_refused(client: Client) -> None:
+    engine: GatedEngine = client.engine  # type: ignore[attr-defined]
+    first = asyncio.create_task(client.post("/encode", content=body(60), headers=HEADERS))
+    await until(lambda: engine.batches)
+    parts = in_parts(body(60)[:30], body(60)[30:])
+    assert_problem(
+        await client.post("/encode", content=parts, headers=HEADERS), 429, "", "Overloaded"
+    )
+    assert held(client.app) == 60
+    engine.let_through()
+    assert (await first).status_code == 200
+    assert held(client.app) == 0
+
+
+@pytest.mark.parametrize("declared", [True, False])
+async def test_one_that_is_too_large_is_refused(client: Client, declared: bool) -> None:
+    content = body(1001) if declared else in_parts(*[bytes(100)] * 11)
+    assert_problem(
+        await client.post("/encode", content=content, headers=HEADERS), 413, "1000 bytes"
+    )
+    assert held(client.app) == 0
+
+
+async def test_what_is_refused_early_ends_the_connection(client: Client) -> None:
+    refused = await client.post("/encode", content=body(1001), headers=HEADERS)
+    assert refused.headers["connection"] == "close"
+    wrong = await client.post("/encode", content=b"[", headers=HEADERS)
+    assert wrong.status_code == 400
+    assert "connection" not in wrong.headers
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(artifact: Artifact) -> None:
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.Event().wait()
+
+    settings = Settings(client_timeout_seconds=0.05)
+    app = create_app(settings, artifact, FakeEngine(CONFIG))
+    async with app.router.lifespan_context(app), Client(app) as client:
+        late = await client.post("/encode", content=slow(), headers=HEADERS)
+        problem = assert_problem(late, 408, "within 0.05 seconds")
+        assert problem["type"] == "/problems/request-timeout"
+        assert problem["retryable"]
+        assert late.headers["connection"] == "close"
+        assert held(app) == 0
+        assert (await client.post("/encode", json={"inputs": "a"})).status_code == 200
+
+
+async def test_paths_and_methods_that_nobody_knows_add_no_series(client: Client) -> None:
+    async def series() -> int:
+        lines = (await client.get("/metrics")).text.splitlines()
+        return len([line for line in lines if line.startswith("headscope_")])
+
+    async def ask(number: int) -> httpx.Response:
+        return await client.request(f"M{number}", f"/{number}/encode")
+
+    await ask(0)
+    await series()
+    before = await series()
+    for number in range(200):
+        assert (await ask(number)).status_code == 404
+    assert await series() == before
+
+
+def test_a_budget_counts_what_one_holds_already() -> None:
+    budget = ByteBudget(100, "bodies")
+    budget.take(500)
+    budget.take(500, own=500)
+    with pytest.raises(Overloaded, match="bodies in flight hold 1000 of 100 bytes"):
+        budget.take(1)
+    budget.give_back(1000)
+    budget.take(60)
+    budget.take(40)
+    with pytest.raises(Overloaded):
+        budget.take(1, own=60)
+    budget.give_back(100)
+    assert budget.held == 0

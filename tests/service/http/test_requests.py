@@ -1,0 +1,217 @@
+"""Around every request: its id, its timing, what nobody foresaw, and clients that leave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from model.artifact.manifest import Artifact
+from service.app import create_app
+from service.engines.onnx import OnnxEngine
+from service.settings import Settings
+from tests.service.harness import GatedEngine, assert_problem, serving, until
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(
+    "request_id", ["a", "0123456789abcdef" * 8, "A.b_c:d/e+f=g@h-1", "01J9Z3-ZX"]
+)
+async def test_a_request_id_comes_back(client: httpx.AsyncClient, request_id: str) -> None:
+    headers = {"x-request-id": request_id}
+    good = await client.post("/encode", json={"inputs": "a"}, headers=headers)
+    assert good.headers["x-request-id"] == request_id
+    bad = await client.post("/encode", json={"inputs": 1}, headers=headers)
+    assert assert_problem(bad, 422)["request_id"] == request_id
+
+
+@pytest.mark.parametrize(
+    "request_id",
+    [b"", b" ", b"a b", b"x" * 129, b"<script>", b'"', b"a,b", b"\xc3\xa9", b"a\tb", b"%0d%0a"],
+)
+async def test_one_that_could_do_harm_is_replaced(
+    client: httpx.AsyncClient, request_id: bytes
+) -> None:
+    seen = set()
+    for _ in range(2):
+        response = await client.post(
+            "/encode", json={"inputs": 1}, headers=[(b"x-request-id", request_id)]
+        )
+        own = assert_problem(response, 422)["request_id"]
+        assert len(own) == 32
+        assert int(own, 16)
+        seen.add(own)
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/health/live", 200),
+        ("GET", "/metrics", 200),
+        ("GET", "/openapi.json", 200),
+        ("GET", "/docs", 200),
+        ("GET", "/nowhere", 404),
+        ("GET", "/encode", 405),
+        ("DELETE", "/info", 405),
+        ("BREW", "/encode", 405),
+        ("POST", "/encode", 415),
+    ],
+)
+async def test_every_reply_has_an_id_and_a_time(
+    client: httpx.AsyncClient, method: str, path: str, status: int
+) -> None:
+    response = await client.request(method, path)
+    assert response.status_code == status
+    assert len(response.headers.get_list("x-request-id")) == 1
+    assert response.headers["x-total-time"].isdecimal()
+    if status >= 400:
+        assert_problem(response, status)
+    if status == 405:
+        assert response.headers["allow"] in ("POST", "GET")
+
+
+async def test_what_nobody_foresaw_is_a_problem_too(
+    artifact: Artifact, onnx_engine: OnnxEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("c4n4ry")
+
+    async with serving(artifact, onnx_engine) as client:
+        with monkeypatch.context() as broken:
+            broken.setattr("service.inference.core.Predictor.encode", fail)
+            response = await client.post("/encode", json={"inputs": "a"})
+        assert_problem(response, 500, says="something went wrong", error_type="Backend")
+        assert "c4n4ry" not in response.text
+        assert response.headers["x-total-time"].isdecimal()
+        assert (await client.post("/encode", json={"inputs": "a"})).status_code == 200
+        metrics = (await client.get("/metrics")).text
+    assert 'headscope_requests_total{route="/encode",status="500"} 1.0' in metrics
+    assert 'headscope_requests_total{route="/encode",status="200"} 1.0' in metrics
+
+
+class Connection:
+    """One raw ASGI request whose client can leave."""
+
+    def __init__(self, app: Any, path: str, *chunks: bytes) -> None:
+        self.sent: list[Any] = []
+        self._messages: asyncio.Queue[Any] = asyncio.Queue()
+        for chunk in chunks:
+            self._messages.put_nowait({"type": "http.request", "body": chunk, "more_body": True})
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": "POST",
+            "path": path,
+            "raw_path": path.encode(),
+            "root_path": "",
+            "scheme": "http",
+            "query_string": b"",
+            "headers": [(b"content-type", b"application/json")],
+        }
+        self.running = asyncio.create_task(app(scope, self._messages.get, self._send))
+
+    async def _send(self, message: Any) -> None:
+        self.sent.append(message)
+
+    def complete(self) -> None:
+        self._messages.put_nowait({"type": "http.request", "body": b"", "more_body": False})
+
+    def leave(self) -> None:
+        self._messages.put_nowait({"type": "http.disconnect"})
+
+
+@pytest.fixture
+async def gated(artifact: Artifact) -> AsyncIterator[tuple[Any, GatedEngine]]:
+    """An application whose engine computes only what is let through."""
+    engine = GatedEngine()
+    app = create_app(Settings(), artifact, engine)
+    async with app.router.lifespan_context(app):
+        yield app, engine
+        engine.let_through()
+
+
+def value(app: Any, name: str, **labels: str) -> float:
+    found = app.state.metrics.registry.get_sample_value(name, labels)
+    assert found is not None
+    return float(found)
+
+
+def body(*texts: str) -> bytes:
+    return json.dumps({"inputs": list(texts), "outputs": ["pooled"]}).encode()
+
+
+@pytest.mark.parametrize("route", ["/encode", "/attention"])
+async def test_who_leaves_the_queue_is_not_computed(
+    gated: tuple[Any, GatedEngine], route: str
+) -> None:
+    app, engine = gated
+    lane = app.state.predictor.backends.default.lanes[route[1:]]
+    first = Connection(app, "/encode", body("a"))
+    first.complete()
+    await until(lambda: engine.batches == [[3]])
+    texts = b'{"inputs": ["a b", "a b c"]}'
+    leaving, staying = (Connection(app, route, texts[:9], texts[9:]) for _ in range(2))
+    leaving.complete()
+    staying.complete()
+    await until(lambda: lane.queued_tokens == 2 * (4 + 5))
+    leaving.leave()
+    await leaving.running
+    assert leaving.sent == []
+    assert lane.queued_tokens == 4 + 5
+    assert value(app, "headscope_client_disconnects_total") == 1
+    assert value(app, "headscope_dropped_texts_total", lane=route[1:]) == 2
+    engine.let_through()
+    await asyncio.gather(first.running, staying.running)
+    assert first.sent[0]["status"] == staying.sent[0]["status"] == 200
+    maps = [4, 5] * 2 if route == "/attention" else []  # of each of the two layers
+    computed = sorted(length for batch in engine.batches for length in batch)
+    assert computed == sorted([3, 4, 5, *maps])
+    assert value(app, "headscope_client_disconnects_total") == 1
+
+
+async def test_who_leaves_while_computed_is_not_answered(gated: tuple[Any, GatedEngine]) -> None:
+    app, engine = gated
+    leaving = Connection(app, "/encode", body("a"))
+    leaving.complete()
+    await until(lambda: engine.batches)
+    leaving.leave()
+    await leaving.running
+    engine.let_through()
+    staying = Connection(app, "/encode", body("a"))
+    staying.complete()
+    await staying.running
+    assert leaving.sent == []
+    assert [message["type"] for message in staying.sent] == [
+        "http.response.start",
+        "http.response.body",
+    ]
+    assert value(app, "headscope_dropped_texts_total", lane="encode") == 0
+
+
+async def test_who_leaves_before_the_body_is_complete_is_forgotten(
+    gated: tuple[Any, GatedEngine],
+) -> None:
+    app, engine = gated
+    leaving = Connection(app, "/encode", body("a")[:10])
+    leaving.leave()
+    await leaving.running
+    assert leaving.sent == []
+    assert engine.batches == []
+    assert value(app, "headscope_client_disconnects_total") == 1
+
+
+async def test_a_body_in_single_bytes_is_one_body(client: httpx.AsyncClient) -> None:
+    async def drops() -> AsyncIterator[bytes]:
+        for byte in body("a b"):
+            yield bytes([byte])
+
+    headers = {"content-type": "application/json"}
+    response = await client.post("/encode", content=drops(), headers=headers)
+    assert response.json()["results"][0]["tokens"] == ["[CLS]", "a", "b", "[SEP]"]

@@ -1,0 +1,257 @@
+"""Clients that stall: cut off in time, without harm to others, and nothing stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+import logging.handlers
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
+
+from model.artifact.manifest import Artifact
+from service.engines.fake import FakeEngine
+from service.http.connection import TAKEN_BYTES, HttpProtocol
+from tests.raw_http import GET, LENGTH, POST
+from tests.service.harness import CONFIG, listening
+
+SECONDS = 0.5
+"""That the server gives a client."""
+LATE = 15.0
+"""Long enough for a machine that is busy with other things."""
+LONG = "a " * 510
+MANY = 100
+
+
+@pytest.fixture(scope="module")
+def served(artifact: Artifact) -> Iterator[tuple[FastAPI, int]]:
+    engine = FakeEngine(CONFIG)
+    settings: dict[str, Any] = {"max_bytes_in_flight": 2**40, "max_queue_tokens": 2**40}
+    settings["queue_timeout_seconds"] = settings["request_timeout_seconds"] = 600
+    log = logging.handlers.BufferingHandler(1000)
+    log.setLevel(logging.WARNING)
+    logging.getLogger().addHandler(log)
+    with listening(artifact, engine, client_timeout_seconds=SECONDS, **settings) as served:
+        yield served
+    logging.getLogger().removeHandler(log)
+    assert [record.getMessage() for record in log.buffer] == []
+
+
+@contextlib.contextmanager
+def connected(port: int, *parts: bytes) -> Iterator[socket.socket]:
+    """A client with a small window that has sent something."""
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(LATE)
+        connection.connect(("127.0.0.1", port))
+        for part in parts:
+            connection.sendall(part)
+        yield connection
+
+
+def asking(inputs: list[str]) -> bytes:
+    """A request for a binary reply, of 4 MB a long text."""
+    content = json.dumps({"inputs": inputs}).encode()
+    return (
+        b"POST /attention HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
+        b"accept: application/vnd.safetensors\r\n"
+        b"content-length: %d\r\n\r\n%s" % (len(content), content)
+    )
+
+
+def rest(connection: socket.socket) -> bytes:
+    """All that comes until the server ends the connection."""
+    received = []
+    with contextlib.suppress(ConnectionResetError):
+        while received[-1:] != [b""]:
+            received.append(connection.recv(65536))
+    return b"".join(received)
+
+
+def drip(connection: socket.socket, drop: bytes) -> bytes:
+    """Send a little ten times in the time that the server gives, until it answers."""
+    connection.settimeout(SECONDS / 10)
+    deadline = time.monotonic() + LATE
+    while time.monotonic() < deadline:
+        connection.sendall(drop)
+        with contextlib.suppress(TimeoutError):
+            return connection.recv(1000)
+    raise AssertionError("the server never answered")
+
+
+def until(condition: Callable[[], object], seconds: float = LATE) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def value(app: FastAPI, name: str, **labels: str) -> float:
+    return float(app.state.metrics.registry.get_sample_value(name, labels) or 0)
+
+
+def assert_nothing_left(app: FastAPI) -> None:
+    """No connection, no request, and nobody's bytes."""
+    layer: Any = app.middleware_stack
+    while not hasattr(layer, "budget"):
+        layer = layer.app
+    until(lambda: layer.budget.held == 0)
+    until(lambda: app.state.predictor._budget.held == 0)
+    assert all(
+        lane.queued_tokens == 0 for lane in app.state.predictor.backends.default.lanes.values()
+    )
+
+
+@pytest.mark.parametrize("sent", [b"", b"\r\n", b"G", GET[:-4], GET, GET + b"X: a"])
+def test_a_head_is_due_in_time(served: tuple[FastAPI, int], sent: bytes) -> None:
+    with connected(served[1], *[sent][: len(sent)]) as connection:
+        started = time.monotonic()
+        reply = rest(connection)
+    assert time.monotonic() - started > 0.8 * SECONDS
+    assert reply.startswith(b"HTTP/1.1 408 ") if sent else reply == b""
+    if sent:
+        assert b"/problems/request-timeout" in reply
+
+
+def test_a_head_in_drops_is_due_all_the_same(served: tuple[FastAPI, int]) -> None:
+    with connected(served[1], GET + b"X: ") as connection:
+        assert drip(connection, b"a").startswith(b"HTTP/1.1 408 ")
+
+
+def test_empty_lines_do_not_keep_a_connection(served: tuple[FastAPI, int]) -> None:
+    with connected(served[1], GET + b"\r\n") as connection:
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
+        assert drip(connection, b"\r\n").startswith(b"HTTP/1.1 408 ")
+
+
+def test_the_next_head_is_due_as_the_first(served: tuple[FastAPI, int]) -> None:
+    with connected(served[1], GET + b"\r\n") as connection:
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
+        connection.sendall(GET)
+        assert rest(connection).startswith(b"HTTP/1.1 408 ")
+
+
+def test_half_a_head_behind_a_request_waits_for_its_turn(served: tuple[FastAPI, int]) -> None:
+    with connected(served[1], GET + b"\r\n" + GET) as connection:
+        reply = rest(connection)
+    assert reply.startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        POST + LENGTH,
+        POST + LENGTH + b"Expect: 100-continue\r\n",
+        POST + b"Transfer-Encoding: chunked\r\n",
+    ],
+)
+@pytest.mark.parametrize("body", [b"", b"1", b'5\r\n{"'])
+def test_a_body_is_due_in_time(served: tuple[FastAPI, int], head: bytes, body: bytes) -> None:
+    app, port = served
+    before = value(app, "headscope_requests_total", route="unmatched", status="408")
+    with connected(port, head + b"\r\n" + body) as connection:
+        reply = rest(connection).removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
+    assert reply.startswith(b"HTTP/1.1 408 ")
+    assert b"connection: close\r\n" in reply
+    assert b'"retryable":true' in reply
+    assert value(app, "headscope_requests_total", route="unmatched", status="408") == before + 1
+    assert_nothing_left(app)
+
+
+def test_who_reads_nothing_of_a_reply_is_cut_off(served: tuple[FastAPI, int]) -> None:
+    app, port = served
+    before = value(app, "headscope_client_disconnects_total")
+    with connected(port, asking([LONG] * 5)) as connection:
+        until(lambda: value(app, "headscope_client_disconnects_total") == before + 1)
+        assert_nothing_left(app)
+        assert len(rest(connection)) < 10_000_000
+
+
+class Alone:
+    """One connection to a server whose replies are so many bytes, written at once."""
+
+    def __init__(self, size: int) -> None:
+        self.state = uvicorn.server.ServerState()
+        self.answered = asyncio.Event()
+        self._size = size
+
+    async def open(self, client: socket.socket, ours: socket.socket) -> None:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        client.setblocking(False)
+        ours.setblocking(False)
+        http: Any = functools.partial(HttpProtocol, client_timeout_seconds=SECONDS)
+        config = uvicorn.Config(
+            self._answer, http=http, ws="none", lifespan="off", interface="asgi3", log_config=None
+        )
+        config.load()
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(
+            lambda: http(config=config, server_state=self.state, app_state={}), ours
+        )
+        await loop.sock_sendall(client, GET + b"Connection: close\r\n\r\n")
+        async with asyncio.timeout(LATE):
+            await self.answered.wait()
+
+    async def _answer(self, _: Scope, __: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(self._size)})
+        self.answered.set()
+
+
+@pytest.mark.anyio
+async def test_who_reads_slowly_but_steadily_gets_everything() -> None:
+    """At four times the rate that is due, and for far longer than a client may stall."""
+    whole, received = 12 * TAKEN_BYTES, 0
+    server, pair = Alone(whole), socket.socketpair()
+    with pair[0]:
+        await server.open(*pair)
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        while part := await asyncio.wait_for(loop.sock_recv(pair[0], 2**16), LATE):
+            received += len(part)
+            due = started + received / (4 * TAKEN_BYTES / SECONDS)
+            await asyncio.sleep(max(0, due - loop.time()))
+    assert received > whole
+    assert loop.time() - started > 2 * SECONDS
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("half_closes", [False, True])
+async def test_who_does_not_take_the_end_of_a_reply_is_cut_off(half_closes: bool) -> None:
+    """Less is left than a transport minds: nothing but its closing finds that nobody takes it."""
+    server, pair = Alone(50_000), socket.socketpair()
+    with pair[0]:
+        await server.open(*pair)
+        if half_closes:
+            pair[0].shutdown(socket.SHUT_WR)
+        assert server.state.connections
+        async with asyncio.timeout(LATE):
+            while server.state.connections:
+                await asyncio.sleep(0.01)
+
+
+def test_many_at_once_harm_nobody(served: tuple[FastAPI, int]) -> None:
+    """100 readers of 12 MB and 100 senders that stall, and a good client beside them."""
+    app, port = served
+    before = value(app, "headscope_client_disconnects_total")
+    url = f"http://127.0.0.1:{port}/encode"
+    alone = httpx.post(url, json={"inputs": "a"})
+    reading, sending = asking([LONG] * 3), POST + LENGTH + b"\r\n" + b"1"
+    with contextlib.ExitStack() as stack:
+        readers = [stack.enter_context(connected(port, reading)) for _ in range(MANY)]
+        senders = [stack.enter_context(connected(port, sending)) for _ in range(MANY)]
+        for _ in range(20):
+            assert httpx.post(url, json={"inputs": "a"}, timeout=LATE).content == alone.content
+        assert all(rest(sender).startswith(b"HTTP/1.1 408 ") for sender in senders)
+        left = before + len(readers)  # after two texts each, which take this machine its time
+        until(lambda: value(app, "headscope_client_disconnects_total") == left, 8 * LATE)
+        assert_nothing_left(app)

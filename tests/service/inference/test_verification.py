@@ -1,0 +1,116 @@
+"""`POST /verify`: every number of both engines held against each other."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model.artifact.manifest import Artifact
+from service.engines.contract import Engine, MapsTask, Output, Task, TextTask
+from service.engines.onnx import OnnxEngine
+from tests.service.harness import Client, assert_problem, serving
+
+pytestmark = pytest.mark.anyio
+INPUTS = ["The animal didn't cross the street", "because it was too tired", "", "a " * 300]
+
+
+class Bent(Engine):
+    """An engine whose answers can be changed."""
+
+    name = "onnx"
+    concurrency = 2
+
+    def __init__(self, engine: OnnxEngine) -> None:
+        self._engine = engine
+        self.provider = engine.provider
+        self.hidden_size = engine.hidden_size
+        self.bend = lambda task, output: None
+
+    def run(self, tasks: Sequence[Task]) -> list[Output]:
+        outputs = self._engine.run(tasks)
+        for task, output in zip(tasks, outputs, strict=True):
+            self.bend(task, output)
+        return outputs
+
+
+@pytest.fixture(scope="module")
+async def bent(
+    artifact: Artifact, onnx_engine: OnnxEngine, anyio_backend: str
+) -> AsyncIterator[tuple[Client, Bent]]:
+    engine = Bent(onnx_engine)
+    async with serving(artifact, engine) as client:
+        yield client, engine
+
+
+async def test_the_engines_agree_on_every_number(bent: tuple[Client, Bent]) -> None:
+    client, engine = bent
+    states: list[Any] = []
+    layers: list[int] = []
+
+    def follow(task: Task, output: Output) -> None:
+        if isinstance(task, TextTask):
+            states[:] = output.hidden
+        else:  # the maps are those of the engine's own hidden states
+            np.testing.assert_array_equal(task.hidden, states[task.layer])
+            layers.append(task.layer)
+
+    engine.bend = follow
+    report = (await client.post("/verify", json={"inputs": INPUTS})).json()
+    assert report["passed"] is True
+    assert (report["reference"], report["against"]) == ("torch", "onnx")
+    assert report["inputs"] == len(INPUTS)
+    assert [entry["layer"] for entry in report["hidden"]] == [0, 1, 2]
+    heads = [(entry["layer"], entry["head"]) for entry in report["attention"]]
+    assert heads == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    for entry in [*report["hidden"], *report["attention"], report["pooled"]]:
+        assert entry["passed"] is True
+        assert 0 <= entry["max_abs_diff"] < 1e-4
+        assert entry["min_cosine"] > 0.999999
+        assert entry["atol"] > 0
+    assert any(entry["max_abs_diff"] > 0 for entry in report["hidden"])  # two engines, not one
+    assert sorted(layers) == sorted([0, 1] * len(INPUTS))  # two batches of one text may overlap
+
+
+def bend_map(task: Task, output: Output) -> None:
+    if isinstance(task, MapsTask) and task.layer == 1 and task.tokens > 50:
+        assert output.maps is not None
+        output.maps[1, 7, 3] += 0.01
+
+
+def bend_hidden(task: Task, output: Output) -> None:
+    if isinstance(task, TextTask) and task.hidden_layers:
+        output.hidden[-1] = output.hidden[-1] + 0.01
+
+
+async def test_one_wrong_weight_is_found_where_it_is(bent: tuple[Client, Bent]) -> None:
+    client, engine = bent
+    engine.bend = bend_map
+    report = (await client.post("/verify", json={"inputs": INPUTS})).json()
+    assert report["passed"] is False
+    failed = [(e["layer"], e["head"]) for e in report["attention"] if not e["passed"]]
+    assert failed == [(1, 1)]
+    assert report["attention"][3]["max_abs_diff"] == pytest.approx(0.01, abs=1e-4)
+    assert all(entry["passed"] for entry in [*report["hidden"], report["pooled"]])
+
+
+async def test_wrong_hidden_states_are_found(bent: tuple[Client, Bent]) -> None:
+    client, engine = bent
+    engine.bend = bend_hidden
+    report = (await client.post("/verify", json={"inputs": INPUTS[:2]})).json()
+    assert [entry["passed"] for entry in report["hidden"]] == [True, True, False]
+    assert all(entry["passed"] for entry in report["attention"])
+
+
+async def test_an_engine_that_fails_is_said_to(bent: tuple[Client, Bent]) -> None:
+    client, engine = bent
+
+    def fail(task: Task, output: Output) -> None:
+        if isinstance(task, MapsTask):
+            raise RuntimeError("c4n4ry")
+
+    engine.bend = fail
+    response = await client.post("/verify", json={"inputs": "a"})
+    assert_problem(response, 500, says="raised RuntimeError", error_type="Backend")

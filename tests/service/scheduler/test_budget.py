@@ -1,0 +1,242 @@
+"""What large replies may hold in memory together, and for how long each holds its share."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from safetensors.numpy import load
+
+from model.artifact.manifest import Artifact
+from service.engines.fake import FakeEngine
+from service.errors import Overloaded
+from service.inference.core import STREAM_BYTES
+from service.scheduler.budget import ByteBudget
+from tests.service.harness import (
+    CONFIG,
+    GatedEngine,
+    assert_problem,
+    listening,
+    serving,
+    until,
+)
+
+BINARY = {"accept": "application/vnd.safetensors"}
+LONG = "a " * 510
+MAPS = 4 * 2 * 2 * 512 * 512
+"""Bytes of all maps of `LONG`."""
+
+
+def test_it_is_held_and_released() -> None:
+    budget = ByteBudget(100)
+    with budget.hold(60):
+        assert budget.held == 60
+        with budget.hold(40):
+            assert budget.held == 100
+        assert budget.held == 60
+    assert budget.held == 0
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    budget = ByteBudget(100)
+    with budget.hold(60):
+        with pytest.raises(Overloaded, match="hold 60 of 100 bytes") as refused, budget.hold(41):
+            pytest.fail("it was let in")
+        assert refused.value.retry_after_seconds == 1
+        assert budget.held == 60
+        with budget.hold(40):
+            assert budget.held == 100
+    assert budget.held == 0
+
+
+def test_one_alone_always_may() -> None:
+    budget = ByteBudget(100)
+    with budget.hold(1000):
+        assert budget.held == 1000
+        with pytest.raises(Overloaded), budget.hold(1):
+            pytest.fail("it was let in")
+    with budget.hold(1):
+        assert budget.held == 1
+
+
+@pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError, GeneratorExit])
+def test_a_reply_that_fails_releases_it(error: type[BaseException]) -> None:
+    budget = ByteBudget(100)
+    with pytest.raises(error), budget.hold(60):
+        raise error
+    assert budget.held == 0
+
+
+HIDDEN = 2 * 128 * 4
+"""Bytes a token: what enters each of the artifact's layers."""
+STREAM = STREAM_BYTES + 4096 * HIDDEN
+"""What a streamed reply to many tokens holds."""
+
+
+def held(app: Any) -> int:
+    budget: ByteBudget = app.state.predictor._budget
+    return budget.held
+
+
+@pytest.mark.anyio
+async def test_others_are_refused_over_http_until_there_is_room(artifact: Artifact) -> None:
+    engine = GatedEngine()
+    limits = {"max_bytes_in_flight": 100_000}
+    async with serving(artifact, engine, **limits) as client:
+        body = {"inputs": "a " * 48}  # 4 maps of 50 × 50, 40 000 bytes and their header
+        first = asyncio.create_task(client.post("/attention", json=body, headers=BINARY))
+        await until(lambda: engine.batches)
+        holds = held(client.app)
+        assert 40_000 < holds - 50 * HIDDEN < 45_000
+        refused = await client.post("/attention", json=body, headers=BINARY)
+        assert_problem(refused, 429, says=f"hold {holds} of 100000 bytes", error_type="Overloaded")
+        assert refused.headers["retry-after"] == "1"
+        assert held(client.app) == holds
+        small = asyncio.create_task(client.post("/attention", json={"inputs": "a"}))
+        await until(lambda: held(client.app) == holds + 4 * 9 * 15 + 3 * HIDDEN)
+        engine.let_through()
+        assert (await first).status_code == (await small).status_code == 200
+        assert held(client.app) == 0
+        again = await client.post("/attention", json=body, headers=BINARY)
+        assert len(again.content) == holds - 50 * HIDDEN
+        assert (await first).content == again.content
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("asked", "headers", "share"),
+    [
+        ({}, BINARY, "stream"),
+        ({}, {}, "stream"),
+        ({"include": ["weights", "stats"]}, BINARY, "stream"),
+        ({"include": ["stats", "rollout"]}, BINARY, "whole"),  # it has less than a stream may hold
+        ({"dtype": "float16"}, BINARY, "stream"),
+        ({"dtype": "float16", "include": ["weights", "stats"]}, BINARY, "whole"),
+        ({"top_k": 300}, BINARY, "whole"),
+        ({"top_k": 300}, {}, "whole"),
+    ],
+)
+async def test_a_reply_holds_what_it_has_in_memory(
+    artifact: Artifact, asked: dict[str, Any], headers: dict[str, str], share: str
+) -> None:
+    engine = GatedEngine()
+    async with serving(artifact, engine, max_response_bytes=2**40) as client:
+        body = {"inputs": [LONG] * 17, **asked}
+        request = asyncio.create_task(client.post("/attention", json=body, headers=headers))
+        await until(lambda: engine.batches)
+        engine.let_through(0 + 1)
+        if share == "stream":
+            assert held(client.app) == STREAM
+        else:
+            least = {"stats": 17 * 512 * 512 * 4, "weights": 17 * MAPS // 2, None: 17 * MAPS // 2}
+            assert held(client.app) > least[asked.get("include", [None])[0]]
+        request.cancel()
+        await asyncio.gather(request, return_exceptions=True)
+        await until(lambda: held(client.app) == 0)
+
+
+# ── over a socket ──────────────────────────────────────────────────────────────────────────
+
+
+@contextlib.contextmanager
+def slow_reader(port: int, body: dict[str, Any]) -> Iterator[socket.socket]:
+    """Has asked for a binary reply, and takes nothing of it by itself."""
+    content = json.dumps(body).encode()
+    head = (
+        "POST /attention HTTP/1.1\r\nhost: headscope\r\ncontent-type: application/json\r\n"
+        f"accept: {BINARY['accept']}\r\ncontent-length: {len(content)}\r\n\r\n"
+    )
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(20)
+        connection.connect(("127.0.0.1", port))
+        connection.sendall(head.encode() + content)
+        yield connection
+
+
+def read_reply(connection: socket.socket) -> tuple[bytes, bytes]:
+    """Head and body, as long as the head says."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += connection.recv(65536)
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+    parts = [body]
+    missing = length - len(body)
+    while missing:
+        parts.append(connection.recv(min(missing, 2**20)))
+        assert parts[-1], "the connection was closed too early"
+        missing -= len(parts[-1])
+    return head, b"".join(parts)
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+class Counting(FakeEngine):
+    """Counts the maps that it computed."""
+
+    maps = 0
+
+    def expected(self, task: Any) -> Any:
+        output = super().expected(task)
+        self.maps += output.maps is not None
+        return output
+
+
+@pytest.mark.parametrize("texts", [10])
+def test_a_slow_reader_holds_it_until_the_last_byte_is_written(
+    artifact: Artifact, texts: int
+) -> None:
+    engine = Counting(CONFIG)
+    body = {"inputs": [LONG] * texts}
+    with listening(artifact, engine, max_bytes_in_flight=STREAM) as (app, port):
+        url = f"http://127.0.0.1:{port}/attention"
+        with slow_reader(port, body) as connection:
+            wait_for(lambda: held(app) == STREAM)
+            time.sleep(0.5)  # as much as buffers take was sent
+            assert held(app) == STREAM
+            computed = engine.maps
+            assert 4 <= computed < 2 * texts
+            refused = httpx.post(url, json={"inputs": "a"})
+            assert_problem(refused, 429, says="bytes", error_type="Overloaded")
+            assert refused.headers["retry-after"] == "1"
+            time.sleep(0.2)
+            assert engine.maps == computed
+            head, reply = read_reply(connection)
+            assert head.startswith(b"HTTP/1.1 200")
+            wait_for(lambda: held(app) == 0)
+        tensors = load(reply)
+        assert [tensors[f"attention.{i}"].shape for i in range(texts)] == [(2, 2, 512, 512)] * texts
+        assert httpx.post(url, json={"inputs": "a"}).status_code == 200
+        assert httpx.post(url, json=body, headers=BINARY, timeout=60).content == reply
+
+
+def test_a_reader_that_leaves_releases_it_and_ends_the_work(artifact: Artifact) -> None:
+    engine = Counting(CONFIG)
+    with listening(artifact, engine, max_bytes_in_flight=STREAM) as (app, port):
+        with slow_reader(port, {"inputs": [LONG] * 10}) as connection:
+            wait_for(lambda: engine.maps >= 4)
+            assert connection.recv(100)
+            assert held(app) == STREAM
+        wait_for(lambda: held(app) == 0)
+        time.sleep(0.1)
+        computed = engine.maps
+        assert computed < 20
+        lane = app.state.predictor.backends.default.lanes["attention"]
+        assert lane.queued_tokens == 0
+        url = f"http://127.0.0.1:{port}/attention"
+        assert httpx.post(url, json={"inputs": "a"}).status_code == 200
+        time.sleep(0.1)
+        assert engine.maps == computed + 2

@@ -1,0 +1,185 @@
+"""When batches start, how many at once, and whose answers they carry."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from service.engines.contract import MapsTask, Output, Pooling, Task
+from service.engines.fake import FakeEngine
+from service.errors import EngineUnavailable
+from service.scheduler.batching import Batcher
+from tests.service.harness import (
+    CONFIG,
+    GatedEngine,
+    assert_same,
+    batching,
+    layer_maps,
+    text,
+    until,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_text_alone_starts_at_once() -> None:
+    engine = GatedEngine(concurrency=2)
+    with batching(engine) as (batcher, _):
+        first = asyncio.create_task(batcher.submit("encode", [text(5)]))
+        await until(lambda: engine.batches == [[5]])
+        second = asyncio.create_task(batcher.submit("encode", [text(5)]))
+        await until(lambda: engine.batches == [[5], [5]])
+        engine.let_through()
+        await asyncio.gather(first, second)
+
+
+async def test_what_arrives_meanwhile_makes_the_next_batch() -> None:
+    engine = GatedEngine()
+    with batching(engine, max_batch_tokens=64) as (batcher, recorder):
+        waiting = [
+            asyncio.create_task(batcher.submit("encode", [text(length)]))
+            for length in (3, 8, 40, 8, 41, 9)
+        ]
+        await until(lambda: engine.batches)
+        engine.let_through()
+        await asyncio.gather(*waiting)
+    assert engine.batches == [[3], [8, 8, 9], [40], [41]]
+    assert [lengths for _, lengths, _ in recorder.finished] == engine.batches
+
+
+async def test_a_request_larger_than_a_batch_keeps_its_order() -> None:
+    engine = FakeEngine(CONFIG)
+    texts = [text(length, seed) for seed, length in enumerate([30, 5, 60, 5, 64, 31, 200, 6])]
+    with batching(engine, max_batch_tokens=64) as (batcher, recorder):
+        done = await batcher.submit("encode", texts)
+    assert len(recorder.finished) > 3
+    for task, answer in zip(texts, done, strict=True):
+        assert_same(answer.output, engine.expected(task))
+
+
+@pytest.mark.parametrize("concurrency", [1, 2, 5])
+async def test_never_more_batches_at_once_than_the_engine_takes(concurrency: int) -> None:
+    class Counting(FakeEngine):
+        running = most = 0
+        lock = threading.Lock()
+
+        def run(self, tasks: Sequence[Task]) -> list[Output]:
+            with self.lock:
+                self.running += 1
+                self.most = max(self.most, self.running)
+            time.sleep(0.003)
+            with self.lock:
+                self.running -= 1
+            return super().run(tasks)
+
+    engine = Counting(CONFIG, concurrency=concurrency)
+    with batching(engine, max_batch_tokens=8) as (batcher, _):
+        requests = [batcher.submit("encode", [text(8, seed)]) for seed in range(30)]
+        requests += [batcher.submit("attention", [text(8, seed)]) for seed in range(10)]
+        await asyncio.gather(*requests)
+    assert engine.most == concurrency
+
+
+async def test_times_are_measured() -> None:
+    engine = FakeEngine(CONFIG, batch_seconds=0.05)
+    with batching(engine, max_batch_tokens=8) as (batcher, _):
+        first, second = await batcher.submit("encode", [text(8), text(8)])
+    assert first.queue_seconds >= 0
+    assert 0.05 <= second.queue_seconds - first.queue_seconds < 5
+    assert 0.05 <= first.inference_seconds < 5
+    assert 0.05 <= second.inference_seconds < 5
+
+
+async def test_success_is_remembered() -> None:
+    with batching(FakeEngine(CONFIG)) as (batcher, _):
+        assert batcher.last_success < time.monotonic() - 10**6
+        await batcher.submit("encode", [text(8)])
+        assert time.monotonic() - batcher.last_success < 5
+
+
+async def test_closing_waits_for_the_running_batch_and_releases_the_engine() -> None:
+    engine = GatedEngine()
+    with batching(engine) as (batcher, _):
+        request = asyncio.create_task(batcher.submit("encode", [text(8)]))
+        await until(lambda: engine.batches)
+        closing = asyncio.create_task(asyncio.to_thread(batcher.close))
+        await asyncio.sleep(0.02)
+        assert not engine.closed
+        engine.let_through()
+        await closing
+        assert engine.closed
+        assert len(await request) == 1
+
+
+async def test_closing_refuses_what_waits() -> None:
+    engine = GatedEngine()
+    with batching(engine) as (batcher, _):
+        running = asyncio.create_task(batcher.submit("encode", [text(8)]))
+        await until(lambda: engine.batches)
+        waiting = asyncio.create_task(batcher.submit("encode", [text(9)]))
+        await until(lambda: batcher.lanes["encode"].queued_tokens == 9)
+        closing = asyncio.create_task(asyncio.to_thread(batcher.close))
+        with pytest.raises(EngineUnavailable, match="stopping"):
+            await waiting
+        with pytest.raises(EngineUnavailable, match="stopping"):
+            await batcher.submit("encode", [text(7)])
+        engine.let_through()
+        await closing
+        assert len(await running) == 1
+    assert engine.batches == [[8]]
+
+
+async def test_workers_take_their_next_batch_without_the_event_loop() -> None:
+    engine = FakeEngine(CONFIG, batch_seconds=0.005)
+    with batching(engine, max_batch_tokens=8) as (batcher, recorder):
+        request = asyncio.create_task(batcher.submit("encode", [text(8)] * 10))
+        await asyncio.sleep(0)
+        time.sleep(0.5)  # the loop is busy with something else
+        assert batcher.lanes["encode"].queued_tokens == 0
+        assert recorder.finished == []  # reported, and answered, on the loop only
+        assert len(await request) == 10
+
+
+def random_task(chance: random.Random) -> Task:
+    length, seed = chance.choice([1, 2, 7, 8, 9, 30, 64, 100]), chance.randrange(10**6)
+    if chance.random() < 0.3:
+        return layer_maps(length, seed, chance.randrange(2), chance.choice([(0,), (1, 0)]))
+    asked = chance.choice(
+        [
+            {"pooling": Pooling(chance.randrange(3), chance.choice(["mean", "cls"]))},
+            {"hidden_layers": (chance.randrange(3),)},
+            {"hidden_layers": (0, 2), "pooling": Pooling(2, "max")},
+            {"hidden_layers": (2,), "ablated": ((chance.randrange(2), chance.randrange(2)),)},
+        ]
+    )
+    return text(length, seed, **asked)
+
+
+async def test_64_submitters_get_their_own_answers() -> None:
+    engine = FakeEngine(CONFIG, concurrency=3)
+
+    async def submitter(number: int, batcher: Batcher) -> int:
+        chance, texts = random.Random(number), 0
+        for _ in range(25):
+            tasks = [random_task(chance) for _ in range(chance.randint(1, 4))]
+            maps = any(isinstance(task, MapsTask) for task in tasks)
+            if maps and chance.random() < 0.5:
+                done = await batcher.resume("attention", tasks)
+            else:
+                done = await batcher.submit("attention" if maps else "encode", tasks)
+            for task, answer in zip(tasks, done, strict=True):
+                assert_same(answer.output, engine.expected(task))
+            texts += len(tasks)
+        return texts
+
+    with batching(engine, max_batch_tokens=128) as (batcher, recorder):
+        counts = await asyncio.gather(*(submitter(number, batcher) for number in range(64)))
+    computed = [lengths for _, lengths, _ in recorder.finished]
+    assert sum(counts) == sum(map(len, computed))
+    assert max(map(len, computed)) > 4  # there was company
+    assert {lane.queued_tokens for lane in batcher.lanes.values()} == {0}

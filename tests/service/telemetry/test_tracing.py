@@ -1,0 +1,238 @@
+"""Spans, as a collector gets them."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from pydantic import ValidationError
+
+from model.artifact.manifest import Artifact
+from service.engines.fake import FakeEngine
+from service.settings import Settings
+from service.telemetry import tracing
+from service.telemetry.requests import Exchange, Took
+from service.telemetry.tracing import FLUSH_SECONDS, Tracing
+from tests.service.collector import Collector, attributes, collecting
+from tests.service.harness import CONFIG, AnsweringEngine, serving
+
+pytestmark = pytest.mark.anyio
+
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+"""The example of https://www.w3.org/TR/trace-context/."""
+STEPS = ["tokenise", "queue", "compute", "encode"]
+BODY = {"inputs": ["a b", "c"], "outputs": ["pooled"]}
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with collecting() as collector:
+        yield collector
+
+
+@pytest.fixture
+def slow() -> FakeEngine:
+    return FakeEngine(CONFIG, batch_seconds=0.05)
+
+
+def servers(collector: Collector) -> list[Span]:
+    return [span for span in collector.spans if span.kind == Span.SPAN_KIND_SERVER]
+
+
+def children(collector: Collector, parent: Span) -> list[Span]:
+    found = [span for span in collector.spans if span.parent_span_id == parent.span_id]
+    return sorted(found, key=lambda span: STEPS.index(span.name))
+
+
+async def test_a_request_and_its_steps(
+    collector: Collector, artifact: Artifact, slow: FakeEngine
+) -> None:
+    before = time.time_ns()
+    async with serving(artifact, slow, otlp_endpoint=collector.url) as client:
+        reply = await client.post("/encode", json=BODY, headers={"x-request-id": "one"})
+    after = time.time_ns()
+    assert reply.status_code == 200
+    assert set(collector.paths) == {"/v1/traces"}
+    (span,) = servers(collector)
+    assert span.name == "POST /encode"
+    assert span.parent_span_id == b""
+    assert attributes(span) == {
+        "http.request.method": "POST",
+        "http.route": "/encode",
+        "http.response.status_code": 200,
+        "headscope.request_id": "one",
+        "headscope.tokens": reply.json()["usage"]["tokens"],
+    }
+    assert span.status.code == Status.STATUS_CODE_UNSET
+    assert before <= span.start_time_unix_nano < span.end_time_unix_nano <= after
+
+    steps = children(collector, span)
+    assert [step.name for step in steps] == STEPS
+    assert {step.trace_id for step in steps} == {span.trace_id}
+    for one, other in pairwise(steps):
+        assert one.end_time_unix_nano == other.start_time_unix_nano
+    assert span.start_time_unix_nano <= steps[0].start_time_unix_nano
+    assert steps[-1].end_time_unix_nano <= span.end_time_unix_nano
+    compute = steps[2]
+    seconds = (compute.end_time_unix_nano - compute.start_time_unix_nano) / 1e9
+    assert seconds >= 0.05
+    (resource,) = {str(request.resource_spans[0].resource) for request in collector.requests}
+    assert '"service.name"' in resource
+    assert '"headscope"' in resource
+
+
+@pytest.mark.parametrize("route", ["/encode", "/attention"])
+async def test_both_routes_have_their_steps(
+    collector: Collector, artifact: Artifact, slow: FakeEngine, route: str
+) -> None:
+    async with serving(artifact, slow, otlp_endpoint=f"{collector.url}/") as client:
+        assert (await client.post(route, json={"inputs": "a b c"})).status_code == 200
+    (span,) = servers(collector)
+    assert span.name == f"POST {route}"
+    assert [step.name for step in children(collector, span)] == STEPS
+
+
+async def test_the_trace_of_the_caller_goes_on(
+    collector: Collector, artifact: Artifact, slow: FakeEngine
+) -> None:
+    async with serving(artifact, slow, otlp_endpoint=collector.url) as client:
+        headers = {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "vendor=secret"}
+        await client.post("/encode", json=BODY, headers=headers)
+    (span,) = servers(collector)
+    assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE, PARENT)
+    assert {step.trace_id.hex() for step in collector.spans} == {TRACE}
+    assert {step.trace_state for step in collector.spans} == {""}
+
+
+async def test_a_trace_that_its_caller_does_not_record(
+    collector: Collector, artifact: Artifact, slow: FakeEngine
+) -> None:
+    async with serving(artifact, slow, otlp_endpoint=collector.url) as client:
+        headers = {"traceparent": f"00-{TRACE}-{PARENT}-00"}
+        assert (await client.post("/encode", json=BODY, headers=headers)).status_code == 200
+    assert collector.spans == []
+
+
+@pytest.mark.parametrize("header", ["", "00-0-0-01", f"00-{TRACE}-{PARENT}", "é" * 1000])
+async def test_a_traceparent_that_is_none_begins_a_trace(
+    collector: Collector, artifact: Artifact, slow: FakeEngine, header: str
+) -> None:
+    async with serving(artifact, slow, otlp_endpoint=collector.url) as client:
+        headers = {"traceparent": header.encode()}
+        assert (await client.post("/encode", json=BODY, headers=headers)).status_code == 200
+    (span,) = servers(collector)
+    assert span.parent_span_id == b""
+    assert span.trace_id.hex() != TRACE
+
+
+async def test_what_fails_says_how(collector: Collector, artifact: Artifact) -> None:
+    engine = AnsweringEngine(lambda _: [])
+    async with serving(artifact, engine, otlp_endpoint=collector.url) as client:
+        await client.post("/encode", json=BODY)
+        await client.get("/no/such/path?secret=1")
+        await client.post("/encode", json={"inputs": 1})
+        await client.request("BREW", "/encode")
+    spans = servers(collector)
+    assert [span.name for span in spans] == [
+        "POST /encode",
+        "GET",
+        "POST /encode",
+        "_OTHER /encode",
+    ]
+    codes = [attributes(span)["http.response.status_code"] for span in spans]
+    assert codes == [500, 404, 422, 405]
+    failed = [span.status.code == Status.STATUS_CODE_ERROR for span in spans]
+    assert failed == [True, False, False, False]
+    assert "http.route" not in attributes(spans[1])
+    assert not any(children(collector, span) for span in spans)
+
+
+def exchange() -> Exchange:
+    now = time.monotonic()
+    return Exchange("GET", "/info", "id", "", 200, 10, time.time_ns(), now, now, now, None)
+
+
+def refused() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{probe.getsockname()[1]}"
+
+
+async def test_a_collector_that_is_down_costs_a_line(
+    artifact: Artifact, caplog: pytest.LogCaptureFixture
+) -> None:
+    tracing = Tracing(refused())
+    tracing.observe(exchange())
+    tracing._provider.force_flush()
+    tracing.observe(exchange())
+    tracing._provider.force_flush()
+    started = time.monotonic()
+    tracing.close()
+    assert time.monotonic() - started < FLUSH_SECONDS + 2
+    lines = [record for record in caplog.records if record.levelno >= logging.INFO]
+    assert [(line.name, line.levelname) for line in lines] == [("headscope", "WARNING")]
+    assert "the collector takes no traces" in lines[0].message
+
+
+async def test_a_collector_that_hangs_keeps_nobody(artifact: Artifact, slow: FakeEngine) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        async with serving(artifact, slow, otlp_endpoint=endpoint) as client:
+            for _ in range(3):
+                assert (await client.post("/encode", json=BODY)).status_code == 200
+            started = time.monotonic()
+        assert time.monotonic() - started < FLUSH_SECONDS + 2
+
+
+WITHOUT = """
+import sys
+for name in ("opentelemetry.exporter", "opentelemetry.sdk"):
+    sys.modules[name] = None
+from service.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_without_its_packages_it_does_not_start(artifact: Artifact) -> None:
+    arguments = ["serve", "--artifact", str(artifact.folder), "--engine", "fake", "--port", "0"]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, *arguments, "--otlp-endpoint", "http://127.0.0.1:1"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("headscope serve: otlp_endpoint: there is no opentelemetry.")
+    assert "install headscope[tracing]" in line
+
+
+@pytest.mark.parametrize("endpoint", ["localhost:4318", "ftp://localhost", "http://", ""])
+def test_an_endpoint_that_is_none(endpoint: str) -> None:
+    with pytest.raises(ValidationError, match="otlp_endpoint"):
+        Settings(otlp_endpoint=endpoint)
+
+
+def test_who_asks_for_no_traces_loads_nothing_for_them() -> None:
+    program = "import sys, service.process.server; print('opentelemetry.sdk' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "False\n"
+
+
+def test_no_step_ends_after_the_reply_began() -> None:
+    took = Took(3, 1.0, 0.1, 0.3, 0.2)  # as clocks of two processors may have it
+    exchange = Exchange("POST", "/encode", "id", "", 200, 10, 0, 1.0, 1.5, 1.6, took)
+    steps = tracing._steps(exchange)
+    assert [name for name, *_ in steps] == STEPS
+    assert max(ended for *_, ended in steps) == 1.5
+    assert all(began <= ended for _, began, ended in steps)
