@@ -16,7 +16,7 @@ from service.app import token_limits
 from service.artifacts import open_artifact
 from service.engines.onnx import OnnxEngine
 from service.inference.core import Bounds, Predictor
-from service.inference.engine_pool import Backends
+from service.inference.engine_pool import EnginePool
 from service.inference.tokenizer import TextTokenizer
 from service.scheduler.admission import BatchLimits
 from service.settings import Settings
@@ -40,7 +40,7 @@ class InProcess:
         """Seconds for all texts, in requests of 100."""
 
         async def run() -> float:
-            backends = Backends(self._engine, {}, self._limits, Metrics())
+            backends = EnginePool(self._engine, {}, self._limits, Metrics())
             bounds = Bounds(len(texts), 2**30, 2**30)
             predictor = Predictor(self._manifest, self._tokenizer, backends, bounds)
             parts = [texts[i : i + 100] for i in range(0, len(texts), 100)]

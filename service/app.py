@@ -1,4 +1,4 @@
-"""The application: lifespan and wiring only."""
+"""The application: its parts, put together, and their lifespan."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from collections.abc import AsyncIterator, Callable
 from fastapi import FastAPI
 
 from model.artifact.manifest import TOKENIZER, Artifact
-from service.api import dashboard
-from service.api import operations as ops
-from service.api.native import attention, encode, verify
+from service.api import dialects
 from service.engines.contract import Engine
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
 from service.engines.torch import TorchEngine, check_installed
 from service.health.golden import GoldenCheck
+from service.health.live_verification import LiveVerification
 from service.health.peers import Peers
-from service.health.sampling import Sampling
+from service.health.readiness import Readiness
 from service.health.watch import Watch
-from service.http import middleware as layers
-from service.http import problems
-from service.inference.core import Bounds, Predictor
-from service.inference.engine_pool import Backends
+from service.http import middleware
+from service.http.budget import ByteBudget
+from service.inference.core import Inference
+from service.inference.engine_pool import EnginePool
 from service.inference.tokenizer import Limits, TextTokenizer
 from service.scheduler.admission import BatchLimits
 from service.settings import Settings
+from service.state import ServiceState
 from service.telemetry.access import AccessLog
 from service.telemetry.metrics import Metrics
-from service.telemetry.requests import ExchangeMiddleware, ExchangeObserver
+from service.telemetry.requests import RequestObserver
 
 _log = logging.getLogger("headscope")
 
@@ -52,90 +52,101 @@ def create_app(
         peers: the other workers of a service of several processes.
 
     Raises:
-        ModelError: the artifact cannot be loaded, the device is not there, or the engine says
-            other than PyTorch.
+        ModelError: the artifact cannot be loaded, the device is not there, or the engine
+            disagrees with PyTorch.
         ServiceError: the engine cannot be started.
 
     """
-    observers = exchange_observers(settings)
+    observers = request_observers(settings)
     if settings.fallback == "torch":
         check_installed()
     trial = GoldenCheck(artifact)
-    factories = engine_factories(settings, artifact, trial)
-    engine = engine or factories[settings.engine]()
-    manifest = artifact.manifest
-    tokenizer = TextTokenizer(
-        artifact.path(TOKENIZER), manifest.sentence, token_limits(settings, artifact)
-    )
-    batch_tokens = settings.max_batch_tokens or engine.batch_tokens
-    engine.warm_up(batch_tokens, tokenizer.limits.max_tokens)
-    metrics = Metrics(peers.folder if peers else None)
-    metrics.engine.labels(engine.name, engine.provider, manifest.precision, manifest.model).set(1)
+    state = build_state(settings, artifact, trial, engine, peers)
+    engines, readiness = state.inference.engines, state.readiness
+
+    def give_up(why: str) -> None:
+        state.give_up(why)
+
+    watch = Watch(engines, readiness, trial, settings.fallback, give_up, state.metrics)
 
     @contextlib.asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        bounds = Bounds(
-            settings.max_client_batch_size,
-            settings.max_response_bytes,
-            settings.max_bytes_in_flight,
-        )
-        sampling = Sampling(
-            settings.verify_share, lambda: backends.get("torch"), manifest.precision, metrics
-        )
-        backends = Backends(
-            engine,
-            factories,
-            batch_limits(settings, batch_tokens),
-            metrics,
-            sampling.inspect if settings.verify_share else None,
-        )
-        watch = Watch(backends, trial, settings.fallback, app.state.give_up, metrics)
-        app.state.predictor = Predictor(manifest, tokenizer, backends, bounds)
-        app.state.sampling = sampling
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        state.live_verification.open()
         async with contextlib.AsyncExitStack() as stack:
             for observer in observers:
                 stack.callback(observer.close)
             await stack.enter_async_context(watch.watching())
             if peers:
-                await stack.enter_async_context(peers.answering(ops.answers(app.state)))
+                answers = {"ready": readiness.answer, "refresh": state.refresh_metrics}
+                await stack.enter_async_context(peers.answering(answers))
             yield
-            await sampling.close()
-        app.state.hangs = not app.state.predictor.close()
+            await state.live_verification.close()
+        state.hangs = not state.inference.close()
 
     app = FastAPI(
         title="Headscope",
         summary="Contextual embeddings and the attention weights of every head.",
         version=importlib.metadata.version("headscope"),
         lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
         redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    state = app.state
-    state.settings, state.artifact, state.engine = settings, artifact, engine
-    state.tokenizer, state.metrics = tokenizer, metrics
-    state.peers, state.draining = peers, False
-    state.give_up = _log.critical
-    """What ends the process; whoever runs the application says how."""
-    state.hangs = False
-    """Whether a call still runs in an engine though the application has ended."""
-    state.info = ops.describe(state)
-    for routes in (encode, attention, verify, ops, dashboard):
-        app.include_router(routes.router)
-    problems.install(app)
-    layers.install(app, settings, metrics)
-    if observers:
-        app.add_middleware(ExchangeMiddleware, observers=observers)
+    app.state.service = state
+    dialects.install(app)
+    middleware.install(app, settings, state.metrics, observers, dialects.error_response)
     return app
 
 
-def exchange_observers(settings: Settings) -> list[ExchangeObserver]:
+def build_state(
+    settings: Settings,
+    artifact: Artifact,
+    trial: Callable[[Engine], None],
+    engine: Engine | None,
+    peers: Peers | None,
+) -> ServiceState:
+    """The parts of the service; see `create_app`."""
+    manifest = artifact.manifest
+    factories = engine_factories(settings, artifact, trial)
+    engine = engine or factories[settings.engine]()
+    limits = token_limits(settings, artifact)
+    tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, limits)
+    batch_tokens = settings.max_batch_tokens or engine.batch_tokens
+    engine.warm_up(batch_tokens, limits.max_tokens)
+    metrics = Metrics(peers.folder if peers else None)
+    metrics.engine.labels(engine.name, engine.provider, manifest.precision, manifest.model).set(1)
+    live_verification = LiveVerification(
+        settings.verify_share, lambda: engines.get("torch"), manifest.precision, metrics
+    )
+    engines = EnginePool(
+        engine,
+        factories,
+        batch_limits(settings, batch_tokens),
+        metrics,
+        live_verification.inspect if settings.verify_share else None,
+    )
+    return ServiceState(
+        settings=settings,
+        artifact=artifact,
+        inference=Inference(manifest, tokenizer, engines, settings.max_client_batch_size),
+        readiness=Readiness(engines, live_verification, peers),
+        live_verification=live_verification,
+        metrics=metrics,
+        replies=ByteBudget(settings.max_bytes_in_flight),
+        peers=peers,
+        give_up=_log.critical,
+    )
+
+
+def request_observers(settings: Settings) -> list[RequestObserver]:
     """Who is told of every request.
 
     Raises:
         ValueError: traces are asked for, and what sends them is not installed.
 
     """
-    observers: list[ExchangeObserver] = []
+    observers: list[RequestObserver] = []
     if settings.access_log:
         observers.append(AccessLog())
     if settings.otlp_endpoint:

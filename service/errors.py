@@ -1,4 +1,4 @@
-"""Everything a caller can be told went wrong; each error owns its HTTP status.
+"""The errors that callers are told about; each one owns its HTTP status.
 
     ServiceError                 status  error_type (TEI's spelling)
     ├── InvalidRequest           400     Validation   not JSON, not UTF-8, NaN, a lone surrogate
@@ -9,7 +9,7 @@
     ├── UnsupportedMediaType     415     Validation
     ├── Unprocessable            422     Validation   well-formed JSON that asks for the impossible
     │   └── InputTooLong         422     Tokenizer
-    ├── HeadTooLarge             431     Validation
+    ├── HeaderFieldsTooLarge     431     Validation
     ├── Overloaded               429     Overloaded   with Retry-After
     │   └── DeadlinePassed       429     Overloaded   nothing of it was computed
     ├── EngineFailed             500     Backend      the engine raised, or answered nonsense
@@ -18,12 +18,12 @@
     │   └── EngineOutOfMemory    503     Backend
     └── EngineTimeout            504     Backend
 
-On the wire they are `application/problem+json` (RFC 9457); see `problem`.
+Their form on the wire belongs to the dialect of the route: see `service.api.dialects`.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 
 class ServiceError(Exception):
@@ -95,7 +95,7 @@ class InputTooLong(Unprocessable):
     title, slug, error_type = "Input too long", "input-too-long", "Tokenizer"
 
 
-class HeadTooLarge(ServiceError):
+class HeaderFieldsTooLarge(ServiceError):
     """The request line and headers exceed the limits."""
 
     status, title, slug, error_type = 431, "Head too large", "head-too-large", "Validation"
@@ -144,17 +144,3 @@ class EngineTimeout(ServiceError):
 
     status, title, slug, error_type = 504, "Engine timed out", "engine-timeout", "Backend"
     retryable = True
-
-
-def problem(error: ServiceError, request_id: str) -> dict[str, Any]:
-    """The RFC 9457 body of an error, with the members that TEI's clients read."""
-    return {
-        "type": f"/problems/{error.slug}",
-        "title": error.title,
-        "status": error.status,
-        "detail": error.detail,
-        "error": error.detail,
-        "error_type": error.error_type,
-        "retryable": error.retryable,
-        "request_id": request_id,
-    }

@@ -188,7 +188,7 @@ def test_the_scheduler_and_the_engines_know_the_contract_and_little_else() -> No
 def test_what_is_said_of_maps_is_pure() -> None:
     insight = {item.module.split(".")[0] for item in IMPORTS["service.inference.statistics"]}
     assert insight == {"__future__", "collections", "typing", "numpy"}
-    assert imported("service.scheduler.budget", "service") == {"service.errors"}
+    assert imported("service.http.budget", "service") == {"service.errors"}
     assert imported("service.inference.maps", "service") == {
         "service.engines.contract",
         "service.inference.statistics",

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
-import time
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from model.artifact.manifest import Precision
-from service.api.reply import PROBLEMS
-from service.engines.contract import Pooling, TextTask
-from service.errors import EngineUnavailable, ServiceError
-from service.health.peers import Answers
-from service.inference.engine_pool import Backends
-from service.scheduler.batching import Batcher
+from service.api.problems import PROBLEMS
+from service.api.route import service_of
+from service.health.readiness import ANSWER_SECONDS
+from service.state import ServiceState
 
 DTYPES: Mapping[Precision, str] = {
     "fp32": "float32",
@@ -26,12 +22,6 @@ DTYPES: Mapping[Precision, str] = {
     "bf16": "bfloat16",
     "int8": "int8",
 }
-DEGRADED = "degraded: "
-"""How a worker's answer begins if a stand-in serves there."""
-FRESH_SECONDS = 5.0
-PROBE_SECONDS = 2.0
-ANSWER_SECONDS = 1.0
-"""How long another worker may take to answer, beyond what it was asked to do."""
 
 router = APIRouter(tags=["operations"])
 
@@ -49,15 +39,7 @@ async def ready(request: Request) -> dict[str, str]:
 
     `status` is "degraded" while PyTorch serves in place of an engine that has failed.
     """
-    state = request.app.state
-    degraded = await _check(state)
-    if state.peers:
-        found = await state.peers.ask("ready", PROBE_SECONDS + ANSWER_SECONDS)
-        for index, said in found.items():
-            if said.startswith(DEGRADED):
-                degraded = degraded or f"worker {index}: {said.removeprefix(DEGRADED)}"
-            elif said:
-                raise EngineUnavailable(f"worker {index}: {said}", retry_after_seconds=5)
+    degraded = await service_of(request).readiness.check()
     if degraded:
         return {"status": "degraded", "backend": "torch", "detail": degraded}
     return {"status": "ready"}
@@ -66,8 +48,8 @@ async def ready(request: Request) -> dict[str, str]:
 @router.get("/metrics", response_class=Response)
 async def metrics(request: Request) -> Response:
     """Prometheus metrics, of all workers together."""
-    state = request.app.state
-    _refresh(state)
+    state = service_of(request)
+    await state.refresh_metrics()
     if state.peers:
         await state.peers.ask("refresh", ANSWER_SECONDS)
         content = await asyncio.to_thread(state.metrics.render)
@@ -79,79 +61,21 @@ async def metrics(request: Request) -> Response:
 @router.get("/info")
 async def info(request: Request) -> JSONResponse:
     """What is served, by what, and how it was verified."""
-    state = request.app.state
-    backends = state.predictor.backends
+    state = service_of(request)
+    engines = state.inference.engines
     now = {
-        "status": "degraded" if backends.stand_in else "failed" if backends.failure else "working",
-        "backend": backends.stand_in or backends.name,
-        "failure": backends.failure or state.sampling.problem or None,
+        "status": "degraded" if engines.stand_in else "failed" if engines.failure else "working",
+        "backend": engines.stand_in or engines.name,
+        "failure": engines.failure or state.live_verification.problem or None,
     }
-    return JSONResponse(state.info | now)
+    return JSONResponse(describe(state) | now)
 
 
-def answers(state: Any) -> Answers:
-    """What this worker tells the others."""
-
-    async def ready() -> str:
-        try:
-            degraded = await _check(state)
-        except ServiceError as error:
-            return error.detail
-        return DEGRADED + degraded if degraded else ""
-
-    async def refresh() -> str:
-        _refresh(state)
-        return ""
-
-    return {"ready": ready, "refresh": refresh}
-
-
-def _refresh(state: Any) -> None:
-    """Bring those metrics up to date that are not kept as things happen."""
-    for name, lane in state.predictor.backends.default.lanes.items():
-        state.metrics.queue_tokens.labels(name).set(lane.queued_tokens)
-
-
-async def _check(state: Any) -> str:
-    """Raise unless requests are answered, and rightly; returns why only a stand-in does, if so."""
-    if state.draining:
-        raise EngineUnavailable("the service is stopping", retry_after_seconds=5)
-    if state.sampling.problem:
-        raise EngineUnavailable(state.sampling.problem, retry_after_seconds=5)
-    backends: Backends = state.predictor.backends
-    try:
-        async with asyncio.timeout(PROBE_SECONDS):
-            batcher = await backends.get(None)
-    except TimeoutError:
-        raise EngineUnavailable("PyTorch is starting", retry_after_seconds=5) from None
-    if batcher.failure:
-        raise EngineUnavailable(batcher.failure, retry_after_seconds=5)
-    if time.monotonic() - batcher.last_success > FRESH_SECONDS:
-        await _probe(batcher)
-    return backends.failure
-
-
-async def _probe(batcher: Batcher) -> None:
-    one = np.zeros(1, np.int64)
-    task = TextTask(one, one, pooling=Pooling(0, "cls"))
-    try:
-        async with asyncio.timeout(PROBE_SECONDS):
-            await batcher.submit("encode", [task])
-    except TimeoutError:
-        raise EngineUnavailable(
-            f"the engine did not answer a probe within {PROBE_SECONDS:g} s", retry_after_seconds=5
-        ) from None
-    except ServiceError as error:
-        raise EngineUnavailable(
-            f"the engine failed a probe: {error.detail}", retry_after_seconds=5
-        ) from None
-
-
-def describe(state: Any) -> dict[str, Any]:
+def describe(state: ServiceState) -> dict[str, Any]:
     """The content of `/info`: TEI's fields, then ours."""
-    settings, artifact, engine = (state.settings, state.artifact, state.engine)
-    manifest = artifact.manifest
-    limits = state.tokenizer.limits
+    settings, artifact = state.settings, state.artifact
+    manifest, engine = artifact.manifest, state.inference.engines.default.engine
+    limits = state.inference.tokenizer.limits
     return {
         "model_id": manifest.model,
         "model_sha": manifest.files["weights.safetensors"].sha256,

@@ -16,6 +16,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from service.api.media import Part
+
 _DTYPES = {"float32": "F32", "float16": "F16", "int32": "I32", "uint8": "U8"}
 _ALIGNMENT = 8
 _BLOCK = 2**16
@@ -27,12 +29,12 @@ class Spec:
 
     name: str
     dtype: str
-    """As numpy names it."""
+    """numpy's name of it."""
     shape: tuple[int, ...]
 
     @property
     def nbytes(self) -> int:
-        """Of its data."""
+        """Bytes of its data."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
@@ -59,7 +61,7 @@ def safetensors_head(specs: Iterable[Spec], metadata: Mapping[str, str]) -> byte
 
 def safetensors_parts(
     tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]
-) -> list[bytes | memoryview]:
+) -> list[Part]:
     """The file's parts, in order; the tensors' are views, so they must not change meanwhile.
 
     Args:

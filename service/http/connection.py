@@ -1,7 +1,7 @@
 """HTTP/1.1 on one connection: uvicorn's protocol, held against clients that are wrong or slow.
 
     head      within the client's time, from its first byte on, or from the connection's start: 408
-    body      bounded by `bodies.py`; the rest of one that is refused is read and dropped
+    body      bounded by `body.py`; the rest of one that is refused is read and dropped
     reply     a client that does not take TAKEN_BYTES of it in its time is cut off
 
 What is wrong with a request is its reply, in its turn, and ends the connection.
@@ -19,11 +19,10 @@ from termios import TIOCOUTQ
 from typing import Any
 
 import httptools
-import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from service.errors import HeadTooLarge, InvalidRequest, RequestTimeout, ServiceError, problem
-from service.http.problems import new_request_id
+from service.errors import HeaderFieldsTooLarge, InvalidRequest, RequestTimeout, ServiceError
+from service.http.exchange import ErrorResponse, new_request_id
 from service.http.reader import StrictReader
 
 PIPELINED = 64
@@ -37,14 +36,21 @@ LINGER_SECONDS = 5.0
 class HttpProtocol(StrictReader):
     """One connection; see the module."""
 
-    def __init__(self, *args: Any, client_timeout_seconds: float, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        client_timeout_seconds: float,
+        error_response: ErrorResponse,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
+        self._error_response = error_response
         self.access_log = False  # uvicorn's line would hold the target as the caller wrote it
         self._timeout = client_timeout_seconds
         self._answering = 0
         """Requests whose reply is not complete."""
-        self._refusal: ServiceError | None = None
-        """What ends the connection, once earlier requests are answered."""
+        self._final_error: ServiceError | None = None
+        """The error that ends the connection, once earlier requests are answered."""
         self._closing = False
         self._head_deadline: float | None = None
         self._write_deadline: float | None = None
@@ -66,13 +72,13 @@ class HttpProtocol(StrictReader):
     def data_received(self, data: bytes) -> None:
         """Some bytes of requests."""
         self._unset_keepalive_if_required()
-        if self._refusal or self._closing:
+        if self._final_error or self._closing:
             return
         if self._in_head and self._head_deadline is None:
             self._head_deadline = self.loop.time() + self._timeout
         try:
             self.feed(data)
-        except HeadTooLarge as error:
+        except HeaderFieldsTooLarge as error:
             self._refuse(error)
         except httptools.HttpParserError as error:
             cause = error.__context__
@@ -91,7 +97,7 @@ class HttpProtocol(StrictReader):
 
         Raises:
             InvalidRequest: it can be read in more than one way, or in none.
-            HeadTooLarge: it is too long.
+            HeaderFieldsTooLarge: it is too long.
 
         """
         if len(self.pipeline) >= PIPELINED:
@@ -107,14 +113,14 @@ class HttpProtocol(StrictReader):
         super().on_response_complete()
         if self._answering:
             return
-        if self._refusal:
-            self._write_refusal(self._refusal)
+        if self._final_error:
+            self._write_error(self._final_error)
         elif not self._in_head:
             self.close()
 
     def _refuse(self, error: ServiceError) -> None:
         """Read no more, and answer the request that is being read with an error, in its turn."""
-        self._refusal = error
+        self._final_error = error
         self._head_deadline = None
         if not self._in_head:
             self._answering -= 1
@@ -126,22 +132,23 @@ class HttpProtocol(StrictReader):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         if not self._answering:
-            self._write_refusal(error)
+            self._write_error(error)
 
-    def _write_refusal(self, error: ServiceError) -> None:
+    def _write_error(self, error: ServiceError) -> None:
         if self.is_closing():
             return
         request_id = new_request_id()
-        body = orjson.dumps(problem(error, request_id))
+        path = str(self.url.partition(b"?")[0], "latin-1")
+        response = self._error_response(path, error, request_id)
         headers = [
             *self.server_state.default_headers,
-            (b"content-type", b"application/problem+json"),
-            (b"content-length", b"%d" % len(body)),
+            *response.raw_headers,
             (b"x-request-id", request_id.encode("ascii")),
             (b"connection", b"close"),
         ]
         lines = [name + b": " + value + b"\r\n" for name, value in dict(headers).items()]
-        self._connection.write(b"".join([STATUS_LINE[error.status], *lines, b"\r\n", body]))
+        head = b"".join([STATUS_LINE[response.status_code], *lines, b"\r\n"])
+        self._connection.write(head + bytes(response.body))
         self.close()
 
     def is_closing(self) -> bool:
@@ -156,7 +163,7 @@ class HttpProtocol(StrictReader):
         """
         if self.is_closing():
             return
-        if self._in_head and not self._refusal:
+        if self._in_head and not self._final_error:
             self._end(self._timeout)
             self._connection.close()
             return

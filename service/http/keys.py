@@ -1,4 +1,4 @@
-"""Keys that requests must have, where the settings name some."""
+"""API keys: compared as SHA-256 digests, in constant time."""
 
 from __future__ import annotations
 
@@ -7,42 +7,36 @@ import binascii
 import hashlib
 import hmac
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 from service.errors import Unauthorized
-from service.http.problems import problem_response
 
-OPEN = {"/health", "/health/live", "/health/ready"}
-"""Probes have no key."""
-MOST_BYTES = 4096
-"""Of an Authorization header that is looked at."""
+OPEN_PATHS = {"/health", "/health/live", "/health/ready"}
+"""Paths of probes, which need no key."""
+MAX_HEADER_BYTES = 4096
+"""Bytes of an Authorization header that is looked at."""
 
 
-class KeyMiddleware:
-    """Lets a request through that has one of the keys, before its body is read."""
+class ApiKeys:
+    """The keys that requests must have, kept as digests."""
 
-    def __init__(self, app: ASGIApp, keys: str) -> None:
-        """Keep a digest of each.
-
-        Args:
-            app: what is behind the keys.
-            keys: separated by commas.
-
-        """
-        self.app = app
+    def __init__(self, keys: str) -> None:
+        """Keep a digest of each key; `keys` are separated by commas."""
         self._digests = [_digest(key.strip().encode()) for key in keys.split(",")]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection event."""
-        if scope["type"] != "http" or scope["path"] in OPEN or self._admits(scope):
-            await self.app(scope, receive, send)
-            return
-        error = Unauthorized("a key is needed: Authorization: Bearer KEY")
-        await problem_response(error, scope["state"]["request_id"])(scope, receive, send)
+    def check(self, scope: Scope) -> None:
+        """Refuse a request without a key, before its body is read.
+
+        Raises:
+            Unauthorized: the path needs a key, and the request has none that is known.
+
+        """
+        if scope["path"] not in OPEN_PATHS and not self._admits(scope):
+            raise Unauthorized("a key is needed: Authorization: Bearer KEY")
 
     def _admits(self, scope: Scope) -> bool:
         found = [value for name, value in scope["headers"] if name == b"authorization"]
-        if len(found) != 1 or len(found[0]) > MOST_BYTES:
+        if len(found) != 1 or len(found[0]) > MAX_HEADER_BYTES:
             return False
         digest = _digest(_key(found[0]))
         return sum(hmac.compare_digest(digest, known) for known in self._digests) > 0

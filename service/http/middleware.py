@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from service.http.bodies import BodyLimits, BodyMiddleware
-from service.http.keys import KeyMiddleware
-from service.http.requests import RequestMiddleware
+from service.http.body import BodyLimits
+from service.http.exchange import ErrorResponse, ExchangeMiddleware
+from service.http.keys import ApiKeys
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
+from service.telemetry.requests import ObservationMiddleware, RequestObserver
 
-ASKED_HEADERS = (
+REQUEST_HEADERS = (
     "authorization",
     "content-type",
     "accept",
     "x-request-id",
     "x-request-timeout-ms",
 )
-TOLD_HEADERS = (
+"""Headers that pages of other origins may send."""
+RESPONSE_HEADERS = (
     "x-request-id",
     "retry-after",
     "x-total-time",
@@ -27,24 +31,37 @@ TOLD_HEADERS = (
     "x-inference-time",
     "x-compute-tokens",
 )
+"""Headers that pages of other origins may read."""
 
 
-def install(app: FastAPI, settings: Settings, metrics: Metrics) -> None:
-    """Bodies are read behind the keys; what pages of other origins ask beforehand needs none."""
+def install(
+    app: FastAPI,
+    settings: Settings,
+    metrics: Metrics,
+    observers: Sequence[RequestObserver],
+    error_response: ErrorResponse,
+) -> None:
+    """Stand around an application's routes; preflight requests of other origins need no key."""
     limits = BodyLimits(
         settings.max_body_bytes,
         settings.max_body_bytes_in_flight,
         settings.client_timeout_seconds,
     )
-    app.add_middleware(BodyMiddleware, metrics=metrics, limits=limits)
-    if settings.api_keys is not None:
-        app.add_middleware(KeyMiddleware, keys=settings.api_keys)
-    app.add_middleware(RequestMiddleware, metrics=metrics)
+    keys = None if settings.api_keys is None else ApiKeys(settings.api_keys)
+    app.add_middleware(
+        ExchangeMiddleware,
+        metrics=metrics,
+        limits=limits,
+        keys=keys,
+        error_response=error_response,
+    )
     if settings.cors_origins is not None:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=[origin.strip() for origin in settings.cors_origins.split(",")],
             allow_methods=["GET", "POST"],
-            allow_headers=ASKED_HEADERS,
-            expose_headers=TOLD_HEADERS,
+            allow_headers=REQUEST_HEADERS,
+            expose_headers=RESPONSE_HEADERS,
         )
+    if observers:
+        app.add_middleware(ObservationMiddleware, observers=observers)

@@ -13,7 +13,7 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from service.errors import HeadTooLarge, InvalidRequest
+from service.errors import HeaderFieldsTooLarge, InvalidRequest
 
 HEAD_BYTES = 32 * 2**10
 """Most of a request line and its headers; and of what surrounds the chunks of a body."""
@@ -29,6 +29,7 @@ class StrictReader(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.url = b""
         self._in_head = True
         self._uncounted_bytes = 0
         """Received since a head began, or since the last byte of a body."""
@@ -40,7 +41,7 @@ class StrictReader(HttpToolsProtocol):
 
         Raises:
             httptools.HttpParserError: they are no HTTP; or its context, a `ServiceError`, says why.
-            HeadTooLarge: there is no end to a head.
+            HeaderFieldsTooLarge: there is no end to a head.
 
         """
         self._uncounted_bytes += len(data)
@@ -65,7 +66,7 @@ class StrictReader(HttpToolsProtocol):
 
         Raises:
             InvalidRequest: it makes the request ambiguous.
-            HeadTooLarge: it is one too many.
+            HeaderFieldsTooLarge: it is one too many.
 
         """
         if not self._in_head:
@@ -81,14 +82,14 @@ class StrictReader(HttpToolsProtocol):
         ):
             raise InvalidRequest("the one transfer coding is chunked, in HTTP/1.1")
         if len(self.headers) > HEADERS:
-            raise HeadTooLarge(f"the request has more than {HEADERS} headers")
+            raise HeaderFieldsTooLarge(f"the request has more than {HEADERS} headers")
 
     def on_headers_complete(self) -> None:
         """A whole head: its request starts, or waits for its turn.
 
         Raises:
             InvalidRequest: it can be read in more than one way, or in none.
-            HeadTooLarge: it is too long.
+            HeaderFieldsTooLarge: it is too long.
 
         """
         version = self.parser.get_http_version()
@@ -137,4 +138,4 @@ class StrictReader(HttpToolsProtocol):
 
     def _check_size(self) -> None:
         if self._uncounted_bytes > HEAD_BYTES:
-            raise HeadTooLarge(f"the request's head has more than {HEAD_BYTES} bytes")
+            raise HeaderFieldsTooLarge(f"the request's head has more than {HEAD_BYTES} bytes")

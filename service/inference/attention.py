@@ -1,122 +1,129 @@
 """The attention of some texts, piece by piece: a forward pass, then maps a layer at a time.
 
-However long the reply, little of it is ever in memory at once.
+However large the result, little of it is ever in memory at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import math
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from model.config import EncoderConfig
 from service.engines.contract import Floats, MapsTask, Output, Pooling, TextTask
-from service.inference.maps import Ending, Kept, MapsAsked, Part, Visit, Writer, reduce_maps
+from service.inference.maps import (
+    AttentionSelection,
+    Convert,
+    LayerMaps,
+    LayerPass,
+    MapsReduction,
+    TextSummary,
+    layer_passes,
+)
 from service.inference.statistics import rollout_step, shift
+from service.inference.timings import Timings
 from service.inference.tokenizer import TokenizedText
-from service.scheduler.batching import Batcher
-from service.scheduler.lanes import Done, Reduce
+from service.scheduler.lanes import TaskResult
+from service.scheduler.scheduler import Scheduler
 
 GROUP_BYTES = 8 * 2**20
-"""Maps computed, and then waiting to be sent, at a time; a layer of a text may alone have more."""
+"""Bytes of maps that are computed, and then waiting to be taken, at a time; a layer of one text may
+alone have more."""
 CHUNK_TOKENS = 4096
-"""Of texts whose hidden states are kept at a time; a text may alone have more."""
-Job = tuple[MapsTask, Reduce]
+"""Tokens of texts whose hidden states are kept at a time; one text may alone have more."""
+Job = tuple[MapsTask, MapsReduction]
 """Maps to compute, and what is taken from them."""
 
 
+def _unchanged(array: Any) -> Any:
+    return array
+
+
 @dataclass(frozen=True)
-class Subject:
+class AttentionText:
     """A text, and what the service knows of it."""
 
     text: TokenizedText
     separators: tuple[int, ...]
-    """Where its separator tokens stand."""
+    """Positions of its separator tokens."""
     pooling: Pooling
 
     def task(
         self, layers: tuple[int, ...], ablated: tuple[tuple[int, int], ...], *, pooled: bool
     ) -> TextTask:
-        """What is to be computed of it."""
+        """Its forward pass."""
         ids, segments = self.text.input_ids, self.text.segment_ids
         return TextTask(ids, segments, layers, self.pooling if pooled else None, ablated)
 
 
 @dataclass
-class Timings:
-    """Seconds spent so far."""
+class AttentionStream:
+    """One request's attention, computed as it is read."""
 
-    queue: float = 0.0
-    inference: float = 0.0
-
-    def add(self, done: Sequence[Done]) -> None:
-        """Tasks that went side by side."""
-        self.queue += max(item.queue_seconds for item in done)
-        self.inference += max(item.inference_seconds for item in done)
-
-
-@dataclass
-class MapsStream:
-    """One request's way through an engine."""
-
-    batcher: Batcher
-    asked: MapsAsked
-    visits: Sequence[Visit]
-    writer: Writer
+    scheduler: Scheduler
+    config: EncoderConfig
+    selection: AttentionSelection
+    texts: Sequence[AttentionText]
+    timings: Timings
+    """Seconds so far."""
     finish_by: float = math.inf
     """`time.monotonic()` of the deadline of whatever is computed next."""
-    timings: Timings = field(default_factory=Timings)
+    convert: Convert = _unchanged
+    passes: list[LayerPass] = field(init=False)
 
-    async def parts(self, subjects: Sequence[Subject]) -> AsyncGenerator[Part]:
-        """The reply's parts; none before something is computed.
+    def __post_init__(self) -> None:
+        """Find the passes over each text."""
+        self.passes = layer_passes(self.selection, self.config)
+
+    @property
+    def hidden_bytes(self) -> int:
+        """Most bytes of hidden states that are kept at a time."""
+        lengths = [len(text.text.input_ids) for text in self.texts]
+        tokens = min(sum(lengths), max(CHUNK_TOKENS, *lengths))
+        layers = len({one.layer for one in self.passes})
+        return 4 * tokens * layers * self.config.hidden_size
+
+    async def results(self) -> AsyncGenerator[LayerMaps | TextSummary]:
+        """Of each text the maps of each pass, in order, and then its summary.
 
         Raises:
             ServiceError: the request was not admitted, or the engine failed.
 
         """
-        parts = self.writer.start()
-        for chunk in _chunks(subjects):
-            texts = [subjects[index] for index in chunk]
+        for chunk in _chunks(self.texts):
+            texts = [self.texts[index] for index in chunk]
             hidden, shifts = await self._forward(texts, first=chunk.start == 0)
-            jobs = [job for item in zip(texts, hidden, strict=True) for job in self._jobs(*item)]
+            jobs = [job for item in zip(chunk, hidden, strict=True) for job in self._jobs(*item)]
             async with contextlib.aclosing(self._in_order(jobs)) as results:
                 for index, pooled_shift in zip(chunk, shifts, strict=True):
-                    gathered = _Gathered()
-                    for visit in self.visits:
-                        kept = await anext(results)
-                        await gathered.add(kept)
-                        if visit.asked:
-                            parts += self.writer.layer(index, kept)
-                        del kept  # what is sent is not kept while more is computed
-                        while parts:
-                            yield parts.pop(0)
-                    ending = gathered.ending(pooled_shift)
-                    if ending.rollout is None:
-                        parts += self.writer.text(index, ending)
-                    else:  # of 512 tokens it takes milliseconds to write
-                        parts += await asyncio.to_thread(self.writer.text, index, ending)
+                    gathered = _LayerResults()
+                    for _ in self.passes:
+                        maps = await anext(results)
+                        await gathered.add(maps)
+                        yield maps
+                        del maps  # what is taken is not kept while more is computed
+                    yield gathered.summary(index, pooled_shift)
             del hidden, jobs  # before the next chunk's are computed
-        for part in parts + self.writer.end():
-            yield part
 
     async def _forward(
-        self, texts: Sequence[Subject], *, first: bool
+        self, texts: Sequence[AttentionText], *, first: bool
     ) -> tuple[list[dict[int, Floats]], list[float | None]]:
         """Each text's hidden states by layer, and its pooled shift if heads are ablated."""
-        layers = tuple(sorted({visit.layer for visit in self.visits}))
-        ablated = self.asked.ablated
+        layers = tuple(sorted({one.layer for one in self.passes}))
+        ablated = self.selection.ablated
         tasks = [text.task(layers, ablated, pooled=bool(ablated)) for text in texts]
         if ablated:
             tasks += [text.task((), (), pooled=True) for text in texts]
         if first:
-            done = await self.batcher.submit("attention", tasks, self.finish_by)
+            done = await self.scheduler.submit("attention", tasks, self.finish_by)
         else:
-            done = await self.batcher.resume("attention", tasks, finish_by=self.finish_by)
+            done = await self.scheduler.resume("attention", tasks, finish_by=self.finish_by)
         self.timings.add(done)
         outputs: list[Output] = [item.output for item in done]
         found, whole = outputs[: len(texts)], outputs[len(texts) :]
@@ -128,22 +135,23 @@ class MapsStream:
             for one, other in zip(found, whole, strict=True)
         ]
 
-    def _jobs(self, subject: Subject, hidden: dict[int, Floats]) -> Iterator[Job]:
-        for visit in self.visits:
-            task = MapsTask(hidden[visit.layer], visit.layer, visit.heads)
-            taking = (self.asked, visit, subject.separators, self.writer)
-            yield task, functools.partial(reduce_maps, *taking)
+    def _jobs(self, index: int, hidden: dict[int, Floats]) -> Iterator[Job]:
+        separators = self.texts[index].separators
+        for one in self.passes:
+            states = hidden[one.layer]
+            task = MapsTask(states, states, one.layer, one.heads)
+            yield task, MapsReduction(self.selection, one, index, separators, self.convert)
 
-    async def _in_order(self, jobs: Sequence[Job]) -> AsyncGenerator[Kept]:
-        """What each job leaves; one group is computed while the one before it is sent."""
+    async def _in_order(self, jobs: Sequence[Job]) -> AsyncGenerator[LayerMaps]:
+        """What each job leaves; one group is computed while the one before it is taken."""
         groups = deque(_groups(jobs))
 
-        def begin() -> asyncio.Task[list[Done]] | None:
+        def begin() -> asyncio.Task[list[TaskResult]] | None:
             if not groups:
                 return None
             tasks, reduce = zip(*groups.popleft(), strict=True)
             return asyncio.create_task(
-                self.batcher.resume("attention", tasks, reduce, self.finish_by)
+                self.scheduler.resume("attention", tasks, reduce, self.finish_by)
             )
 
         running = begin()
@@ -160,28 +168,22 @@ class MapsStream:
                 await asyncio.gather(running, return_exceptions=True)
 
 
-class _Gathered:
-    """What the layers of a text leave for its end."""
+class _LayerResults:
+    """What the layers of one text leave for its summary."""
 
     def __init__(self) -> None:
         self._statistics: dict[str, list[Floats]] = {}
         self._rollout: Floats | None = None
 
-    async def add(self, kept: Kept) -> None:
-        for name, values in (kept.statistics or {}).items():
+    async def add(self, maps: LayerMaps) -> None:
+        for name, values in (maps.statistics or {}).items():
             self._statistics.setdefault(name, []).append(values)
-        if kept.mean is not None:
-            self._rollout = await asyncio.to_thread(rollout_step, self._rollout, kept.mean[None])
+        if maps.mean is not None:
+            self._rollout = await asyncio.to_thread(rollout_step, self._rollout, maps.mean[None])
 
-    def ending(self, pooled_shift: float | None) -> Ending:
+    def summary(self, text: int, pooled_shift: float | None) -> TextSummary:
         stacked = {name: np.stack(values) for name, values in self._statistics.items()}
-        return Ending(stacked, self._rollout, pooled_shift)
-
-
-def hidden_bytes(lengths: Sequence[int], layers: int, hidden_size: int) -> int:
-    """What the hidden states of a chunk of texts of such lengths take at most."""
-    tokens = min(sum(lengths), max(CHUNK_TOKENS, *lengths))
-    return 4 * tokens * layers * hidden_size
+        return TextSummary(text, stacked, self._rollout, pooled_shift)
 
 
 def _groups(jobs: Sequence[Job]) -> Iterator[list[Job]]:
@@ -190,7 +192,7 @@ def _groups(jobs: Sequence[Job]) -> Iterator[list[Job]]:
     size = 0
     for job in jobs:
         task, _ = job
-        own = 4 * len(task.heads) * task.tokens**2
+        own = 4 * len(task.heads) * len(task.queries) * len(task.keys)
         if group and size + own > GROUP_BYTES:
             yield group
             group, size = [], 0
@@ -200,13 +202,13 @@ def _groups(jobs: Sequence[Job]) -> Iterator[list[Job]]:
         yield group
 
 
-def _chunks(subjects: Sequence[Subject]) -> Iterator[range]:
+def _chunks(texts: Sequence[AttentionText]) -> Iterator[range]:
     """Neighbours that have at most `CHUNK_TOKENS` together."""
     start = tokens = 0
-    for index, subject in enumerate(subjects):
-        own = len(subject.text.input_ids)
+    for index, text in enumerate(texts):
+        own = len(text.text.input_ids)
         if index > start and tokens + own > CHUNK_TOKENS:
             yield range(start, index)
             start, tokens = index, 0
         tokens += own
-    yield range(start, len(subjects))
+    yield range(start, len(texts))

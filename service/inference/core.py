@@ -1,295 +1,239 @@
-"""One request: tokenise → submit → shape the reply → timings."""
+"""Texts in, arrays and timings out: the service as every dialect calls it.
+
+Notation: S tokens of one text, H hidden size, L layers.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import functools
-import math
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from model.artifact.compare import Comparison
 from model.artifact.manifest import Manifest
-from model.artifact.pooling import l2_normalize
-from service.api.native import forms as wire
-from service.api.native.map_forms import BinaryWriter, JsonWriter, json_bytes
-from service.api.native.requests import AttentionRequest, EncodeRequest, TextRequest, VerifyRequest
-from service.api.native.selection import hidden_layer, maps_asked, vector_size
+from model.artifact.pooling import PoolingName, l2_normalize
 from service.engines.contract import Floats, Pooling, TextTask
-from service.errors import ReplyTooLarge, Unprocessable
-from service.inference.attention import GROUP_BYTES, MapsStream, Subject, hidden_bytes
-from service.inference.engine_pool import Backends
-from service.inference.maps import Part, visits_of
+from service.errors import Unprocessable
+from service.inference.attention import AttentionStream, AttentionText
+from service.inference.engine_pool import EnginePool
+from service.inference.maps import AttentionSelection
+from service.inference.timings import Timings
 from service.inference.tokenizer import Input, Options, TextTokenizer, TokenizedText, characters
 from service.inference.verification import compare_engines
-from service.scheduler.batching import Batcher
-from service.scheduler.budget import ByteBudget
-from service.scheduler.lanes import Done
+from service.scheduler.scheduler import Scheduler
 
 INLINE_CHARACTERS = 512
 """One input of so many is tokenised on the event loop, which takes at most 0.2 ms; to hand it to a
 thread and back costs 0.1 ms of processor time. Longer ones and lists go to a thread."""
-WHOLE_BYTES = 2**20
-"""A reply of /attention up to this size is complete before it is sent; a larger one is streamed."""
-STREAM_BYTES = 4 * GROUP_BYTES
-"""What a streamed reply holds in memory at a time."""
-FEWER_MAPS = "ask for fewer texts, layers or heads, for top_k or float16"
-INLINE_BYTES = 2**18
-"""A reply up to this size is written on the event loop; a larger one in a thread."""
+INLINE_VECTORS = 32
+"""Vectors that are normalised on the event loop; more go to a thread."""
 
 
 @dataclass(frozen=True)
-class Bounds:
-    """What one request may ask for."""
+class PreparedTexts:
+    """The tokenised texts of a request, and who will compute them."""
 
-    max_inputs: int
-    max_response_bytes: int
-    max_bytes_in_flight: int
-    """Of replies together."""
+    texts: list[TokenizedText]
+    scheduler: Scheduler
+    timings: Timings
 
-
-def _nothing() -> None:
-    """There is nothing to give back."""
+    @property
+    def engine(self) -> str:
+        """Name of the engine that computes them."""
+        return self.scheduler.engine.name
 
 
 @dataclass(frozen=True)
-class Reply:
-    """A finished reply and what it took."""
+class EncodeOptions:
+    """The arrays that a caller wants of each text."""
 
-    body: wire.Body
-    media_type: str
-    tokens: int
-    tokenization_seconds: float
-    queue_seconds: float
-    inference_seconds: float
-    rest: AsyncGenerator[Part, None] | None = None
-    """What follows the body while it is sent; must be closed."""
-    length: int | None = None
-    """Of all of it, where that is known beforehand."""
-    release: Callable[[], None] = _nothing
-    """Gives back what the body holds, once it is sent."""
-    began: float = 0.0
-    """`time.monotonic()` when the first text was about to be tokenised."""
+    layer: int
+    """Hidden state, 0 … L."""
+    tokens: bool
+    """Whether token vectors are wanted."""
+    pooled: bool
+    """Whether the pooled vector is wanted."""
+    pooling: PoolingName | None = None
+    """The checkpoint's own when None."""
+    dimensions: int | None = None
+    """Leading features of the pooled vector that are kept; all when None."""
+    normalize: bool | None = None
+    """Whether what is kept becomes a unit vector; the checkpoint's own choice when None."""
 
 
-class Predictor:
-    """Answers requests from one artifact's engines."""
+@dataclass(frozen=True, slots=True)
+class TextEncoding:
+    """The arrays of one text; None where not wanted."""
+
+    tokens: Floats | None
+    """`[S, H]`."""
+    pooled: Floats | None
+    """`[H]`, or the first `dimensions` of it."""
+
+
+class Inference:
+    """One artifact's tokenizer and engines."""
 
     def __init__(
-        self, manifest: Manifest, tokenizer: TextTokenizer, backends: Backends, bounds: Bounds
+        self, manifest: Manifest, tokenizer: TextTokenizer, engines: EnginePool, max_inputs: int
     ) -> None:
-        self.backends = backends
-        self._manifest = manifest
-        self._config = manifest.config
-        self._tokenizer = tokenizer
-        self._bounds = bounds
-        self._budget = ByteBudget(bounds.max_bytes_in_flight)
-        self._tokenizing = ThreadPoolExecutor(1, "tokenizer")
-
-    async def encode(self, request: EncodeRequest, *, binary: bool, finish_by: float) -> Reply:
-        """Contextual embeddings, as `POST /encode` promises them.
+        """Serve an artifact.
 
         Args:
-            request: what is asked.
-            binary: whether the reply is a safetensors file.
-            finish_by: `time.monotonic()` at which the reply must have begun.
+            manifest: of the artifact.
+            tokenizer: of the artifact, with the service's limits.
+            engines: compute.
+            max_inputs: inputs of one request.
+
+        """
+        self.manifest = manifest
+        self.config = manifest.config
+        self.sentence = manifest.sentence
+        self.tokenizer = tokenizer
+        self.engines = engines
+        self._max_inputs = max_inputs
+        self._tokenizing = ThreadPoolExecutor(1, "tokenizer")
+
+    async def prepare(
+        self, inputs: Sequence[Input], options: Options, engine: str | None = None
+    ) -> PreparedTexts:
+        """Tokenise a request's inputs, and find who computes them.
+
+        Args:
+            inputs: texts, or pairs of them.
+            options: how they are tokenised.
+            engine: name of the engine; the service's own when None.
 
         Raises:
-            ServiceError: whatever a caller can be told went wrong.
+            Unprocessable: too many inputs, or one that does not fit the model.
+            EngineNotInstalled: the service has no such engine.
+            EngineUnavailable: the engine has failed, or cannot be started.
 
         """
         began = time.monotonic()
-        layer = hidden_layer(request.layer, self._config)
-        dimensions = vector_size(request.dimensions, self._config)
-        batcher, texts, tokenization_seconds = await self._prepare(request)
-        tokens_wanted, pooled_wanted = ("tokens" in request.outputs, "pooled" in request.outputs)
-        floats = sum(
-            tokens_wanted * len(text.input_ids) * self._config.hidden_size
-            + pooled_wanted * dimensions
-            for text in texts
-        )
-        as_base64 = request.encoding_format == "base64"
-        each = 4 if binary else 6 if as_base64 else wire.JSON_BYTES_PER_FLOAT
-        size = floats * each
-        self._check_reply(size, "ask for fewer texts or less of them", binary=binary)
-        mode = request.pooling or self._manifest.sentence.pooling
+        texts = await self._tokenize(inputs, options)
+        tokens = sum(len(text.input_ids) for text in texts)
+        timings = Timings(tokens, began, time.monotonic() - began)
+        return PreparedTexts(texts, await self.engines.get(engine), timings)
+
+    async def encode(
+        self, prepared: PreparedTexts, options: EncodeOptions, finish_by: float
+    ) -> list[TextEncoding]:
+        """Contextual embeddings of each text.
+
+        Args:
+            prepared: the texts.
+            options: the arrays wanted.
+            finish_by: `time.monotonic()` at which all must be computed.
+
+        Raises:
+            Overloaded: the queue has no room, or the deadline cannot be met.
+            ServiceError: the engine failed.
+
+        """
+        mode = options.pooling or self.sentence.pooling
         tasks = [
             TextTask(
                 text.input_ids,
                 text.segment_ids,
-                hidden_layers=(layer,) if tokens_wanted else (),
-                pooling=Pooling(layer, mode, self._first_token(text)) if pooled_wanted else None,
+                hidden_layers=(options.layer,) if options.tokens else (),
+                pooling=Pooling(options.layer, mode, self.first_pooled_token(text))
+                if options.pooled
+                else None,
             )
-            for text in texts
+            for text in prepared.texts
         ]
-        normalize = self._manifest.sentence.normalize
-        if request.normalize is not None:
-            normalize = request.normalize
+        results = await prepared.scheduler.submit("encode", tasks, finish_by)
+        prepared.timings.add(results)
+        outputs = [result.output for result in results]
+        if not options.pooled:
+            return [TextEncoding(output.hidden[0], None) for output in outputs]
+        pooled = [output.pooled for output in outputs]
+        if len(outputs) <= INLINE_VECTORS:
+            vectors = self._finish(pooled, options)
+        else:
+            vectors = await asyncio.to_thread(self._finish, pooled, options)
+        return [
+            TextEncoding(output.hidden[0] if options.tokens else None, vector)
+            for output, vector in zip(outputs, vectors, strict=True)
+        ]
 
-        def write(done: Sequence[Done]) -> wire.Body:
-            results = [
-                wire.EncodeResult(
-                    text,
-                    item.output.hidden[0] if tokens_wanted else None,
-                    _finish(item.output.pooled, dimensions, normalize=normalize),
-                )
-                for text, item in zip(texts, done, strict=True)
-            ]
-            header = wire.Header(self._manifest.model, batcher.engine.name, {})
-            if binary:
-                return wire.encode_safetensors(header, results)
-            return wire.encode_json(header, results, as_base64=as_base64)
-
-        self._budget.take(size)
-        release = functools.partial(self._budget.give_back, size)
-        try:
-            done = await batcher.submit("encode", tasks, finish_by)
-            if size <= INLINE_BYTES:
-                body = write(done)
-            else:
-                body = await asyncio.to_thread(write, done)
-        except BaseException:
-            release()
-            raise
-        return Reply(
-            body=body,
-            media_type=wire.SAFETENSORS if binary else wire.JSON,
-            tokens=wire.usage(texts)["tokens"],
-            tokenization_seconds=tokenization_seconds,
-            queue_seconds=max(item.queue_seconds for item in done),
-            inference_seconds=max(item.inference_seconds for item in done),
-            release=release,
-            began=began,
-        )
-
-    async def attention(
-        self, request: AttentionRequest, *, binary: bool, finish_by: float
-    ) -> Reply:
-        """Attention weights, as `POST /attention` promises them.
+    def attention(
+        self,
+        prepared: PreparedTexts,
+        selection: AttentionSelection,
+        finish_by: float,
+        convert: Callable[[Any], Any],
+    ) -> AttentionStream:
+        """Attention of each text, a layer at a time.
 
         Args:
-            request: what is asked.
-            binary: whether the reply is a safetensors file.
-            finish_by: `time.monotonic()` at which the reply must have begun.
-
-        Raises:
-            ServiceError: whatever a caller can be told went wrong.
+            prepared: the texts.
+            selection: what is wanted of their maps.
+            finish_by: `time.monotonic()` at which the first results must be computed.
+            convert: applied to each array of weights in the thread that computed it.
 
         """
-        began = time.monotonic()
-        asked = maps_asked(request, self._config)
-        if asked.half and not binary:
-            raise Unprocessable("dtype float16 is for the binary form (Accept: safetensors)")
-        batcher, texts, tokenization_seconds = await self._prepare(request)
-        fields = {"layers": list(asked.layers), "heads": list(asked.heads)}
-        header = wire.Header(self._manifest.model, batcher.engine.name, fields)
-        writer = (BinaryWriter if binary else JsonWriter)(header, asked, texts)
-        lengths = [len(text.input_ids) for text in texts]
-        size = writer.length or json_bytes(asked, lengths)
-        self._check_reply(size, FEWER_MAPS, binary=binary)
-        visits = visits_of(asked, self._config)
-        stream = MapsStream(batcher, asked, visits, writer, finish_by)
-        layers = len({visit.layer for visit in visits})
-        held = size if writer.keeps_back else min(size, STREAM_BYTES)
-        parts = self._within_budget(
-            stream.parts([self._subject(text) for text in texts]),
-            held + hidden_bytes(lengths, layers, self._config.hidden_size),
-        )
-        if size <= WHOLE_BYTES:
-            body, rest = [part async for part in parts], None
-        else:
-            body, rest = [await anext(parts)], parts
-            stream.finish_by = math.inf
-        return Reply(
-            body=body,
-            media_type=writer.media_type,
-            tokens=wire.usage(texts)["tokens"],
-            tokenization_seconds=tokenization_seconds,
-            queue_seconds=stream.timings.queue,
-            inference_seconds=stream.timings.inference,
-            rest=rest,
-            length=writer.length,
-            began=began,
-        )
+        texts = [self._attention_text(text) for text in prepared.texts]
+        scheduler, timings = prepared.scheduler, prepared.timings
+        stream = AttentionStream(scheduler, self.config, selection, texts, timings)
+        stream.finish_by, stream.convert = finish_by, convert
+        return stream
 
-    async def verify(self, request: VerifyRequest) -> Comparison:
+    async def verify(
+        self, inputs: Sequence[Input], options: Options, finish_by: float
+    ) -> Comparison:
         """The same texts through PyTorch and ONNX: every hidden state, every map, pooled.
 
         Raises:
-            ServiceError: whatever a caller can be told went wrong.
+            EngineTimeout: the deadline came first.
+            ServiceError: an engine is not there, or failed.
 
         """
-        texts = await self._tokenize(request.inputs, Options(truncate=request.truncate))
-        reference = await self.backends.get("torch")
-        candidate = await self.backends.get("onnx")
-        return await compare_engines(reference, candidate, texts, self._manifest)
+        texts = await self._tokenize(inputs, options)
+        return await compare_engines(self.engines, texts, self.manifest, finish_by)
 
     def close(self) -> bool:
         """Let running work finish; returns whether it has."""
         self._tokenizing.shutdown(wait=True)
-        return self.backends.close()
+        return self.engines.close()
 
-    async def _prepare(self, request: TextRequest) -> tuple[Batcher, list[TokenizedText], float]:
-        options = Options(request.truncate, request.truncation_direction, request.prompt_name)
-        started = time.monotonic()
-        texts = await self._tokenize(request.inputs, options)
-        seconds = time.monotonic() - started
-        return await self.backends.get(request.backend), texts, seconds
-
-    async def _tokenize(self, inputs: Sequence[Input], options: Options) -> list[TokenizedText]:
-        if len(inputs) > self._bounds.max_inputs:
-            raise Unprocessable(
-                f"{len(inputs)} inputs in one request; at most {self._bounds.max_inputs} are taken"
-            )
-        if len(inputs) == 1 and characters(inputs) <= INLINE_CHARACTERS:
-            texts = self._tokenizer.tokenize(inputs, options)
-        else:
-            loop = asyncio.get_running_loop()
-            texts = await loop.run_in_executor(
-                self._tokenizing, self._tokenizer.tokenize, inputs, options
-            )
-        for index, text in enumerate(texts):
-            if text.segment_ids.max() >= self._config.type_vocab_size:
-                raise Unprocessable(f"inputs[{index}] is a pair; this model has one segment only")
-        return texts
-
-    def _subject(self, text: TokenizedText) -> Subject:
-        separators = np.isin(text.input_ids, [*self._tokenizer.separator_ids]).nonzero()[0]
-        pooling = Pooling(
-            self._config.num_hidden_layers,
-            self._manifest.sentence.pooling,
-            self._first_token(text),
-        )
-        return Subject(text, tuple(separators.tolist()), pooling)
-
-    async def _within_budget(self, parts: AsyncGenerator[Part], size: int) -> AsyncGenerator[Part]:
-        with self._budget.hold(size):
-            async with contextlib.aclosing(parts):
-                async for part in parts:
-                    yield part
-                    del part  # what is sent is not kept while more is computed
-
-    def _first_token(self, text: TokenizedText) -> int:
-        if self._manifest.sentence.include_prompt:
+    def first_pooled_token(self, text: TokenizedText) -> int:
+        """The first token that pooling counts: those of a prompt may not."""
+        if self.sentence.include_prompt:
             return 0
         return min(text.prompt_tokens, len(text.input_ids) - 1)
 
-    def _check_reply(self, size: int, less: str, *, binary: bool) -> None:
-        limit = self._bounds.max_response_bytes
-        if size > limit:
-            or_binary = "" if binary else f", or for the binary form (Accept: {wire.SAFETENSORS})"
-            raise ReplyTooLarge(
-                f"the reply would have about {size} bytes, more than {limit}: {less}{or_binary}"
+    async def _tokenize(self, inputs: Sequence[Input], options: Options) -> list[TokenizedText]:
+        if len(inputs) > self._max_inputs:
+            raise Unprocessable(
+                f"{len(inputs)} inputs in one request; at most {self._max_inputs} are taken"
             )
+        if len(inputs) == 1 and characters(inputs) <= INLINE_CHARACTERS:
+            texts = self.tokenizer.tokenize(inputs, options)
+        else:
+            loop = asyncio.get_running_loop()
+            texts = await loop.run_in_executor(
+                self._tokenizing, self.tokenizer.tokenize, inputs, options
+            )
+        for index, text in enumerate(texts):
+            if text.segment_ids.max() >= self.config.type_vocab_size:
+                raise Unprocessable(f"inputs[{index}] is a pair; this model has one segment only")
+        return texts
 
+    def _finish(self, pooled: Sequence[Floats], options: EncodeOptions) -> list[Floats]:
+        normalize = self.sentence.normalize if options.normalize is None else options.normalize
+        kept = [vector[: options.dimensions] for vector in pooled]
+        return [l2_normalize(vector) for vector in kept] if normalize else kept
 
-def _finish(pooled: Floats | None, dimensions: int, *, normalize: bool) -> Floats | None:
-    if pooled is None:
-        return None
-    kept = pooled[:dimensions]
-    return l2_normalize(kept) if normalize else kept
+    def _attention_text(self, text: TokenizedText) -> AttentionText:
+        separators = np.isin(text.input_ids, [*self.tokenizer.separator_ids]).nonzero()[0]
+        pooling = Pooling(
+            self.config.num_hidden_layers, self.sentence.pooling, self.first_pooled_token(text)
+        )
+        return AttentionText(text, tuple(separators.tolist()), pooling)

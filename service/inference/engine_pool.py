@@ -1,4 +1,4 @@
-"""The engines of one service by name: its own is running, others start at first use."""
+"""The engines of one service by name: its own runs, others start at first use."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from service.engines.contract import Engine
 from service.errors import EngineNotInstalled, EngineUnavailable
 from service.scheduler.admission import BatchLimits
-from service.scheduler.batching import Batcher, Observer
 from service.scheduler.dispatch import Inspect
+from service.scheduler.scheduler import Observer, Scheduler
 
 
-class Backends:
-    """Finds the batcher of the engine that a request names."""
+class EnginePool:
+    """The scheduler of each engine that a request can name."""
 
     def __init__(
         self,
@@ -35,16 +35,16 @@ class Backends:
 
         """
         self.stand_in: str | None = None
-        """Who serves in place of the service's own engine, which has failed."""
+        """Name of the engine that serves in place of the service's own, which has failed."""
         self.failure = ""
-        """Why the service's own engine serves no more."""
+        """The reason for which the service's own engine serves no more."""
         self._factories = factories
         self._limits = limits
         self._observer = observer
         self._inspect = inspect
-        self.default = self._batcher(default)
-        self._others: dict[str, Batcher] = {}
-        self._starting: dict[str, asyncio.Task[Batcher]] = {}
+        self.default = self._scheduler(default)
+        self._others: dict[str, Scheduler] = {}
+        self._starting: dict[str, asyncio.Task[Scheduler]] = {}
         self._lock = threading.Lock()
         self._closed = False
         self._made: list[Engine] = []
@@ -55,8 +55,8 @@ class Backends:
         """The service's own engine."""
         return self.default.engine.name
 
-    async def get(self, name: str | None) -> Batcher:
-        """The batcher of the named engine; without a name the service's own, or its stand-in.
+    async def get(self, name: str | None) -> Scheduler:
+        """The scheduler of the named engine; without a name the service's own, or its stand-in.
 
         One that has died is started again. One that is named is never replaced by another. Who
         leaves while an engine starts does not stop it, and who names another does not wait for it.
@@ -71,9 +71,9 @@ class Backends:
             if self.failure:
                 raise EngineUnavailable(self.failure, retry_after_seconds=5)
             return self.default
-        batcher = self._others.get(name)
-        if batcher is not None and not batcher.failure:
-            return batcher
+        scheduler = self._others.get(name)
+        if scheduler is not None and not scheduler.failure:
+            return scheduler
         if name not in self._factories:
             raise EngineNotInstalled(f"the {name} engine is not part of this service")
         if name not in self._starting:
@@ -88,9 +88,21 @@ class Backends:
             ServiceError: it cannot be started.
 
         """
-        self.default = self._batcher(await asyncio.to_thread(self._make, self.name))
+        self.default = self._scheduler(await asyncio.to_thread(self._make, self.name))
         self._made.remove(self.default.engine)
         self.stand_in, self.failure = None, ""
+
+    def try_start(self, name: str) -> None:
+        """Start an engine and stop it again; in a thread.
+
+        Raises:
+            ModelError: it cannot be loaded, or disagrees with PyTorch.
+            ServiceError: it cannot be started.
+
+        """
+        engine = self._make(name)
+        self._made.remove(engine)
+        engine.close()
 
     async def retire(self, failure: str, stand_in: str | None) -> None:
         """The service's own engine has failed: refuse what waits for it, and serve by another.
@@ -114,11 +126,11 @@ class Backends:
             self._closed = True
         for engine in self._made:
             engine.close()
-        finished = [batcher.close() for batcher in (self.default, *self._others.values())]
+        finished = [scheduler.close() for scheduler in (self.default, *self._others.values())]
         return all(finished)
 
-    def _batcher(self, engine: Engine) -> Batcher:
-        return Batcher(engine, self._limits, self._observer, self._inspect)
+    def _scheduler(self, engine: Engine) -> Scheduler:
+        return Scheduler(engine, self._limits, self._observer, self._inspect)
 
     def _make(self, name: str) -> Engine:
         engine = self._factories[name]()
@@ -129,10 +141,10 @@ class Backends:
         engine.close()
         raise EngineUnavailable("the service is stopping", retry_after_seconds=5)
 
-    async def _start(self, name: str) -> Batcher:
+    async def _start(self, name: str) -> Scheduler:
         try:
             engine = await asyncio.to_thread(self._make, name)
-            self._others[name] = Batcher(engine, self._limits, self._observer)
+            self._others[name] = Scheduler(engine, self._limits, self._observer)
             self._made.remove(engine)
             return self._others[name]
         finally:

@@ -1,25 +1,25 @@
-"""What is asked of attention maps, and what is taken from a layer's maps where they are computed.
+"""The wanted parts of attention maps, and how they are taken from a layer's maps.
 
-Notation: S tokens of a text, L layers, N heads.
+Notation: T query tokens and S key tokens of a text, L layers, N heads, k = min(top_k, S).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from model.config import EncoderConfig
-from service.api.safetensors import float16_weights
 from service.engines.contract import Floats, Output
 from service.inference.statistics import statistics, top_k
 
-Part = bytes | memoryview
+Convert = Callable[[Any], Any]
+"""A function of one array of weights or indices, which runs in the thread that computed it."""
 
 
 @dataclass(frozen=True)
-class MapsAsked:
-    """What a request asks of the maps; its indices are in range, and none is negative."""
+class AttentionSelection:
+    """The parts of the maps that a caller wants; no index is negative, and all are in range."""
 
     layers: tuple[int, ...]
     heads: tuple[int, ...]
@@ -27,104 +27,109 @@ class MapsAsked:
     statistics: bool
     rollout: bool
     top_k: int | None
+    """Largest weights of each query that are kept; all weights when None."""
     ablated: tuple[tuple[int, int], ...]
-    half: bool
-    """Weights are float16."""
+    """(layer, head) of each head whose output is multiplied by zero."""
 
     @property
     def only_weights(self) -> bool:
-        """Nothing but whole maps."""
+        """Whether whole maps are wanted, and nothing else."""
         others = self.statistics or self.rollout or self.ablated or self.top_k
         return self.weights and not others
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What is left of a layer's maps of a text; what was not asked for is None."""
+class LayerMaps:
+    """The wanted parts of one layer's maps of one text; None where not wanted."""
 
-    weights: Part | None
-    top: tuple[Part, Part] | None
-    """Indices and values."""
+    text: int
+    """Index of the text among the request's."""
+    selected: bool
+    """Whether the layer is one of the selection's, or computed for the rollout alone."""
+    weights: Any | None
+    """Converted `[heads, T, S]`."""
+    top: tuple[Any, Any] | None
+    """Converted indices and values, `[heads, T, k]` each."""
     statistics: dict[str, Floats] | None
     """Name → `[heads]`."""
     mean: Floats | None
-    """Over all heads, `[S, S]`."""
+    """Over all heads, `[T, S]`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """What is known of a text once all its maps are."""
+class TextSummary:
+    """The results of one text that span its layers."""
 
+    text: int
+    """Index of the text among the request's."""
     statistics: dict[str, Floats]
-    """Name → `[layers, heads]`; empty if they were not asked for."""
+    """Name → `[layers, heads]`; empty if not wanted."""
     rollout: Floats | None
     """`[S, S]`."""
     pooled_shift: float | None
-
-
-class Writer(Protocol):
-    """Turns what is kept into the parts of a reply, in order."""
-
-    def dump(self, array: Any) -> Part:
-        """An array as it will be sent; called in a worker's thread."""
-
-    def start(self) -> list[Part]:
-        """What comes before the first text."""
-
-    def layer(self, index: int, kept: Kept) -> list[Part]:
-        """The next of the asked layers of text `index`."""
-
-    def text(self, index: int, ending: Ending) -> list[Part]:
-        """Text `index` is complete."""
-
-    def end(self) -> list[Part]:
-        """So are all."""
+    """1 − cosine of the pooled vectors with and without the ablation."""
 
 
 @dataclass(frozen=True)
-class Visit:
-    """One visit to a layer of a text."""
+class LayerPass:
+    """One computation of a layer's maps of a text."""
 
     layer: int
     heads: tuple[int, ...]
-    asked: bool
-    """Whether what the request asks of its layers is taken here."""
-    mean: bool
-    """Whether the rollout's share is."""
+    selected: bool
+    """Whether the selection's weights and statistics are taken from it."""
+    rollout: bool
+    """Whether the rollout's mean over all heads is."""
 
 
-def visits_of(asked: MapsAsked, config: EncoderConfig) -> list[Visit]:
-    """The visits that answer a request: its own layers in its order, and all for the rollout.
+def layer_passes(selection: AttentionSelection, config: EncoderConfig) -> list[LayerPass]:
+    """The passes that answer a selection: its own layers in its order, and all for the rollout.
 
-    One visit serves both where the request's own are all layers and heads in their order.
+    One pass serves both where the selection is of all layers and heads in their order.
     """
     layers = tuple(range(config.num_hidden_layers))
     heads = tuple(range(config.num_attention_heads))
-    own = asked.weights or asked.statistics
-    shared = asked.rollout and own and (asked.layers, asked.heads) == (layers, heads)
-    visits = [Visit(n, asked.heads, asked=True, mean=shared) for n in asked.layers] if own else []
-    if asked.rollout and not shared:
-        visits += [Visit(n, heads, asked=False, mean=True) for n in layers]
-    return visits
+    own = selection.weights or selection.statistics
+    whole = (selection.layers, selection.heads) == (layers, heads)
+    shared = selection.rollout and own and whole
+    passes = []
+    if own:
+        passes = [
+            LayerPass(layer, selection.heads, selected=True, rollout=shared)
+            for layer in selection.layers
+        ]
+    if selection.rollout and not shared:
+        passes += [LayerPass(layer, heads, selected=False, rollout=True) for layer in layers]
+    return passes
 
 
-def reduce_maps(
-    asked: MapsAsked, visit: Visit, separators: Sequence[int], writer: Writer, output: Output
-) -> Kept:
-    """Take from a layer's maps what is asked; in the thread that computed them."""
-    maps = output.maps
-    assert maps is not None  # noqa: S101 - the batcher has checked every output
-    weights, top = None, None
-    if visit.asked and asked.weights:
-        if asked.top_k is None:
-            weights = writer.dump(float16_weights(maps) if asked.half else maps)
-        else:
-            indices, values = top_k(maps, asked.top_k)
-            kept = float16_weights(values) if asked.half else values
-            top = writer.dump(indices), writer.dump(kept)
-    return Kept(
-        weights,
-        top,
-        statistics(maps, separators) if visit.asked and asked.statistics else None,
-        maps.mean(axis=0) if visit.mean else None,
-    )
+@dataclass(frozen=True)
+class MapsReduction:
+    """The function from a layer's maps to what is wanted of them."""
+
+    selection: AttentionSelection
+    layer_pass: LayerPass
+    text: int
+    separators: Sequence[int]
+    convert: Convert
+
+    def __call__(self, output: Output) -> LayerMaps:
+        """Take what is wanted, in the thread that computed the maps."""
+        maps = output.maps
+        assert maps is not None  # noqa: S101 - the scheduler has checked every output
+        wanted, selected = self.selection, self.layer_pass.selected
+        weights, top = None, None
+        if selected and wanted.weights:
+            if wanted.top_k is None:
+                weights = self.convert(maps)
+            else:
+                indices, values = top_k(maps, wanted.top_k)
+                top = self.convert(indices), self.convert(values)
+        return LayerMaps(
+            self.text,
+            selected,
+            weights,
+            top,
+            statistics(maps, self.separators) if selected and wanted.statistics else None,
+            maps.mean(axis=0) if self.layer_pass.rollout else None,
+        )

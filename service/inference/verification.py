@@ -1,8 +1,9 @@
-"""The engines held against each other on a caller's texts."""
+"""A caller's texts through PyTorch and through the ONNX graphs, compared tensor by tensor."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -10,37 +11,59 @@ import numpy as np
 from model.artifact.compare import TOLERANCES, Comparison, Key, keyed
 from model.artifact.manifest import Manifest
 from service.engines.contract import Floats, MapsTask, TextTask
+from service.errors import EngineTimeout
+from service.inference.engine_pool import EnginePool
 from service.inference.tokenizer import TokenizedText
-from service.scheduler.batching import Batcher
+from service.scheduler.scheduler import Scheduler
 
 
 async def compare_engines(
-    reference: Batcher, candidate: Batcher, texts: Sequence[TokenizedText], manifest: Manifest
+    engines: EnginePool, texts: Sequence[TokenizedText], manifest: Manifest, finish_by: float
 ) -> Comparison:
     """Every hidden state, map and pooled vector of each text, from both engines.
 
+    Args:
+        engines: of the service.
+        texts: the caller's.
+        manifest: of the artifact, whose precision decides the tolerances.
+        finish_by: `time.monotonic()` of the deadline.
+
     Raises:
-        ServiceError: an engine failed.
+        EngineTimeout: the deadline came first.
+        ServiceError: an engine is not there, or failed.
 
     """
+    try:
+        async with asyncio.timeout(finish_by - time.monotonic()):
+            return await _compare(engines, texts, manifest, finish_by)
+    except TimeoutError:
+        raise EngineTimeout("the deadline came before all of it was verified") from None
+
+
+async def _compare(
+    engines: EnginePool, texts: Sequence[TokenizedText], manifest: Manifest, finish_by: float
+) -> Comparison:
+    reference, candidate = await engines.get("torch"), await engines.get("onnx")
     comparison = Comparison()
     tolerances = TOLERANCES[manifest.precision]
     for text in texts:
         expected, found = await asyncio.gather(
-            _everything(reference, text, manifest), _everything(candidate, text, manifest)
+            _everything(reference, text, manifest, finish_by),
+            _everything(candidate, text, manifest, finish_by),
         )
         await asyncio.to_thread(comparison.add, expected, found, tolerances)
     return comparison
 
 
 async def _everything(
-    batcher: Batcher, text: TokenizedText, manifest: Manifest
+    scheduler: Scheduler, text: TokenizedText, manifest: Manifest, finish_by: float
 ) -> Mapping[Key, Floats]:
     layers = range(manifest.config.num_hidden_layers)
     heads = tuple(range(manifest.config.num_attention_heads))
     task = TextTask(text.input_ids, text.segment_ids, (*layers, len(layers)))
-    (done,) = await batcher.submit("attention", [task])
-    hidden = done.output.hidden
-    tasks = [MapsTask(hidden[layer], layer, heads) for layer in layers]
-    maps = [item.output.maps for item in await batcher.resume("attention", tasks)]
-    return keyed(hidden, np.stack(maps), manifest.sentence.pooling)
+    (result,) = await scheduler.submit("attention", [task], finish_by)
+    hidden = result.output.hidden
+    tasks = [MapsTask(hidden[layer], hidden[layer], layer, heads) for layer in layers]
+    results = await scheduler.resume("attention", tasks, finish_by=finish_by)
+    maps = np.stack([item.output.maps for item in results])
+    return keyed(hidden, maps, manifest.sentence.pooling)

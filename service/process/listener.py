@@ -42,7 +42,7 @@ def bound(host: str, port: int) -> Iterator[list[socket.socket]]:
         yield sockets
 
 
-class Door:
+class Listener:
     """Accepts at one socket, never more than is taken in."""
 
     def __init__(self, listener: socket.socket, give: Callable[[socket.socket], bool]) -> None:
@@ -53,7 +53,7 @@ class Door:
             give: takes a connection in, or cannot now.
 
         """
-        self._listener = listener
+        self._socket = listener
         self._give = give
         self._held: socket.socket | None = None
         """Accepted, and not yet taken in."""
@@ -65,17 +65,17 @@ class Door:
         self._accept()
         if self._retry:
             self._retry.cancel()
-        asyncio.get_running_loop().remove_reader(self._listener)
-        self._listener.close()
+        asyncio.get_running_loop().remove_reader(self._socket)
+        self._socket.close()
 
     def _watch(self) -> None:
         self._retry: asyncio.TimerHandle | None = None
-        asyncio.get_running_loop().add_reader(self._listener, self._accept)
+        asyncio.get_running_loop().add_reader(self._socket, self._accept)
 
     def _accept(self) -> None:
         for _ in range(MOST_AT_ONCE):
             try:
-                connection = self._held or self._listener.accept()[0]
+                connection = self._held or self._socket.accept()[0]
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -91,5 +91,5 @@ class Door:
 
     def _pause(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
-        loop.remove_reader(self._listener)
+        loop.remove_reader(self._socket)
         self._retry = loop.call_later(seconds, self._watch)

@@ -17,9 +17,11 @@ from fastapi import FastAPI
 
 from model.artifact.manifest import Artifact
 from service import logs
+from service.api.dialects import error_response
 from service.app import create_app
 from service.http.connection import HttpProtocol
 from service.settings import Settings
+from service.state import state_of
 
 KEEP_ALIVE_SECONDS = 75
 """How long a connection may be idle: longer than clients and balancers keep one to use it again
@@ -33,7 +35,9 @@ class Server(uvicorn.Server):
 
     def __init__(self, app: FastAPI, settings: Settings) -> None:
         seconds = settings.client_timeout_seconds
-        http: Any = partial(HttpProtocol, client_timeout_seconds=seconds)
+        http: Any = partial(
+            HttpProtocol, client_timeout_seconds=seconds, error_response=error_response
+        )
         config = uvicorn.Config(
             app,
             http=http,
@@ -49,7 +53,7 @@ class Server(uvicorn.Server):
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
         )
         super().__init__(config)
-        self._state = app.state
+        self._state = state_of(app)
         self._state.give_up = self.give_up
         self.failure = ""
         """Why the service has ended by itself."""
@@ -66,11 +70,11 @@ class Server(uvicorn.Server):
     @property
     def hangs(self) -> bool:
         """Whether a call still runs in an engine though the application has ended."""
-        return bool(self._state.hangs)
+        return self._state.hangs
 
     def drain(self) -> None:
         """From now on readiness fails, and every reply ends its connection."""
-        self._state.draining = True
+        self._state.readiness.draining = True
         close = (b"connection", b"close")
         self.config.encoded_headers.append(close)  # of the defaults that are made anew each second
         self.server_state.default_headers = [*self.server_state.default_headers, close]
@@ -82,7 +86,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain, close the port, let connections end by themselves, and then as uvicorn does."""
-        if not self._state.draining:
+        if not self._state.readiness.draining:
             self.drain()
             await asyncio.sleep(LINGER_SECONDS)
         await self._close_port()

@@ -25,7 +25,7 @@ from model.artifact.manifest import Artifact
 from service import logs
 from service.errors import EngineUnavailable
 from service.process.channel import CLOSED, CONNECTION, DRAIN, LOADED, MESSAGE_BYTES, Assignment
-from service.process.listener import Door, bound
+from service.process.listener import Listener, bound
 from service.settings import Settings, worker_environment
 
 LINGER_SECONDS = 1.0
@@ -148,7 +148,7 @@ class Supervisor:
         self._artifact = artifact
         self._folder = folder
         self._workers: dict[int, Worker] = {}
-        self._doors: list[Door] = []
+        self._listeners: list[Listener] = []
         self._failed_starts = 0
         self._given = 0
 
@@ -176,7 +176,7 @@ class Supervisor:
     async def _serve(self, sockets: Iterable[socket.socket]) -> None:
         indices = range(self._settings.workers)
         await _together(self._start(index) for index in indices)
-        self._doors = [Door(listener, self._give) for listener in sockets]
+        self._listeners = [Listener(listener, self._give) for listener in sockets]
         for listener in sockets:
             host, port, *_ = listener.getsockname()
             _log.info("%d workers serve http://%s:%d", len(indices), host, port)
@@ -228,7 +228,7 @@ class Supervisor:
         ours.send(assignment.model_dump_json().encode())
         with theirs:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "service.process.worker", str(theirs.fileno())),
+                *(sys.executable, "-P", "-m", "service.process.worker", str(theirs.fileno())),
                 stdin=asyncio.subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 env=worker_environment(self._folder),
@@ -245,8 +245,8 @@ class Supervisor:
             worker.drain()
         if serving:
             await asyncio.sleep(LINGER_SECONDS)
-        for door in self._doors:
-            door.close()
+        for listener in self._listeners:
+            listener.close()
         for worker in serving:
             worker.finish()
         endings = [asyncio.create_task(worker.process.wait()) for worker in serving]

@@ -1,4 +1,4 @@
-"""One of the processes that serve a port together: `python -m service.process.worker FD`.
+"""One of the processes that serve a port together: `python -P -m service.process.worker FD`.
 
 It never listens: the supervisor accepts, and hands it connections.
 """
@@ -25,6 +25,7 @@ from service.health.peers import Peers
 from service.process.channel import CLOSED, CONNECTION, DRAIN, LOADED, MESSAGE_BYTES, Assignment
 from service.process.server import Server, end
 from service.settings import Settings
+from service.state import state_of
 from service.telemetry.metrics import share
 
 LATE_SECONDS = 10
@@ -113,7 +114,7 @@ class WorkerServer(Server):
 
     def _stop(self) -> None:
         asyncio.get_running_loop().remove_reader(self._channel)
-        if not self._state.draining:
+        if not self._state.readiness.draining:
             self.drain()
         self.should_exit = True
         watchdog = threading.Timer(self._late_seconds, os._exit, (1,))
@@ -136,7 +137,7 @@ def application(assignment: Assignment) -> FastAPI:
     peers = Peers(assignment.folder, assignment.index, assignment.settings.workers)
     app = create_app(assignment.settings, artifact, peers=peers)
     if assignment.restarted:
-        app.state.metrics.worker_restarts.inc()
+        state_of(app).metrics.worker_restarts.inc()
     return app
 
 

@@ -24,7 +24,7 @@ MAX_PADDING_SHARE = 0.1
 
 
 @dataclass(frozen=True)
-class Done:
+class TaskResult:
     """A text's output and what it took."""
 
     output: Any
@@ -59,7 +59,7 @@ class Submission:
 
         """
         self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[list[Done]] = self.loop.create_future()
+        self.future: asyncio.Future[list[TaskResult]] = self.loop.create_future()
         now = time.monotonic()
         self.finish_by = finish_by
         self.start_by = min(now + wait_seconds, finish_by)
@@ -70,7 +70,7 @@ class Submission:
             Entry(self, index, task, next(numbers), now) for index, task in enumerate(tasks)
         ]
         self.reduce = reduce
-        self._done: dict[int, Done] = {}
+        self._done: dict[int, TaskResult] = {}
         """By index, as they come."""
 
     @property
@@ -78,7 +78,7 @@ class Submission:
         """`time.monotonic()` at which it is given up."""
         return self.finish_by if self.begun else self.start_by
 
-    def answer(self, index: int, done: Done) -> None:
+    def answer(self, index: int, done: TaskResult) -> None:
         """One of the texts is computed."""
         self._done[index] = done
         if len(self._done) == len(self.entries) and not self.future.done():

@@ -1,31 +1,22 @@
-"""What the access log and the traces may know of a request: facts about it, never what it says."""
+"""Facts about each request for the access log and the traces, and never a word that it says."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.inference.timings import Timings
+
 METHODS = {"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE", "QUERY"}
-"""Any other is told as `_OTHER`, as OpenTelemetry's conventions have it."""
-
-
-class Took(NamedTuple):
-    """What a reply took, one thing after the other. Of a streamed one, its first part."""
-
-    tokens: int
-    began: float
-    """`time.monotonic()` when the first text was about to be tokenised."""
-    tokenization_seconds: float
-    queue_seconds: float
-    inference_seconds: float
+"""Any other method is reported as `_OTHER`, as in OpenTelemetry's conventions."""
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class RequestSummary:
     """A request and its reply, once both are over."""
 
     method: str
@@ -33,36 +24,36 @@ class Exchange:
     """The template, or `unmatched`."""
     request_id: str
     traceparent: str
-    """The caller's, as it came; or nothing."""
+    """The caller's header as it came; or empty."""
     status: int | None
     """None: the client left before the reply began."""
     sent_bytes: int
     began_ns: int
-    """`time.time_ns()` when the request's head was there."""
+    """`time.time_ns()` when the request's head was complete."""
     began: float
-    """`time.monotonic()` then."""
+    """`time.monotonic()` at that moment."""
     replied: float
     """`time.monotonic()` when the reply began, or when all was over."""
     ended: float
     """`time.monotonic()` when the reply was sent."""
-    took: Took | None
-    """Of a route that computes, if it answered."""
+    timings: Timings | None
+    """The steps of a route that computes, if it answered; of a streamed reply, of its first part."""
 
 
-class ExchangeObserver(Protocol):
-    """Is told of every request, on the event loop."""
+class RequestObserver(Protocol):
+    """Hears of every request, on the event loop."""
 
-    def observe(self, exchange: Exchange) -> None:
+    def observe(self, request: RequestSummary) -> None:
         """A request is over."""
 
     def close(self) -> None:
         """There will be no more."""
 
 
-class ExchangeMiddleware:
+class ObservationMiddleware:
     """Tells observers of every request; the outermost layer, where there are any."""
 
-    def __init__(self, app: ASGIApp, observers: Sequence[ExchangeObserver]) -> None:
+    def __init__(self, app: ASGIApp, observers: Sequence[RequestObserver]) -> None:
         self.app = app
         self.observers = observers
 
@@ -73,7 +64,6 @@ class ExchangeMiddleware:
             return
         began_ns, began = time.time_ns(), time.monotonic()
         state = scope.setdefault("state", {})
-        state["took"] = None
         status: int | None = None
         replied, sent_bytes = None, 0
 
@@ -89,7 +79,7 @@ class ExchangeMiddleware:
             await self.app(scope, receive, watched_send)
         finally:
             ended = time.monotonic()
-            exchange = Exchange(
+            summary = RequestSummary(
                 method=scope["method"] if scope["method"] in METHODS else "_OTHER",
                 route=getattr(scope.get("route"), "path", "unmatched"),
                 request_id=state.get("request_id", ""),
@@ -100,10 +90,10 @@ class ExchangeMiddleware:
                 began=began,
                 replied=replied or ended,
                 ended=ended,
-                took=state["took"],
+                timings=state.get("timings"),
             )
             for observer in self.observers:
-                observer.observe(exchange)
+                observer.observe(summary)
 
 
 def _traceparent(scope: Scope) -> str:

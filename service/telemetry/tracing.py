@@ -21,7 +21,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_contex
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
-from service.telemetry.requests import Exchange
+from service.telemetry.requests import RequestSummary
 
 SEND_SECONDS = 1.5
 """How long a batch of spans may take to be sent; what cannot be sent is lost."""
@@ -48,7 +48,7 @@ class Exporter(OTLPSpanExporter):
 
 
 class Tracing:
-    """Turns exchanges into spans, in batches that a thread of its own sends."""
+    """Turns requests into spans, in batches that a thread of its own sends."""
 
     def __init__(self, otlp_endpoint: str) -> None:
         """Send nothing yet.
@@ -73,24 +73,24 @@ class Tracing:
         self._tracer = self._provider.get_tracer("headscope", version)
         self._propagator = TraceContextTextMapPropagator()
 
-    def observe(self, exchange: Exchange) -> None:
-        """Make a span of an exchange, below the caller's own, and one of each step it took."""
-        known = exchange.route != "unmatched"
+    def observe(self, request: RequestSummary) -> None:
+        """Make a span of an request, below the caller's own, and one of each step it took."""
+        known = request.route != "unmatched"
         span = self._tracer.start_span(
-            f"{exchange.method} {exchange.route}" if known else exchange.method,
-            self._propagator.extract({"traceparent": exchange.traceparent}),
+            f"{request.method} {request.route}" if known else request.method,
+            self._propagator.extract({"traceparent": request.traceparent}),
             SpanKind.SERVER,
-            _attributes(exchange),
-            start_time=exchange.began_ns,
+            _attributes(request),
+            start_time=request.began_ns,
         )
         if span.is_recording():
-            if exchange.status is not None and exchange.status >= 500:
+            if request.status is not None and request.status >= 500:
                 span.set_status(Status(StatusCode.ERROR))
             context = set_span_in_context(span)
-            for name, began, ended in _steps(exchange):
-                step = self._tracer.start_span(name, context, start_time=_ns(exchange, began))
-                step.end(_ns(exchange, ended))
-        span.end(_ns(exchange, exchange.ended))
+            for name, began, ended in _steps(request):
+                step = self._tracer.start_span(name, context, start_time=_ns(request, began))
+                step.end(_ns(request, ended))
+        span.end(_ns(request, request.ended))
 
     def close(self) -> None:
         """Send what is left, as far as that goes within `FLUSH_SECONDS`."""
@@ -99,35 +99,36 @@ class Tracing:
         closing.join(FLUSH_SECONDS)
 
 
-def _attributes(exchange: Exchange) -> dict[str, AttributeValue]:
+def _attributes(request: RequestSummary) -> dict[str, AttributeValue]:
     """By OpenTelemetry's conventions for HTTP, without address, query and headers."""
-    attributes: dict[str, AttributeValue] = {"http.request.method": exchange.method}
-    if exchange.request_id:  # what a page asks beforehand has none
-        attributes["headscope.request_id"] = exchange.request_id
-    if exchange.route != "unmatched":
-        attributes["http.route"] = exchange.route
-    if exchange.status is not None:
-        attributes["http.response.status_code"] = exchange.status
-    if exchange.took:
-        attributes["headscope.tokens"] = exchange.took.tokens
+    attributes: dict[str, AttributeValue] = {"http.request.method": request.method}
+    if request.request_id:  # what a page asks beforehand has none
+        attributes["headscope.request_id"] = request.request_id
+    if request.route != "unmatched":
+        attributes["http.route"] = request.route
+    if request.status is not None:
+        attributes["http.response.status_code"] = request.status
+    if request.timings:
+        attributes["headscope.tokens"] = request.timings.tokens
     return attributes
 
 
-def _steps(exchange: Exchange) -> list[tuple[str, float, float]]:
+def _steps(request: RequestSummary) -> list[tuple[str, float, float]]:
     """Name, begin and end of each step, one after the other; none ends after the reply began."""
-    if not exchange.took:
+    timings = request.timings
+    if not timings:
         return []
-    _, began, tokenization, queue, inference = exchange.took
-    queued = min(began + tokenization, exchange.replied)
-    computing = min(queued + queue, exchange.replied)
-    computed = min(computing + inference, exchange.replied)
+    began = timings.began
+    queued = min(began + timings.tokenization_seconds, request.replied)
+    computing = min(queued + timings.queue_seconds, request.replied)
+    computed = min(computing + timings.inference_seconds, request.replied)
     return [
         ("tokenise", began, queued),
         ("queue", queued, computing),
         ("compute", computing, computed),
-        ("encode", computed, exchange.replied),
+        ("encode", computed, request.replied),
     ]
 
 
-def _ns(exchange: Exchange, moment: float) -> int:
-    return exchange.began_ns + round(1e9 * (moment - exchange.began))
+def _ns(request: RequestSummary, moment: float) -> int:
+    return request.began_ns + round(1e9 * (moment - request.began))

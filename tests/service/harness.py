@@ -21,7 +21,7 @@ from service.engines.fake import FakeEngine
 from service.inference.tokenizer import TokenizedText
 from service.process.server import Server
 from service.scheduler.admission import BatchLimits
-from service.scheduler.batching import Batcher
+from service.scheduler.scheduler import Scheduler
 from service.scheduler.lanes import LaneName
 from service.settings import Settings
 
@@ -153,10 +153,10 @@ def _arrays(output: Output) -> list[Any]:
 @contextlib.contextmanager
 def batching(
     engine: Engine, max_batch_tokens: int = 64, max_queue_tokens: int = 10**6, **limits: Any
-) -> Iterator[tuple[Batcher, Recorder]]:
+) -> Iterator[tuple[Scheduler, Recorder]]:
     """A batcher that is closed at the end."""
     recorder = Recorder()
-    batcher = Batcher(engine, BatchLimits(max_batch_tokens, max_queue_tokens, **limits), recorder)
+    batcher = Scheduler(engine, BatchLimits(max_batch_tokens, max_queue_tokens, **limits), recorder)
     try:
         yield batcher, recorder
     finally:

@@ -76,14 +76,14 @@ def test_whoever_has_set_it_is_left_alone() -> None:
 
 
 def test_serving_settles_it_before_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Done(Exception):
+    class TaskResult(Exception):
         pass
 
     def settle() -> bool:
-        raise Done
+        raise TaskResult
 
     monkeypatch.setattr(system, "settle_allocator", settle)
-    with pytest.raises(Done):
+    with pytest.raises(TaskResult):
         cli.main(["serve", "--port", "1"])
 
 

@@ -1,22 +1,176 @@
-"""`POST /encode`."""
+"""`POST /encode`: contextual embeddings, as JSON, base64 in JSON, or safetensors.
+
+Notation: B texts, T tokens of all texts, S tokens of one text, H hidden size, L layers.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import functools
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import orjson
 from fastapi import APIRouter, Request
+from numpy.typing import NDArray
+from pydantic import AfterValidator, Field
 from starlette.responses import Response
 
-from service.api.deadline import deadline
-from service.api.json_route import JsonRoute
-from service.api.native.replies import EncodeReply
-from service.api.native.requests import EncodeRequest
-from service.api.reply import documented, respond, wants_safetensors
+from model.artifact.pooling import PoolingName
+from model.config import EncoderConfig
+from service.api.media import JSON, JSON_BYTES_PER_FLOAT, SAFETENSORS, Part
+from service.api.native.replies import EncodeReply, documented
+from service.api.native.texts import (
+    Header,
+    TextRequest,
+    check_size,
+    metadata,
+    no_duplicates,
+    text_fields,
+    text_tensors,
+    usage,
+)
+from service.api.route import (
+    JsonRoute,
+    PartsResponse,
+    Reply,
+    deadline,
+    service_of,
+    wants_safetensors,
+)
+from service.api.safetensors import safetensors_parts
+from service.engines.contract import Floats
+from service.errors import Unprocessable
+from service.inference.core import EncodeOptions, TextEncoding
+from service.inference.tokenizer import TokenizedText
+
+INLINE_BYTES = 2**18
+"""A reply up to this size is written on the event loop; a larger one in a thread."""
 
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
+
+
+class EncodeRequest(TextRequest):
+    """`POST /encode`."""
+
+    outputs: Annotated[
+        list[Literal["tokens", "pooled"]],
+        Field(min_length=1, max_length=2),
+        AfterValidator(no_duplicates),
+    ] = Field(
+        default=["tokens", "pooled"], description="Token vectors, one pooled vector, or both."
+    )
+    layer: int = Field(
+        -1, description="Which hidden state: 0 = embeddings … L = last; negative from the end."
+    )
+    pooling: PoolingName | None = Field(None, description="The checkpoint's own by default.")
+    normalize: bool | None = Field(
+        None, description="L2-normalise the pooled vector; the checkpoint's own by default."
+    )
+    dimensions: int | None = Field(
+        None, ge=1, description="Keep the first n of the pooled vector, then normalise."
+    )
+    encoding_format: Literal["float", "base64"] = Field(
+        "float", description="base64 = little-endian float32, row-major, one string an array."
+    )
 
 
 @router.post("/encode", response_model=None, responses=documented(EncodeReply))
 async def encode(body: EncodeRequest, request: Request) -> Response:
     """Contextual embeddings: token-level vectors, one pooled vector a text, or both."""
-    predictor = request.app.state.predictor
-    binary = wants_safetensors(request)
-    return respond(await predictor.encode(body, binary=binary, finish_by=deadline(request)))
+    state, binary, finish_by = service_of(request), wants_safetensors(request), deadline(request)
+    inference = state.inference
+    options = encode_options(body, inference.config)
+    prepared = await inference.prepare(body.inputs, body.options, body.backend)
+    as_base64 = body.encoding_format == "base64"
+    each = 4 if binary else 6 if as_base64 else JSON_BYTES_PER_FLOAT
+    size = each * floats(options, prepared.texts, inference.config.hidden_size)
+    limit = state.settings.max_response_bytes
+    check_size(size, limit, "ask for fewer texts or less of them", binary=binary)
+    state.replies.take(size)
+    release = functools.partial(state.replies.give_back, size)
+    try:
+        encodings = await inference.encode(prepared, options, finish_by)
+        header = Header(inference.manifest.model, prepared.engine, {})
+        if binary:
+            write = functools.partial(encode_safetensors, header, prepared.texts, encodings)
+        else:
+            write = functools.partial(
+                encode_json, header, prepared.texts, encodings, as_base64=as_base64
+            )
+        parts = write() if size <= INLINE_BYTES else await asyncio.to_thread(write)
+    except BaseException:
+        release()
+        raise
+    media_type = SAFETENSORS if binary else JSON
+    return PartsResponse(Reply(parts, media_type, prepared.timings, release=release))
+
+
+def encode_options(request: EncodeRequest, config: EncoderConfig) -> EncodeOptions:
+    """The options of a request, with its layer counted from the first.
+
+    Raises:
+        Unprocessable: the encoder has no such layer, or fewer dimensions.
+
+    """
+    states, size = config.num_hidden_layers + 1, config.hidden_size
+    if not -states <= request.layer < states:
+        raise Unprocessable(f"layer {request.layer} is not in {-states} … {states - 1}")
+    if request.dimensions is not None and request.dimensions > size:
+        raise Unprocessable(f"dimensions {request.dimensions} is more than the model's {size}")
+    return EncodeOptions(
+        layer=request.layer % states,
+        tokens="tokens" in request.outputs,
+        pooled="pooled" in request.outputs,
+        pooling=request.pooling,
+        dimensions=request.dimensions,
+        normalize=request.normalize,
+    )
+
+
+def floats(options: EncodeOptions, texts: Sequence[TokenizedText], hidden_size: int) -> int:
+    """Numbers in the vectors of a reply."""
+    tokens = sum(len(text.input_ids) for text in texts)
+    pooled = len(texts) * (options.dimensions or hidden_size)
+    return options.tokens * tokens * hidden_size + options.pooled * pooled
+
+
+def encode_json(
+    header: Header,
+    texts: Sequence[TokenizedText],
+    encodings: Sequence[TextEncoding],
+    *,
+    as_base64: bool,
+) -> list[Part]:
+    """The JSON reply; a vector that was not asked for is absent."""
+    results = []
+    for text, encoding in zip(texts, encodings, strict=True):
+        fields = text_fields(text)
+        for name, array in (("embeddings", encoding.tokens), ("pooled", encoding.pooled)):
+            if array is not None:
+                fields[name] = _base64(array) if as_base64 else np.ascontiguousarray(array)
+        results.append(fields)
+    reply = {**header.names, "results": results, "usage": usage(texts)}
+    return [orjson.dumps(reply, option=orjson.OPT_SERIALIZE_NUMPY)]
+
+
+def encode_safetensors(
+    header: Header, texts: Sequence[TokenizedText], encodings: Sequence[TextEncoding]
+) -> list[Part]:
+    """The binary reply: `embeddings` `[T, H]` and `pooled` `[B, H]`."""
+    tensors: dict[str, NDArray[Any]] = {}
+    embeddings = [encoding.tokens for encoding in encodings if encoding.tokens is not None]
+    pooled = [encoding.pooled for encoding in encodings if encoding.pooled is not None]
+    if embeddings:
+        tensors["embeddings"] = np.concatenate(embeddings)
+    if pooled:
+        tensors["pooled"] = np.stack(pooled)
+    tensors |= text_tensors(texts)
+    contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    return safetensors_parts(contiguous, metadata(header, texts))
+
+
+def _base64(array: Floats) -> str:
+    return base64.b64encode(array.astype("<f4", copy=False).tobytes()).decode("ascii")

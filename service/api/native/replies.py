@@ -1,10 +1,15 @@
-"""Replies as pydantic models, for the documentation: they are written without them."""
+"""The replies of the native routes as pydantic models, for the OpenAPI document: replies are written
+without them.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
+
+from service.api.media import SAFETENSORS
+from service.api.problems import PROBLEMS
 
 
 class Usage(BaseModel):
@@ -112,14 +117,7 @@ class VerifyReply(BaseModel):
     pooled: PooledDifference
 
 
-class Problem(BaseModel):
-    """An error (RFC 9457), with the members that text-embeddings-inference's clients read."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    error: str
-    error_type: str
-    retryable: bool
-    request_id: str
+def documented(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """A route's replies, for the OpenAPI document."""
+    binary = {SAFETENSORS: {"schema": {"type": "string", "format": "binary"}}}
+    return {200: {"model": model, "content": binary}, **PROBLEMS}

@@ -1,4 +1,4 @@
-"""`POST /verify`."""
+"""`POST /verify`: a caller's texts through PyTorch and ONNX, compared tensor by tensor."""
 
 from __future__ import annotations
 
@@ -7,23 +7,34 @@ from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request
+from pydantic import Field
 from starlette.responses import Response
 
 from model.artifact.compare import TOLERANCES, Comparison, Kind
 from model.artifact.manifest import Precision
-from service.api.json_route import JsonRoute
 from service.api.native.replies import VerifyReply
-from service.api.native.requests import VerifyRequest
-from service.api.reply import PROBLEMS
+from service.api.native.texts import Inputs, StrictRequest
+from service.api.problems import PROBLEMS
+from service.api.route import JsonRoute, deadline, service_of
+from service.inference.tokenizer import Options
 
 router = APIRouter(route_class=JsonRoute, tags=["operations"])
+
+
+class VerifyRequest(StrictRequest):
+    """`POST /verify`."""
+
+    inputs: Inputs = Field(description="Texts or pairs that go through both engines.")
+    truncate: bool = Field(False, description="Cut a text that is too long, instead of refusing.")
 
 
 @router.post("/verify", response_model=None, responses={200: {"model": VerifyReply}, **PROBLEMS})
 async def verify(body: VerifyRequest, request: Request) -> Response:
     """The inputs through PyTorch and ONNX: every hidden state, every map, the pooled vector."""
-    comparison = await request.app.state.predictor.verify(body)
-    content = report(comparison, request.app.state.artifact.manifest.precision)
+    inference = service_of(request).inference
+    options = Options(truncate=body.truncate)
+    comparison = await inference.verify(body.inputs, options, deadline(request))
+    content = report(comparison, inference.manifest.precision)
     return Response(orjson.dumps(content), media_type="application/json")
 
 

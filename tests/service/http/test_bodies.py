@@ -13,7 +13,7 @@ from model.artifact.manifest import Artifact
 from service.app import create_app
 from service.engines.fake import FakeEngine
 from service.errors import Overloaded
-from service.scheduler.budget import ByteBudget
+from service.http.budget import ByteBudget
 from service.settings import Settings
 from tests.service.harness import CONFIG, Client, GatedEngine, assert_problem, until
 

@@ -15,7 +15,7 @@ from service.engines.fake import FakeEngine
 from service.errors import EngineFailed, Overloaded
 from service.inference.attention import MapsStream, Subject
 from service.inference.maps import Ending, Kept, MapsAsked, Part, visits_of
-from service.scheduler.batching import Batcher
+from service.scheduler.scheduler import Scheduler
 from tests.service.harness import CONFIG, GatedEngine, batching, text, tokenized, until
 
 pytestmark = pytest.mark.anyio
@@ -95,7 +95,7 @@ def subjects(*lengths: int) -> list[Subject]:
 
 
 def streamed(
-    batcher: Batcher, of: Sequence[Subject], asked: MapsAsked = ALL
+    batcher: Scheduler, of: Sequence[Subject], asked: MapsAsked = ALL
 ) -> AsyncGenerator[Part]:
     return MapsStream(batcher, asked, visits_of(asked, CONFIG), Log()).parts(of)
 
@@ -104,7 +104,7 @@ def names(parts: Sequence[Part]) -> list[str]:
     return [" ".join(bytes(part)[:7].decode("latin-1").split(" ")[:2]) for part in parts]
 
 
-async def at_rest(batcher: Batcher) -> None:
+async def at_rest(batcher: Scheduler) -> None:
     """Wait until nothing more is computed."""
     for _ in range(10):
         await asyncio.sleep(0)

@@ -12,7 +12,7 @@ import pytest
 from service.engines.contract import Engine
 from service.engines.fake import FakeEngine
 from service.errors import EngineNotInstalled, EngineUnavailable
-from service.inference.engine_pool import Backends
+from service.inference.engine_pool import EnginePool
 from service.scheduler.admission import BatchLimits
 from tests.service.harness import CONFIG, Recorder, text, until
 
@@ -52,9 +52,9 @@ class Slow:
 
 
 @contextlib.contextmanager
-def backends(torch: Callable[[], Engine] | None = None) -> Iterator[Backends]:
+def backends(torch: Callable[[], Engine] | None = None) -> Iterator[EnginePool]:
     others = {"torch": torch} if torch else {}
-    found = Backends(Named("onnx"), others, BatchLimits(64, 1000), Recorder())
+    found = EnginePool(Named("onnx"), others, BatchLimits(64, 1000), Recorder())
     try:
         yield found
     finally:

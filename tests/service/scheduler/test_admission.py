@@ -10,13 +10,13 @@ import pytest
 from service.engines.contract import Output, Task
 from service.engines.fake import FakeEngine
 from service.errors import EngineUnavailable, Overloaded, Unprocessable
-from service.scheduler.batching import Batcher
+from service.scheduler.scheduler import Scheduler
 from tests.service.harness import CONFIG, GatedEngine, batching, text, until
 
 pytestmark = pytest.mark.anyio
 
 
-def plugged(batcher: Batcher) -> asyncio.Task[object]:
+def plugged(batcher: Scheduler) -> asyncio.Task[object]:
     """Keeps the one worker of a `GatedEngine` busy."""
     return asyncio.create_task(batcher.submit("encode", [text(1)]))
 
@@ -83,7 +83,7 @@ class FakeClock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
         for module in (
-            "service.scheduler.batching",
+            "service.scheduler.scheduler",
             "service.scheduler.dispatch",
             "service.scheduler.lanes",
         ):

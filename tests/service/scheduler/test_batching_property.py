@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from service.engines.contract import Output, Task
 from service.engines.fake import FakeEngine
 from service.errors import EngineFailed
-from service.scheduler.batching import Batcher
+from service.scheduler.scheduler import Scheduler
 from service.scheduler.lanes import LaneName
 from tests.service.harness import CONFIG, assert_same, batching, layer_maps, text, until
 
@@ -78,13 +78,13 @@ def check(engine: FakeEngine, requests: list[tuple[asyncio.Task[Any], list[Task]
     return answered
 
 
-async def at_rest(batcher: Batcher) -> None:
+async def at_rest(batcher: Scheduler) -> None:
     """Wait until every worker is idle and every batch was reported."""
     await until(lambda: batcher._dispatcher._idle == batcher.engine.concurrency)
     await asyncio.sleep(0)
 
 
-async def assert_takes_work(batcher: Batcher) -> None:
+async def assert_takes_work(batcher: Scheduler) -> None:
     """Nothing waits, and every lane takes work again."""
     for lane in batcher.lanes.values():
         assert lane.queued_tokens == 0

@@ -13,7 +13,7 @@ import pytest
 from service.engines.contract import MapsTask, Output, Pooling, Task
 from service.engines.fake import FakeEngine
 from service.errors import EngineUnavailable
-from service.scheduler.batching import Batcher
+from service.scheduler.scheduler import Scheduler
 from tests.service.harness import (
     CONFIG,
     GatedEngine,
@@ -163,7 +163,7 @@ def random_task(chance: random.Random) -> Task:
 async def test_64_submitters_get_their_own_answers() -> None:
     engine = FakeEngine(CONFIG, concurrency=3)
 
-    async def submitter(number: int, batcher: Batcher) -> int:
+    async def submitter(number: int, batcher: Scheduler) -> int:
         chance, texts = random.Random(number), 0
         for _ in range(25):
             tasks = [random_task(chance) for _ in range(chance.randint(1, 4))]

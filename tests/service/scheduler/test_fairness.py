@@ -9,7 +9,7 @@ import pytest
 
 from service.engines.contract import MapsTask, Output, Task
 from service.engines.fake import FakeEngine
-from service.scheduler.batching import Batcher
+from service.scheduler.scheduler import Scheduler
 from service.scheduler.lanes import LaneName
 from tests.service.harness import CONFIG, Recorder, batching, layer_maps, text, until
 from tests.service.scheduler.test_admission import FakeClock
@@ -33,7 +33,7 @@ class Clockwork(FakeEngine):
         return outputs
 
 
-def flood(batcher: Batcher, lane: LaneName, batches: int) -> list[asyncio.Task[object]]:
+def flood(batcher: Scheduler, lane: LaneName, batches: int) -> list[asyncio.Task[object]]:
     """Queue texts that make one batch each."""
     tasks: list[Task] = [
         layer_maps(8, seed) if lane == "attention" else text(8, seed, hidden_layers=(0,))

@@ -11,23 +11,23 @@ from model.artifact.manifest import Precision
 from model.artifact.pooling import l2_normalize
 from service.engines.contract import MapsTask, Output, Task
 from service.errors import ServiceError
-from service.scheduler.batching import Batcher
+from service.scheduler.scheduler import Scheduler
 from service.telemetry.metrics import Metrics
 
 _log = logging.getLogger("headscope")
 
 
-class Sampling:
+class LiveVerification:
     """Looks at a share of the batches, one at a time, and never keeps an answer waiting."""
 
     def __init__(
         self,
         share: float,
-        reference: Callable[[], Awaitable[Batcher]],
+        reference: Callable[[], Awaitable[Scheduler]],
         precision: Precision,
         metrics: Metrics,
     ) -> None:
-        """Look at nothing yet; on the event loop.
+        """Look at nothing yet.
 
         Args:
             share: of the batches, 0 … 1: of 0.01, each hundredth. While one is compared no other is
@@ -43,8 +43,9 @@ class Sampling:
         self._reference = reference
         self._tolerances = TOLERANCES[precision]
         self._metrics = metrics
-        self._loop = asyncio.get_running_loop()
-        self._busy = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._busy = True
+        """Whether no batch is looked at now."""
         self._owed = 0.0
         """Batches that should have been looked at and were not; at most one."""
         self._comparing: asyncio.Task[None] | None = None
@@ -52,11 +53,16 @@ class Sampling:
     def inspect(self, tasks: Sequence[Task], outputs: Sequence[Output]) -> None:
         """A batch was computed; in a worker's thread."""
         self._owed = min(self._owed + self._share, 1.0)
-        if self._busy or self._owed < 1.0:
+        if self._busy or self._loop is None or self._owed < 1.0:
             return
         self._owed -= 1.0
         self._busy = True
         self._loop.call_soon_threadsafe(self._begin, tasks, outputs)
+
+    def open(self) -> None:
+        """Begin; on the event loop that comparisons run on."""
+        self._loop = asyncio.get_running_loop()
+        self._busy = False
 
     async def close(self) -> None:
         """Compare no more."""

@@ -1,4 +1,4 @@
-"""How many bytes of large replies, or of bodies, may be in memory at once, over all requests."""
+"""A limit on the bytes that all bodies, or all replies, in flight hold in memory."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from service.errors import Overloaded
 
 
 class ByteBudget:
-    """A reply is held from before it is computed until its last byte is written.
+    """Bytes in flight over all requests, and the most that there may be.
 
-    A body is held from its first byte until its request is answered.
+    A reply holds its share from before it is computed until its last byte is written; a body from
+    its first byte until its request is answered.
     """
 
     def __init__(self, limit: int, what: str = "replies") -> None:
@@ -20,10 +21,10 @@ class ByteBudget:
         self._what = what
 
     def take(self, size: int, own: int = 0) -> None:
-        """Take `size` bytes for one who holds `own` already; one alone always may.
+        """Take `size` bytes for a holder of `own` bytes; a holder that is alone always may.
 
         Raises:
-            Overloaded: others hold too many.
+            Overloaded: the other holders leave too little.
 
         """
         if self.held > own and self.held + size > self.limit:
@@ -34,15 +35,15 @@ class ByteBudget:
         self.held += size
 
     def give_back(self, size: int) -> None:
-        """Of what was taken."""
+        """Return bytes that were taken."""
         self.held -= size
 
     @contextlib.contextmanager
     def hold(self, size: int) -> Iterator[None]:
-        """Take `size` bytes for as long as the block runs.
+        """Hold `size` bytes for as long as the block runs.
 
         Raises:
-            Overloaded: others hold too many.
+            Overloaded: the other holders leave too little.
 
         """
         self.take(size)

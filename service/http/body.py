@@ -3,83 +3,48 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope
 
-from service.errors import BodyTooLarge, RequestTimeout, ServiceError
-from service.http.problems import problem_response
-from service.http.requests import Progress
-from service.scheduler.budget import ByteBudget
-from service.telemetry.metrics import Metrics
+from service.errors import BodyTooLarge, RequestTimeout
+from service.http.budget import ByteBudget
 
 
 @dataclass(frozen=True)
 class BodyLimits:
-    """What bodies may take."""
+    """Bounds on request bodies."""
 
     max_bytes: int
-    """Of one."""
+    """Bytes of one body."""
     max_bytes_in_flight: int
-    """Of all together."""
+    """Bytes of all bodies in memory."""
     seconds: float
-    """To send one."""
+    """Time for a client to send one body."""
 
 
 class ClientLeft(Exception):
     """The client closed the connection before its body was complete."""
 
 
-class BodyMiddleware:
-    """Reads the whole body, runs the application, and cancels it when the client leaves."""
-
-    def __init__(self, app: ASGIApp, metrics: Metrics, limits: BodyLimits) -> None:
-        self.app = app
-        self.metrics = metrics
-        self.limits = limits
-        self.budget = ByteBudget(limits.max_bytes_in_flight, "bodies")
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection event."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        progress: Progress = scope["state"]["progress"]
-        body = _Body(self.limits, self.budget)
-        try:
-            content = await body.read(scope, receive)
-            progress.received = time.perf_counter()
-            answer = self.app(scope, _Replay(content), send)
-            # a server says "disconnect" of a complete reply as well
-            progress.left = not await _until_disconnect(answer, receive, lambda: progress.complete)
-        except ClientLeft:
-            progress.left = True
-        except ServiceError as error:
-            await problem_response(error, scope["state"]["request_id"])(scope, receive, send)
-        finally:
-            self.budget.give_back(body.size)
-        if progress.left:
-            self.metrics.disconnects.inc()
-
-
-class _Body:
-    """What has arrived of a body."""
+class RequestBody:
+    """The part of one body that has arrived."""
 
     def __init__(self, limits: BodyLimits, budget: ByteBudget) -> None:
         self.size = 0
+        """Bytes taken from the budget; whoever reads the body gives them back."""
         self._limits = limits
         self._budget = budget
 
     async def read(self, scope: Scope, receive: Receive) -> bytes:
-        """All of it.
+        """The whole body.
 
         Raises:
-            ClientLeft: nobody waits for an answer any more.
-            BodyTooLarge: it has more bytes than one may have.
-            Overloaded: bodies together have more.
-            RequestTimeout: it takes too long.
+            ClientLeft: nobody waits for a reply any more.
+            BodyTooLarge: the body exceeds its limit.
+            Overloaded: all bodies in flight exceed theirs.
+            RequestTimeout: the client is too slow.
 
         """
         for name, value in scope["headers"]:
@@ -111,23 +76,30 @@ class _Body:
             raise BodyTooLarge(f"the body has more than {self._limits.max_bytes} bytes")
 
 
-class _Replay:
-    """A `receive` that gives the body, then waits for ever: the watcher sees who leaves."""
+class ReplayedBody:
+    """A `receive` that gives the body once, then waits for ever: departures are watched elsewhere."""
 
     def __init__(self, body: bytes) -> None:
         self._body: bytes | None = body
 
     async def __call__(self) -> Message:
+        """The body as one message."""
         if self._body is None:
             await asyncio.Event().wait()
         body, self._body = self._body, None
         return {"type": "http.request", "body": body, "more_body": False}
 
 
-async def _until_disconnect(
+async def until_disconnect(
     answer: Awaitable[None], receive: Receive, complete: Callable[[], bool]
 ) -> bool:
     """Run the application; cancel it when the client leaves before its reply is complete.
+
+    Args:
+        answer: the application's run.
+        receive: tells of the client's departure; servers say "disconnect" after a complete reply
+            as well.
+        complete: whether the reply is complete.
 
     Returns:
         Whether the application ended by itself.

@@ -18,7 +18,7 @@ from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
 from service.errors import Overloaded
 from service.inference.core import STREAM_BYTES
-from service.scheduler.budget import ByteBudget
+from service.http.budget import ByteBudget
 from tests.service.harness import (
     CONFIG,
     GatedEngine,

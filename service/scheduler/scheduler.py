@@ -18,7 +18,7 @@ from service.engines.contract import Engine, Task, TextTask
 from service.errors import EngineTimeout, EngineUnavailable, Overloaded, ServiceError
 from service.scheduler.admission import BatchLimits, Refusal, passed, predicted_wait, refusal
 from service.scheduler.dispatch import Dispatcher, Inspect, Part
-from service.scheduler.lanes import Done, Lane, LaneName, Reduce, Submission
+from service.scheduler.lanes import Lane, LaneName, Reduce, Submission, TaskResult
 
 _log = logging.getLogger("headscope")
 
@@ -41,7 +41,7 @@ class Observer(Protocol):
         """A request was not admitted, or waited for too long."""
 
 
-class Batcher:
+class Scheduler:
     """Feeds one engine from its lanes.
 
     Requests are answered, and the observer is told, on the event loop.
@@ -90,7 +90,7 @@ class Batcher:
 
     async def submit(
         self, lane_name: LaneName, tasks: Sequence[Task], finish_by: float = math.inf
-    ) -> list[Done]:
+    ) -> list[TaskResult]:
         """Compute the tasks of one request, all or none.
 
         Cancelling the call drops whatever of it still waits.
@@ -127,7 +127,7 @@ class Batcher:
         tasks: Sequence[Task],
         reduce: Sequence[Reduce] | None = None,
         finish_by: float = math.inf,
-    ) -> list[Done]:
+    ) -> list[TaskResult]:
         """Compute more of a request that was admitted, before those that only wait to begin.
 
         Args:
@@ -175,7 +175,7 @@ class Batcher:
             self.engine.close()
         return finished
 
-    async def _answered(self, lane: Lane, submission: Submission) -> list[Done]:
+    async def _answered(self, lane: Lane, submission: Submission) -> list[TaskResult]:
         self._keep_time(lane, submission)
         try:
             return await submission.future
@@ -245,6 +245,6 @@ class Batcher:
             return
         waits = [began - entry.queued_at for entry in entries]
         for entry, output, wait in zip(entries, found, waits, strict=True):
-            entry.submission.answer(entry.index, Done(output, wait, seconds))
+            entry.submission.answer(entry.index, TaskResult(output, wait, seconds))
         tasks = [entry.task for entry in entries]
         self._observer.batch_finished(lane.name, tasks, waits, seconds)

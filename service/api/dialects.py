@@ -1,0 +1,87 @@
+"""The dialects that the service speaks, and the errors of requests in the form of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from fastapi import APIRouter, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Route
+
+from service.api import dashboard, documentation, native, operations
+from service.api.problems import describe_errors, problem_response
+from service.errors import ServiceError, Unprocessable
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """A set of routes and the form of their errors."""
+
+    router: APIRouter
+    error_response: Callable[[ServiceError, str], Response]
+    """Error and request id → reply."""
+
+
+NATIVE = Dialect(native.router, problem_response)
+DIALECTS = (
+    NATIVE,
+    Dialect(operations.router, problem_response),
+    Dialect(documentation.router, problem_response),
+    Dialect(dashboard.router, problem_response),
+)
+
+
+def error_response(path: str, error: ServiceError, request_id: str) -> Response:
+    """An error in the form of the dialect that owns the path; in the native one if none does."""
+    return _owner(path).error_response(error, request_id)
+
+
+def _owner(path: str) -> Dialect:
+    for dialect in DIALECTS:
+        for route in dialect.router.routes:
+            if isinstance(route, Route) and route.path_regex.match(path):
+                return dialect
+    return NATIVE
+
+
+def install(app: FastAPI) -> None:
+    """Add the routes of every dialect, and answer every error in its form."""
+    for dialect in DIALECTS:
+        app.include_router(dialect.router)
+    app.add_exception_handler(ServiceError, _service_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_error)
+
+
+def _reply(request: Request, error: ServiceError) -> Response:
+    return error_response(request.scope["path"], error, str(request.state.request_id))
+
+
+async def _service_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ServiceError)  # noqa: S101 - registered for it
+    return _reply(request, error)
+
+
+async def _validation_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for it
+    return _reply(request, Unprocessable(describe_errors(error.errors())))
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for it
+    code = error.status_code
+    phrase = HTTPStatus(code).phrase
+
+    class _Http(ServiceError):
+        status = code
+        title = phrase
+        slug = phrase.lower().replace(" ", "-")
+        error_type = "Validation"
+
+    response = _reply(request, _Http(phrase))
+    response.headers.update(error.headers or {})
+    return response

@@ -1,0 +1,13 @@
+"""Media types of replies, their parts, and the size of numbers in them."""
+
+from __future__ import annotations
+
+JSON = "application/json"
+SAFETENSORS = "application/vnd.safetensors"
+Part = bytes | memoryview
+"""A piece of a reply's body: large ones are sent in parts, so that none is copied."""
+JSON_BYTES_PER_FLOAT = 15
+"""Bytes of a float32 in JSON with its comma, on the safe side of the mean (measured: up to 11.8 for
+hidden states, 12.7 for unit vectors, 14.1 for the maps of one head)."""
+JSON_BYTES_PER_INDEX = 6
+"""Bytes of a token's index in JSON with its comma."""

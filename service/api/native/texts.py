@@ -1,0 +1,184 @@
+"""The fields that every native request and reply with texts has.
+
+Notation: B texts, T tokens of all texts, S tokens of one text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
+from pydantic.json_schema import WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from service.api.media import SAFETENSORS
+from service.errors import ReplyTooLarge
+from service.inference.tokenizer import Direction, Input, Options, TokenizedText
+
+BackendName = Literal["onnx", "torch"]
+MAX_FIELDS = 64
+"""Beyond it a request is refused before its fields are looked at: each unknown one costs time."""
+
+
+def _inputs(value: Any) -> list[Input]:
+    """`str`, `[str]` or `[[str, str]]` → a list; stops at the first thing that is neither."""
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list):
+        raise PydanticCustomError("inputs", "a text, a list of texts or a list of pairs is needed")
+    if not value:
+        raise PydanticCustomError("inputs", "at least one text is needed")
+    if isinstance(value[0], str):
+        for index, text in enumerate(value):
+            if not isinstance(text, str):
+                raise PydanticCustomError("inputs", "inputs[{index}] is no text", {"index": index})
+        return list(value)
+    pairs: list[Input] = []
+    for index, pair in enumerate(value):
+        match pair:
+            case [str(first), str(second)]:
+                pairs.append((first, second))
+            case _:
+                raise PydanticCustomError(
+                    "inputs", "inputs[{index}] is neither a text nor a pair", {"index": index}
+                )
+    return pairs
+
+
+def no_duplicates(values: list[Any]) -> list[Any]:
+    """A list's own values, none of which is listed twice."""
+    if len(set(values)) != len(values):
+        raise PydanticCustomError("duplicate", "a value is listed twice")
+    return values
+
+
+_Text = {"type": "string"}
+Inputs = Annotated[
+    list[Input],
+    PlainValidator(_inputs),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                _Text,
+                {"type": "array", "items": _Text, "minItems": 1},
+                {
+                    "type": "array",
+                    "items": {"type": "array", "items": _Text, "minItems": 2, "maxItems": 2},
+                    "minItems": 1,
+                },
+            ],
+            "title": "Inputs",
+            "examples": ["The animal didn't cross the street because it was too tired"],
+        }
+    ),
+]
+
+
+class StrictRequest(BaseModel):
+    """Nothing is converted, and unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_fields(cls, fields: Any) -> Any:
+        if isinstance(fields, dict) and len(fields) > MAX_FIELDS:
+            raise PydanticCustomError("fields", "there are too many fields")
+        return fields
+
+
+class TextRequest(StrictRequest):
+    """What every request with texts has."""
+
+    inputs: Inputs = Field(description="One text, many texts, or sentence pairs.")
+    truncate: bool = Field(False, description="Cut a text that is too long, instead of refusing.")
+    truncation_direction: Direction = Field("right", description="Which side is cut.")
+    prompt_name: str | None = Field(
+        None, description="A prefix that the checkpoint's own configuration names."
+    )
+    backend: BackendName | None = Field(
+        None, description="Which engine answers; never replaced by another."
+    )
+
+    @property
+    def options(self) -> Options:
+        """How the texts are tokenised."""
+        return Options(self.truncate, self.truncation_direction, self.prompt_name)
+
+
+@dataclass(frozen=True)
+class Header:
+    """The fields above the results of a reply."""
+
+    model: str
+    backend: str
+    fields: Mapping[str, list[int]]
+    """`layers` and `heads` of /attention."""
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """What stands before the results in JSON."""
+        return {"model": self.model, "backend": self.backend, **self.fields}
+
+
+def usage(texts: Sequence[TokenizedText]) -> dict[str, int]:
+    """The cost of a request."""
+    return {"inputs": len(texts), "tokens": sum(len(text.input_ids) for text in texts)}
+
+
+def text_fields(text: TokenizedText) -> dict[str, Any]:
+    """The fields of one text in a JSON reply."""
+    return {
+        "tokens": text.tokens,
+        "token_ids": text.input_ids,
+        "offsets": text.offsets,
+        "segment_ids": text.segment_ids,
+        "truncated": text.truncated,
+    }
+
+
+def text_tensors(texts: Sequence[TokenizedText]) -> dict[str, NDArray[Any]]:
+    """The tensors of all texts in a binary reply."""
+    lengths = [len(text.input_ids) for text in texts]
+    return {
+        "cu_seqlens": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
+        "token_ids": np.concatenate([text.input_ids for text in texts]).astype(np.int32),
+        "segment_ids": np.concatenate([text.segment_ids for text in texts]).astype(np.int32),
+        "truncated": np.array([text.truncated for text in texts], np.uint8),
+    }
+
+
+def metadata(header: Header, texts: Sequence[TokenizedText]) -> dict[str, str]:
+    """The `__metadata__` of a binary reply; lists as JSON."""
+    lists = dict(header.fields) | {
+        "tokens": [text.tokens for text in texts],
+        "offsets": [text.offsets for text in texts],
+        "usage": usage(texts),
+    }
+    encoded = {name: orjson.dumps(value).decode() for name, value in lists.items()}
+    return encoded | {"model": header.model, "backend": header.backend}
+
+
+def check_size(size: int, limit: int, less: str, *, binary: bool) -> None:
+    """Refuse a reply that would be too large, before anything of it is computed.
+
+    Args:
+        size: bytes predicted for the reply.
+        limit: most bytes of a reply.
+        less: what a caller can ask for instead.
+        binary: whether the reply is in the binary form already.
+
+    Raises:
+        ReplyTooLarge: the message holds the number.
+
+    """
+    if size > limit:
+        or_binary = "" if binary else f", or for the binary form (Accept: {SAFETENSORS})"
+        raise ReplyTooLarge(
+            f"the reply would have about {size} bytes, more than {limit}: {less}{or_binary}"
+        )

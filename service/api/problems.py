@@ -1,0 +1,92 @@
+"""`application/problem+json` (RFC 9457): the native error form, small and without callers' data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from service.errors import ServiceError, Unauthorized
+
+CHALLENGES = ('Bearer realm="headscope"', 'Basic realm="headscope", charset="UTF-8"')
+"""How a key may be sent: by programs, or as the password that a browser asks for. A header each, as
+Chromium reads the first of a header only."""
+MAX_ERRORS = 10
+MAX_DETAIL_CHARACTERS = 1000
+_FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}|[0-9]{1,9}")
+
+
+class Problem(BaseModel):
+    """An error (RFC 9457), with the members that text-embeddings-inference's clients read."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    error: str
+    error_type: str
+    retryable: bool
+    request_id: str
+
+
+_PROBLEM = {"application/problem+json": {"schema": Problem.model_json_schema()}}
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {"description": description, "content": _PROBLEM}
+    for status, description in {
+        400: "Not JSON",
+        401: "No key, or a wrong one",
+        408: "The request took too long to send",
+        413: "Body or predicted reply too large",
+        415: "Wrong content type or encoding",
+        422: "Wrong schema, or an input that does not fit",
+        429: "Overloaded",
+        500: "The engine failed",
+        501: "The engine asked for is not installed",
+        503: "The engine asked for is down",
+        504: "The engine did not answer in time",
+    }.items()
+}
+"""The error replies of a route, for the OpenAPI document."""
+
+
+def problem_response(error: ServiceError, request_id: str) -> Response:
+    """An error as its reply."""
+    problem = {
+        "type": f"/problems/{error.slug}",
+        "title": error.title,
+        "status": error.status,
+        "detail": error.detail,
+        "error": error.detail,
+        "error_type": error.error_type,
+        "retryable": error.retryable,
+        "request_id": request_id,
+    }
+    return error_reply(error, orjson.dumps(problem), "application/problem+json")
+
+
+def error_reply(error: ServiceError, body: bytes, media_type: str) -> Response:
+    """A body with an error's status, its `retry-after` and its challenges."""
+    headers = {}
+    if error.retry_after_seconds is not None:
+        headers["retry-after"] = str(error.retry_after_seconds)
+    response = Response(body, error.status, headers, media_type=media_type)
+    if error.status == Unauthorized.status:
+        for challenge in CHALLENGES:
+            response.headers.append("www-authenticate", challenge)
+    return response
+
+
+def describe_errors(errors: Sequence[Any]) -> str:
+    """Pydantic's errors in one line: the first of them, each with its field."""
+    described = [f"{_field(item['loc'][1:])}: {item['msg']}" for item in errors[:MAX_ERRORS]]
+    return "; ".join(described)[:MAX_DETAIL_CHARACTERS]
+
+
+def _field(location: Sequence[str | int]) -> str:
+    """The field's path; the name of an unknown field is the caller's, and told only if tame."""
+    parts = [str(part) for part in location]
+    return ".".join(part if _FIELD_NAME.fullmatch(part) else "?" for part in parts) or "body"

@@ -1,0 +1,172 @@
+"""How a route reads a request and sends a reply: strict JSON in; timings, parts and deadline out."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import Any, get_type_hints
+
+import orjson
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from service.api.media import SAFETENSORS, Part
+from service.errors import InvalidRequest, Unprocessable, UnsupportedMediaType
+from service.inference.timings import Timings
+from service.state import ServiceState, state_of
+
+TIMEOUT_HEADER = "x-request-timeout-ms"
+SEND_BYTES = 2**20
+"""The server copies what a client does not take at once: large parts are given to it in slices."""
+_MILLISECONDS = re.compile(r"[0-9]{1,9}")
+
+
+class JsonRoute(APIRoute):
+    """A route whose endpoint takes `body`, a model, and `request`, and answers a `Response`.
+
+    FastAPI documents it; its own way from body to endpoint, which solves dependencies that these
+    routes do not have, costs as much as all else in a small request.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The function from a request to the endpoint's reply."""
+        model: type[BaseModel] = get_type_hints(self.endpoint)["body"]
+
+        async def handle(request: Request) -> Response:
+            content = read_json(await request.body(), request)
+            try:
+                body = model.model_validate(content)
+            except ValidationError as error:
+                found = error.errors(include_url=False, include_context=False, include_input=False)
+                raise RequestValidationError(
+                    [{**item, "loc": ("body", *item["loc"])} for item in found]
+                ) from None
+            response: Response = await self.endpoint(body=body, request=request)
+            return response
+
+        return handle
+
+
+def read_json(body: bytes, request: Request) -> Any:
+    """A JSON body, parsed by orjson, which refuses NaN, lone surrogates and broken UTF-8.
+
+    Raises:
+        UnsupportedMediaType: the content type is another, or the body is compressed.
+        InvalidRequest: the body is not JSON.
+
+    """
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type != "application/json":
+        raise UnsupportedMediaType("the content type must be application/json")
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise UnsupportedMediaType("compressed bodies are not taken")
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest(f"the body is not valid JSON (at byte {error.pos})") from None
+
+
+def service_of(request: Request) -> ServiceState:
+    """The state of the service that a request came to."""
+    return state_of(request.app)
+
+
+def deadline(request: Request) -> float:
+    """`time.monotonic()` at which the reply must have begun: the setting, or what the caller asks.
+
+    Raises:
+        Unprocessable: the header is no whole number of milliseconds.
+
+    """
+    seconds = service_of(request).settings.request_timeout_seconds
+    asked = request.headers.get(TIMEOUT_HEADER)
+    if asked is not None:
+        if not _MILLISECONDS.fullmatch(asked):
+            raise Unprocessable(f"{TIMEOUT_HEADER} must be a whole number of milliseconds")
+        seconds = min(seconds, int(asked) / 1000)
+    return time.monotonic() + seconds
+
+
+def wants_safetensors(request: Request) -> bool:
+    """Whether the client accepts the binary form by name."""
+    accepted = request.headers.get("accept", "").lower().split(",")
+    return any(item.partition(";")[0].strip() == SAFETENSORS for item in accepted)
+
+
+def _nothing() -> None:
+    """Nothing to release."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A reply in parts, the first of which are complete."""
+
+    body: list[Part]
+    media_type: str
+    timings: Timings
+    rest: AsyncGenerator[Part, None] | None = None
+    """Parts that are computed while the body is sent."""
+    length: int | None = None
+    """Bytes of all parts, where that is known beforehand."""
+    release: Callable[[], None] = _nothing
+    """Called once the body is sent, to give back its bytes in flight."""
+
+
+class PartsResponse(Response):
+    """A reply sent part by part, without copying one, and with its timings in the headers."""
+
+    def __init__(self, reply: Reply) -> None:
+        length = reply.length
+        if reply.rest is None:
+            length = sum(len(part) for part in reply.body)
+        headers = timing_headers(reply.timings)
+        if length is not None:
+            headers["content-length"] = str(length)
+        super().__init__(media_type=reply.media_type, headers=headers)
+        if length is None:
+            del self.headers["content-length"]  # of the empty body that the base class was given
+        self.reply = reply
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        """Send the head, then the parts."""
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        rest = self.reply.rest
+        scope["state"]["timings"] = replace(self.reply.timings)  # of a streamed reply, so far
+        try:
+            await send(start)
+            *body, last = self.reply.body
+            for part in body:
+                await _send(send, part)
+            await _send(send, last, more=rest is not None)
+            if rest is not None:
+                async for part in rest:
+                    await _send(send, part)
+                    del part
+                await _send(send, b"", more=False)
+        finally:
+            self.reply.release()
+            if rest is not None:
+                await rest.aclose()
+
+
+def timing_headers(timings: Timings) -> dict[str, str]:
+    """Whole milliseconds of each step, under text-embeddings-inference's names."""
+    return {
+        "x-tokenization-time": str(round(1000 * timings.tokenization_seconds)),
+        "x-queue-time": str(round(1000 * timings.queue_seconds)),
+        "x-inference-time": str(round(1000 * timings.inference_seconds)),
+        "x-compute-tokens": str(timings.tokens),
+    }
+
+
+async def _send(send: Send, part: Part, *, more: bool = True) -> None:
+    while len(part) > SEND_BYTES:
+        await send({"type": "http.response.body", "body": part[:SEND_BYTES], "more_body": True})
+        part = part[SEND_BYTES:]
+    await send({"type": "http.response.body", "body": part, "more_body": more})

@@ -1,0 +1,98 @@
+"""Whether requests are answered, and rightly: of this process, and of all workers of a service."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import numpy as np
+
+from service.engines.contract import Pooling, TextTask
+from service.errors import EngineUnavailable, ServiceError
+from service.health.live_verification import LiveVerification
+from service.health.peers import Peers
+from service.inference.engine_pool import EnginePool
+from service.scheduler.scheduler import Scheduler
+
+DEGRADED = "degraded: "
+"""Prefix of a worker's answer while a stand-in serves there."""
+FRESH_SECONDS = 5.0
+"""Age of the last computed batch beyond which a probe is computed."""
+PROBE_SECONDS = 2.0
+"""Time for a probe, or for an engine to start."""
+ANSWER_SECONDS = 1.0
+"""Time for another worker to answer, beyond what it was asked to do."""
+
+
+class Readiness:
+    """The engine's real path, tried: a batch was computed just now, or is."""
+
+    def __init__(
+        self, engines: EnginePool, live_verification: LiveVerification, peers: Peers | None
+    ) -> None:
+        self.draining = False
+        """Whether the process has been told to stop."""
+        self.fallback_failure = ""
+        """The reason for which the engine that would stand in cannot start."""
+        self._engines = engines
+        self._live_verification = live_verification
+        self._peers = peers
+
+    async def check(self) -> str:
+        """The reason for which only a stand-in serves, in any worker; empty if none does.
+
+        Raises:
+            EngineUnavailable: requests are not answered, or not rightly.
+
+        """
+        degraded = await self.check_process()
+        if self._peers:
+            found = await self._peers.ask("ready", PROBE_SECONDS + ANSWER_SECONDS)
+            for index, answer in found.items():
+                if answer.startswith(DEGRADED):
+                    degraded = degraded or f"worker {index}: {answer.removeprefix(DEGRADED)}"
+                elif answer:
+                    raise EngineUnavailable(f"worker {index}: {answer}", retry_after_seconds=5)
+        return degraded
+
+    async def answer(self) -> str:
+        """This worker's answer to the others: empty, the stand-in's reason, or the failure."""
+        try:
+            degraded = await self.check_process()
+        except ServiceError as error:
+            return error.detail
+        return DEGRADED + degraded if degraded else ""
+
+    async def check_process(self) -> str:
+        """As `check`, of this process alone."""
+        if self.draining:
+            raise EngineUnavailable("the service is stopping", retry_after_seconds=5)
+        failure = self._live_verification.problem or self.fallback_failure
+        if failure:
+            raise EngineUnavailable(failure, retry_after_seconds=5)
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                scheduler = await self._engines.get(None)
+        except TimeoutError:
+            raise EngineUnavailable("PyTorch is starting", retry_after_seconds=5) from None
+        if scheduler.failure:
+            raise EngineUnavailable(scheduler.failure, retry_after_seconds=5)
+        if time.monotonic() - scheduler.last_success > FRESH_SECONDS:
+            await _probe(scheduler)
+        return self._engines.failure
+
+
+async def _probe(scheduler: Scheduler) -> None:
+    one = np.zeros(1, np.int64)
+    task = TextTask(one, one, pooling=Pooling(0, "cls"))
+    try:
+        async with asyncio.timeout(PROBE_SECONDS):
+            await scheduler.submit("encode", [task])
+    except TimeoutError:
+        raise EngineUnavailable(
+            f"the engine did not answer a probe within {PROBE_SECONDS:g} s", retry_after_seconds=5
+        ) from None
+    except ServiceError as error:
+        raise EngineUnavailable(
+            f"the engine failed a probe: {error.detail}", retry_after_seconds=5
+        ) from None

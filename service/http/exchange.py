@@ -1,0 +1,164 @@
+"""One request and its reply, in pure ASGI: id, key, body, timing, count, and unforeseen failures."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service import logs
+from service.errors import ServiceError
+from service.http.body import BodyLimits, ClientLeft, ReplayedBody, RequestBody, until_disconnect
+from service.http.budget import ByteBudget
+from service.http.keys import ApiKeys
+from service.telemetry.metrics import Metrics
+
+ErrorResponse = Callable[[str, ServiceError, str], Response]
+"""Path, error and request id → the error in the form of the path's dialect."""
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+_BODY_HEADERS = {b"content-length", b"transfer-encoding"}
+
+
+def new_request_id() -> str:
+    """The id of a request that did not bring one."""
+    return f"{random.getrandbits(128):032x}"
+
+
+class ExchangeMiddleware:
+    """Gives each request an id, asks for a key, reads the body, times and counts the exchange.
+
+    A client that leaves cancels all work below. An exception that nobody foresaw is answered as an
+    internal error.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: Metrics,
+        limits: BodyLimits,
+        keys: ApiKeys | None,
+        error_response: ErrorResponse,
+    ) -> None:
+        """Stand around an application.
+
+        Args:
+            app: answers requests whose body is complete.
+            metrics: count requests, their seconds and clients that left.
+            limits: bounds on bodies.
+            keys: that requests must have; None admits everybody.
+            error_response: the form of an error.
+
+        """
+        self.app = app
+        self.metrics = metrics
+        self.limits = limits
+        self.keys = keys
+        self.error_response = error_response
+        self.budget = ByteBudget(limits.max_bytes_in_flight, "bodies")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection event."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        exchange = Exchange(scope, send)
+        logs.request_id.set(exchange.request_id)
+        scope.setdefault("state", {})["request_id"] = exchange.request_id
+        try:
+            await self._answer(exchange, receive)
+        except Exception:
+            if not exchange.status:
+                failure = ServiceError("something went wrong inside the service")
+                await self._refuse(exchange, receive, failure)
+            self._count(exchange)
+            raise
+        if exchange.client_left:
+            self.metrics.disconnects.inc()
+        else:
+            self._count(exchange)
+
+    async def _answer(self, exchange: Exchange, receive: Receive) -> None:
+        body = RequestBody(self.limits, self.budget)
+        try:
+            if self.keys:
+                self.keys.check(exchange.scope)
+            content = await body.read(exchange.scope, receive)
+            exchange.received = time.perf_counter()
+            answer = self.app(exchange.scope, ReplayedBody(content), exchange.send)
+            ended = await until_disconnect(answer, receive, lambda: exchange.complete)
+            exchange.client_left = not ended
+        except ClientLeft:
+            exchange.client_left = True
+        except ServiceError as error:
+            await self._refuse(exchange, receive, error)
+        finally:
+            self.budget.give_back(body.size)
+
+    async def _refuse(self, exchange: Exchange, receive: Receive, error: ServiceError) -> None:
+        response = self.error_response(exchange.scope["path"], error, exchange.request_id)
+        await response(exchange.scope, receive, exchange.send)
+
+    def _count(self, exchange: Exchange) -> None:
+        route = getattr(exchange.scope.get("route"), "path", "unmatched")
+        self.metrics.requests.labels(route, str(exchange.status)).inc()
+        self.metrics.request_seconds.labels(route).observe(exchange.seconds)
+
+
+class Exchange:
+    """The state of one request and its reply."""
+
+    __slots__ = ("_began", "_send", "client_left", "complete", "received", "request_id", "scope",
+                 "status")  # fmt: skip
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self.scope = scope
+        self.request_id = _request_id(scope)
+        self.received: float | None = None
+        """`time.perf_counter()` when the body was complete."""
+        self.status = 0
+        """Status of the reply; 0 until it has begun."""
+        self.complete = False
+        """Whether the last byte of the reply was sent."""
+        self.client_left = False
+        self._send = send
+        self._began = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the body was complete, or since the request began."""
+        return time.perf_counter() - (self.received or self._began)
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the reply, its head with the request's id and time."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message.get("headers", []), *self._headers()]
+        else:
+            self.complete = not message.get("more_body", False)
+        await self._send(message)
+
+    def _headers(self) -> list[tuple[bytes, bytes]]:
+        headers = [
+            (b"x-request-id", self.request_id.encode("ascii")),
+            (b"x-total-time", str(round(1000 * self.seconds)).encode("ascii")),
+        ]
+        if self.received is None and _has_body(self.scope):
+            headers.append((b"connection", b"close"))
+        return headers
+
+
+def _request_id(scope: Scope) -> str:
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+            return str(value, "ascii")
+    return new_request_id()
+
+
+def _has_body(scope: Scope) -> bool:
+    headers: list[tuple[bytes, Any]] = scope["headers"]
+    return any(name in _BODY_HEADERS and value != b"0" for name, value in headers)

@@ -1,0 +1,26 @@
+"""The time that a request's steps take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from service.scheduler.lanes import TaskResult
+
+
+@dataclass
+class Timings:
+    """Seconds of each step of a request, one after the other; of a streamed reply, so far."""
+
+    tokens: int
+    """Tokens of all texts."""
+    began: float
+    """`time.monotonic()` when the first text was about to be tokenised."""
+    tokenization_seconds: float
+    queue_seconds: float = 0.0
+    inference_seconds: float = 0.0
+
+    def add(self, results: Sequence[TaskResult]) -> None:
+        """Count tasks that went side by side: the longest of each step."""
+        self.queue_seconds += max(result.queue_seconds for result in results)
+        self.inference_seconds += max(result.inference_seconds for result in results)
