@@ -130,7 +130,8 @@ class MapsStream:
 
     def _jobs(self, subject: Subject, hidden: dict[int, Floats]) -> Iterator[Job]:
         for visit in self.visits:
-            task = MapsTask(hidden[visit.layer], visit.layer, visit.heads)
+            states = hidden[visit.layer]
+            task = MapsTask(states, states, visit.layer, visit.heads)
             taking = (self.asked, visit, subject.separators, self.writer)
             yield task, functools.partial(reduce_maps, *taking)
 
@@ -190,7 +191,7 @@ def _groups(jobs: Sequence[Job]) -> Iterator[list[Job]]:
     size = 0
     for job in jobs:
         task, _ = job
-        own = 4 * len(task.heads) * task.tokens**2
+        own = 4 * len(task.heads) * len(task.queries) * len(task.keys)
         if group and size + own > GROUP_BYTES:
             yield group
             group, size = [], 0

@@ -41,6 +41,6 @@ async def _everything(
     task = TextTask(text.input_ids, text.segment_ids, (*layers, len(layers)))
     (done,) = await batcher.submit("attention", [task])
     hidden = done.output.hidden
-    tasks = [MapsTask(hidden[layer], layer, heads) for layer in layers]
+    tasks = [MapsTask(hidden[layer], hidden[layer], layer, heads) for layer in layers]
     maps = [item.output.maps for item in await batcher.resume("attention", tasks)]
     return keyed(hidden, np.stack(maps), manifest.sentence.pooling)
