@@ -17,7 +17,7 @@ from service.engines.onnx import OnnxEngine
 from service.engines.torch import TorchEngine, check_installed
 from service.health.golden import GoldenCheck
 from service.health.live_verification import LiveVerification
-from service.health.peers import Peers
+from service.health.peers import Answers, Peers
 from service.health.readiness import Readiness
 from service.health.watch import Watch
 from service.http import middleware
@@ -77,7 +77,7 @@ def create_app(
                 stack.callback(observer.close)
             await stack.enter_async_context(watch.watching())
             if peers:
-                answers = {"ready": readiness.answer, "refresh": state.refresh_metrics}
+                answers: Answers = {"ready": readiness.answer, "refresh": state.refresh_metrics}
                 await stack.enter_async_context(peers.answering(answers))
             yield
             await state.live_verification.close()

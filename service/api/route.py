@@ -1,4 +1,4 @@
-"""How a route reads a request and sends a reply: strict JSON in; timings, parts and deadline out."""
+"""Requests as routes read them, strict JSON with a deadline, and replies as they send them."""
 
 from __future__ import annotations
 

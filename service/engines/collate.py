@@ -87,11 +87,12 @@ def check_outputs(tasks: Sequence[Task], outputs: Sequence[Output], hidden_size:
     for task, output in zip(tasks, outputs, strict=True):
         arrays: list[Floats | None]
         shapes: list[tuple[int, ...]]
-        s = task.tokens
         if isinstance(task, MapsTask):
-            arrays, shapes = [output.maps], [(len(task.heads), s, s)]
+            arrays = [output.maps]
+            shapes = [(len(task.heads), len(task.queries), len(task.keys))]
         else:
-            arrays, shapes = [*output.hidden], [(s, hidden_size)] * len(task.hidden_layers)
+            arrays = [*output.hidden]
+            shapes = [(task.tokens, hidden_size)] * len(task.hidden_layers)
             if task.pooling:
                 arrays.append(output.pooled)
                 shapes.append((hidden_size,))

@@ -1,6 +1,6 @@
 """The whole contract between the scheduler and an engine.
 
-Notation: S tokens of one text, H hidden size, L layers, N heads; numbered from 0, none negative.
+Notation: T query and S key tokens of one text, H hidden size, L layers, N heads; numbered from 0.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ class TextTask:
     segment_ids: Ids
     hidden_layers: tuple[int, ...] = ()
     pooling: Pooling | None = None
-    ablated: tuple[tuple[int, int], ...] = ()
-    """(layer, head) of each head whose output is multiplied by zero."""
+    ablated: tuple[tuple[int, int], ...] = ()  # (layer, head) of heads whose output is zeroed
 
     @property
     def tokens(self) -> int:
@@ -46,16 +45,17 @@ class TextTask:
 
 @dataclass(frozen=True, slots=True)
 class MapsTask:
-    """Attention weights of at least one head of a layer, from hidden state `layer`, `[S, H]`."""
+    """Attention weights of at least one head of a layer; self-attention has one array for both."""
 
-    hidden: Floats
+    queries: Floats  # [T, H], the query states that enter the layer
+    keys: Floats  # [S, H], its key states
     layer: int
     heads: tuple[int, ...]
 
     @property
     def tokens(self) -> int:
-        """S."""
-        return len(self.hidden)
+        """T."""
+        return len(self.queries)
 
 
 Task = TextTask | MapsTask
@@ -63,11 +63,11 @@ Task = TextTask | MapsTask
 
 @dataclass(slots=True)
 class Output:
-    """What was asked for, in that order; a pooled vector `[H]` is not normalised."""
+    """What was asked for, in that order."""
 
-    hidden: list[Floats] = field(default_factory=list)
-    pooled: Floats | None = None
-    maps: Floats | None = None
+    hidden: list[Floats] = field(default_factory=list)  # [S, H] each
+    pooled: Floats | None = None  # [H], not normalised
+    maps: Floats | None = None  # [heads, T, S], over keys
 
 
 class Engine(ABC):
@@ -86,7 +86,7 @@ class Engine(ABC):
 
     @abstractmethod
     def run(self, tasks: Sequence[Task]) -> list[Output]:
-        """One output a task, in order; at least one task, any lengths, selections and kinds.
+        """One output a task, in order; at least one task, of any lengths, selections and kinds.
 
         Raises:
             ServiceError: the batch failed; the message holds nothing of the texts.

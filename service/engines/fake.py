@@ -57,8 +57,11 @@ class FakeEngine(Engine):
 
     @staticmethod
     def _map(task: MapsTask, head: int) -> Floats:
-        what = f"map {task.layer} {head}"
-        weights = 1 + _numbers(task.hidden.tobytes(), what, (task.tokens, task.tokens))
+        states = task.queries.tobytes()
+        if task.keys is not task.queries:
+            states += task.keys.tobytes()
+        shape = (len(task.queries), len(task.keys))
+        weights = 1 + _numbers(states, f"map {task.layer} {head}", shape)
         return weights / weights.sum(axis=-1, keepdims=True)
 
 

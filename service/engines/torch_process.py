@@ -40,10 +40,10 @@ def _encode(encoder: Encoder, tasks: Sequence[TextTask]) -> list[Output]:
 
 
 def _attend(encoder: Encoder, task: MapsTask) -> Floats:
-    states = torch.from_numpy(task.hidden)[None]
+    queries, keys = (torch.from_numpy(states)[None] for states in (task.queries, task.keys))
     layer = encoder.layers[task.layer]
     assert isinstance(layer, Layer)  # noqa: S101 - a module list does not say what it holds
-    _, weights = layer.attention(states, states, states)
+    _, weights = layer.attention(queries, keys, keys)
     maps: Floats = weights[0, list(task.heads)].numpy()
     return maps
 

@@ -55,7 +55,8 @@ class GoldenCheck:
     def _attend(self, engine: Engine, output: Output) -> list[Floats]:
         heads = tuple(range(self._manifest.config.num_attention_heads))
         *inputs, _ = output.hidden
-        outputs = _run(engine, [MapsTask(states, n, heads) for n, states in enumerate(inputs)])
+        tasks = [MapsTask(states, states, layer, heads) for layer, states in enumerate(inputs)]
+        outputs = _run(engine, tasks)
         return [found.maps for found in outputs if found.maps is not None]
 
 

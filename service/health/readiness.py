@@ -56,7 +56,7 @@ class Readiness:
         return degraded
 
     async def answer(self) -> str:
-        """This worker's answer to the others: empty, the stand-in's reason, or the failure."""
+        """The answer of one worker to the others: empty, the stand-in's reason, or the failure."""
         try:
             degraded = await self.check_process()
         except ServiceError as error:

@@ -77,7 +77,7 @@ class RequestBody:
 
 
 class ReplayedBody:
-    """A `receive` that gives the body once, then waits for ever: departures are watched elsewhere."""
+    """A `receive` that gives the body once, then waits for ever."""
 
     def __init__(self, body: bytes) -> None:
         self._body: bytes | None = body

@@ -1,4 +1,4 @@
-"""One request and its reply, in pure ASGI: id, key, body, timing, count, and unforeseen failures."""
+"""One request and its reply, in pure ASGI: id, key, body, timing, count, unforeseen failures."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class RequestSummary:
     ended: float
     """`time.monotonic()` when the reply was sent."""
     timings: Timings | None
-    """The steps of a route that computes, if it answered; of a streamed reply, of its first part."""
+    """The steps of a route that computes, if it answered; of a streamed reply its first part's."""
 
 
 class RequestObserver(Protocol):

@@ -121,7 +121,7 @@ def layer_maps(
     """Maps over random hidden states."""
     shape = (length, CONFIG.hidden_size)
     hidden = np.random.default_rng([seed, length]).standard_normal(shape, np.float32)
-    return MapsTask(hidden, layer, heads)
+    return MapsTask(hidden, hidden, layer, heads)
 
 
 def tokenized(length: int, seed: int = 0) -> TokenizedText:

@@ -1,6 +1,4 @@
-"""The replies of the native routes as pydantic models, for the OpenAPI document: replies are written
-without them.
-"""
+"""The native replies as pydantic models, for the OpenAPI document: they are written without."""
 
 from __future__ import annotations
 

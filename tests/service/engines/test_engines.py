@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import random
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,11 +12,10 @@ import pytest
 
 from model.artifact.manifest import Artifact
 from service.engines.contract import Engine, MapsTask, Output, Pooling, Task, TextTask
-from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
 from service.engines.torch import TorchEngine
 from service.errors import EngineFailed
-from tests.service.harness import CONFIG, assert_same, layer_maps, text
+from tests.service.harness import assert_same, text
 
 ASKED: list[dict[str, Any]] = [
     {"hidden_layers": (0,)},
@@ -44,7 +42,7 @@ def tasks(lengths: list[int]) -> list[Task]:
         asked, rng = ASKED[number % len(ASKED)], np.random.default_rng(number)
         if "layer" in asked:
             hidden = rng.standard_normal((length, HIDDEN_SIZE), np.float32)
-            found.append(MapsTask(hidden, **asked))
+            found.append(MapsTask(hidden, hidden, **asked))
         else:
             ids = rng.integers(999, 30522, length)
             segments = (np.arange(length) >= length // 2).astype(np.int64)
@@ -95,7 +93,7 @@ def test_the_selection_is_answered_in_its_order(engine: Engine) -> None:
     for layer in (0, 1):
         hidden = whole.hidden[layer]
         both, turned, one = engine.run(
-            [MapsTask(hidden, layer, heads) for heads in [(0, 1), (1, 0), (1,)]]
+            [MapsTask(hidden, hidden, layer, heads) for heads in [(0, 1), (1, 0), (1,)]]
         )
         assert both.maps is not None
         assert both.maps.shape == (2, 9, 9)
@@ -106,7 +104,7 @@ def test_the_selection_is_answered_in_its_order(engine: Engine) -> None:
 def test_both_kinds_share_a_batch(engine: Engine) -> None:
     texts = [text(6, seed, hidden_layers=(1,)) for seed in range(3)]
     hidden = [engine.run([task])[0].hidden[0] for task in texts]
-    maps = [MapsTask(states, 1, (seed % 2,)) for seed, states in enumerate(hidden)]
+    maps = [MapsTask(states, states, 1, (seed % 2,)) for seed, states in enumerate(hidden)]
     mixed = [task for pair in zip(maps, texts, strict=True) for task in pair]
     outputs = engine.run(mixed)
     for task, output in zip(mixed, outputs, strict=True):
@@ -197,39 +195,3 @@ def test_threads_get_their_own_answers(engine: Engine) -> None:
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(8)))
-
-
-def test_the_fake_answers_by_ids_alone() -> None:
-    engine, other = FakeEngine(CONFIG), FakeEngine(CONFIG)
-    everything: dict[str, Any] = {
-        "hidden_layers": (0, 2),
-        "pooling": Pooling(2, "mean"),
-    }
-    one, two = text(9, 1, **everything), text(9, 2, **everything)
-    answers = engine.run([one, two])
-    for task, answer in zip([one, two], answers, strict=True):
-        assert_same(answer, other.run([task])[0])
-    segments = TextTask(one.input_ids, 1 - one.segment_ids, **everything)
-    ablated = TextTask(one.input_ids, one.segment_ids, **everything, ablated=((0, 0),))
-    for different in (two, segments, ablated):
-        with pytest.raises(AssertionError):
-            assert_same(engine.expected(different), engine.expected(one))
-
-
-def test_the_fakes_maps_are_of_the_hidden_states_the_layer_and_the_head() -> None:
-    engine, other = FakeEngine(CONFIG), FakeEngine(CONFIG)
-    wanted = engine.expected(layer_maps(9, 1, layer=0, heads=(0, 1))).maps
-    assert wanted is not None
-    np.testing.assert_allclose(wanted.sum(axis=-1), 1, atol=1e-5)
-    (turned,) = other.run([layer_maps(9, 1, layer=0, heads=(1, 0))])
-    np.testing.assert_array_equal(turned.maps, wanted[::-1], strict=True)
-    for different in (layer_maps(9, 2), layer_maps(9, 1, layer=1), layer_maps(9, 1, heads=(1, 0))):
-        with pytest.raises(AssertionError):
-            assert_same(engine.expected(different), Output(maps=wanted))
-
-
-def test_the_fake_takes_as_long_as_it_was_told() -> None:
-    engine = FakeEngine(CONFIG, batch_seconds=0.02, token_seconds=0.001)
-    started = time.perf_counter()
-    engine.run([text(10), text(20)])
-    assert 0.05 <= time.perf_counter() - started < 1

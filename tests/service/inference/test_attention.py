@@ -120,7 +120,7 @@ def wanted_maps(subject: Subject, layer: int, heads: tuple[int, ...] = (0, 1)) -
     engine = FakeEngine(CONFIG)
     ids, segments = subject.text.input_ids, subject.text.segment_ids
     (hidden,) = engine.expected(TextTask(ids, segments, (layer,))).hidden
-    maps = engine.expected(MapsTask(hidden, layer, heads)).maps
+    maps = engine.expected(MapsTask(hidden, hidden, layer, heads)).maps
     assert maps is not None
     return maps.tobytes()
 

@@ -54,7 +54,7 @@ async def test_the_engines_agree_on_every_number(bent: tuple[Client, Bent]) -> N
         if isinstance(task, TextTask):
             states[:] = output.hidden
         else:  # the maps are those of the engine's own hidden states
-            np.testing.assert_array_equal(task.hidden, states[task.layer])
+            np.testing.assert_array_equal(task.queries, states[task.layer])
             layers.append(task.layer)
 
     engine.bend = follow

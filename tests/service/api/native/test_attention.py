@@ -41,7 +41,7 @@ def maps_of(
 ) -> Any:
     """`[layers, heads, S, S]`."""
     hidden = engine.run([text])[0].hidden
-    tasks = [MapsTask(hidden[layer], layer, heads) for layer in layers]
+    tasks = [MapsTask(hidden[layer], hidden[layer], layer, heads) for layer in layers]
     return np.stack([np.asarray(output.maps) for output in engine.run(tasks)])
 
 

@@ -104,7 +104,9 @@ def maps_of(
     """`[layers, heads, S, S]`, from the engine itself."""
     task = TextTask(text.input_ids, text.segment_ids, tuple(layers), None, asked.ablated)
     hidden = ENGINE.expected(task).hidden
-    tasks = [MapsTask(states, n, tuple(heads)) for states, n in zip(hidden, layers, strict=True)]
+    tasks = [
+        MapsTask(states, states, n, tuple(heads)) for states, n in zip(hidden, layers, strict=True)
+    ]
     return np.stack([ENGINE.expected(task).maps for task in tasks])  # type: ignore[arg-type]
 
 
@@ -258,7 +260,7 @@ class SharpEngine(FakeEngine):
     sharpness = 1.0
 
     def _map(self, task: MapsTask, head: int) -> Any:  # type: ignore[override]
-        shape = (task.tokens, task.tokens)
+        shape = (len(task.queries), len(task.keys))
         scores = np.random.default_rng([head, task.layer, task.tokens]).normal(size=shape)
         return softmax(self.sharpness * scores)
 

@@ -176,7 +176,10 @@ async def test_maps_in_the_order_asked(
         maps = [result["attention"] for result in reply["results"]]
     for text, found in zip(texts, maps, strict=True):
         hidden = alone(onnx_engine, text, hidden_layers=tuple(layers)).hidden
-        tasks = [MapsTask(*each, tuple(heads)) for each in zip(hidden, layers, strict=True)]
+        tasks = [
+            MapsTask(states, states, n, tuple(heads))
+            for states, n in zip(hidden, layers, strict=True)
+        ]
         close(found, np.stack([np.asarray(output.maps) for output in onnx_engine.run(tasks)]))
         np.testing.assert_allclose(np.sum(found, axis=-1), 1, atol=1e-4)
 

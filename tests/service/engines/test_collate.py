@@ -1,0 +1,22 @@
+"""Answers that cannot be right are refused before they reach anyone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from service.engines.collate import check_outputs
+from service.engines.contract import MapsTask, Output
+from service.errors import EngineFailed
+
+CROSS = MapsTask(np.zeros((4, 8), np.float32), np.zeros((6, 8), np.float32), 0, (2, 0, 1))
+
+
+def test_maps_are_queries_by_keys() -> None:
+    check_outputs([CROSS], [Output(maps=np.zeros((3, 4, 6), np.float32))], hidden_size=8)
+
+
+@pytest.mark.parametrize("shape", [(3, 6, 4), (3, 4, 4), (3, 6, 6), (2, 4, 6), (4, 6)])
+def test_maps_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(EngineFailed, match="wrong shape"):
+        check_outputs([CROSS], [Output(maps=np.zeros(shape, np.float32))], hidden_size=8)

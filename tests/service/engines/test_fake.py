@@ -1,0 +1,61 @@
+"""The fake engine: what it answers, and how long it takes."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from service.engines.contract import MapsTask, Output, Pooling, TextTask
+from service.engines.fake import FakeEngine
+from tests.service.harness import CONFIG, assert_same, layer_maps, text
+
+
+def test_the_fake_answers_by_ids_alone() -> None:
+    engine, other = FakeEngine(CONFIG), FakeEngine(CONFIG)
+    everything: dict[str, Any] = {
+        "hidden_layers": (0, 2),
+        "pooling": Pooling(2, "mean"),
+    }
+    one, two = text(9, 1, **everything), text(9, 2, **everything)
+    answers = engine.run([one, two])
+    for task, answer in zip([one, two], answers, strict=True):
+        assert_same(answer, other.run([task])[0])
+    segments = TextTask(one.input_ids, 1 - one.segment_ids, **everything)
+    ablated = TextTask(one.input_ids, one.segment_ids, **everything, ablated=((0, 0),))
+    for different in (two, segments, ablated):
+        with pytest.raises(AssertionError):
+            assert_same(engine.expected(different), engine.expected(one))
+
+
+def test_the_fakes_maps_are_of_the_hidden_states_the_layer_and_the_head() -> None:
+    engine, other = FakeEngine(CONFIG), FakeEngine(CONFIG)
+    wanted = engine.expected(layer_maps(9, 1, layer=0, heads=(0, 1))).maps
+    assert wanted is not None
+    np.testing.assert_allclose(wanted.sum(axis=-1), 1, atol=1e-5)
+    (turned,) = other.run([layer_maps(9, 1, layer=0, heads=(1, 0))])
+    np.testing.assert_array_equal(turned.maps, wanted[::-1], strict=True)
+    for different in (layer_maps(9, 2), layer_maps(9, 1, layer=1), layer_maps(9, 1, heads=(1, 0))):
+        with pytest.raises(AssertionError):
+            assert_same(engine.expected(different), Output(maps=wanted))
+
+
+def test_the_fake_takes_as_long_as_it_was_told() -> None:
+    engine = FakeEngine(CONFIG, batch_seconds=0.02, token_seconds=0.001)
+    started = time.perf_counter()
+    engine.run([text(10), text(20)])
+    assert 0.05 <= time.perf_counter() - started < 1
+
+
+def test_the_fakes_maps_are_of_queries_and_of_keys() -> None:
+    engine, one, two = FakeEngine(CONFIG), layer_maps(4, 1), layer_maps(6, 2)
+    cross = MapsTask(one.queries, two.keys, 0, (0, 1))
+    maps = engine.expected(cross).maps
+    assert maps is not None
+    assert maps.shape == (2, 4, 6)
+    np.testing.assert_allclose(maps.sum(axis=-1), 1, atol=1e-5)
+    other_keys = MapsTask(one.queries, two.keys + 1, 0, (0, 1))
+    with pytest.raises(AssertionError):
+        assert_same(engine.expected(other_keys), engine.expected(cross))
