@@ -11,7 +11,7 @@ import numpy as np
 from sentence_transformers import SentenceTransformer
 
 from model.artifact.manifest import TOKENIZER
-from service.api.native.requests import EncodeRequest
+from service.api.native.encode import EncodeRequest
 from service.app import token_limits
 from service.artifacts import open_artifact
 from service.engines.onnx import OnnxEngine

@@ -12,7 +12,8 @@ from service import errors
 from service.api import dashboard
 from service.api import operations as ops
 from service.api.native import attention, encode, verify
-from service.api.native.requests import AttentionRequest, EncodeRequest
+from service.api.native.attention import AttentionRequest
+from service.api.native.encode import EncodeRequest
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 

@@ -21,9 +21,10 @@ from service.engines.fake import FakeEngine
 from service.inference.tokenizer import TokenizedText
 from service.process.server import Server
 from service.scheduler.admission import BatchLimits
-from service.scheduler.scheduler import Scheduler
 from service.scheduler.lanes import LaneName
+from service.scheduler.scheduler import Scheduler
 from service.settings import Settings
+from service.state import state_of
 
 CONFIG = EncoderConfig(
     model_type="bert",
@@ -195,7 +196,7 @@ async def serving(
 def listening(artifact: Artifact, engine: Engine, **settings: Any) -> Iterator[tuple[FastAPI, int]]:
     """An application behind a real server in a thread, and its port."""
     app = create_app(Settings(port=0, **settings), artifact, engine)
-    server = Server(app, app.state.settings)
+    server = Server(app, state_of(app).settings)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
@@ -204,7 +205,7 @@ def listening(artifact: Artifact, engine: Engine, **settings: Any) -> Iterator[t
             time.sleep(0.005)
         yield app, server.servers[0].sockets[0].getsockname()[1]
     finally:
-        app.state.draining = True  # nobody has to be told
+        state_of(app).readiness.draining = True  # nobody has to be told
         server.should_exit = True
         thread.join(timeout=20)
 

@@ -24,7 +24,8 @@ from service.engines.torch_process import serve
 from service.errors import EngineFailed
 from service.process.server import Server
 from service.settings import Settings
-from service.telemetry.requests import ExchangeMiddleware
+from service.state import state_of
+from service.telemetry.requests import ObservationMiddleware
 from service.telemetry.tracing import Tracing
 from tests.journeys.conftest import free_port
 from tests.service.collector import Collector, attributes, collecting
@@ -48,7 +49,7 @@ class Service:
 
     @property
     def tracing(self) -> Tracing:
-        (layer,) = [one for one in self.app.user_middleware if one.cls is ExchangeMiddleware]
+        (layer,) = [one for one in self.app.user_middleware if one.cls is ObservationMiddleware]
         (tracing,) = [one for one in layer.kwargs["observers"] if isinstance(one, Tracing)]
         return tracing
 
@@ -219,7 +220,7 @@ def test_an_error_that_nobody_foresaw(service: Service, monkeypatch: pytest.Monk
     async def fail(*_: object, **__: object) -> None:
         raise RuntimeError(CANARY)
 
-    monkeypatch.setattr(service.app.state.predictor, "encode", fail)
+    monkeypatch.setattr(state_of(service.app).inference, "encode", fail)
     reply = httpx.post(f"http://127.0.0.1:{service.port}/encode", json={"inputs": CANARY})
     assert reply.status_code == 500
     assert CANARY not in reply.text

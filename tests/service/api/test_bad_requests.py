@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from model.artifact.manifest import Artifact
-from service.api.native.forms import JSON_BYTES_PER_FLOAT, SAFETENSORS
+from service.api.media import JSON_BYTES_PER_FLOAT, SAFETENSORS
 from service.engines.onnx import OnnxEngine
 from tests.service.harness import assert_problem, serving
 

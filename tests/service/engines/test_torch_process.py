@@ -21,6 +21,7 @@ from model.artifact.manifest import WEIGHTS, Artifact
 from service.engines.onnx import OnnxEngine
 from service.engines.torch import TorchEngine
 from service.errors import EngineNotInstalled, EngineTimeout, EngineUnavailable
+from service.state import state_of
 from tests.service.harness import Client, assert_problem, serving, text, until
 
 pytestmark = pytest.mark.slow
@@ -147,7 +148,7 @@ BODY = {"inputs": ["a b", "c"], "backend": "torch", "outputs": ["pooled"]}
 
 
 async def torch_engine(client: Client) -> TorchEngine:
-    engine: TorchEngine = (await client.app.state.predictor.backends.get("torch")).engine
+    engine: TorchEngine = (await state_of(client.app).inference.engines.get("torch")).engine
     return engine
 
 

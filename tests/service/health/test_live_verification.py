@@ -11,6 +11,7 @@ import pytest
 from model.artifact.manifest import Artifact
 from service.engines.contract import Engine, MapsTask, Output, Task
 from service.engines.onnx import OnnxEngine
+from service.state import state_of
 from tests.service.harness import Client, assert_problem, serving, until
 
 pytestmark = pytest.mark.anyio
@@ -57,7 +58,7 @@ async def metric(client: Client, name: str) -> float:
 
 async def compared(client: Client) -> None:
     """Wait until nothing is compared any more."""
-    sampling = client.app.state.sampling
+    sampling = state_of(client.app).live_verification
     while sampling._busy:
         await asyncio.sleep(0.01)
 
@@ -107,7 +108,7 @@ async def test_by_default_nothing_is_computed_again(
 ) -> None:
     async with serving(artifact, Drifting(onnx_engine)) as client:
         await client.post("/encode", json={"inputs": "once"})
-        assert client.app.state.predictor.backends._others == {}
+        assert state_of(client.app).inference.engines._others == {}
 
 
 async def test_without_torch_the_result_is_unknown_and_answers_go_on(
@@ -116,7 +117,7 @@ async def test_without_torch_the_result_is_unknown_and_answers_go_on(
     monkeypatch.setattr("service.engines.torch.importlib.util.find_spec", lambda _: None)
     async with serving(artifact, Drifting(onnx_engine), verify_share=1.0) as client:
         assert (await client.post("/encode", json={"inputs": "once"})).status_code == 200
-        await until(lambda: not client.app.state.sampling._busy)
+        await until(lambda: not state_of(client.app).live_verification._busy)
         unknown = 'headscope_verified_batches_total{result="unknown"}'
         assert await metric(client, unknown) == 1
         assert (await client.get("/health/ready")).status_code == 200

@@ -16,6 +16,7 @@ from service.engines.contract import Engine, Output, Task
 from service.engines.onnx import OnnxEngine
 from service.errors import EngineNotInstalled
 from service.settings import Settings
+from service.state import state_of
 from tests.service.harness import Client, assert_problem, until
 
 pytestmark = pytest.mark.anyio
@@ -54,11 +55,11 @@ class Service:
         self.engine = engine
         self.app = create_app(Settings(device="cpu", **settings), artifact, engine)
         self.given_up: list[str] = []
-        self.app.state.give_up = self.given_up.append
+        state_of(self.app).give_up = self.given_up.append
 
     @property
     def backends(self) -> Any:
-        return self.app.state.predictor.backends
+        return state_of(self.app).inference.engines
 
 
 @pytest.fixture
@@ -165,7 +166,7 @@ async def test_torch_takes_over_says_so_and_gives_back(
         assert name == "onnx"
         np.testing.assert_array_equal(after, before)
         assert (await client.get("/health/ready")).json() == {"status": "ready"}
-        await until(lambda: service.app.state.metrics.degraded._value.get() == 0)
+        await until(lambda: state_of(service.app).metrics.degraded._value.get() == 0)
         assert (await embedding(client, backend="onnx"))[0] == "onnx"
 
 
@@ -205,7 +206,7 @@ async def test_one_call_hangs_while_another_only_fails(
             assert (await client.post("/encode", json=ASKED)).status_code in (500, 503)
         await until(lambda: service.given_up)
         hung.cancel()
-    assert service.app.state.hangs
+    assert state_of(service.app).hangs
     engine.gate.set()
 
 

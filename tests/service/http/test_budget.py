@@ -15,10 +15,11 @@ import pytest
 from safetensors.numpy import load
 
 from model.artifact.manifest import Artifact
+from service.api.native.attention import STREAM_BYTES
 from service.engines.fake import FakeEngine
 from service.errors import Overloaded
-from service.inference.core import STREAM_BYTES
 from service.http.budget import ByteBudget
+from service.state import state_of
 from tests.service.harness import (
     CONFIG,
     GatedEngine,
@@ -81,7 +82,7 @@ STREAM = STREAM_BYTES + 4096 * HIDDEN
 
 
 def held(app: Any) -> int:
-    budget: ByteBudget = app.state.predictor._budget
+    budget: ByteBudget = state_of(app).replies
     return budget.held
 
 
@@ -234,7 +235,7 @@ def test_a_reader_that_leaves_releases_it_and_ends_the_work(artifact: Artifact) 
         time.sleep(0.1)
         computed = engine.maps
         assert computed < 20
-        lane = app.state.predictor.backends.default.lanes["attention"]
+        lane = state_of(app).inference.engines.default.lanes["attention"]
         assert lane.queued_tokens == 0
         url = f"http://127.0.0.1:{port}/attention"
         assert httpx.post(url, json={"inputs": "a"}).status_code == 200

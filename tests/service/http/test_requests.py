@@ -14,6 +14,7 @@ from model.artifact.manifest import Artifact
 from service.app import create_app
 from service.engines.onnx import OnnxEngine
 from service.settings import Settings
+from service.state import state_of
 from tests.service.harness import GatedEngine, assert_problem, serving, until
 
 pytestmark = pytest.mark.anyio
@@ -138,7 +139,7 @@ async def gated(artifact: Artifact) -> AsyncIterator[tuple[Any, GatedEngine]]:
 
 
 def value(app: Any, name: str, **labels: str) -> float:
-    found = app.state.metrics.registry.get_sample_value(name, labels)
+    found = state_of(app).metrics.registry.get_sample_value(name, labels)
     assert found is not None
     return float(found)
 
@@ -152,7 +153,7 @@ async def test_who_leaves_the_queue_is_not_computed(
     gated: tuple[Any, GatedEngine], route: str
 ) -> None:
     app, engine = gated
-    lane = app.state.predictor.backends.default.lanes[route[1:]]
+    lane = state_of(app).inference.engines.default.lanes[route[1:]]
     first = Connection(app, "/encode", body("a"))
     first.complete()
     await until(lambda: engine.batches == [[3]])

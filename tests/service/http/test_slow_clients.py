@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
 from service.http.connection import TAKEN_BYTES, HttpProtocol
+from service.state import state_of
 from tests.raw_http import GET, LENGTH, POST
 from tests.service.harness import CONFIG, listening
 
@@ -96,7 +97,7 @@ def until(condition: Callable[[], object], seconds: float = LATE) -> None:
 
 
 def value(app: FastAPI, name: str, **labels: str) -> float:
-    return float(app.state.metrics.registry.get_sample_value(name, labels) or 0)
+    return float(state_of(app).metrics.registry.get_sample_value(name, labels) or 0)
 
 
 def assert_nothing_left(app: FastAPI) -> None:
@@ -105,9 +106,9 @@ def assert_nothing_left(app: FastAPI) -> None:
     while not hasattr(layer, "budget"):
         layer = layer.app
     until(lambda: layer.budget.held == 0)
-    until(lambda: app.state.predictor._budget.held == 0)
+    until(lambda: state_of(app).replies.held == 0)
     assert all(
-        lane.queued_tokens == 0 for lane in app.state.predictor.backends.default.lanes.values()
+        lane.queued_tokens == 0 for lane in state_of(app).inference.engines.default.lanes.values()
     )
 
 

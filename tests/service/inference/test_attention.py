@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from service.api.media import Part
+from service.api.native.attention import written
+from service.api.native.attention_forms import Writer
 from service.engines.contract import MapsTask, Output, Pooling, Task, TextTask
 from service.engines.fake import FakeEngine
 from service.errors import EngineFailed, Overloaded
-from service.inference.attention import MapsStream, Subject
-from service.inference.maps import Ending, Kept, MapsAsked, Part, visits_of
+from service.inference.attention import AttentionStream, AttentionText
+from service.inference.maps import AttentionSelection, LayerMaps, TextSummary
+from service.inference.timings import Timings
 from service.scheduler.scheduler import Scheduler
 from tests.service.harness import CONFIG, GatedEngine, batching, text, tokenized, until
 
@@ -22,7 +26,7 @@ pytestmark = pytest.mark.anyio
 S = 8
 ONE_LAYER = 4 * 2 * S * S
 """Bytes of all heads' maps of one layer of one text."""
-ALL = MapsAsked(
+ALL = AttentionSelection(
     layers=(0, 1),
     heads=(0, 1),
     weights=True,
@@ -30,12 +34,15 @@ ALL = MapsAsked(
     rollout=False,
     top_k=None,
     ablated=(),
-    half=False,
 )
 
 
 class Log:
     """A writer whose parts say what they are."""
+
+    media_type = "text/plain"
+    length = None
+    keeps_back = False
 
     def dump(self, array: Any) -> Part:
         return np.ascontiguousarray(array).tobytes()
@@ -43,12 +50,12 @@ class Log:
     def start(self) -> list[Part]:
         return [b"start"]
 
-    def layer(self, index: int, kept: Kept) -> list[Part]:
-        weights = b"" if kept.weights is None else kept.weights
-        return [b"layer %d " % index + bytes(weights)]
+    def layer(self, maps: LayerMaps) -> list[Part]:
+        weights = b"" if maps.weights is None else maps.weights
+        return [b"layer %d " % maps.text + bytes(weights)]
 
-    def text(self, index: int, ending: Ending) -> list[Part]:
-        return [b"text %d" % index]
+    def text(self, summary: TextSummary) -> list[Part]:
+        return [b"text %d" % summary.text]
 
     def end(self) -> list[Part]:
         return [b"end"]
@@ -86,18 +93,24 @@ class Watched(FakeEngine):
         return self.seen.count("T")
 
 
-def subjects(*lengths: int) -> list[Subject]:
+def subjects(*lengths: int) -> list[AttentionText]:
     found = [tokenized(length, seed) for seed, length in enumerate(lengths)]
     return [
-        Subject(text, (length - 1,), Pooling(2, "mean"))
+        AttentionText(text, (length - 1,), Pooling(2, "mean"))
         for text, length in zip(found, lengths, strict=True)
     ]
 
 
 def streamed(
-    batcher: Scheduler, of: Sequence[Subject], asked: MapsAsked = ALL
+    batcher: Scheduler,
+    of: Sequence[AttentionText],
+    asked: AttentionSelection = ALL,
+    writer: Writer | None = None,
 ) -> AsyncGenerator[Part]:
-    return MapsStream(batcher, asked, visits_of(asked, CONFIG), Log()).parts(of)
+    writer = writer or Log()
+    timings = Timings(0, 0.0, 0.0)
+    stream = AttentionStream(batcher, CONFIG, asked, of, timings, convert=writer.dump)
+    return written(stream, writer)
 
 
 def names(parts: Sequence[Part]) -> list[str]:
@@ -116,7 +129,7 @@ def three_layers_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.inference.attention.GROUP_BYTES", 3 * ONE_LAYER)
 
 
-def wanted_maps(subject: Subject, layer: int, heads: tuple[int, ...] = (0, 1)) -> bytes:
+def wanted_maps(subject: AttentionText, layer: int, heads: tuple[int, ...] = (0, 1)) -> bytes:
     engine = FakeEngine(CONFIG)
     ids, segments = subject.text.input_ids, subject.text.segment_ids
     (hidden,) = engine.expected(TextTask(ids, segments, (layer,))).hidden
@@ -134,7 +147,7 @@ async def test_texts_come_in_order_each_with_its_layers_in_the_order_asked(
     monkeypatch.setattr("service.inference.attention.GROUP_BYTES", group_bytes)
     monkeypatch.setattr("service.inference.attention.CHUNK_TOKENS", chunk_tokens)
     of = subjects(8, 3, 1, 8, 20, 5, 5)
-    asked = MapsAsked(**{**vars(ALL), "layers": layers, "heads": (1, 0)})
+    asked = AttentionSelection(**{**vars(ALL), "layers": layers, "heads": (1, 0)})
     with batching(FakeEngine(CONFIG, concurrency=2), max_batch_tokens=16) as (batcher, _):
         parts = [part async for part in streamed(batcher, of, asked)]
     wanted: list[bytes] = [b"start"]
@@ -197,14 +210,13 @@ async def test_what_was_sent_is_not_kept() -> None:
         def dump(self, array: Any) -> Part:
             return array.data
 
-        def layer(self, index: int, kept: Kept) -> list[Part]:
-            assert kept.weights is not None
-            return [kept.weights]
+        def layer(self, maps: LayerMaps) -> list[Part]:
+            assert maps.weights is not None
+            return [maps.weights]
 
     engine = Watched()
     with batching(engine) as (batcher, _):
-        stream = MapsStream(batcher, ALL, visits_of(ALL, CONFIG), Views())
-        parts = stream.parts(subjects(*[S] * 12))
+        parts = streamed(batcher, subjects(*[S] * 12), writer=Views())
         while True:
             part = await anext(parts, None)
             if part is None:
@@ -360,9 +372,10 @@ async def test_only_the_first_chunk_has_to_be_admitted(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("ablated", [(), ((0, 1),)])
 async def test_its_times_are_those_of_all_its_steps(ablated: tuple[tuple[int, int], ...]) -> None:
     engine = FakeEngine(CONFIG, batch_seconds=0.02)
-    asked = MapsAsked(**{**vars(ALL), "ablated": ablated})
+    asked = AttentionSelection(**{**vars(ALL), "ablated": ablated})
     with batching(engine) as (batcher, _):
-        stream = MapsStream(batcher, asked, visits_of(asked, CONFIG), Log())
-        assert len([part async for part in stream.parts(subjects(S))]) == 5
-    assert 0.04 <= stream.timings.inference < 2
+        timings = Timings(S, 0.0, 0.0)
+        stream = AttentionStream(batcher, CONFIG, asked, subjects(S), timings)
+        assert len([result async for result in stream.results()]) == 3
+    assert 0.04 <= stream.timings.inference_seconds < 2
     assert 0 <= stream.timings.queue < 2

@@ -24,7 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from model.artifact.manifest import ENCODER_DATA, Artifact, load_artifact, write_manifest
 from service.health.peers import SILENT, Peers
 from service.process.channel import MESSAGE_BYTES, Assignment
-from service.process.listener import Door, bound
+from service.process.listener import Listener, bound
 from service.settings import Settings
 from service.telemetry.processes import ServiceProcesses, descendants
 from tests.service.harness import until
@@ -185,7 +185,7 @@ async def test_a_door_holds_back_what_is_not_taken_in() -> None:
         address = listener.getsockname()
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(address)
-        door = Door(listener, give)
+        door = Listener(listener, give)
         clients = [socket.create_connection(address) for _ in range(100)]
         await asyncio.sleep(0.1)
         assert given == []

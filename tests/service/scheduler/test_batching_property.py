@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from service.engines.contract import Output, Task
 from service.engines.fake import FakeEngine
 from service.errors import EngineFailed
-from service.scheduler.scheduler import Scheduler
 from service.scheduler.lanes import LaneName
+from service.scheduler.scheduler import Scheduler
 from tests.service.harness import CONFIG, assert_same, batching, layer_maps, text, until
 
 POISON = 13

@@ -9,8 +9,8 @@ import pytest
 
 from service.engines.contract import MapsTask, Output, Task
 from service.engines.fake import FakeEngine
-from service.scheduler.scheduler import Scheduler
 from service.scheduler.lanes import LaneName
+from service.scheduler.scheduler import Scheduler
 from tests.service.harness import CONFIG, Recorder, batching, layer_maps, text, until
 from tests.service.scheduler.test_admission import FakeClock
 

@@ -16,9 +16,10 @@ from pydantic import ValidationError
 
 from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
+from service.inference.timings import Timings
 from service.settings import Settings
 from service.telemetry import tracing
-from service.telemetry.requests import Exchange, Took
+from service.telemetry.requests import RequestSummary
 from service.telemetry.tracing import FLUSH_SECONDS, Tracing
 from tests.service.collector import Collector, attributes, collecting
 from tests.service.harness import CONFIG, AnsweringEngine, serving
@@ -154,9 +155,9 @@ async def test_what_fails_says_how(collector: Collector, artifact: Artifact) -> 
     assert not any(children(collector, span) for span in spans)
 
 
-def exchange() -> Exchange:
+def summary() -> RequestSummary:
     now = time.monotonic()
-    return Exchange("GET", "/info", "id", "", 200, 10, time.time_ns(), now, now, now, None)
+    return RequestSummary("GET", "/info", "id", "", 200, 10, time.time_ns(), now, now, now, None)
 
 
 def refused() -> str:
@@ -169,9 +170,9 @@ async def test_a_collector_that_is_down_costs_a_line(
     artifact: Artifact, caplog: pytest.LogCaptureFixture
 ) -> None:
     tracing = Tracing(refused())
-    tracing.observe(exchange())
+    tracing.observe(summary())
     tracing._provider.force_flush()
-    tracing.observe(exchange())
+    tracing.observe(summary())
     tracing._provider.force_flush()
     started = time.monotonic()
     tracing.close()
@@ -230,9 +231,9 @@ def test_who_asks_for_no_traces_loads_nothing_for_them() -> None:
 
 
 def test_no_step_ends_after_the_reply_began() -> None:
-    took = Took(3, 1.0, 0.1, 0.3, 0.2)  # as clocks of two processors may have it
-    exchange = Exchange("POST", "/encode", "id", "", 200, 10, 0, 1.0, 1.5, 1.6, took)
-    steps = tracing._steps(exchange)
+    timings = Timings(3, 1.0, 0.1, 0.3, 0.2)  # as clocks of two processors may have it
+    request = RequestSummary("POST", "/encode", "id", "", 200, 10, 0, 1.0, 1.5, 1.6, timings)
+    steps = tracing._steps(request)
     assert [name for name, *_ in steps] == STEPS
     assert max(ended for *_, ended in steps) == 1.5
     assert all(began <= ended for _, began, ended in steps)

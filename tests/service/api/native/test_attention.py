@@ -16,12 +16,13 @@ import pytest
 from safetensors.numpy import load
 
 from model.artifact.manifest import Artifact
-from service.api.native.forms import SAFETENSORS
-from service.api.reply import PartsResponse
+from service.api.media import SAFETENSORS
+from service.api.native.attention import WHOLE_BYTES, Reply
+from service.api.route import PartsResponse
 from service.engines.contract import MapsTask, Output, Pooling, Task, TextTask
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
-from service.inference.core import WHOLE_BYTES, Reply
+from service.state import state_of
 from tests.service import plain
 from tests.service.harness import CONFIG, AnsweringEngine, assert_problem, listening, serving
 
@@ -268,7 +269,7 @@ async def test_a_failure_after_the_first_byte_cuts_the_reply(
             assert again.content.startswith(received)
             samples = client.get("/metrics").text
         assert 'headscope_failed_batches_total{lane="attention"} 1.0' in samples
-        assert app.state.predictor._budget.held == 0
+        assert state_of(app).replies.held == 0
 
 
 @pytest.mark.parametrize("headers", [{}, BINARY], ids=["json", "binary"])
@@ -286,7 +287,7 @@ async def test_a_failure_before_the_first_byte_is_a_problem(
         response = await client.post("/attention", json={"inputs": inputs}, headers=headers)
         assert_problem(response, 500, says="raised RuntimeError", error_type="Backend")
         assert "c4n4ry" not in response.text
-        assert client.app.state.predictor._budget.held == 0
+        assert state_of(client.app).replies.held == 0
         engine.answer = lambda _: None
         response = await client.post("/attention", json={"inputs": inputs}, headers=headers)
         assert response.status_code == 200

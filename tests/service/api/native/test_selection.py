@@ -1,4 +1,4 @@
-"""Indices and sizes as a request names them, held against the encoder."""
+"""Layers and heads as a request names them, held against the encoder."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from model.config import EncoderConfig
-from service.api.native.requests import AttentionRequest
-from service.api.native.selection import hidden_layer, maps_asked, vector_size
+from service.api.native.attention import AttentionRequest, attention_selection
 from service.errors import Unprocessable
-from service.inference.maps import MapsAsked, visits_of
+from service.inference.maps import AttentionSelection, layer_passes
 from tests.service.harness import CONFIG
 
 SIX = EncoderConfig.model_validate(
@@ -18,8 +17,8 @@ SIX = EncoderConfig.model_validate(
 )
 
 
-def asked(**body: Any) -> MapsAsked:
-    return maps_asked(AttentionRequest.model_validate({"inputs": "a", **body}), SIX)
+def asked(**body: Any) -> AttentionSelection:
+    return attention_selection(AttentionRequest.model_validate({"inputs": "a", **body}), SIX)
 
 
 def head(layer: int, number: int) -> dict[str, int]:
@@ -28,7 +27,7 @@ def head(layer: int, number: int) -> dict[str, int]:
 
 def test_the_defaults_are_all_whole_maps_in_float32() -> None:
     found = asked()
-    assert found == MapsAsked(
+    assert found == AttentionSelection(
         layers=(0, 1, 2, 3, 4, 5),
         heads=(0, 1, 2, 3),
         weights=True,
@@ -36,7 +35,6 @@ def test_the_defaults_are_all_whole_maps_in_float32() -> None:
         rollout=False,
         top_k=None,
         ablated=(),
-        half=False,
     )
     assert found.only_weights
 
@@ -56,7 +54,6 @@ def test_the_defaults_are_all_whole_maps_in_float32() -> None:
         ({"include": ["rollout", "weights"]}, "weights", True),
         ({"top_k": 1}, "top_k", 1),
         ({"top_k": 10**6}, "top_k", 10**6),
-        ({"dtype": "float16"}, "half", True),
     ],
 )
 def test_what_is_asked(body: dict[str, Any], name: str, wanted: Any) -> None:
@@ -113,27 +110,17 @@ def test_more_than_weights(body: dict[str, Any]) -> None:
         ({"include": ["rollout", "stats"]}, "shared", "shared"),
     ],
 )
-def test_no_layer_is_visited_more_often_than_needed(
+def test_no_layer_is_computed_more_often_than_needed(
     body: dict[str, Any], own: list[int] | str, whole: list[int] | str
 ) -> None:
-    visits = visits_of(asked(**body), SIX)
+    passes = layer_passes(asked(**body), SIX)
     if own == "shared":
-        assert [(visit.layer, visit.asked, visit.mean) for visit in visits] == [
+        assert [(one.layer, one.selected, one.rollout) for one in passes] == [
             (layer, True, True) for layer in range(6)
         ]
         return
-    assert [visit.layer for visit in visits if visit.asked] == own
-    assert [visit.layer for visit in visits if visit.mean] == whole
-    assert all(visit.asked != visit.mean for visit in visits)
-    assert all(visit.heads == (0, 1, 2, 3) for visit in visits if visit.mean)
-    assert all(visit.heads == asked(**body).heads for visit in visits if visit.asked)
-
-
-def test_hidden_states_and_sizes() -> None:
-    assert [hidden_layer(layer, SIX) for layer in (0, 6, -1, -7)] == [0, 6, 6, 0]
-    for layer in (7, -8):
-        with pytest.raises(Unprocessable, match=f"layer {layer} is not in -7 … 6"):
-            hidden_layer(layer, SIX)
-    assert [vector_size(size, SIX) for size in (None, 1, 8)] == [8, 1, 8]
-    with pytest.raises(Unprocessable, match="dimensions 9 is more than the model's 8"):
-        vector_size(9, SIX)
+    assert [one.layer for one in passes if one.selected] == own
+    assert [one.layer for one in passes if one.rollout] == whole
+    assert all(one.selected != one.rollout for one in passes)
+    assert all(one.heads == (0, 1, 2, 3) for one in passes if one.rollout)
+    assert all(one.heads == asked(**body).heads for one in passes if one.selected)

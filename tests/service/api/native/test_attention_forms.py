@@ -19,12 +19,15 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 
 from model.config import EncoderConfig
-from service.api.native.forms import Header
-from service.api.native.map_forms import JSON_BYTES_PER_WEIGHT, BinaryWriter, JsonWriter, json_bytes
+from service.api.media import JSON_BYTES_PER_FLOAT
+from service.api.native.attention import written as written_parts
+from service.api.native.attention_forms import BinaryWriter, JsonWriter, Writer, json_bytes
+from service.api.native.texts import Header
 from service.engines.contract import MapsTask, Pooling, TextTask
 from service.engines.fake import FakeEngine
-from service.inference.attention import MapsStream, Subject
-from service.inference.maps import MapsAsked, visits_of
+from service.inference.attention import AttentionStream, AttentionText
+from service.inference.maps import AttentionSelection
+from service.inference.timings import Timings
 from service.inference.tokenizer import TokenizedText
 from tests.service import plain
 from tests.service.harness import CONFIG, batching, tokenized
@@ -46,9 +49,8 @@ def asking(
     ablated: tuple[tuple[int, int], ...] = (),
     layers: Sequence[int] = range(3),
     heads: Sequence[int] = range(5),
-    half: bool = False,
-) -> MapsAsked:
-    return MapsAsked(
+) -> AttentionSelection:
+    return AttentionSelection(
         layers=tuple(layers),
         heads=tuple(heads),
         weights="weights" in include,
@@ -56,11 +58,10 @@ def asking(
         rollout="rollout" in include,
         top_k=top_k,
         ablated=ablated,
-        half=half,
     )
 
 
-def everything() -> list[MapsAsked]:
+def everything() -> list[AttentionSelection]:
     """Each combination of what can be asked."""
     names = ("weights", "stats", "rollout")
     subsets = [chosen for n in (1, 2, 3) for chosen in itertools.combinations(names, n)]
@@ -80,18 +81,28 @@ def separators(text: TokenizedText) -> tuple[int, ...]:
 
 
 def written(
-    asked: MapsAsked, lengths: Sequence[int], *, binary: bool, engine: FakeEngine = ENGINE
+    asked: AttentionSelection,
+    lengths: Sequence[int],
+    *,
+    binary: bool,
+    half: bool = False,
+    engine: FakeEngine = ENGINE,
 ) -> bytes:
     """The reply to some texts."""
     texts = [tokenized(length, seed) for seed, length in enumerate(lengths)]
     header = Header("a/model", "torch", {"layers": [*asked.layers], "heads": [*asked.heads]})
-    writer = (BinaryWriter if binary else JsonWriter)(header, asked, texts)
+    writer: Writer
+    if binary:
+        writer = BinaryWriter(header, asked, texts, half=half)
+    else:
+        writer = JsonWriter(header, asked, texts)
 
     async def parts() -> list[bytes]:
         with batching(engine) as (batcher, _):
-            stream = MapsStream(batcher, asked, visits_of(asked, ODD), writer)
-            subjects = [Subject(text, separators(text), POOLING) for text in texts]
-            return [bytes(part) async for part in stream.parts(subjects)]
+            of = [AttentionText(text, separators(text), POOLING) for text in texts]
+            timings = Timings(0, 0.0, 0.0)
+            stream = AttentionStream(batcher, ODD, asked, of, timings, convert=writer.dump)
+            return [bytes(part) async for part in written_parts(stream, writer)]
 
     body = b"".join(asyncio.run(parts()))
     assert writer.length == (len(body) if binary else None)
@@ -99,7 +110,7 @@ def written(
 
 
 def maps_of(
-    text: TokenizedText, asked: MapsAsked, layers: Sequence[int], heads: Sequence[int]
+    text: TokenizedText, asked: AttentionSelection, layers: Sequence[int], heads: Sequence[int]
 ) -> Any:
     """`[layers, heads, S, S]`, from the engine itself."""
     task = TextTask(text.input_ids, text.segment_ids, tuple(layers), None, asked.ablated)
@@ -110,7 +121,7 @@ def maps_of(
     return np.stack([ENGINE.expected(task).maps for task in tasks])  # type: ignore[arg-type]
 
 
-def expected_shift(text: TokenizedText, asked: MapsAsked) -> float:
+def expected_shift(text: TokenizedText, asked: AttentionSelection) -> float:
     pooled = [
         ENGINE.expected(TextTask(text.input_ids, text.segment_ids, (), POOLING, ablated)).pooled
         for ablated in (asked.ablated, ())
@@ -118,7 +129,7 @@ def expected_shift(text: TokenizedText, asked: MapsAsked) -> float:
     return plain.turned(*pooled)  # type: ignore[arg-type]
 
 
-def assert_result(found: dict[str, Any], text: TokenizedText, asked: MapsAsked) -> None:
+def assert_result(found: dict[str, Any], text: TokenizedText, asked: AttentionSelection) -> None:
     """One text's part of the JSON is complete, right, and has nothing else."""
     fields = set(TEXT_FIELDS)
     maps = maps_of(text, asked, asked.layers, asked.heads)
@@ -154,11 +165,11 @@ def assert_result(found: dict[str, Any], text: TokenizedText, asked: MapsAsked) 
     assert found["truncated"] is text.truncated
 
 
-def tensors_of(reply: dict[str, Any], asked: MapsAsked) -> dict[str, Any]:
+def tensors_of(reply: dict[str, Any], asked: AttentionSelection, *, half: bool) -> dict[str, Any]:
     """What the binary form of a JSON reply holds."""
     results = reply["results"]
     lengths = [len(result["tokens"]) for result in results]
-    weights = np.float16 if asked.half else np.float32
+    weights = np.float16 if half else np.float32
     found: dict[str, Any] = {
         "cu_seqlens": np.array([0, *itertools.accumulate(lengths)], np.int32),
         "token_ids": np.array([n for result in results for n in result["token_ids"]], np.int32),
@@ -203,7 +214,7 @@ def assert_aligned(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("asked", everything(), ids=str)
-def test_both_forms_hold_what_was_computed(asked: MapsAsked, tmp_path: Path) -> None:
+def test_both_forms_hold_what_was_computed(asked: AttentionSelection, tmp_path: Path) -> None:
     reply = json.loads(written(asked, RAGGED, binary=False))
     assert [*reply] == ["model", "backend", "layers", "heads", "results", "usage"]
     assert (reply["model"], reply["backend"]) == ("a/model", "torch")
@@ -212,10 +223,9 @@ def test_both_forms_hold_what_was_computed(asked: MapsAsked, tmp_path: Path) -> 
     for seed, (length, result) in enumerate(zip(RAGGED, reply["results"], strict=True)):
         assert_result(result, tokenized(length, seed), asked)
     for half in (False, True):
-        both = MapsAsked(**{**vars(asked), "half": half})
-        body = written(both, RAGGED, binary=True)
+        body = written(asked, RAGGED, binary=True, half=half)
         assert_aligned(body)
-        wanted = tensors_of(reply, both)
+        wanted = tensors_of(reply, asked, half=half)
         same(safetensors.numpy.load(body), wanted)
         same(safetensors.torch.load(body), wanted)
         file = tmp_path / "reply.safetensors"
@@ -244,7 +254,7 @@ def test_metadata_holds_the_lists(tmp_path: Path) -> None:
 
 
 def test_maps_are_sent_as_they_are() -> None:
-    writer = BinaryWriter(Header("a/model", "onnx", {}), asking(), [tokenized(4)])
+    writer = BinaryWriter(Header("a/model", "onnx", {}), asking(), [tokenized(4)], half=False)
     maps = np.random.default_rng(0).random((5, 4, 4), np.float32)
     assert np.shares_memory(np.frombuffer(writer.dump(maps), np.uint8), maps)
     turned = maps.transpose(0, 2, 1)
@@ -283,10 +293,10 @@ NAMES_OF_MEMBERS = 200
 )
 @settings(max_examples=60, deadline=None)
 def test_json_is_never_longer_than_predicted(
-    asked: MapsAsked, lengths: list[int], top_k: int, sharpness: float
+    asked: AttentionSelection, lengths: list[int], top_k: int, sharpness: float
 ) -> None:
     if asked.top_k is not None:
-        asked = MapsAsked(**{**vars(asked), "top_k": top_k})
+        asked = AttentionSelection(**{**vars(asked), "top_k": top_k})
     engine = SharpEngine(ODD)
     engine.sharpness = sharpness
     body = written(asked, lengths, binary=False, engine=engine)
@@ -303,7 +313,7 @@ def test_json_is_never_longer_than_predicted(
 def test_the_assumed_size_of_maps_is_on_the_safe_side(length: int, sharpness: float) -> None:
     maps = softmax(sharpness * np.random.default_rng(0).normal(size=(2, length, length)))
     writer = JsonWriter(Header("a/model", "onnx", {}), asking(), [])
-    assert 0.7 < len(writer.dump(maps)) / (maps.size * JSON_BYTES_PER_WEIGHT) <= 1
+    assert 0.7 < len(writer.dump(maps)) / (maps.size * JSON_BYTES_PER_FLOAT) <= 1
 
 
 @pytest.mark.parametrize("top_k", [1, 2, 10, 64])

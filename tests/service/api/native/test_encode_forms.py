@@ -1,9 +1,11 @@
-"""Replies as bytes: what a client reads back is exactly what the engine gave."""
+"""Replies of /encode as bytes: what a client reads back is exactly what the engine gave."""
 
 from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,19 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load
 
-from service.api.native import forms as wire
+from service.api.media import JSON_BYTES_PER_FLOAT
+from service.api.native import encode
+from service.api.native.encode import EncodeRequest, encode_options
+from service.api.native.texts import Header
 from service.api.safetensors import safetensors_parts
+from service.errors import Unprocessable
+from service.inference.core import EncodeOptions, TextEncoding
 from service.inference.tokenizer import TokenizedText
-from tests.service.harness import tokenized
+from tests.service.harness import CONFIG, tokenized
 
 HIDDEN = 8
 RAGGED = [3, 1, 6]
-ENCODE_HEADER = wire.Header("a/model", "onnx", {})
+ENCODE_HEADER = Header("a/model", "onnx", {})
 AWKWARD = np.array(
     [0.1, 1 / 3, -0.0, 1e-45, 1.1754944e-38, 3.4028235e38, -7.0000005e-5, 16777217.0], np.float32
 )
@@ -35,9 +42,32 @@ def floats(*shape: int, seed: int = 0) -> np.ndarray[Any, np.dtype[np.float32]]:
     return values
 
 
-def encoded(*, embeddings: bool = True, pooled: bool = True) -> list[wire.EncodeResult]:
+@dataclass
+class Result:
+    """A text and its vectors."""
+
+    text: TokenizedText
+    embeddings: Any
+    pooled: Any
+
+
+def encode_json(results: Sequence[Result], *, as_base64: bool) -> bytes:
+    texts, encodings = [result.text for result in results], encodings_of(results)
+    return b"".join(encode.encode_json(ENCODE_HEADER, texts, encodings, as_base64=as_base64))
+
+
+def encode_safetensors(results: Sequence[Result]) -> bytes:
+    texts, encodings = [result.text for result in results], encodings_of(results)
+    return b"".join(encode.encode_safetensors(ENCODE_HEADER, texts, encodings))
+
+
+def encodings_of(results: Sequence[Result]) -> list[TextEncoding]:
+    return [TextEncoding(result.embeddings, result.pooled) for result in results]
+
+
+def encoded(*, embeddings: bool = True, pooled: bool = True) -> list[Result]:
     return [
-        wire.EncodeResult(
+        Result(
             tokenized(length),
             floats(length, HIDDEN, seed=length) if embeddings else None,
             floats(HIDDEN, seed=length + 100) if pooled else None,
@@ -63,7 +93,7 @@ def assert_text(found: dict[str, Any], text: TokenizedText) -> None:
 
 def test_json_numbers_are_the_engines_own() -> None:
     results = encoded()
-    reply = json.loads(b"".join(wire.encode_json(ENCODE_HEADER, results, as_base64=False)))
+    reply = json.loads(encode_json(results, as_base64=False))
     assert reply.keys() == {"model", "backend", "results", "usage"}
     assert (reply["model"], reply["backend"]) == ("a/model", "onnx")
     assert reply["usage"] == {"inputs": 3, "tokens": 10}
@@ -77,22 +107,20 @@ def test_json_numbers_are_the_engines_own() -> None:
 @pytest.mark.parametrize(("embeddings", "pooled"), [(True, False), (False, True)])
 def test_what_was_not_asked_for_is_absent(as_base64: bool, embeddings: bool, pooled: bool) -> None:
     results = encoded(embeddings=embeddings, pooled=pooled)
-    reply = json.loads(b"".join(wire.encode_json(ENCODE_HEADER, results, as_base64=as_base64)))
+    reply = json.loads(encode_json(results, as_base64=as_base64))
     for result in reply["results"]:
         assert ("embeddings" in result) == embeddings
         assert ("pooled" in result) == pooled
-    tensors = load(b"".join(wire.encode_safetensors(ENCODE_HEADER, results)))
+    tensors = load(encode_safetensors(results))
     assert ("embeddings" in tensors) == embeddings
     assert ("pooled" in tensors) == pooled
 
 
 def test_base64_is_little_endian_and_row_major() -> None:
     results = encoded()
-    fortran = wire.EncodeResult(
-        tokenized(4), np.asfortranarray(floats(4, HIDDEN)), floats(2 * HIDDEN)[::2]
-    )
+    fortran = Result(tokenized(4), np.asfortranarray(floats(4, HIDDEN)), floats(2 * HIDDEN)[::2])
     results.append(fortran)
-    reply = json.loads(b"".join(wire.encode_json(ENCODE_HEADER, results, as_base64=True)))
+    reply = json.loads(encode_json(results, as_base64=True))
     for found, result in zip(reply["results"], results, strict=True):
         assert result.embeddings is not None
         assert result.pooled is not None
@@ -104,13 +132,11 @@ def test_base64_is_little_endian_and_row_major() -> None:
 
 def test_slices_are_written_as_they_read() -> None:
     wide = floats(6, 2 * HIDDEN)
-    result = wire.EncodeResult(tokenized(3), wide[::2, ::2], wide[0, ::-2])
-    reply = json.loads(b"".join(wire.encode_json(ENCODE_HEADER, [result], as_base64=False)))[
-        "results"
-    ][0]
+    result = Result(tokenized(3), wide[::2, ::2], wide[0, ::-2])
+    reply = json.loads(encode_json([result], as_base64=False))["results"][0]
     same(reply["embeddings"], np.ascontiguousarray(wide[::2, ::2]))
     same(reply["pooled"], np.ascontiguousarray(wide[0, ::-2]))
-    tensors = load(b"".join(wire.encode_safetensors(ENCODE_HEADER, [result])))
+    tensors = load(encode_safetensors([result]))
     same(tensors["embeddings"], np.ascontiguousarray(wide[::2, ::2]))
 
 
@@ -128,7 +154,7 @@ def assert_texts(tensors: dict[str, Any]) -> None:
 
 def test_binary_encode_has_no_padding() -> None:
     results = encoded()
-    tensors = load(b"".join(wire.encode_safetensors(ENCODE_HEADER, results)))
+    tensors = load(encode_safetensors(results))
     assert tensors.keys() == {
         "cu_seqlens",
         "token_ids",
@@ -149,7 +175,7 @@ def test_binary_encode_has_no_padding() -> None:
 
 def test_metadata_holds_the_lists(tmp_path: Path) -> None:
     file = tmp_path / "reply.safetensors"
-    file.write_bytes(b"".join(wire.encode_safetensors(ENCODE_HEADER, encoded())))
+    file.write_bytes(encode_safetensors(encoded()))
     with safe_open(file, framework="numpy") as reply:
         metadata = reply.metadata()
     texts = [tokenized(length) for length in RAGGED]
@@ -167,12 +193,26 @@ def test_the_assumed_size_of_vectors_is_on_the_safe_side(hidden_size: int) -> No
     vectors = np.random.default_rng(0).normal(size=(64, hidden_size)).astype(np.float32)
     unit = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
     for array in (vectors, unit):
-        result = wire.EncodeResult(tokenized(64), array, None)
-        reply = b"".join(wire.encode_json(ENCODE_HEADER, [result], as_base64=False))
-        assert 0.6 < len(reply) / (array.size * wire.JSON_BYTES_PER_FLOAT) <= 1
+        result = Result(tokenized(64), array, None)
+        reply = encode_json([result], as_base64=False)
+        assert 0.6 < len(reply) / (array.size * JSON_BYTES_PER_FLOAT) <= 1
 
 
 def test_large_arrays_are_sent_as_they_are() -> None:
     matrix = floats(5, HIDDEN)
     _, part = safetensors_parts({"matrix": matrix}, {})
     assert np.shares_memory(np.frombuffer(part, np.uint8), matrix)
+
+
+def options(**body: Any) -> EncodeOptions:
+    return encode_options(EncodeRequest.model_validate({"inputs": "a", **body}), CONFIG)
+
+
+def test_layers_and_sizes_are_held_against_the_encoder() -> None:
+    assert [options(layer=layer).layer for layer in (0, 2, -1, -3)] == [0, 2, 2, 0]
+    for layer in (3, -4):
+        with pytest.raises(Unprocessable, match=f"layer {layer} is not in -3 … 2"):
+            options(layer=layer)
+    assert [options(dimensions=size).dimensions for size in (None, 1, 8)] == [None, 1, 8]
+    with pytest.raises(Unprocessable, match="dimensions 9 is more than the model's 8"):
+        options(dimensions=9)
