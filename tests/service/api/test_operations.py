@@ -58,7 +58,7 @@ async def test_ready_once_the_engine_has_answered(artifact: Artifact, route: str
 async def test_not_ready_while_the_engine_hangs(
     artifact: Artifact, route: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.api.operations.PROBE_SECONDS", 0.05)
+    monkeypatch.setattr("service.health.readiness.PROBE_SECONDS", 0.05)
     engine = GatedEngine()
     async with serving(artifact, engine) as client:
         for _ in range(3):
@@ -75,7 +75,7 @@ async def test_not_ready_while_the_engine_hangs(
 async def test_not_ready_while_the_queue_of_a_hung_engine_is_full(
     artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.api.operations.PROBE_SECONDS", 0.05)
+    monkeypatch.setattr("service.health.readiness.PROBE_SECONDS", 0.05)
     engine = GatedEngine()
     async with serving(artifact, engine, max_queue_tokens=6) as client:
         waiting = []

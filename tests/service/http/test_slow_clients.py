@@ -19,6 +19,7 @@ from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from model.artifact.manifest import Artifact
+from service.api.dialects import error_response
 from service.engines.fake import FakeEngine
 from service.http.connection import TAKEN_BYTES, HttpProtocol
 from service.state import state_of
@@ -189,7 +190,9 @@ class Alone:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         client.setblocking(False)
         ours.setblocking(False)
-        http: Any = functools.partial(HttpProtocol, client_timeout_seconds=SECONDS)
+        http: Any = functools.partial(
+            HttpProtocol, client_timeout_seconds=SECONDS, error_response=error_response
+        )
         config = uvicorn.Config(
             self._answer, http=http, ws="none", lifespan="off", interface="asgi3", log_config=None
         )

@@ -17,11 +17,12 @@ from safetensors.numpy import load
 
 from model.artifact.manifest import Artifact
 from service.api.media import SAFETENSORS
-from service.api.native.attention import WHOLE_BYTES, Reply
-from service.api.route import PartsResponse
+from service.api.native.attention import WHOLE_BYTES
+from service.api.route import PartsResponse, Reply
 from service.engines.contract import MapsTask, Output, Pooling, Task, TextTask
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
+from service.inference.timings import Timings
 from service.state import state_of
 from tests.service import plain
 from tests.service.harness import CONFIG, AnsweringEngine, assert_problem, listening, serving
@@ -311,7 +312,8 @@ async def test_a_reply_that_cannot_be_sent_ends_its_work(fails_after: int) -> No
 
     parts = rest()
     await anext(parts)
-    response = PartsResponse(Reply([b"first"], SAFETENSORS, 1, 0, 0, 0, parts, length=100), {})
+    timings = Timings(1, 0.0, 0.0)
+    response = PartsResponse(Reply([b"first"], SAFETENSORS, timings, parts, length=100))
     with pytest.raises(ConnectionResetError):
-        await response({"type": "http"}, None, send)  # type: ignore[arg-type]
+        await response({"type": "http", "state": {}}, None, send)  # type: ignore[arg-type]
     assert closed == [True]

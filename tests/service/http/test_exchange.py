@@ -85,7 +85,7 @@ async def test_what_nobody_foresaw_is_a_problem_too(
 
     async with serving(artifact, onnx_engine) as client:
         with monkeypatch.context() as broken:
-            broken.setattr("service.inference.core.Predictor.encode", fail)
+            broken.setattr("service.inference.core.Inference.encode", fail)
             response = await client.post("/encode", json={"inputs": "a"})
         assert_problem(response, 500, says="something went wrong", error_type="Backend")
         assert "c4n4ry" not in response.text
