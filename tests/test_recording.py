@@ -1,0 +1,84 @@
+"""Replies to some seven hundred requests, byte for byte as they were recorded.
+
+`python -m trials.recording fake --out tests/recording/replies.jsonl` records them anew; the
+changelog then says what callers see.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trials import recording
+from trials.recording import Entry, compare, read
+
+RECORDED = Path(__file__).parent / "recording" / "replies.jsonl"
+
+
+@pytest.fixture(scope="module")
+def recorded() -> list[Entry]:
+    return read(RECORDED)
+
+
+@pytest.mark.e2e
+def test_replies_are_what_they_were(recorded: list[Entry]) -> None:
+    assert compare(recorded, recording.record_fake(), near=True) == []
+
+
+def test_a_recording_differs_from_itself_in_nothing(recorded: list[Entry]) -> None:
+    assert len(recorded) >= 200
+    assert compare(recorded, copy.deepcopy(recorded)) == []
+
+
+def changed(entry: Entry) -> Iterator[tuple[str, Entry]]:
+    """Copies of an entry with one thing changed in its reply, and what is said of that."""
+    names = [name for name, _ in entry["replies"][0]["headers"]]
+    body = entry["replies"][0]["body"]
+    for says, change in {
+        "status": lambda reply: reply.update(status=599),
+        f"header {names[0]}": lambda reply: reply["headers"].pop(0),
+        "header x-new": lambda reply: reply["headers"].append(["x-new", "1"]),
+        "body": lambda reply: reply.update(body={kind: flip(body[kind]) for kind in body}),
+    }.items():
+        found = copy.deepcopy(entry)
+        change(found["replies"][0])
+        yield says, found
+
+
+def flip(value: Any) -> Any:
+    """Another first letter: of a text, of base64, of hashes; a length stays."""
+    return ("A" if value[:1] != "A" else "B") + value[1:] if isinstance(value, str) else value
+
+
+def test_whatever_changes_in_a_reply_is_told(recorded: list[Entry]) -> None:
+    for entry in recorded:
+        for says, found in changed(entry):
+            (told,) = compare([entry], [found], near=True)
+            assert told.startswith(f"{entry['name']}: {says}"), told
+
+
+def test_a_request_that_is_missing_or_new_is_told(recorded: list[Entry]) -> None:
+    for old, new in itertools.pairwise(recorded[:10]):
+        assert len(compare([old], [new])) == 2
+
+
+def test_a_last_bit_of_a_sum_may_differ_on_another_processor() -> None:
+    def entry(text: str, exact: bool) -> Entry:
+        reply = {"status": 200, "headers": [], "rules": [], "body": {"text": text}}
+        return {"name": "a", "sent": "b", "exact": exact, "replies": [reply]}
+
+    one, near, far = '{"a":[0.1234567,1]}', '{"a":[0.1234568,1]}', '{"a":[0.1236,1]}'
+    for text, exact, asked, differences in [
+        (near, False, True, 0),
+        (near, False, False, 1),
+        (near, True, True, 1),
+        (far, False, True, 1),
+        (one.replace("1]", "2]"), False, True, 1),
+    ]:
+        found = compare([entry(one, exact)], [entry(text, exact)], near=asked)
+        assert len(found) == differences, (text, exact, asked)
