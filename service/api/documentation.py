@@ -13,7 +13,6 @@ from fastapi.openapi.docs import get_redoc_html, get_swagger_ui_html
 from starlette.responses import FileResponse, HTMLResponse
 
 FILES = ("swagger-ui-bundle.js", "swagger-ui.css", "redoc.standalone.js")
-TITLE = "Headscope"
 
 router = APIRouter(include_in_schema=False)
 
@@ -31,7 +30,7 @@ async def swagger() -> HTMLResponse:
     """Swagger UI."""
     return get_swagger_ui_html(
         openapi_url="/openapi.json",
-        title=TITLE,
+        title="Headscope - Swagger UI",
         swagger_js_url="/docs/swagger-ui-bundle.js",
         swagger_css_url="/docs/swagger-ui.css",
         swagger_favicon_url="/dashboard/favicon.svg",
@@ -43,7 +42,7 @@ async def redoc() -> HTMLResponse:
     """ReDoc."""
     return get_redoc_html(
         openapi_url="/openapi.json",
-        title=TITLE,
+        title="Headscope - ReDoc",
         redoc_js_url="/docs/redoc.standalone.js",
         redoc_favicon_url="/dashboard/favicon.svg",
         with_google_fonts=False,

@@ -145,7 +145,7 @@ async def test_torch_takes_over_says_so_and_gives_back(
         name, before = await embedding(client)
         assert name == "onnx"
         die(mortal)
-        await until(lambda: service.inference.engine_pool.failure)
+        await until(lambda: service.backends.failure)
 
         name, by_torch = await embedding(client)
         assert name == "torch"
@@ -161,7 +161,7 @@ async def test_torch_takes_over_says_so_and_gives_back(
         assert service.given_up == []
 
         may_start.set()
-        await until(lambda: not service.inference.engine_pool.failure)
+        await until(lambda: not service.backends.failure)
         name, after = await embedding(client)
         assert name == "onnx"
         np.testing.assert_array_equal(after, before)
@@ -224,7 +224,7 @@ async def test_failures_that_a_trial_does_not_confirm_change_nothing(
         for _ in range(4):
             failed = await client.post("/encode", json={"inputs": "word " * 75})
             assert_problem(failed, 500, error_type="Backend")
-        tried = service.inference.engine_pool.default
+        tried = service.backends.default
         await until(lambda: tried.failed_in_a_row == 4)
         await embedding(client)
         assert service.given_up == []
