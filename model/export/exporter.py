@@ -51,7 +51,6 @@ from model.artifact.signature import (
     encoder_signature,
     head_parameter_name,
 )
-from model.attention import MultiHeadAttention
 from model.checkpoint import load_checkpoint
 from model.config import EncoderConfig
 from model.encoder import Encoder
@@ -210,17 +209,8 @@ def _verify(folder: Path, device: Device) -> VerificationRecord:
 
 def head_parameters(encoder: Encoder) -> dict[str, Tensor]:
     """Every layer's query, key and score parameters; axis 0 is always heads."""
-    tensors = {}
-    n = encoder.config.num_attention_heads
-    for index in range(encoder.config.num_hidden_layers):
-        attention: MultiHeadAttention = encoder.layers[index].attention  # type: ignore[assignment]
-        parameters = {
-            f"{role}_{name}": tensor.reshape(n, -1, *tensor.shape[1:])
-            for role, projection in (("query", attention.query), ("key", attention.key))
-            for name, tensor in (("weight", projection.weight), ("bias", projection.bias))
-        }
-        for name, tensor in attention.score_parameters.items():
-            parameters[f"score_{name}"] = tensor
-        for name, tensor in parameters.items():
-            tensors[head_parameter_name(name, index)] = tensor.contiguous()
-    return tensors
+    return {
+        head_parameter_name(name, layer): tensor.contiguous()
+        for layer in range(encoder.config.num_hidden_layers)
+        for name, tensor in encoder.attention(layer).head_parameters().items()
+    }

@@ -199,7 +199,7 @@ def runtime_tensors(
     tensors = []
     for text, vector in zip(texts, vectors, strict=True):
         own = states[text * len(layers) : (text + 1) * len(layers)]
-        maps = [runtime.attention(own[layer], layer, heads) for layer in range(last)]
+        maps = [runtime.attention(own[layer], own[layer], layer, heads) for layer in range(last)]
         tensors.append(keyed(own, np.stack(maps), pooling) | {Key("pooled"): vector})
     return tensors
 

@@ -18,7 +18,7 @@ from safetensors import safe_open
 from model.artifact.batch import Batch, pack
 from model.artifact.manifest import HEADS, Artifact, RuntimeName, reading
 from model.artifact.pooling import TextPooling, l2_normalize, pool
-from model.artifact.signature import head_parameter_name
+from model.artifact.signature import STATES, head_parameter_name
 from model.config import EncoderConfig
 from model.errors import ProviderError
 
@@ -94,16 +94,17 @@ class Runtime(Protocol):
 
         """
 
-    def attention(self, hidden: Floats, layer: int, heads: Sequence[int]) -> Floats:
-        """Attention weights of some heads of one layer, recomputed from the layer's input.
+    def attention(self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]) -> Floats:
+        """Attention weights of some heads of one layer, recomputed from the layer's inputs.
 
         Args:
-            hidden: hidden state `layer` of one text, `[S, H]`.
+            queries: query states of one text, `[T, H]`.
+            keys: key states, `[S, H]`; in self-attention the same array, hidden state `layer`.
             layer: 0 … L−1.
             heads: which of 0 … N−1; at least one.
 
         Returns:
-            `[heads, S, S]`, over keys; each row sums to 1.
+            `[heads, T, S]`, over keys; each row sums to 1.
 
         Raises:
             DeviceLostError: now or before, the device failed for good.
@@ -191,7 +192,7 @@ def read_heads(artifact: Artifact) -> list[dict[str, Floats]]:
 
     """
     manifest = artifact.manifest
-    _, *inputs = manifest.signature["attention"].inputs
+    inputs = manifest.signature["attention"].inputs[len(STATES) :]
     path = artifact.path(HEADS)
     with reading(path), safe_open(path, framework="numpy") as file:
         return [

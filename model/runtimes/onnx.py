@@ -93,9 +93,10 @@ class OnnxRuntime(HostRuntime):
         with self._calls.call(batch) as alone:
             return (self._lone if alone else self._encoder).run(outputs, feed)
 
-    def attention(self, hidden: Floats, layer: int, heads: Sequence[int]) -> Floats:
-        """`[heads, S, S]`."""
-        feed = {"hidden_state": hidden[None], **self._head_parameters.feed(layer, heads)}
+    def attention(self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]) -> Floats:
+        """`[heads, T, S]`."""
+        states = {"query_states": queries[None], "key_states": keys[None]}
+        feed = states | self._head_parameters.feed(layer, heads)
         return self._attention.run(["attention"], feed)[0][0]
 
 

@@ -67,9 +67,10 @@ class OpenVinoRuntime(HostRuntime):
         with self._calls.call(batch) as alone:
             return (self._lone if alone else self._encoder).run(feed, names, len(batch.input_ids))
 
-    def attention(self, hidden: Floats, layer: int, heads: Sequence[int]) -> Floats:
-        """`[heads, S, S]`."""
-        feed = {"hidden_state": hidden[None], **self._head_parameters.feed(layer, heads)}
+    def attention(self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]) -> Floats:
+        """`[heads, T, S]`."""
+        states = {"query_states": queries[None], "key_states": keys[None]}
+        feed = states | self._head_parameters.feed(layer, heads)
         return self._attention.run(feed, ["attention"], 1)[0][0]
 
     def _compile(self, graph: Path, precision: str, threads: int, *, streams: int) -> _Compiled:

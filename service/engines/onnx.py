@@ -96,4 +96,4 @@ class OnnxEngine(Engine):
         ]
 
     def _attend(self, task: MapsTask) -> Floats:
-        return self._runtime.attention(task.queries, task.layer, task.heads)
+        return self._runtime.attention(task.queries, task.keys, task.layer, task.heads)

@@ -13,8 +13,9 @@ from pathlib import Path
 import torch
 
 from model.artifact.manifest import WEIGHTS, load_artifact
+from model.attention_weights import attention_weights
 from model.checkpoint import load_weights
-from model.encoder import Encoder, Layer
+from model.encoder import Encoder
 from model.packing import PackedBatch
 from service import logs, system
 from service.engines.collate import collate, head_mask, needed_layers, run_both, uncollate
@@ -41,10 +42,8 @@ def _encode(encoder: Encoder, tasks: Sequence[TextTask]) -> list[Output]:
 
 def _attend(encoder: Encoder, task: MapsTask) -> Floats:
     queries, keys = (torch.from_numpy(states)[None] for states in (task.queries, task.keys))
-    layer = encoder.layers[task.layer]
-    assert isinstance(layer, Layer)  # noqa: S101 - a module list does not say what it holds
-    _, weights = layer.attention(queries, keys, keys)
-    maps: Floats = weights[0, list(task.heads)].numpy()
+    heads = encoder.attention(task.layer).some_heads(task.heads)
+    maps: Floats = attention_weights(heads, queries, keys)[0].numpy()
     return maps
 
 

@@ -30,7 +30,7 @@ from model.runtimes.onnx import OnnxRuntime
 from model.scores import SCORES
 from tests.model.runtimes.test_onnx import batch_of, rows_of
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).resolve().parents[3]
 PARITY = 5e-5
 LENGTHS = [11, 1, 40, 6]
 
@@ -72,7 +72,8 @@ def test_every_kind_of_attention_is_exported(
     for ours, theirs in zip(found, expected.hidden_states, strict=True):
         np.testing.assert_allclose(ours, theirs.numpy(), atol=PARITY)
     for text, (rows, n) in enumerate(zip(rows_of(batch), LENGTHS, strict=True)):
-        maps = runtime.attention(found[0][rows], 0, range(3))
+        states = found[0][rows]
+        maps = runtime.attention(states, states, 0, range(3))
         np.testing.assert_allclose(
             maps, expected.attentions[0][text, :, :n, :n].numpy(), atol=PARITY
         )

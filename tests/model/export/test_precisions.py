@@ -22,7 +22,7 @@ from model.export.verify import verify
 from tests.model.export.test_exporter import content
 from tests.model.export.test_verify import edit_graph, failed_keys, verified
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).resolve().parents[3]
 KINDS = ("hidden", "attention", "pooled")
 PROVIDERS = {"fp16": "CPUExecutionProvider", "bf16": "OpenVINO CPU", "int8": "OpenVINO CPU"}
 
