@@ -59,7 +59,7 @@ def create_app(
     """
     observers = exchange_observers(settings)
     if settings.fallback == "torch":
-        check_installed()
+        check_installed(artifact)
     trial = GoldenCheck(artifact)
     factories = engine_factories(settings, artifact, trial)
     engine = engine or factories[settings.engine]()

@@ -29,7 +29,6 @@ from model.artifact.manifest import (
     FORMAT,
     GOLDEN,
     HEADS,
-    RUNTIMES,
     TOKENIZER,
     WEIGHTS,
     Artifact,
@@ -67,7 +66,8 @@ from model.export.graphs import (
 from model.export.quantization import quantize
 from model.export.verify import verify
 from model.packing import PackedBatch
-from model.runtimes.contract import Device, check_device
+from model.runtimes.contract import Device
+from model.runtimes.registry import RUNTIMES, check_device, runtime_of
 from model.tokenizer import load_tokenizer
 
 Progress = Callable[[str], None]
@@ -108,7 +108,7 @@ def export(
         ModelError: the checkpoint is not usable, the device is not there, or `out` is taken.
 
     """
-    check_device(RUNTIMES[precision], device)
+    check_device(runtime_of(precision), device)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ArtifactError(f"{out} exists and is not an empty folder")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -155,7 +155,7 @@ def _build(
     manifest = Manifest(
         format=FORMAT,
         model=model,
-        engine=RUNTIMES[precision],
+        runtime=runtime_of(precision),
         precision=precision,
         exporter=exporter_version(),
         config=config,
@@ -180,7 +180,8 @@ def golden_text(encoder: Encoder, input_ids: Ids, segment_ids: Ids) -> GoldenTex
 def _save_graphs(served: Encoder, precision: Precision, folder: Path, progress: Progress) -> None:
     config, dtype = served.config, _DTYPES.get(precision, "float32")
     progress(f"exporting {ENCODER_GRAPH}")
-    encoder = export_encoder(served, RUNTIMES[precision], dtype)
+    three_axes = RUNTIMES[runtime_of(precision)].three_axes
+    encoder = export_encoder(served, dtype, three_axes=three_axes)
     save_graph(encoder, folder / ENCODER_GRAPH, external=ENCODER_DATA)
     progress(f"exporting {ATTENTION_GRAPH}")
     save_graph(export_attention(config), folder / ATTENTION_GRAPH)

@@ -17,7 +17,6 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from model.artifact.manifest import RuntimeName
 from model.artifact.signature import (
     Float,
     GraphSignature,
@@ -38,12 +37,11 @@ OPSET = 20
 class HiddenStates(nn.Module):
     """The encoder graph: a packed batch to the tuple of all hidden states."""
 
-    def __init__(self, encoder: Encoder, engine: RuntimeName) -> None:
+    def __init__(self, encoder: Encoder, *, three_axes: bool) -> None:
+        """Compute tokens as `[T, H]`, or with three axes as `[1, T, H]`."""
         super().__init__()
         self.encoder = encoder
-        self.three_axes = engine == "openvino"
-        """OpenVINO's kernels that quantize are made for `[1, T, H]`, while ONNX Runtime adds a bias
-        within the product only with `[T, H]` (docs/decisions/0005-packed-texts.md)."""
+        self.three_axes = three_axes
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """The inputs of a packed batch and a head mask → L + 1 tensors `[T, H]`."""
@@ -133,13 +131,14 @@ def one_head_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
 
 
 def export_encoder(
-    encoder: Encoder, engine: RuntimeName, dtype: Float = "float32"
+    encoder: Encoder, dtype: Float = "float32", *, three_axes: bool
 ) -> onnx.ModelProto:
-    """The encoder graph, with dynamic tokens, batch and sequence axes."""
+    """The encoder graph, with dynamic tokens, batch and sequence axes; see `HiddenStates`."""
     signature = encoder_signature(encoder.config, dtype)
     if dtype == "float16":
         encoder = copy.deepcopy(encoder).half()
-    return to_onnx(HiddenStates(encoder, engine).eval(), example_of(signature), signature)
+    graph = HiddenStates(encoder, three_axes=three_axes).eval()
+    return to_onnx(graph, example_of(signature), signature)
 
 
 def export_attention(config: EncoderConfig) -> onnx.ModelProto:

@@ -28,7 +28,8 @@ from model.artifact.signature import GraphSignature
 from model.checkpoint import load_weights
 from model.encoder import Encoder
 from model.packing import PackedBatch
-from model.runtimes.contract import Device, Runtime, load_runtime
+from model.runtimes.contract import Device, Runtime
+from model.runtimes.registry import load_runtime
 
 Segments = tuple[list[int], list[int]]
 """One text's token ids and segment ids."""

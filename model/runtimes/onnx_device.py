@@ -21,7 +21,8 @@ from model.artifact.pooling import TextPooling
 from model.artifact.signature import GraphName, hidden_state_name
 from model.errors import DeviceLostError
 from model.runtimes import cuda
-from model.runtimes.contract import Floats, every_head, layers_of, read_heads
+from model.runtimes.contract import Floats, every_head, layers_of
+from model.runtimes.heads import read_heads
 
 _ALIGNED = 8
 """Half-precision products are fastest where a row of the grid has a multiple of so many places."""

@@ -151,7 +151,7 @@ def test_the_attention_module_is_exported(
 
 def test_an_artifact_says_what_it_is(tiny_artifact: Artifact, tiny_checkpoint: Path) -> None:
     manifest = load_artifact(tiny_artifact.folder).manifest
-    assert (manifest.model, manifest.engine, manifest.precision) == ("tiny", "onnx", "fp32")
+    assert (manifest.model, manifest.runtime, manifest.precision) == ("tiny", "onnx", "fp32")
     assert manifest.config == load_checkpoint(tiny_checkpoint).config
     assert manifest.verification.passed
     assert manifest.verification.inputs > 20

@@ -14,7 +14,7 @@ from transformers import BertModel
 from model.artifact.batch import Batch, pack
 from model.artifact.manifest import Artifact, load_artifact, record_file, write_manifest
 from model.errors import ModelError
-from model.runtimes.contract import LONE_TOKENS
+from model.runtimes.host import LONE_TOKENS
 from model.runtimes.onnx import OnnxRuntime
 
 LENGTHS = [9, 4, 1]

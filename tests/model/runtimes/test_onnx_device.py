@@ -20,9 +20,9 @@ from model.artifact.compare import TOLERANCES, difference
 from model.artifact.manifest import GRAPHS, Artifact
 from model.artifact.pooling import POOLINGS, PoolingName, TextPooling
 from model.errors import DeviceLostError
-from model.runtimes.contract import load_runtime
 from model.runtimes.onnx import OnnxRuntime
 from model.runtimes.onnx_device import BoundRuntime, Place
+from model.runtimes.registry import load_runtime
 from tests.model.runtimes.test_onnx import batch_of, rows_of, transformers_says
 
 LENGTHS = [9, 4, 1, 17, 40]

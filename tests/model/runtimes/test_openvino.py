@@ -19,9 +19,9 @@ from model.artifact.manifest import Artifact, load_artifact, record_file, write_
 from model.artifact.pooling import l2_normalize, pool
 from model.errors import ModelError, ProviderError
 from model.runtimes import openvino as runtime_openvino
-from model.runtimes.contract import load_runtime
 from model.runtimes.onnx import OnnxRuntime
 from model.runtimes.openvino import OpenVinoRuntime, rounded
+from model.runtimes.registry import load_runtime
 from tests.model.runtimes.test_onnx import batch_of, rows_of, transformers_says
 
 LENGTHS = [9, 4, 1, 17, 40]
