@@ -126,7 +126,8 @@ def recompute_one(artifact: Artifact, _: Path) -> Way:
     last = onnx.config.num_hidden_layers - 1
 
     def run(batch: Batch) -> list[np.ndarray]:
-        return [onnx.attention(onnx.hidden_states(batch, [last])[0], last, [0])]
+        (states,) = onnx.hidden_states(batch, [last])
+        return [onnx.attention(states, states, last, [0])]
 
     return run
 
@@ -137,7 +138,7 @@ def recompute_all(artifact: Artifact, _: Path) -> Way:
 
     def run(batch: Batch) -> list[np.ndarray]:
         states = onnx.hidden_states(batch, layers)
-        return [onnx.attention(states[i], i, heads) for i in layers]
+        return [onnx.attention(states[i], states[i], i, heads) for i in layers]
 
     return run
 

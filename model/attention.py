@@ -1,4 +1,4 @@
-"""Masks, heads, and multi-head attention: a thin module around scores and normalizers.
+"""Multi-head attention: a thin module around `attention_weights`.
 
 Notation used in every docstring here:
 
@@ -13,13 +13,14 @@ key**. A query that may look at no key gets weights of zero.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
+from model.attention_weights import SCORE_PREFIX, Heads, attention_weights, split_heads
 from model.config import NormalizerName, ScoreName
-from model.normalizers import NORMALIZERS
 from model.packing import PackedBatch
 from model.scores import SCORES
 
@@ -27,11 +28,6 @@ from model.scores import SCORES
 def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
     """Boolean `[T, S]`: True where the key is not after the query."""
     return torch.ones(queries, keys, dtype=torch.bool, device=device).tril()
-
-
-def split_heads(x: Tensor, num_heads: int) -> Tensor:
-    """`[B, S, N·p]` → `[B, N, S, p]`."""
-    return x.reshape(*x.shape[:2], num_heads, -1).transpose(1, 2)
 
 
 def merge_heads(x: Tensor) -> Tensor:
@@ -120,7 +116,7 @@ class MultiHeadAttention(nn.Module):
             or is zero where nothing may be looked at.
 
         """
-        weights = self._weights(self.query(query), self.key(key), mask)
+        weights = attention_weights(self.heads, query, key, mask)
         if mask is not None:
             weights = weights * mask.any(dim=-1, keepdim=True)
         return self.output(self._context(weights, self.value(value), head_mask)), weights
@@ -139,21 +135,43 @@ class MultiHeadAttention(nn.Module):
             The output, like `hidden` but of size p_o, and the weights `[B, N, S, S]`.
 
         """
-        query, key, value = (
-            batch.pad(project(hidden)) for project in (self.query, self.key, self.value)
+        heads = replace(
+            self.heads,
+            query=lambda x: batch.pad(self.query(x)),
+            key=lambda x: batch.pad(self.key(x)),
         )
-        weights = self._weights(query, key, batch.mask)
+        weights = attention_weights(heads, hidden, hidden, batch.mask)
+        value = batch.pad(self.value(hidden))
         context = batch.pack(self._context(weights, value, head_mask))
         return self.output(context.reshape(*hidden.shape[:-1], -1)), weights
 
-    def _weights(self, query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
-        """Projected `[B, T, N·p_q]` and `[B, S, N·p_k]` → `[B, N, T, S]`."""
-        scores = SCORES[self.score].function(
-            split_heads(query, self.num_heads),
-            split_heads(key, self.num_heads),
-            **self.score_parameters,
+    @property
+    def heads(self) -> Heads:
+        """All N heads."""
+        return Heads(
+            self.num_heads,
+            self.query,
+            self.key,
+            self.score,
+            self.normalizer,
+            dict(self.score_parameters.items()),
         )
-        return NORMALIZERS[self.normalizer](scores, mask)
+
+    def some_heads(self, numbers: Sequence[int]) -> Heads:
+        """Heads by their numbers, 0 … N−1, which compute nothing of the others."""
+        chosen = list(numbers)
+        parameters = {name: tensor[chosen] for name, tensor in self.head_parameters().items()}
+        return Heads.from_parameters(parameters, self.score, self.normalizer)
+
+    def head_parameters(self) -> dict[str, Tensor]:
+        """Query, key and score parameters by name, as `Heads.from_parameters` takes them."""
+        parameters = {
+            f"{role}_{name}": tensor.reshape(self.num_heads, -1, *tensor.shape[1:])
+            for role, projection in (("query", self.query), ("key", self.key))
+            for name, tensor in projection.named_parameters()
+        }
+        scores = self.score_parameters.items()
+        return parameters | {f"{SCORE_PREFIX}{name}": tensor for name, tensor in scores}
 
     def _context(self, weights: Tensor, value: Tensor, head_mask: Tensor | None) -> Tensor:
         """`[B, N, T, S]` and projected `[B, S, N·p_v]` → `[B, T, N·p_v]`."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -77,6 +77,10 @@ class Encoder(nn.Module):
             if output_attentions:
                 attentions.append(weights)
         return EncoderOutput(tuple(hidden_states), tuple(attentions))
+
+    def attention(self, layer: int) -> MultiHeadAttention:
+        """The attention of layer 0 … L−1."""
+        return cast(Layer, self.layers[layer]).attention
 
 
 class Embeddings(nn.Module):

@@ -59,7 +59,7 @@ def create_app(
     """
     observers = request_observers(settings)
     if settings.fallback == "torch":
-        check_installed()
+        check_installed(artifact)
     trial = GoldenCheck(artifact)
     state = build_state(settings, artifact, trial, engine, peers)
     engines, readiness = state.inference.engines, state.readiness

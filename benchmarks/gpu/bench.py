@@ -22,7 +22,7 @@ from model.artifact.cache import cache_key
 from model.artifact.manifest import Artifact, Precision, load_artifact
 from model.config import EncoderConfig
 from model.export.exporter import export
-from model.runtimes.contract import load_runtime
+from model.runtimes.registry import load_runtime
 from model.sources import display_name, locate
 
 CACHE, HUB = Path.home() / ".cache" / "headscope", "https://huggingface.co"

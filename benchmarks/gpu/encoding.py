@@ -51,7 +51,7 @@ class Encoding:
         """`[heads, S, S]` a layer."""
         states, _ = self.runtime.encode(pack([text]), [(0, layer) for layer in layers], [])
         return [
-            self.runtime.attention(state, layer, heads)
+            self.runtime.attention(state, state, layer, heads)
             for layer, state in zip(layers, states, strict=True)
         ]
 

@@ -23,7 +23,7 @@ from benchmarks.gpu.encoding import Encoding
 from benchmarks.gpu.figures import Figure, not_measured
 from benchmarks.gpu.workloads import of_length
 from model.artifact.batch import Batch, pack
-from model.runtimes.contract import load_runtime
+from model.runtimes.registry import load_runtime
 
 TOP, RUNS, LENGTH = 10, 3, 128
 

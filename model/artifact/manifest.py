@@ -1,4 +1,4 @@
-"""The artifact folder: everything a service needs to serve one encoder, and nothing else.
+"""The artifact folder: everything a service needs to serve one encoder.
 
     manifest.json           what this is, and the SHA-256 of every other file
     encoder.onnx            token ids → hidden states; weights in encoder.onnx.data
@@ -6,7 +6,7 @@
     device_attention.onnx   the same where every head's parameters stay on a device
     device_pooling.onnx     hidden states that stay on a device → the vectors asked for
     heads.safetensors       every head's parameters, for both attention graphs
-    weights.safetensors     the float32 encoder, for PyTorch
+    weights.safetensors     the float32 encoder, for PyTorch alone: may be left out of a copy
     golden.safetensors      a few texts and what PyTorch computes of them, to try an engine on
     tokenizer.json
 
@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,19 +48,11 @@ GRAPHS: dict[GraphName, str] = {
     "device_pooling": DEVICE_POOLING_GRAPH,
 }
 FILES = (*GRAPHS.values(), ENCODER_DATA, HEADS, WEIGHTS, GOLDEN, TOKENIZER)
-FORMAT: Literal[3] = 3
+FORMAT: Literal[4] = 4
 _LOCATION = b"location"
 
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
-RuntimeName = Literal["onnx", "openvino"]
-RUNTIMES: Mapping[Precision, RuntimeName] = {
-    "fp32": "onnx",
-    "fp16": "onnx",
-    "bf16": "openvino",
-    "int8": "openvino",
-}
-"""What serves a precision best: docs/decisions/0006-a-runtime-for-each-precision.md, and for fp16
-0008-half-precision-on-a-gpu.md."""
+RuntimeName = Literal["onnx", "openvino", "pytorch"]
 
 
 class FileRecord(BaseModel):
@@ -95,10 +88,10 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Literal[3]
+    format: Literal[4]
     model: str
-    engine: RuntimeName
-    """The runtime that the graphs are for."""
+    runtime: RuntimeName
+    """That the graphs are for."""
     precision: Precision
     exporter: str
     """SHA-256 over the exporter's own source and the versions of what it exports with."""
@@ -124,7 +117,7 @@ class Artifact:
 
 
 def load_artifact(folder: Path) -> Artifact:
-    """Read an artifact and check every byte of it.
+    """Read an artifact and check every byte of it; `WEIGHTS` may be absent.
 
     Raises:
         ArtifactError: the manifest is missing or invalid; a file is missing, a link, or not
@@ -147,8 +140,9 @@ def load_artifact(folder: Path) -> Artifact:
         raise ArtifactError(f"{path} is invalid: {where}: {first['msg']}") from None
     if set(manifest.files) != set(FILES):
         raise ArtifactError(f"{path} does not list exactly {', '.join(FILES)}")
+    there = [name for name in FILES if name != WEIGHTS or os.path.lexists(folder / name)]
     with ThreadPoolExecutor() as threads:  # hashing leaves the interpreter to others
-        list(threads.map(lambda item: _check(folder / item[0], item[1]), manifest.files.items()))
+        list(threads.map(lambda name: _check(folder / name, manifest.files[name]), there))
     for name in GRAPHS.values():
         _check_locations(folder / name)
     return Artifact(folder, manifest, hashlib.sha256(content).hexdigest())

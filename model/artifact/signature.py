@@ -1,7 +1,7 @@
 """The ONNX contract: names, dtypes and axes of every graph in an artifact.
 
 * `encoder.onnx`: token ids to all hidden states;
-* `attention.onnx`: one layer's input and the asked heads' parameters to their attention weights;
+* `attention.onnx`: one layer's inputs and the asked heads' parameters to attention weights;
 * `device_attention.onnx`: the same from all heads' parameters and the numbers of those asked for;
 * `device_pooling.onnx`: some tokens of a hidden state to one vector.
 
@@ -19,6 +19,8 @@ from model.config import EncoderConfig
 
 Float = Literal["float32", "float16"]
 Dtype = Literal["int64"] | Float
+STATES = {"query_states": "queries", "key_states": "keys"}
+"""Inputs of the attention graphs, which a layer's heads project, and their token axes."""
 GraphName = Literal["encoder", "attention", "device_attention", "device_pooling"]
 
 
@@ -79,45 +81,49 @@ def encoder_signature(config: EncoderConfig, dtype: Float = "float32") -> GraphS
 def attention_signature(
     config: EncoderConfig, parameters: dict[str, tuple[int, ...]]
 ) -> GraphSignature:
-    """`hidden_state` `[B, S, H]` and parameters `[heads, …]` → `attention` `[B, heads, S, S]`.
+    """Query states `[B, T, H]`, key states `[B, S, H]` and n heads' parameters → `[B, n, T, S]`.
 
     Args:
         config: the encoder's.
-        parameters: name → shape of one head's parameter.
+        parameters: name → shape of one head's parameter; the graph takes `[n, …]`.
 
     """
-    hidden = TensorSpec(
-        name="hidden_state", dtype="float32", axes=("batch", "sequence", config.hidden_size)
-    )
+    states = [
+        TensorSpec(name=name, dtype="float32", axes=("batch", axis, config.hidden_size))
+        for name, axis in STATES.items()
+    ]
     heads = [
         TensorSpec(name=name, dtype="float32", axes=("heads", *shape))
         for name, shape in parameters.items()
     ]
     weights = TensorSpec(
-        name="attention", dtype="float32", axes=("batch", "heads", "sequence", "sequence")
+        name="attention", dtype="float32", axes=("batch", "heads", "queries", "keys")
     )
-    return GraphSignature(inputs=(hidden, *heads), outputs=(weights,))
+    return GraphSignature(inputs=(*states, *heads), outputs=(weights,))
 
 
 def device_attention_signature(
     config: EncoderConfig, parameters: dict[str, tuple[int, ...]], dtype: Float
 ) -> GraphSignature:
-    """`hidden_state` `[S, H]`, `heads` `[n]` and parameters `[N, …]` → `attention` `[n, S, S]`.
+    """Query states `[T, H]`, key states `[S, H]`, heads `[n]` and parameters → `[n, T, S]`.
 
     Args:
         config: the encoder's.
-        parameters: name → shape of one head's parameter.
+        parameters: name → shape of one head's parameter; the graph takes `[N, …]`.
         dtype: of the parameters.
 
     """
-    hidden = TensorSpec(name="hidden_state", dtype="float32", axes=("sequence", config.hidden_size))
+    states = [
+        TensorSpec(name=name, dtype="float32", axes=(axis, config.hidden_size))
+        for name, axis in STATES.items()
+    ]
     heads = TensorSpec(name="heads", dtype="int64", axes=("heads",))
     every = [
         TensorSpec(name=name, dtype=dtype, axes=(config.num_attention_heads, *shape))
         for name, shape in parameters.items()
     ]
-    weights = TensorSpec(name="attention", dtype="float32", axes=("heads", "sequence", "sequence"))
-    return GraphSignature(inputs=(hidden, heads, *every), outputs=(weights,))
+    weights = TensorSpec(name="attention", dtype="float32", axes=("heads", "queries", "keys"))
+    return GraphSignature(inputs=(*states, heads, *every), outputs=(weights,))
 
 
 def device_pooling_signature(config: EncoderConfig, dtype: Float) -> GraphSignature:

@@ -29,7 +29,6 @@ from model.artifact.manifest import (
     FORMAT,
     GOLDEN,
     HEADS,
-    RUNTIMES,
     TOKENIZER,
     WEIGHTS,
     Artifact,
@@ -51,7 +50,6 @@ from model.artifact.signature import (
     encoder_signature,
     head_parameter_name,
 )
-from model.attention import MultiHeadAttention
 from model.checkpoint import load_checkpoint
 from model.config import EncoderConfig
 from model.encoder import Encoder
@@ -68,7 +66,8 @@ from model.export.graphs import (
 from model.export.quantization import quantize
 from model.export.verify import verify
 from model.packing import PackedBatch
-from model.runtimes.contract import Device, check_device
+from model.runtimes.contract import Device
+from model.runtimes.registry import RUNTIMES, check_device, runtime_of
 from model.tokenizer import load_tokenizer
 
 Progress = Callable[[str], None]
@@ -109,7 +108,7 @@ def export(
         ModelError: the checkpoint is not usable, the device is not there, or `out` is taken.
 
     """
-    check_device(RUNTIMES[precision], device)
+    check_device(runtime_of(precision), device)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ArtifactError(f"{out} exists and is not an empty folder")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -156,7 +155,7 @@ def _build(
     manifest = Manifest(
         format=FORMAT,
         model=model,
-        engine=RUNTIMES[precision],
+        runtime=runtime_of(precision),
         precision=precision,
         exporter=exporter_version(),
         config=config,
@@ -181,7 +180,8 @@ def golden_text(encoder: Encoder, input_ids: Ids, segment_ids: Ids) -> GoldenTex
 def _save_graphs(served: Encoder, precision: Precision, folder: Path, progress: Progress) -> None:
     config, dtype = served.config, _DTYPES.get(precision, "float32")
     progress(f"exporting {ENCODER_GRAPH}")
-    encoder = export_encoder(served, RUNTIMES[precision], dtype)
+    three_axes = RUNTIMES[runtime_of(precision)].three_axes
+    encoder = export_encoder(served, dtype, three_axes=three_axes)
     save_graph(encoder, folder / ENCODER_GRAPH, external=ENCODER_DATA)
     progress(f"exporting {ATTENTION_GRAPH}")
     save_graph(export_attention(config), folder / ATTENTION_GRAPH)
@@ -210,17 +210,8 @@ def _verify(folder: Path, device: Device) -> VerificationRecord:
 
 def head_parameters(encoder: Encoder) -> dict[str, Tensor]:
     """Every layer's query, key and score parameters; axis 0 is always heads."""
-    tensors = {}
-    n = encoder.config.num_attention_heads
-    for index in range(encoder.config.num_hidden_layers):
-        attention: MultiHeadAttention = encoder.layers[index].attention  # type: ignore[assignment]
-        parameters = {
-            f"{role}_{name}": tensor.reshape(n, -1, *tensor.shape[1:])
-            for role, projection in (("query", attention.query), ("key", attention.key))
-            for name, tensor in (("weight", projection.weight), ("bias", projection.bias))
-        }
-        for name, tensor in attention.score_parameters.items():
-            parameters[f"score_{name}"] = tensor
-        for name, tensor in parameters.items():
-            tensors[head_parameter_name(name, index)] = tensor.contiguous()
-    return tensors
+    return {
+        head_parameter_name(name, layer): tensor.contiguous()
+        for layer in range(encoder.config.num_hidden_layers)
+        for name, tensor in encoder.attention(layer).head_parameters().items()
+    }

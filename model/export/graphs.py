@@ -16,9 +16,7 @@ from pathlib import Path
 import onnx
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from model.artifact.manifest import RuntimeName
 from model.artifact.signature import (
     Float,
     GraphSignature,
@@ -27,13 +25,11 @@ from model.artifact.signature import (
     device_pooling_signature,
     encoder_signature,
 )
-from model.attention import split_heads
+from model.attention_weights import Heads, attention_weights
 from model.config import EncoderConfig
-from model.encoder import Encoder
+from model.encoder import Encoder, Layer
 from model.errors import ArtifactError
-from model.normalizers import NORMALIZERS
 from model.packing import PackedBatch
-from model.scores import SCORES
 
 OPSET = 20
 
@@ -41,12 +37,11 @@ OPSET = 20
 class HiddenStates(nn.Module):
     """The encoder graph: a packed batch to the tuple of all hidden states."""
 
-    def __init__(self, encoder: Encoder, engine: RuntimeName) -> None:
+    def __init__(self, encoder: Encoder, *, three_axes: bool) -> None:
+        """Compute tokens as `[T, H]`, or with three axes as `[1, T, H]`."""
         super().__init__()
         self.encoder = encoder
-        self.three_axes = engine == "openvino"
-        """OpenVINO's kernels that quantize are made for `[1, T, H]`, while ONNX Runtime adds a bias
-        within the product only with `[T, H]` (docs/decisions/0005-packed-texts.md)."""
+        self.three_axes = three_axes
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """The inputs of a packed batch and a head mask → L + 1 tensors `[T, H]`."""
@@ -64,38 +59,39 @@ class HiddenStates(nn.Module):
 
 
 class HeadWeights(nn.Module):
-    """The attention graph: a layer's input and n heads' parameters to n maps.
+    """The attention graph: a layer's inputs and n heads' parameters to n maps.
 
     It holds no weights of its own, so one graph serves every head of every layer.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.score = SCORES[config.attention_score].function
-        self.normalize = NORMALIZERS[config.attention_normalizer]
+        self.config = config
+        self.parameter_names = list(one_head_shapes(config))
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """A hidden state `[B, S, H]` and parameters `[n, …]` → `[B, n, S, S]`.
+        """Query states `[B, T, H]`, key states `[B, S, H]`, parameters `[n, …]` → `[B, n, T, S]`.
 
-        The parameters are the weight `[n, p, H]` and bias `[n, p]` of the query, those of the
-        key, then the score's own.
+        The parameters are those of `one_head_shapes`, in that order.
         """
-        hidden_state, query_weight, query_bias, key_weight, key_bias, *score_parameters = inputs
-        n = query_weight.shape[0]
-        query = functional.linear(hidden_state, query_weight.flatten(0, 1), query_bias.flatten())
-        key = functional.linear(hidden_state, key_weight.flatten(0, 1), key_bias.flatten())
-        scores = self.score(split_heads(query, n), split_heads(key, n), *score_parameters)
-        return self.normalize(scores.float(), None)
+        query_states, key_states, *parameters = inputs
+        heads = Heads.from_parameters(
+            dict(zip(self.parameter_names, parameters, strict=True)),
+            self.config.attention_score,
+            self.config.attention_normalizer,
+        )
+        return attention_weights(heads, query_states, key_states, in_float32=True)
 
 
 class DeviceHeadWeights(HeadWeights):
     """The same on a device, where the parameters of all N heads of a layer stay."""
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """A float32 hidden state `[S, H]`, heads `[n]` and parameters `[N, …]` → `[n, S, S]`."""
-        hidden_state, heads, *every = inputs
+        """Float32 states `[T, H]` and `[S, H]`, heads `[n]`, parameters `[N, …]` → `[n, T, S]`."""
+        query_states, key_states, heads, *every = inputs
         asked = [torch.index_select(parameters, 0, heads) for parameters in every]
-        return super().forward(hidden_state.to(asked[0].dtype)[None], *asked)[0]
+        states = [state.to(asked[0].dtype)[None] for state in (query_states, key_states)]
+        return super().forward(*states, *asked)[0]
 
 
 class DevicePooling(nn.Module):
@@ -129,35 +125,30 @@ class DevicePooling(nn.Module):
 
 def one_head_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
     """Name → shape of one head's parameter, in the attention graph's order."""
-    p, h = config.head_size, config.hidden_size
-    projections = {
-        "query_weight": (p, h),
-        "query_bias": (p,),
-        "key_weight": (p, h),
-        "key_bias": (p,),
-    }
-    scores = SCORES[config.attention_score].parameter_shapes(1, p, p)
-    return projections | {f"score_{name}": shape[1:] for name, shape in scores.items()}
+    with torch.device("meta"):
+        attention = Layer(config).attention
+    return {name: tuple(each.shape[1:]) for name, each in attention.head_parameters().items()}
 
 
 def export_encoder(
-    encoder: Encoder, engine: RuntimeName, dtype: Float = "float32"
+    encoder: Encoder, dtype: Float = "float32", *, three_axes: bool
 ) -> onnx.ModelProto:
-    """The encoder graph, with dynamic tokens, batch and sequence axes."""
+    """The encoder graph, with dynamic tokens, batch and sequence axes; see `HiddenStates`."""
     signature = encoder_signature(encoder.config, dtype)
     if dtype == "float16":
         encoder = copy.deepcopy(encoder).half()
-    return to_onnx(HiddenStates(encoder, engine).eval(), example_of(signature), signature)
+    graph = HiddenStates(encoder, three_axes=three_axes).eval()
+    return to_onnx(graph, example_of(signature), signature)
 
 
 def export_attention(config: EncoderConfig) -> onnx.ModelProto:
-    """The attention graph, with dynamic batch, sequence and heads axes."""
+    """The attention graph, with dynamic batch, queries, keys and heads axes."""
     signature = attention_signature(config, one_head_shapes(config))
     return to_onnx(HeadWeights(config).eval(), example_of(signature), signature)
 
 
 def export_device_attention(config: EncoderConfig, dtype: Float) -> onnx.ModelProto:
-    """The attention graph for a device, with dynamic sequence and heads axes."""
+    """The attention graph for a device, with dynamic queries, keys and heads axes."""
     signature = device_attention_signature(config, one_head_shapes(config), dtype)
     return to_onnx(DeviceHeadWeights(config).eval(), example_of(signature), signature)
 
@@ -173,7 +164,16 @@ def example_of(signature: GraphSignature) -> tuple[Tensor, ...]:
 
     Each is a tensor of its own: the exporter would make a shared one a single input.
     """
-    sizes = {"tokens": 7, "batch": 2, "sequence": 5, "heads": 3, "vectors": 4, "columns": 6}
+    sizes = {
+        "tokens": 7,
+        "batch": 2,
+        "sequence": 5,
+        "queries": 8,
+        "keys": 9,
+        "heads": 3,
+        "vectors": 4,
+        "columns": 6,
+    }
     return tuple(
         torch.zeros(
             [sizes[axis] if isinstance(axis, str) else axis for axis in spec.axes],

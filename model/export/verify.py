@@ -28,7 +28,8 @@ from model.artifact.signature import GraphSignature
 from model.checkpoint import load_weights
 from model.encoder import Encoder
 from model.packing import PackedBatch
-from model.runtimes.contract import Device, Runtime, load_runtime
+from model.runtimes.contract import Device, Runtime
+from model.runtimes.registry import load_runtime
 
 Segments = tuple[list[int], list[int]]
 """One text's token ids and segment ids."""
@@ -199,7 +200,7 @@ def runtime_tensors(
     tensors = []
     for text, vector in zip(texts, vectors, strict=True):
         own = states[text * len(layers) : (text + 1) * len(layers)]
-        maps = [runtime.attention(own[layer], layer, heads) for layer in range(last)]
+        maps = [runtime.attention(own[layer], own[layer], layer, heads) for layer in range(last)]
         tensors.append(keyed(own, np.stack(maps), pooling) | {Key("pooled"): vector})
     return tensors
 

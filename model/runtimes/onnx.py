@@ -15,15 +15,9 @@ from model.artifact.manifest import ATTENTION_GRAPH, ENCODER_GRAPH, GRAPHS, Arti
 from model.artifact.signature import hidden_state_name
 from model.errors import ModelError, ProviderError
 from model.runtimes import cuda
-from model.runtimes.contract import (
-    Calls,
-    Device,
-    Floats,
-    HeadParameters,
-    HostRuntime,
-    Runtime,
-    every_head,
-)
+from model.runtimes.contract import Device, Floats, Resources, Runtime, every_head
+from model.runtimes.heads import HeadParameters
+from model.runtimes.host import Calls, HostRuntime
 from model.runtimes.onnx_device import BoundRuntime, Place
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
@@ -33,13 +27,7 @@ _FATAL, _WARNING = 4, 2
 """Severities of ONNX Runtime's log."""
 
 
-def load(
-    artifact: Artifact,
-    device: Device = "cpu",
-    threads: int = 1,
-    device_id: int = 0,
-    device_memory_bytes: int | None = None,
-) -> Runtime:
+def load(artifact: Artifact, resources: Resources) -> Runtime:
     """The graphs where they run best: float32 on the CPU in host memory, all else on a device.
 
     Half precision goes the device's way on a CPU as well: it is slow there, and the same code.
@@ -49,19 +37,23 @@ def load(
         ModelError: ONNX Runtime refuses a graph.
 
     """
-    chosen = choose(device, device_id)
+    chosen = choose(resources.device, resources.device_id)
     if chosen == "cpu" and artifact.manifest.precision == "fp32":
-        return OnnxRuntime(artifact, threads)
-    place = Place(chosen, device_id if chosen == "cuda" else 0)
+        return OnnxRuntime(artifact, resources.threads)
+    place = Place(chosen, resources.device_id if chosen == "cuda" else 0)
+    threads, memory = resources.threads, resources.device_memory_bytes
     sessions = {
-        name: _session(artifact, GRAPHS[name], place, threads, device_memory_bytes)
+        name: _session(artifact, GRAPHS[name], place, threads, memory)
         for name in BoundRuntime.GRAPHS
     }
     return BoundRuntime(artifact, sessions, onnxruntime.OrtValue.ortvalue_from_numpy, place)
 
 
 class OnnxRuntime(HostRuntime):
-    """ONNX Runtime on the CPU, in float32; see `Runtime`."""
+    """ONNX Runtime on the CPU, in float32; see `Runtime`.
+
+    A short text that comes while no other is computed has every core to itself.
+    """
 
     def __init__(self, artifact: Artifact, threads: int = 1) -> None:
         """Load the graphs; the encoder twice if there are several threads.
@@ -93,9 +85,10 @@ class OnnxRuntime(HostRuntime):
         with self._calls.call(batch) as alone:
             return (self._lone if alone else self._encoder).run(outputs, feed)
 
-    def attention(self, hidden: Floats, layer: int, heads: Sequence[int]) -> Floats:
-        """`[heads, S, S]`."""
-        feed = {"hidden_state": hidden[None], **self._head_parameters.feed(layer, heads)}
+    def attention(self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]) -> Floats:
+        """`[heads, T, S]`."""
+        states = {"query_states": queries[None], "key_states": keys[None]}
+        feed = states | self._head_parameters.feed(layer, heads)
         return self._attention.run(["attention"], feed)[0][0]
 
 

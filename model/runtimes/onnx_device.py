@@ -21,7 +21,8 @@ from model.artifact.pooling import TextPooling
 from model.artifact.signature import GraphName, hidden_state_name
 from model.errors import DeviceLostError
 from model.runtimes import cuda
-from model.runtimes.contract import Floats, every_head, layers_of, read_heads
+from model.runtimes.contract import Floats, every_head, layers_of
+from model.runtimes.heads import read_heads
 
 _ALIGNED = 8
 """Half-precision products are fastest where a row of the grid has a multiple of so many places."""
@@ -153,11 +154,12 @@ class BoundRuntime:
             states = dict(self._states(batch, sorted({*layers}), head_mask))
             return [self._rows(states[layer], rows) for layer in layers]
 
-    def attention(self, hidden: Floats, layer: int, heads: Sequence[int]) -> Floats:
-        """`[heads, S, S]`."""
+    def attention(self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]) -> Floats:
+        """`[heads, T, S]`."""
         asked = np.array(heads, np.int64)
-        feed = {"hidden_state": hidden, "heads": asked, **self._heads[layer]}
-        shape = (len(asked), len(hidden), len(hidden))
+        states = {"query_states": queries, "key_states": keys}
+        feed = {**states, "heads": asked, **self._heads[layer]}
+        shape = (len(asked), len(queries), len(keys))
         with self._watched():
             return self._attention.fetch(feed, "attention", shape)
 
@@ -174,7 +176,8 @@ class BoundRuntime:
             texts = range(max(1, batch_tokens // length))
             vectors = [TextPooling(i, last, "mean") for i in texts]
             self.encode(pack([text] * len(texts)), [], vectors)
-            self.attention(np.zeros((length, self.config.hidden_size), np.float32), 0, every)
+            states = np.zeros((length, self.config.hidden_size), np.float32)
+            self.attention(states, states, 0, every)
 
     def _states(
         self, batch: Batch, layers: Sequence[int], head_mask: Floats | None

@@ -17,7 +17,9 @@ from model.artifact.batch import Batch, coarser, widen
 from model.artifact.manifest import ATTENTION_GRAPH, ENCODER_GRAPH, Artifact
 from model.artifact.signature import hidden_state_name
 from model.errors import ModelError
-from model.runtimes.contract import Calls, Floats, HeadParameters, HostRuntime, every_head
+from model.runtimes.contract import Floats, Resources, every_head
+from model.runtimes.heads import HeadParameters
+from model.runtimes.host import Calls, HostRuntime
 
 try:
     import openvino
@@ -27,8 +29,21 @@ except ImportError as error:
 _KERNELS_KEPT = 512
 
 
+def load(artifact: Artifact, resources: Resources) -> OpenVinoRuntime:
+    """The graphs on the CPU.
+
+    Raises:
+        ModelError: OpenVINO refuses a graph.
+
+    """
+    return OpenVinoRuntime(artifact, resources.threads)
+
+
 class OpenVinoRuntime(HostRuntime):
-    """OpenVINO's CPU plugin; see `Runtime`."""
+    """OpenVINO's CPU plugin; see `Runtime`.
+
+    A short text that comes while no other is computed has every core to itself.
+    """
 
     def __init__(self, artifact: Artifact, threads: int) -> None:
         """Compile the graphs; the encoder twice if there are several threads.
@@ -67,9 +82,10 @@ class OpenVinoRuntime(HostRuntime):
         with self._calls.call(batch) as alone:
             return (self._lone if alone else self._encoder).run(feed, names, len(batch.input_ids))
 
-    def attention(self, hidden: Floats, layer: int, heads: Sequence[int]) -> Floats:
-        """`[heads, S, S]`."""
-        feed = {"hidden_state": hidden[None], **self._head_parameters.feed(layer, heads)}
+    def attention(self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]) -> Floats:
+        """`[heads, T, S]`."""
+        states = {"query_states": queries[None], "key_states": keys[None]}
+        feed = states | self._head_parameters.feed(layer, heads)
         return self._attention.run(feed, ["attention"], 1)[0][0]
 
     def _compile(self, graph: Path, precision: str, threads: int, *, streams: int) -> _Compiled:

@@ -1,36 +1,15 @@
-"""Tasks to a packed batch, and hidden states back to outputs. Pure."""
+"""What a batch of tasks masks, and what an answer to it must be. Pure."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from model.artifact.batch import Batch, pack
-from model.artifact.pooling import pool
 from model.config import EncoderConfig
 from service.engines.contract import Floats, MapsTask, Output, Task, TextTask
 from service.errors import EngineFailed
-
-
-def run_both(
-    tasks: Sequence[Task],
-    encode: Callable[[Sequence[TextTask]], list[Output]],
-    attend: Callable[[MapsTask], Floats],
-) -> list[Output]:
-    """Answer tasks of both kinds, in order: the texts at once, the maps one by one."""
-    texts = [task for task in tasks if isinstance(task, TextTask)]
-    encoded = iter(encode(texts) if texts else ())
-    return [
-        next(encoded) if isinstance(task, TextTask) else Output(maps=attend(task)) for task in tasks
-    ]
-
-
-def collate(tasks: Sequence[TextTask]) -> Batch:
-    """Lay the texts end to end."""
-    return pack([(task.input_ids, task.segment_ids) for task in tasks])
 
 
 def head_mask(tasks: Sequence[TextTask], config: EncoderConfig) -> Floats | None:
@@ -43,36 +22,6 @@ def head_mask(tasks: Sequence[TextTask], config: EncoderConfig) -> Floats | None
         for layer, head in task.ablated:
             row[layer, head] = 0
     return mask
-
-
-def needed_layers(tasks: Sequence[TextTask]) -> list[int]:
-    """The hidden states that a batch needs, ascending: asked for, or pooled."""
-    needed: set[int] = set()
-    for task in tasks:
-        needed.update(task.hidden_layers)
-        if task.pooling:
-            needed.add(task.pooling.layer)
-    return sorted(needed)
-
-
-def uncollate(tasks: Sequence[TextTask], hidden: Mapping[int, Floats]) -> list[Output]:
-    """Cut each text's hidden states out of the packed ones `[T, H]`, and pool them."""
-    outputs = []
-    for rows, task in zip(token_rows(tasks), tasks, strict=True):
-        states = [hidden[layer][rows] for layer in task.hidden_layers]
-        pooled = None
-        if task.pooling:
-            tokens = hidden[task.pooling.layer][rows][task.pooling.first_token :]
-            pooled = pool(tokens, task.pooling.mode)
-        outputs.append(Output(states, pooled))
-    return outputs
-
-
-def token_rows(tasks: Sequence[TextTask]) -> Iterator[slice]:
-    """Which of a batch's T tokens each text owns."""
-    ends = itertools.accumulate(task.tokens for task in tasks)
-    for task, end in zip(tasks, ends, strict=True):
-        yield slice(end - task.tokens, end)
 
 
 def check_outputs(tasks: Sequence[Task], outputs: Sequence[Output], hidden_size: int) -> None:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
-from model.artifact.manifest import Artifact
+from model.artifact.manifest import WEIGHTS, Artifact
 from service import logs, system
 from service.engines.contract import Engine, Output, Task
 from service.engines.memory import OUT_OF_MEMORY, out_of_memory
@@ -41,17 +41,17 @@ class TorchEngine(Engine):
             threads: that compute a batch together; the number of usable cores when None.
 
         Raises:
-            EngineNotInstalled: torch is not there.
+            EngineNotInstalled: torch is not there, or the artifact has no weights for it.
             EngineUnavailable: the process ended, or did not load in time.
 
         """
-        check_installed()
+        check_installed(artifact)
         self.hidden_size = artifact.manifest.config.hidden_size
         self._timeout_seconds = timeout_seconds
         self._lock = threading.Lock()
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-m", "service.engines.torch_process"]
+            command = [sys.executable, "-P", "-m", "service.engines.torch_process"]
             command += [str(artifact.folder), str(theirs.fileno())]
             command.append(str(threads or len(os.sched_getaffinity(0))))
             command += logs.chosen()
@@ -106,12 +106,14 @@ def _ended() -> EngineUnavailable:
     return EngineUnavailable("the PyTorch process has ended", retry_after_seconds=1)
 
 
-def check_installed() -> None:
-    """Refuse where torch is not there.
+def check_installed(artifact: Artifact) -> None:
+    """Refuse an artifact that PyTorch cannot compute here.
 
     Raises:
-        EngineNotInstalled: that is so.
+        EngineNotInstalled: torch is not there, or the artifact has no weights for it.
 
     """
     if importlib.util.find_spec("torch") is None:
         raise EngineNotInstalled("PyTorch is not installed here")
+    if not artifact.path(WEIGHTS).is_file():
+        raise EngineNotInstalled(f"the artifact holds no {WEIGHTS}, which PyTorch needs")

@@ -62,7 +62,7 @@ def test_an_export_in_half_precision(
     command = ["export", "--model", str(small_checkpoint), "--precision", "fp16", "--device", "cpu"]
     assert main([*command, "--out", str(out)]) == 0
     manifest = load_artifact(out).manifest
-    assert (manifest.precision, manifest.engine) == ("fp16", "onnx")
+    assert (manifest.precision, manifest.runtime) == ("fp16", "onnx")
     assert manifest.verification.provider == "CPUExecutionProvider"
     capsys.readouterr()
     assert main(["verify", "--artifact", str(out)]) == 0

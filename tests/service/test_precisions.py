@@ -39,7 +39,7 @@ def int8_folder(small_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
 
 def test_an_int8_export_is_verified(int8_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     manifest = load_artifact(int8_folder).manifest
-    assert (manifest.precision, manifest.engine) == ("int8", "openvino")
+    assert (manifest.precision, manifest.runtime) == ("int8", "openvino")
     assert main(["verify", "--artifact", str(int8_folder)]) == 0
     *lines, verdict = capsys.readouterr().out.splitlines()
     assert all(line.endswith("passed") for line in lines)

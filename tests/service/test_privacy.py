@@ -6,7 +6,7 @@ import contextlib
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from typing import Any
@@ -18,7 +18,8 @@ from fastapi import FastAPI
 
 from model.artifact.manifest import Artifact
 from service.app import create_app
-from service.engines.contract import TextTask
+from service.engines.contract import Output, Task, TextTask
+from service.engines.runtime import RuntimeEngine
 from service.engines.torch import TorchEngine
 from service.engines.torch_process import serve
 from service.errors import EngineFailed
@@ -29,7 +30,7 @@ from service.telemetry.requests import ObservationMiddleware
 from service.telemetry.tracing import Tracing
 from tests.journeys.conftest import free_port
 from tests.service.collector import Collector, attributes, collecting
-from tests.service.harness import CONFIG, AnsweringEngine, serving, text
+from tests.service.harness import AnsweringEngine, serving, text
 from tests.service.logged import Log, logged
 
 CANARY = "Kanarienvogel"
@@ -244,12 +245,13 @@ async def test_a_wrong_key(artifact: Artifact) -> None:
     assert CANARY not in log.text
 
 
-class Failing:
-    """Stands for an encoder whose libraries quote what they were given."""
+class Failing(RuntimeEngine):
+    """Stands for an engine whose libraries quote what they were given."""
 
-    config = CONFIG
+    def __init__(self) -> None:
+        pass
 
-    def __call__(self, *_: object) -> None:
+    def compute(self, tasks: Sequence[Task]) -> list[Output]:
         raise RuntimeError(f"Expected a tensor, got {CANARY}")
 
 

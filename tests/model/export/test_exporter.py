@@ -30,7 +30,7 @@ from model.runtimes.onnx import OnnxRuntime
 from model.scores import SCORES
 from tests.model.runtimes.test_onnx import batch_of, rows_of
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).resolve().parents[3]
 PARITY = 5e-5
 LENGTHS = [11, 1, 40, 6]
 
@@ -72,7 +72,8 @@ def test_every_kind_of_attention_is_exported(
     for ours, theirs in zip(found, expected.hidden_states, strict=True):
         np.testing.assert_allclose(ours, theirs.numpy(), atol=PARITY)
     for text, (rows, n) in enumerate(zip(rows_of(batch), LENGTHS, strict=True)):
-        maps = runtime.attention(found[0][rows], 0, range(3))
+        states = found[0][rows]
+        maps = runtime.attention(states, states, 0, range(3))
         np.testing.assert_allclose(
             maps, expected.attentions[0][text, :, :n, :n].numpy(), atol=PARITY
         )
@@ -150,7 +151,7 @@ def test_the_attention_module_is_exported(
 
 def test_an_artifact_says_what_it_is(tiny_artifact: Artifact, tiny_checkpoint: Path) -> None:
     manifest = load_artifact(tiny_artifact.folder).manifest
-    assert (manifest.model, manifest.engine, manifest.precision) == ("tiny", "onnx", "fp32")
+    assert (manifest.model, manifest.runtime, manifest.precision) == ("tiny", "onnx", "fp32")
     assert manifest.config == load_checkpoint(tiny_checkpoint).config
     assert manifest.verification.passed
     assert manifest.verification.inputs > 20

@@ -16,13 +16,14 @@ import openvino
 import pytest
 
 from model.artifact.compare import TOLERANCES
-from model.artifact.manifest import FILES, RUNTIMES, Artifact, Precision, load_artifact
+from model.artifact.manifest import FILES, Artifact, Precision, load_artifact
 from model.export.exporter import export
 from model.export.verify import verify
+from model.runtimes.registry import runtime_of
 from tests.model.export.test_exporter import content
 from tests.model.export.test_verify import edit_graph, failed_keys, verified
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).resolve().parents[3]
 KINDS = ("hidden", "attention", "pooled")
 PROVIDERS = {"fp16": "CPUExecutionProvider", "bf16": "OpenVINO CPU", "int8": "OpenVINO CPU"}
 
@@ -33,14 +34,14 @@ def artifact(request: pytest.FixtureRequest) -> Artifact:
     return found
 
 
-def test_the_manifest_names_precision_and_engine(
+def test_the_manifest_names_precision_and_runtime(
     artifact: Artifact, tiny_artifact: Artifact
 ) -> None:
     manifest = load_artifact(artifact.folder).manifest
-    assert manifest.engine == RUNTIMES[manifest.precision]
+    assert manifest.runtime == runtime_of(manifest.precision)
     assert manifest.verification.provider == PROVIDERS[manifest.precision]
     exact = tiny_artifact.manifest
-    assert (exact.precision, exact.engine) == ("fp32", "onnx")
+    assert (exact.precision, exact.runtime) == ("fp32", "onnx")
     for name in ("model", "config", "sentence", "exporter"):
         assert getattr(manifest, name) == getattr(exact, name)
     assert (manifest.signature == exact.signature) == (manifest.precision != "fp16")
@@ -106,7 +107,9 @@ def test_only_the_encoders_graph_is_another(artifact: Artifact, tiny_artifact: A
 
 def test_every_precision_has_a_runtime_and_tolerances() -> None:
     precisions = set(get_args(Precision))
-    assert set(RUNTIMES) == set(TOLERANCES) == precisions
+    runtimes = {precision: runtime_of(precision) for precision in get_args(Precision)}
+    assert runtimes == {"fp32": "onnx", "fp16": "onnx", "bf16": "openvino", "int8": "openvino"}
+    assert set(TOLERANCES) == precisions
     assert all(set(of_kind) == set(KINDS) for of_kind in TOLERANCES.values())
 
 

@@ -20,7 +20,7 @@ from model.checkpoint import load_checkpoint
 from model.encoder import EncoderOutput
 from model.normalizers import softmax, sparsemax
 from model.packing import PackedBatch
-from model.runtimes.contract import load_runtime
+from model.runtimes.registry import load_runtime
 from model.scores import cosine_score
 from tests.model.runtimes.test_onnx import rows_of
 

@@ -14,7 +14,7 @@ from transformers import BertModel
 from model.artifact.batch import Batch, pack
 from model.artifact.manifest import Artifact, load_artifact, record_file, write_manifest
 from model.errors import ModelError
-from model.runtimes.contract import LONE_TOKENS
+from model.runtimes.host import LONE_TOKENS
 from model.runtimes.onnx import OnnxRuntime
 
 LENGTHS = [9, 4, 1]
@@ -86,9 +86,9 @@ def test_any_heads_equal_transformers(
     states = onnx.hidden_states(batch, [layer])[0]
     expected = transformers_says(tiny_checkpoint, batch)
     for rows, (hidden, attentions) in zip(rows_of(batch), expected, strict=True):
-        found = onnx.attention(states[rows], layer, heads)
+        found = onnx.attention(states[rows], states[rows], layer, heads)
         np.testing.assert_allclose(found, attentions[layer][heads], atol=1e-6)
-        every = onnx.attention(hidden[layer], layer, range(3))
+        every = onnx.attention(hidden[layer], hidden[layer], layer, range(3))
         np.testing.assert_allclose(found, every[heads], atol=1e-6)
         np.testing.assert_allclose(found.sum(axis=-1), 1, atol=1e-6)
 

@@ -20,9 +20,9 @@ from model.artifact.compare import TOLERANCES, difference
 from model.artifact.manifest import GRAPHS, Artifact
 from model.artifact.pooling import POOLINGS, PoolingName, TextPooling
 from model.errors import DeviceLostError
-from model.runtimes.contract import load_runtime
 from model.runtimes.onnx import OnnxRuntime
 from model.runtimes.onnx_device import BoundRuntime, Place
+from model.runtimes.registry import load_runtime
 from tests.model.runtimes.test_onnx import batch_of, rows_of, transformers_says
 
 LENGTHS = [9, 4, 1, 17, 40]
@@ -137,7 +137,7 @@ def test_every_tensor_is_within_tolerance_of_transformers(
             assert difference(theirs, ours, tolerances["hidden"]).passed
         for layer, theirs in enumerate(maps):
             for heads in ([0, 1, 2], [2], [2, 0]):
-                ours = runtime.attention(own[layer], layer, heads)
+                ours = runtime.attention(own[layer], own[layer], layer, heads)
                 assert ours.dtype == np.float32
                 assert difference(theirs[heads], ours, tolerances["attention"]).passed
                 np.testing.assert_allclose(ours.sum(axis=-1), 1, atol=1e-5)
@@ -237,10 +237,11 @@ def test_every_heads_parameters_are_brought_to_the_device_once(
     assert device.uploaded == of_layer * 2
     state = np.zeros((5, 12), np.float32)
     for layer, heads in ((0, [0, 1, 2]), (1, [2]), (1, [1, 0])):
-        device.runtime.attention(state, layer, heads)
+        device.runtime.attention(state, state, layer, heads)
     assert len(device.uploaded) == 8
     for binding, n in zip(device.bindings("device_attention"), (3, 1, 2), strict=True):
-        assert binding.host_inputs == {"hidden_state": (5, 12), "heads": (n,)}
+        states = {"query_states": (5, 12), "key_states": (5, 12)}
+        assert binding.host_inputs == states | {"heads": (n,)}
         assert set(binding.device_inputs) == {
             "query_weight",
             "query_bias",
@@ -305,7 +306,7 @@ def test_a_warm_up_computes_the_fullest_batch_of_every_length(device: Device) ->
     assert grids == [(2, 40), (3, 32), (4, 24), (6, 16), (12, 8)]
     tokens = [binding.host_inputs["input_ids"] for binding in device.bindings("encoder")]
     assert tokens == [(2 * 37,), (3 * 32,), (4 * 24,), (6 * 16,), (12 * 8,)]
-    maps = [binding.host_inputs["hidden_state"] for binding in device.bindings("device_attention")]
+    maps = [binding.host_inputs["query_states"] for binding in device.bindings("device_attention")]
     assert maps == [(37, 12), (32, 12), (24, 12), (16, 12), (8, 12)]
 
 
@@ -344,7 +345,8 @@ MEMORY = RuntimeError("CUDA failure 2: out of memory ; GPU=1")
 def ask(runtime: BoundRuntime, name: str) -> None:
     """Something that runs the graph of that name."""
     if name == "device_attention":
-        runtime.attention(np.zeros((2, 12), np.float32), 0, [0])
+        states = np.zeros((2, 12), np.float32)
+        runtime.attention(states, states, 0, [0])
     else:
         runtime.encode(batch_of([3]), [], [TextPooling(0, 2, "mean")])
 
@@ -396,5 +398,8 @@ def test_cuda_is_within_tolerance_of_the_cpu(artifact: Artifact) -> None:
     for ours, theirs in zip(found, expected, strict=True):
         assert difference(theirs, ours, tolerances["hidden"]).passed
     for rows in rows_of(batch):
-        maps = [one.attention(expected[1][rows], 1, [2, 0]) for one in (on_cpu, on_gpu)]
+        maps = [
+            one.attention(expected[1][rows], expected[1][rows], 1, [2, 0])
+            for one in (on_cpu, on_gpu)
+        ]
         assert difference(*maps, tolerances["attention"]).passed

@@ -19,9 +19,9 @@ from model.artifact.manifest import Artifact, load_artifact, record_file, write_
 from model.artifact.pooling import l2_normalize, pool
 from model.errors import ModelError, ProviderError
 from model.runtimes import openvino as runtime_openvino
-from model.runtimes.contract import load_runtime
 from model.runtimes.onnx import OnnxRuntime
 from model.runtimes.openvino import OpenVinoRuntime, rounded
+from model.runtimes.registry import load_runtime
 from tests.model.runtimes.test_onnx import batch_of, rows_of, transformers_says
 
 LENGTHS = [9, 4, 1, 17, 40]
@@ -63,7 +63,7 @@ def test_every_tensor_is_within_tolerance_of_transformers(
             assert result.passed
             assert result.min_cosine > 0.98  # as narrow as eight bits allow here
         for layer, wanted in enumerate(maps):
-            found = runtime.attention(states[layer][rows], layer, range(3))
+            found = runtime.attention(states[layer][rows], states[layer][rows], layer, range(3))
             assert difference(wanted, found, tolerances["attention"]).passed
         pooled = [l2_normalize(pool(x, "mean")) for x in (hidden[-1], states[-1][rows])]
         assert difference(*pooled, tolerances["pooled"]).passed
@@ -77,9 +77,9 @@ def test_maps_are_exact_in_their_layers_input(
     """Attention weights are recomputed in float32 whatever the encoder's precision is."""
     for n in (1, 8, 40):
         hidden = np.random.default_rng(n).standard_normal((n, 12)).astype(np.float32)
-        found = runtime.attention(hidden, layer, heads)
+        found = runtime.attention(hidden, hidden, layer, heads)
         assert found.shape == (len(heads), n, n)
-        np.testing.assert_allclose(found, exact.attention(hidden, layer, heads), atol=1e-5)
+        np.testing.assert_allclose(found, exact.attention(hidden, hidden, layer, heads), atol=1e-5)
         np.testing.assert_allclose(found.sum(axis=-1), 1, atol=1e-5)
 
 
@@ -96,10 +96,10 @@ def test_hidden_states_come_in_the_order_asked_for(
 def test_an_answer_outlives_the_next_call(runtime: OpenVinoRuntime) -> None:
     one, other = batch_of([9, 4], seed=1), batch_of([9, 4], seed=2)
     (state,) = runtime.hidden_states(one, [2])
-    weights = runtime.attention(state[:9], 1, [0])
+    weights = runtime.attention(state[:9], state[:9], 1, [0])
     kept = state.copy(), weights.copy()
     (again,) = runtime.hidden_states(other, [2])
-    runtime.attention(again[:9], 1, [0])
+    runtime.attention(again[:9], again[:9], 1, [0])
     assert np.array_equal(state, kept[0])
     assert np.array_equal(weights, kept[1])
 
@@ -135,7 +135,7 @@ def test_threads_get_their_own_answers(runtime: OpenVinoRuntime) -> None:
 
     def answer(i: int) -> list[np.ndarray]:
         (state,) = runtime.hidden_states(batches[i], [2])
-        return [state, runtime.attention(state[:7], 1, [2, 0])]
+        return [state, runtime.attention(state[:7], state[:7], 1, [2, 0])]
 
     expected = [answer(i) for i in range(8)]
     with concurrent.futures.ThreadPoolExecutor(4) as threads:

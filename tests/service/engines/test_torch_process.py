@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -17,7 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from model.artifact.manifest import WEIGHTS, Artifact
+from model.artifact.manifest import WEIGHTS, Artifact, load_artifact
 from service.engines.onnx import OnnxEngine
 from service.engines.torch import TorchEngine
 from service.errors import EngineNotInstalled, EngineTimeout, EngineUnavailable
@@ -115,6 +116,25 @@ def test_torch_not_installed(artifact: Artifact, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("subprocess.Popen", None)  # whoever calls it fails
     with pytest.raises(EngineNotInstalled, match="PyTorch is not installed"):
         TorchEngine(artifact, timeout_seconds=30)
+
+
+def test_an_artifact_without_its_weights(artifact: Artifact, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(artifact.folder, tmp_path / "copy"))
+    (folder / WEIGHTS).unlink()
+    with pytest.raises(EngineNotInstalled, match=r"holds no weights\.safetensors"):
+        TorchEngine(load_artifact(folder), timeout_seconds=30)
+
+
+@pytest.mark.parametrize("name", ["model.py", "model/__init__.py", "service/__init__.py"])
+def test_nothing_in_the_current_folder_is_imported(
+    artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("raise SystemExit('not ours')")
+    monkeypatch.chdir(tmp_path)
+    with contextlib.closing(TorchEngine(artifact, timeout_seconds=30)) as engine:
+        assert len(engine.run([text(5)])) == 1
 
 
 ORPHAN = """

@@ -1,0 +1,80 @@
+"""What runtimes on a CPU share: hidden states in host memory, and the texts cut out of them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+
+from model.artifact.batch import Batch, pack
+from model.artifact.pooling import TextPooling, l2_normalize, pool
+from model.config import EncoderConfig
+from model.runtimes.contract import Floats, layers_of
+
+LONE_TOKENS = 128
+"""A batch of so many is short: what computes it alone keeps little memory for it."""
+
+
+class HostRuntime(ABC):
+    """A runtime whose hidden states come to the host whole, where they are cut and pooled.
+
+    On a CPU each call runs on its caller's thread, which is best for the whole.
+    """
+
+    config: EncoderConfig
+    alive = True
+
+    @abstractmethod
+    def hidden_states(
+        self, batch: Batch, layers: Sequence[int], head_mask: Floats | None = None
+    ) -> list[Floats]:
+        """`[T, H]` a layer."""
+
+    def encode(
+        self,
+        batch: Batch,
+        hidden: Sequence[tuple[int, int]],
+        poolings: Sequence[TextPooling],
+        head_mask: Floats | None = None,
+    ) -> tuple[list[Floats], list[Floats]]:
+        """`[S, H]` a hidden state, a view; `[H]` a pooling."""
+        layers = layers_of(hidden, poolings)
+        states = dict(zip(layers, self.hidden_states(batch, layers, head_mask), strict=True))
+        ends = batch.cu_seqlens.tolist()
+
+        def of(text: int, layer: int) -> Floats:
+            return states[layer][ends[text] : ends[text + 1]]
+
+        vectors = []
+        for asked in poolings:
+            vector = pool(of(asked.text, asked.layer)[asked.first_token :], asked.mode)
+            n = asked.unit_features
+            if n:
+                vector[:n] = l2_normalize(vector[:n])
+            vectors.append(vector)
+        return [of(*each) for each in hidden], vectors
+
+    def warm_up(self, *_: int) -> None:
+        """One short batch: on a CPU, memory that a large one would take is better left."""
+        self.hidden_states(pack([([0], [0])]), [self.config.num_hidden_layers])
+
+
+class Calls:
+    """Counts the calls in flight."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._in_flight = 0
+
+    @contextlib.contextmanager
+    def call(self, batch: Batch) -> Iterator[bool]:
+        """Be one of them; tells whether it is short, and the only one as it begins."""
+        with self._lock:
+            self._in_flight += 1
+            alone = self._in_flight == 1 and len(batch.input_ids) <= LONE_TOKENS
+        try:
+            yield alone
+        finally:
+            with self._lock:
+                self._in_flight -= 1

@@ -1,0 +1,58 @@
+"""An artifact's float32 encoder in eager PyTorch, on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from model.artifact.batch import Batch
+from model.artifact.manifest import WEIGHTS, Artifact
+from model.attention_weights import attention_weights
+from model.checkpoint import load_weights
+from model.encoder import Encoder
+from model.errors import ArtifactError
+from model.packing import PackedBatch
+from model.runtimes.contract import Floats, Resources
+from model.runtimes.host import HostRuntime
+
+
+def load(artifact: Artifact, _: Resources) -> PyTorchRuntime:
+    """The encoder from its weights; torch's own threads compute each call.
+
+    Raises:
+        ArtifactError: the artifact was copied without its weights.
+        CheckpointError: they do not fit the config.
+
+    """
+    path = artifact.path(WEIGHTS)
+    if not path.is_file():
+        raise ArtifactError(f"{artifact.folder} holds no {WEIGHTS}, which PyTorch needs")
+    return PyTorchRuntime(load_weights(path, artifact.manifest.config))
+
+
+class PyTorchRuntime(HostRuntime):
+    """The encoder as it is defined; see `Runtime`."""
+
+    provider = "torch-cpu"
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.config = encoder.config
+        self._encoder = encoder
+
+    def hidden_states(
+        self, batch: Batch, layers: Sequence[int], head_mask: Floats | None = None
+    ) -> list[Floats]:
+        """`[T, H]` a layer."""
+        mask = None if head_mask is None else torch.from_numpy(head_mask)
+        with torch.inference_mode():
+            states = self._encoder(PackedBatch.of(batch), mask).hidden_states
+        return [states[layer].numpy() for layer in layers]
+
+    def attention(self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]) -> Floats:
+        """`[heads, T, S]`."""
+        states = (torch.from_numpy(array)[None] for array in (queries, keys))
+        with torch.inference_mode():
+            chosen = self._encoder.attention(layer).some_heads(heads)
+            maps: Floats = attention_weights(chosen, *states)[0].numpy()
+        return maps

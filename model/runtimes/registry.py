@@ -1,0 +1,99 @@
+"""The runtimes by name; importing this imports none of their libraries.
+
+A runtime is a module with `load(artifact, resources)`, which gives its `Runtime`, and, where it has
+more than one device, `choose(device)`, which refuses one that does not work here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from model.artifact.manifest import Artifact, Precision, RuntimeName
+from model.errors import ProviderError
+from model.runtimes.contract import Device, Resources, Runtime
+
+
+@dataclass(frozen=True)
+class RuntimeKind:
+    """A runtime's own account of itself, without its library."""
+
+    title: str
+    module: str
+    precisions: tuple[Precision, ...]
+    """That it computes."""
+    devices: tuple[Device, ...] = ("cpu",)
+    three_axes: bool = False
+    """Whether its encoder graph computes tokens as `[1, T, …]` instead of `[T, …]`:
+    docs/decisions/0005-packed-texts.md."""
+
+
+RUNTIMES: Mapping[RuntimeName, RuntimeKind] = {
+    "onnx": RuntimeKind(
+        title="ONNX Runtime",
+        module="model.runtimes.onnx",
+        precisions=("fp32", "fp16"),
+        devices=("cpu", "cuda"),
+    ),
+    "openvino": RuntimeKind(
+        title="OpenVINO",
+        module="model.runtimes.openvino",
+        precisions=("bf16", "int8"),
+        three_axes=True,
+    ),
+    "pytorch": RuntimeKind(title="PyTorch", module="model.runtimes.pytorch", precisions=("fp32",)),
+}
+"""The first that computes a precision serves it best: docs/decisions/
+0006-a-runtime-for-each-precision.md, and for fp16 0008-half-precision-on-a-gpu.md."""
+
+
+def runtime_of(precision: Precision) -> RuntimeName:
+    """The runtime that an artifact of this precision is exported for."""
+    return next(name for name, kind in RUNTIMES.items() if precision in kind.precisions)
+
+
+def check_device(name: RuntimeName, device: Device) -> None:
+    """Refuse a device that a runtime cannot use here, before any work is done.
+
+    Raises:
+        ProviderError: what is missing.
+
+    """
+    if device != "cuda":
+        return
+    kind = RUNTIMES[name]
+    if device not in kind.devices:
+        raise ProviderError(f"device {device}: {kind.title} runs on the CPU only")
+    importlib.import_module(kind.module).choose(device)
+
+
+def load_runtime(
+    artifact: Artifact,
+    device: Device = "cpu",
+    threads: int = 1,
+    device_id: int = 0,
+    device_memory_bytes: int | None = None,
+    *,
+    name: RuntimeName | None = None,
+) -> Runtime:
+    """Load an artifact on a runtime.
+
+    Args:
+        artifact: a checked artifact.
+        device: as in `Resources`, like the next three.
+        threads: calls at once.
+        device_id: which of several CUDA devices.
+        device_memory_bytes: the most that each graph may take on a CUDA device.
+        name: of the runtime; that of the manifest when None.
+
+    Raises:
+        ProviderError: the device is not there, or is not what the runtime runs on.
+        ModelError: the runtime is not installed, or cannot load the artifact.
+
+    """
+    name = name or artifact.manifest.runtime
+    check_device(name, device)
+    resources = Resources(device, threads, device_id, device_memory_bytes)
+    runtime: Runtime = importlib.import_module(RUNTIMES[name].module).load(artifact, resources)
+    return runtime

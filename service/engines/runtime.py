@@ -1,0 +1,77 @@
+"""The engine over a runtime: tasks to a packed batch, and arrays to outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from model.artifact.batch import pack
+from model.artifact.pooling import TextPooling
+from model.errors import DeviceLostError
+from model.runtimes.contract import Runtime
+from service.engines.collate import head_mask
+from service.engines.contract import Engine, MapsTask, Output, Task, TextTask
+from service.engines.memory import out_of_memory, ran_out_of_memory
+from service.errors import EngineFailed, EngineUnavailable
+
+
+class RuntimeEngine(Engine):
+    """Batches on one runtime, called from several threads."""
+
+    def __init__(self, name: str, runtime: Runtime, concurrency: int) -> None:
+        self.name = name
+        self.provider = runtime.provider
+        self.concurrency = concurrency
+        self.hidden_size = runtime.config.hidden_size
+        self._runtime = runtime
+
+    @property
+    def alive(self) -> bool:
+        """False once the device is lost."""
+        return self._runtime.alive
+
+    def warm_up(self, batch_tokens: int, longest: int) -> None:
+        """The runtime's own warm-up."""
+        self._runtime.warm_up(batch_tokens, longest)
+
+    def run(self, tasks: Sequence[Task]) -> list[Output]:
+        """As `compute`, with the runtime's exceptions as the service's."""
+        try:
+            return self.compute(tasks)
+        except DeviceLostError as error:
+            raise EngineUnavailable(str(error), retry_after_seconds=5) from error
+        except Exception as error:  # the runtimes' own exceptions share no base class
+            if ran_out_of_memory(error):
+                raise out_of_memory(self.provider) from error
+            raise EngineFailed(f"{self.provider} failed: {type(error).__name__}") from error
+
+    def compute(self, tasks: Sequence[Task]) -> list[Output]:
+        """One packed forward pass for all texts; the maps of a layer in a call each."""
+        texts = [task for task in tasks if isinstance(task, TextTask)]
+        encoded = iter(self._encode(texts) if texts else ())
+        return [
+            self._attend(task) if isinstance(task, MapsTask) else next(encoded) for task in tasks
+        ]
+
+    def _encode(self, tasks: Sequence[TextTask]) -> list[Output]:
+        """Nothing but what the tasks ask for leaves the device."""
+        states, vectors = self._runtime.encode(
+            pack([(task.input_ids, task.segment_ids) for task in tasks]),
+            [(text, layer) for text, task in enumerate(tasks) for layer in task.hidden_layers],
+            [
+                TextPooling(text, task.pooling.layer, task.pooling.mode, task.pooling.first_token)
+                for text, task in enumerate(tasks)
+                if task.pooling
+            ],
+            head_mask(tasks, self._runtime.config),
+        )
+        hidden, pooled = iter(states), iter(vectors)
+        return [
+            Output(
+                [next(hidden) for _ in task.hidden_layers], next(pooled) if task.pooling else None
+            )
+            for task in tasks
+        ]
+
+    def _attend(self, task: MapsTask) -> Output:
+        maps = self._runtime.attention(task.queries, task.keys, task.layer, task.heads)
+        return Output(maps=maps)

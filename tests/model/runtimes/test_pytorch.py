@@ -1,0 +1,35 @@
+"""PyTorch as a runtime; what every runtime has to do stands in `test_registry`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model.artifact.manifest import Artifact, load_artifact
+from model.errors import ArtifactError
+from model.runtimes.pytorch import PyTorchRuntime
+from model.runtimes.registry import load_runtime
+from tests.model.runtimes.test_onnx import LENGTHS, batch_of
+
+
+def test_without_weights_it_is_one_line(artifact_copy: Path) -> None:
+    (artifact_copy / "weights.safetensors").unlink()
+    artifact = load_artifact(artifact_copy)
+    with pytest.raises(ArtifactError, match=r"holds no weights\.safetensors") as caught:
+        load_runtime(artifact, name="pytorch")
+    assert "\n" not in str(caught.value)
+    load_runtime(artifact)  # the graphs need none of it
+
+
+def test_a_head_mask_ablates_in_its_own_text(tiny_artifact: Artifact) -> None:
+    runtime, batch = load_runtime(tiny_artifact, name="pytorch"), batch_of(LENGTHS)
+    assert isinstance(runtime, PyTorchRuntime)
+    mask = np.ones((len(LENGTHS), 2, 3), np.float32)
+    mask[0, 1, 2] = 0
+    (plain,) = runtime.hidden_states(batch, [2])
+    (ablated,) = runtime.hidden_states(batch, [2], mask)
+    first = LENGTHS[0]
+    assert np.abs(plain[:first] - ablated[:first]).max() > 1e-3
+    np.testing.assert_array_equal(plain[first:], ablated[first:])
