@@ -8,17 +8,7 @@ import { parse, quantile, rate, select, total } from './prometheus.js';
 const EVERY_MS = 1000;
 const KEPT = 60;
 const WINDOW = 8;
-const INFERENCE = [
-  '/encode',
-  '/attention',
-  '/verify',
-  '/v1/embeddings',
-  '/embed',
-  '/embed_all',
-  '/similarity',
-  '/tokenize',
-  '/decode',
-];
+const INFERENCE = ['/encode', '/attention', '/verify'];
 const answers = ({ route }) => INFERENCE.includes(route);
 
 const TILES = [

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from service.api import native
 from service.api.dashboard import FILES, MEDIA_TYPES
 
 pytestmark = pytest.mark.anyio
@@ -119,3 +120,10 @@ def test_strings_become_text_only(name):
 def test_nothing_is_inline():
     page = text_of("index.html")
     assert not re.search(r"<style|\sstyle=|\son[a-z]+=|<script(?![^>]*\ssrc=)", page)
+
+
+def test_the_live_view_counts_the_routes_that_compute():
+    listed = re.search(r"const INFERENCE = \[(.*?)\];", text_of("live.js"), re.DOTALL)
+    assert listed
+    paths = {route.path for route in native.router.routes}
+    assert set(re.findall(r"'([^']+)'", listed[1])) == paths == {"/encode", "/attention", "/verify"}
