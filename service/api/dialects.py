@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -21,17 +21,15 @@ from service.errors import ServiceError, Unprocessable
 class Dialect:
     """A set of routes and the form of their errors."""
 
-    router: APIRouter
+    routers: Sequence[APIRouter]
     error_response: Callable[[ServiceError, str], Response]
     """Error and request id → reply."""
 
 
-NATIVE = Dialect(native.router, problem_response)
+NATIVE = Dialect(native.ROUTERS, problem_response)
 DIALECTS = (
     NATIVE,
-    Dialect(operations.router, problem_response),
-    Dialect(documentation.router, problem_response),
-    Dialect(dashboard.router, problem_response),
+    Dialect([operations.router, documentation.router, dashboard.router], problem_response),
 )
 
 
@@ -42,16 +40,18 @@ def error_response(path: str, error: ServiceError, request_id: str) -> Response:
 
 def _owner(path: str) -> Dialect:
     for dialect in DIALECTS:
-        for route in dialect.router.routes:
-            if isinstance(route, Route) and route.path_regex.match(path):
-                return dialect
+        for router in dialect.routers:
+            for route in router.routes:
+                if isinstance(route, Route) and route.path_regex.match(path):
+                    return dialect
     return NATIVE
 
 
 def install(app: FastAPI) -> None:
     """Add the routes of every dialect, and answer every error in its form."""
     for dialect in DIALECTS:
-        app.include_router(dialect.router)
+        for router in dialect.routers:
+            app.include_router(router)
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)

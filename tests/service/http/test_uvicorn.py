@@ -50,7 +50,7 @@ CONFIG_ATTRIBUTES = ("encoded_headers", "http_protocol_class", "lifespan_class")
 STATE_ATTRIBUTES = ("connections", "default_headers")
 
 
-async def app(*_: object) -> None:
+async def app(_scope: object, _receive: object, _send: object) -> None:
     """An application that is never called."""
 
 
