@@ -140,7 +140,7 @@ def build_state(
 
 
 def request_observers(settings: Settings) -> list[RequestObserver]:
-    """Who is told of every request.
+    """The observers of every request.
 
     Raises:
         ValueError: traces are asked for, and what sends them is not installed.

@@ -27,13 +27,13 @@ from model.errors import ModelError
 from service.errors import ServiceError
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
-"""Of the request that the running code serves."""
+"""Id of the request that the running code serves."""
 
 _ROOT = Path(__file__).resolve().parents[1]
 _OURS = ("headscope", "model", "service")
 _SHOWN = ("headscope", "uvicorn")
 MOST_EXCEPTIONS = 8
-"""Of a chain; the rest of it is left out."""
+"""Exceptions of a chain that are logged; the rest is left out."""
 
 _log = logging.getLogger("headscope")
 _chosen = ("info", "text")
@@ -71,10 +71,12 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Write a record."""
-        said = _said(record)
-        request = f" [{said['request_id']}]" if "request_id" in said else ""
-        line = f"{said['time']} {said['level']} {said['logger']}{request}: {said['message']}"
-        for error in said.get("exception", ()):
+        fields = _fields_of(record)
+        request = f" [{fields['request_id']}]" if "request_id" in fields else ""
+        line = (
+            f"{fields['time']} {fields['level']} {fields['logger']}{request}: {fields['message']}"
+        )
+        for error in fields.get("exception", ()):
             detail = f": {error['detail']}" if "detail" in error else ""
             frames = f" ({', '.join(error['frames'])})" if error["frames"] else ""
             line += f"\n    {error['type']}{detail}{frames}"
@@ -86,25 +88,25 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Write a record."""
-        return json.dumps(_said(record))
+        return json.dumps(_fields_of(record))
 
 
-def _said(record: logging.LogRecord) -> dict[str, Any]:
-    """All that may be said of a record."""
+def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """The fields of a record that may be logged."""
     time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "time": time.replace("+00:00", "Z"),
         "level": record.levelname.lower(),
         "logger": record.name,
         "message": _message(record),
     }
     if request := request_id.get():
-        said["request_id"] = request
+        fields["request_id"] = request
     if _is_ours(record):
-        said |= getattr(record, "fields", {})
+        fields |= getattr(record, "fields", {})
     if record.exc_info and (error := record.exc_info[1]):
-        said["exception"] = [_shown(one) for one in islice(_chain(error), MOST_EXCEPTIONS)]
-    return said
+        fields["exception"] = [_shown(one) for one in islice(_chain(error), MOST_EXCEPTIONS)]
+    return fields
 
 
 def _message(record: logging.LogRecord) -> str:

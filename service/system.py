@@ -1,4 +1,4 @@
-"""What a process of the service tells the system's libraries, for the time that it runs.
+"""Settings of the system's libraries in each process of the service.
 
 glibc's allocator raises its own threshold for large blocks to the largest that was ever freed, up
 to 32 MiB; from then on the buffers of batches and replies lie among small objects and leave holes.
@@ -12,7 +12,7 @@ import ctypes
 import os
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
-"""Of glibc's malloc.h."""
+"""Names of glibc's parameters, from malloc.h."""
 ALLOCATOR = {
     M_MMAP_THRESHOLD: 2**18,
     M_TRIM_THRESHOLD: 2**20,
@@ -38,5 +38,5 @@ def settle_allocator() -> bool:
 
 
 def torch_environment() -> dict[str, str]:
-    """The environment of a PyTorch process: ours, and OpenMP's threads sleep unless it says how."""
+    """The environment of a PyTorch process: ours, where OpenMP's threads sleep by default."""
     return OPENMP | os.environ

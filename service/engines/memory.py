@@ -1,4 +1,4 @@
-"""Memory that ran out: how the runtimes say so, and how a caller hears of it."""
+"""Recognition of errors that mean that memory ran out."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SAYS = re.compile(
 
 
 def ran_out_of_memory(error: BaseException) -> bool:
-    """Whether an error of a runtime says that there was no memory for what it was asked."""
+    """Whether an error of a runtime means that memory ran out."""
     return isinstance(error, MemoryError) or _SAYS.search(str(error)) is not None
 
 
 def out_of_memory(provider: str) -> EngineOutOfMemory:
-    """What a caller is told: fewer texts at once may fit."""
+    """The error for callers: fewer texts at once may fit."""
     return EngineOutOfMemory(f"{provider} has no memory for the batch", retry_after_seconds=1)

@@ -1,4 +1,4 @@
-"""A loaded engine, tried on the texts whose tensors PyTorch left in the artifact."""
+"""Golden texts: a loaded engine is tried on texts whose tensors PyTorch left in the artifact."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from service.engines.contract import Engine, Floats, MapsTask, Output, Task, Tex
 
 
 class GoldenCheck:
-    """What an engine has to say of an artifact's golden texts."""
+    """The trial of an engine on an artifact's golden texts."""
 
     def __init__(self, artifact: Artifact) -> None:
         self._texts = read_golden(artifact)
@@ -27,7 +27,7 @@ class GoldenCheck:
         same, is not tried.
 
         Raises:
-            VerificationError: one is beyond the precision's tolerance; says which.
+            VerificationError: one is beyond the precision's tolerance; the message names it.
             ServiceError: the engine failed.
 
         """

@@ -64,7 +64,7 @@ class Readiness:
         return DEGRADED + degraded if degraded else ""
 
     async def check_process(self) -> str:
-        """As `check`, of this process alone."""
+        """The check of this process alone; see `check`."""
         if self.draining:
             raise EngineUnavailable("the service is stopping", retry_after_seconds=5)
         failure = self._live_verification.problem or self.fallback_failure

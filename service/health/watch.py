@@ -22,10 +22,10 @@ _log = logging.getLogger("headscope")
 Policy = Literal["fail", "torch"]
 TICK_SECONDS = 0.25
 SUSPICIOUS_FAILURES = 3
-"""So many batches that failed in a row, and the engine is tried on the golden texts."""
+"""Failed batches in a row after which the engine is tried on the golden texts."""
 TRIAL_SECONDS = 10.0
 FIRST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 1.0, 60.0
-"""Between attempts to recover; doubled each time."""
+"""Pauses between attempts to recover; doubled each time."""
 
 
 class Watch:
@@ -58,7 +58,7 @@ class Watch:
         self._give_up = give_up
         self._metrics = metrics
         self._tried = SUSPICIOUS_FAILURES - 1
-        """Failures in a row that the engine was already tried for."""
+        """Failures in a row after which the engine was last tried."""
 
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:

@@ -40,7 +40,7 @@ class StrictReader(HttpToolsProtocol):
         """Read some bytes.
 
         Raises:
-            httptools.HttpParserError: they are no HTTP; or its context, a `ServiceError`, says why.
+            httptools.HttpParserError: no HTTP; its context may be a `ServiceError`.
             HeaderFieldsTooLarge: there is no end to a head.
 
         """

@@ -90,7 +90,7 @@ class AttentionStream:
         return 4 * tokens * layers * self.config.hidden_size
 
     async def results(self) -> AsyncGenerator[LayerMaps | TextSummary]:
-        """Of each text the maps of each pass, in order, and then its summary.
+        """The maps of each pass over a text, in order, then the text's summary; text after text.
 
         Raises:
             ServiceError: the request was not admitted, or the engine failed.

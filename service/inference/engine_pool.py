@@ -84,7 +84,7 @@ class EnginePool:
         """Start the service's own engine again, and serve by it.
 
         Raises:
-            ModelError: it cannot be loaded, or says other than PyTorch.
+            ModelError: it cannot be loaded, or disagrees with PyTorch.
             ServiceError: it cannot be started.
 
         """

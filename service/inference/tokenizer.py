@@ -27,7 +27,7 @@ class Limits:
     max_tokens: int
     """Special tokens included."""
     max_characters: int
-    """Of both segments together; refused before tokenising."""
+    """Characters of both segments; a longer input is refused before it is tokenised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class TextTokenizer:
         with reading(path):
             self._whole = Tokenizer.from_file(str(path))
         self.separator_ids = frozenset(self._whole.encode("").ids[1:])
-        """Of the special tokens that end a text, as [SEP] does."""
+        """Ids of the special tokens that end a text, as [SEP] does."""
         self._truncating: dict[Direction, Tokenizer] = {}
         self._lock = threading.Lock()
 

@@ -1,9 +1,9 @@
-"""What the supervisor and a worker say to each other, over a socket pair that keeps messages whole.
+"""The messages between the supervisor and a worker, over a socket pair that keeps them whole.
 
     supervisor → worker    its `Assignment`, once; CONNECTION, with a client's socket; DRAIN
-    worker → supervisor    LOADED, or else the line that says why not; CLOSED and a number
+    worker → supervisor    LOADED, or the reason of a failure in a line; CLOSED and a number
 
-The end of the channel says the rest: to a worker, that no connection will come any more, because
+The end of the channel is a message too: to a worker, that no connection will come any more, because
 the service stops or the supervisor is gone; to the supervisor, that the worker has ended.
 """
 
@@ -19,7 +19,7 @@ CONNECTION = b"connection"
 DRAIN = b"drain"
 LOADED = b"loaded"
 CLOSED = b"closed "
-"""And how many connections have ended since the last one."""
+"""Followed by the number of connections that have ended since the last such message."""
 MESSAGE_BYTES = 65536
 
 

@@ -71,7 +71,7 @@ class Worker:
         """It is loaded, or gone."""
         self.connections = 0
         self.last_number = 0
-        """Of the connections that it was given."""
+        """Sequence number of the last connection that it was given."""
         self._index = index
         self._channel = channel
         self._reason = ""

@@ -1,17 +1,24 @@
-"""Who may wait: bounds on what a lane holds, and on how long it would take to get to it."""
+"""Admission: bounds on the tokens and texts that wait in a lane, and on their waiting time."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from service.errors import DeadlinePassed, Overloaded, Unprocessable
 from service.scheduler.lanes import Lane
 
-Refusal = Literal["tokens", "texts", "wait", "deadline"]
-"""Why a request was not taken, or given up before anything of it was computed."""
+RefusalReason = Literal["tokens", "texts", "wait", "deadline"]
+"""The bound for which a request was not admitted, or given up before any of it was computed."""
+
+
+class Refusal(NamedTuple):
+    """A request that is not admitted."""
+
+    reason: RefusalReason
+    error: Overloaded
 
 
 @dataclass(frozen=True)
@@ -19,15 +26,15 @@ class BatchLimits:
     """Bounds on batches and on what waits for them."""
 
     max_batch_tokens: int
-    """Of a batch; a longer text goes alone."""
+    """Tokens of a batch; a longer text goes alone."""
     max_queue_tokens: int
-    """Waiting in a lane."""
+    """Tokens waiting in a lane."""
     max_queue_texts: int = 2**14
-    """Waiting in a lane."""
+    """Texts waiting in a lane."""
     queue_seconds: float = math.inf
-    """Until the first batch of a request."""
+    """Waiting time until the first batch of a request."""
     batch_seconds: float = math.inf
-    """A batch that takes longer hangs."""
+    """Computing time of a batch; one that takes longer hangs."""
 
 
 def predicted_wait(
@@ -48,10 +55,10 @@ def predicted_wait(
     return (min(work / share, everything) + lane.pace.seconds) / concurrency
 
 
-def refusal(
+def check_admission(
     lane: Lane, texts: int, tokens: int, wait: float, patience: float, limits: BatchLimits
-) -> tuple[Refusal, Overloaded] | None:
-    """Why a request cannot wait in a lane now; None if it can.
+) -> Refusal | None:
+    """The refusal of a request that cannot wait in a lane now; None if it can.
 
     Args:
         lane: where it would wait.
@@ -76,21 +83,21 @@ def refusal(
             )
     retry = max(1, math.ceil(wait))
     if patience <= 0:
-        return "deadline", passed(retry)
+        return Refusal("deadline", deadline_passed(retry))
     if lane.queued_tokens + tokens > limits.max_queue_tokens:
         held = f"the queue holds {lane.queued_tokens} of {limits.max_queue_tokens} tokens"
-        return "tokens", Overloaded(held, retry_after_seconds=retry)
+        return Refusal("tokens", Overloaded(held, retry_after_seconds=retry))
     if lane.queued_texts + texts > limits.max_queue_texts:
         held = f"the queue holds {lane.queued_texts} of {limits.max_queue_texts} texts"
-        return "texts", Overloaded(held, retry_after_seconds=retry)
+        return Refusal("texts", Overloaded(held, retry_after_seconds=retry))
     if wait > patience:
         why = f"a wait of {wait:.1f} s is predicted, and {patience:.1f} s are allowed"
-        return "wait", Overloaded(why, retry_after_seconds=retry)
+        return Refusal("wait", Overloaded(why, retry_after_seconds=retry))
     return None
 
 
-def passed(retry_after_seconds: int) -> DeadlinePassed:
-    """The time is over, and nothing of the request was computed."""
+def deadline_passed(retry_after_seconds: int) -> DeadlinePassed:
+    """The error of a request whose waiting time is over."""
     return DeadlinePassed(
         "the request waited for as long as it may", retry_after_seconds=retry_after_seconds
     )

@@ -25,7 +25,7 @@ _log = logging.getLogger("headscope")
 
 CLOSE_SECONDS = 5.0
 Inspect = Callable[[Sequence[Task], Sequence[Output]], None]
-"""Is shown a batch and what an engine answered, in the worker's thread."""
+"""A function of a batch and its outputs, called in the worker's thread."""
 
 
 class Part(NamedTuple):
@@ -73,13 +73,13 @@ class Dispatcher:
         self.lanes = {name: Lane(name, share) for name, share in LANE_SHARES.items()}
         self.lock = threading.Lock()
         self._rests = threading.Condition(self.lock)
-        """Told when a worker has nothing to do any more."""
+        """Notified when a worker becomes idle."""
         self.last_success: float = -math.inf
         """`time.monotonic()` of the last batch that was computed."""
         self.failed_in_a_row = 0
         """Parts, since something was computed."""
         self.crash = ""
-        """What ended a worker that should not have ended."""
+        """Name of the exception that ended a worker thread."""
         self._engine = engine
         self._limits = limits
         self._finished = finished
@@ -87,7 +87,7 @@ class Dispatcher:
         self._threads = ThreadPoolExecutor(engine.concurrency, f"{engine.name}-engine")
         self._idle = engine.concurrency
         self._running: dict[int, Running] = {}
-        """By thread."""
+        """Running batches by thread."""
         self._virtual_time = 0.0
         """`served` of the lane that went last: where one that was empty starts, without credit."""
 

@@ -1,4 +1,4 @@
-"""What a failed batch is worth: its right texts are answered, and the one that breaks it is found.
+"""Isolation of the text that breaks a batch: the right texts of a failed batch are answered.
 
 A batch that fails is halved, and its halves again, so that one text that an engine cannot compute
 costs its neighbours time and nothing else. An error that does not come again costs nobody anything.
@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 from service.errors import EngineFailed, EngineOutOfMemory, ServiceError
 
 MOST_RUNS = 16
-"""Of one batch: what one bad text among 128 takes. Where every text fails, so does the rest."""
+"""Runs of one batch at most: enough to find one bad text among 128. Where every text fails, the
+rest fails with them."""
 
 Item = TypeVar("Item")
 

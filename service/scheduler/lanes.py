@@ -71,7 +71,7 @@ class Submission:
         ]
         self.reduce = reduce
         self._done: dict[int, TaskResult] = {}
-        """By index, as they come."""
+        """Results by index, as they come."""
 
     @property
     def due(self) -> float:
@@ -102,10 +102,10 @@ class Entry:
 
     submission: Submission
     index: int
-    """Which of its submission's tasks."""
+    """Index among its submission's tasks."""
     task: Task
     number: int
-    """Which of all: the smaller, the older; negative if it continues a request."""
+    """Sequence number: the smaller, the older; negative for a task that continues a request."""
     queued_at: float
     waiting: bool = True
 

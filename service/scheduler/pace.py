@@ -1,4 +1,4 @@
-"""How long batches take, as far as the last ones tell: what waits takes that long too."""
+"""The time that batches take, estimated from the last ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 WEIGHT = 0.1
-"""Of the last batch in all averages."""
+"""Weight of the last batch in all averages."""
 
 
 @dataclass
@@ -18,13 +18,13 @@ class Pace:
     """
 
     tokens: float = 0.0
-    """Of a batch, on average."""
+    """Mean tokens of a batch."""
     seconds: float = 0.0
-    """Of a batch, on average; 0 before the first."""
+    """Mean seconds of a batch; 0 before the first."""
     variance: float = 0.0
-    """Of the tokens."""
+    """Variance of the tokens."""
     covariance: float = 0.0
-    """Of tokens and seconds."""
+    """Covariance of tokens and seconds."""
 
     def account(self, tokens: int, seconds: float) -> None:
         """A batch of so many tokens took a worker so long."""

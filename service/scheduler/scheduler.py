@@ -1,4 +1,4 @@
-"""The scheduler, as a request sees it: admit, queue, answer, give up, drop.
+"""The scheduler as its callers see it: admission, queues, answers, deadlines, withdrawal.
 
 One bounded queue a lane. A text alone never waits for company, and batches form only where there is
 a queue: see `dispatch`.
@@ -15,8 +15,15 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from service.engines.contract import Engine, Task, TextTask
-from service.errors import EngineTimeout, EngineUnavailable, Overloaded, ServiceError
-from service.scheduler.admission import BatchLimits, Refusal, passed, predicted_wait, refusal
+from service.errors import EngineTimeout, EngineUnavailable, ServiceError
+from service.scheduler.admission import (
+    BatchLimits,
+    Refusal,
+    RefusalReason,
+    check_admission,
+    deadline_passed,
+    predicted_wait,
+)
 from service.scheduler.dispatch import Dispatcher, Inspect, Part
 from service.scheduler.lanes import Lane, LaneName, Reduce, Submission, TaskResult
 
@@ -37,7 +44,7 @@ class Observer(Protocol):
     def dropped(self, lane: LaneName) -> None:
         """A text whose client left was dropped before it was computed."""
 
-    def refused(self, lane: LaneName, why: Refusal) -> None:
+    def refused(self, lane: LaneName, reason: RefusalReason) -> None:
         """A request was not admitted, or waited for too long."""
 
 
@@ -61,10 +68,10 @@ class Scheduler:
         self._limits = limits
         self._observer = observer
         self._closed = ""
-        """Why nothing is taken any more."""
+        """The reason for which nothing is admitted any more."""
         self._numbers = itertools.count()
         self._resumed = itertools.count(-(2**62))
-        """Of what continues a request: before all others."""
+        """Numbers of tasks that continue a request: they go before all others."""
 
     @property
     def last_success(self) -> float:
@@ -78,7 +85,7 @@ class Scheduler:
 
     @property
     def failure(self) -> str:
-        """Why nothing will be computed any more, as far as can be seen from here; or nothing."""
+        """The reason for which nothing will be computed any more; empty while that is not known."""
         name = self.engine.name
         if self._dispatcher.crash:
             return f"the scheduler of the {name} engine failed: {self._dispatcher.crash}"
@@ -113,12 +120,12 @@ class Scheduler:
         seconds = self._limits.queue_seconds
         submission = Submission(tasks, self._numbers, wait_seconds=seconds, finish_by=finish_by)
         with self._lock:
-            refused = self._refusal(lane, submission)
-            if not refused:
+            refusal = self._check(lane, submission)
+            if not refusal:
                 self._dispatcher.push(lane, submission.entries)
-        if refused:
-            self._observer.refused(lane_name, refused[0])
-            raise refused[1]
+        if refusal:
+            self._observer.refused(lane_name, refusal.reason)
+            raise refusal.error
         return await self._answered(lane, submission)
 
     async def resume(
@@ -147,7 +154,7 @@ class Scheduler:
         submission.begun = True
         with self._lock:
             if self._closed:
-                raise self._refused()
+                raise self._stopped()
             self._dispatcher.push(lane, submission.entries)
         return await self._answered(lane, submission)
 
@@ -169,7 +176,7 @@ class Scheduler:
             waiting = [entry for lane in self.lanes.values() for entry in lane.clear()]
         for entry in waiting:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                entry.submission.loop.call_soon_threadsafe(entry.submission.fail, self._refused())
+                entry.submission.loop.call_soon_threadsafe(entry.submission.fail, self._stopped())
         finished = self._dispatcher.close()
         if finished:
             self.engine.close()
@@ -194,17 +201,17 @@ class Scheduler:
             submission.fail(EngineTimeout("the deadline came before all of it was computed"))
         elif not submission.future.done():
             self._observer.refused(lane.name, "deadline")
-            submission.fail(passed(max(1, math.ceil(self._wait(lane)))))
+            submission.fail(deadline_passed(max(1, math.ceil(self._wait(lane)))))
 
-    def _refusal(self, lane: Lane, submission: Submission) -> tuple[Refusal, Overloaded] | None:
+    def _check(self, lane: Lane, submission: Submission) -> Refusal | None:
         if self._closed:
-            raise self._refused()
+            raise self._stopped()
         texts = len(submission.entries)
         tokens = sum(entry.task.tokens for entry in submission.entries)
         patience = submission.start_by - time.monotonic()
-        return refusal(lane, texts, tokens, self._wait(lane), patience, self._limits)
+        return check_admission(lane, texts, tokens, self._wait(lane), patience, self._limits)
 
-    def _refused(self) -> EngineUnavailable:
+    def _stopped(self) -> EngineUnavailable:
         return EngineUnavailable(self._closed, retry_after_seconds=5)
 
     def _wait(self, lane: Lane) -> float:

@@ -19,7 +19,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from model.artifact.compare import Kind
 from service.engines.contract import Task, TextTask
-from service.scheduler.admission import Refusal
+from service.scheduler.admission import RefusalReason
 from service.scheduler.lanes import LANE_SHARES, LaneName
 from service.telemetry.processes import ServiceProcesses
 
@@ -189,9 +189,9 @@ class Metrics:
         """A text was dropped before it was computed."""
         self.dropped_texts.labels(lane).inc()
 
-    def refused(self, lane: LaneName, why: Refusal) -> None:
+    def refused(self, lane: LaneName, reason: RefusalReason) -> None:
         """A request was not admitted, or not computed in time."""
-        self.refused_requests.labels(lane, why).inc()
+        self.refused_requests.labels(lane, reason).inc()
 
     def live_difference(self, kind: Kind, max_abs_diff: float) -> None:
         """A batch was computed again, and was so far from it."""

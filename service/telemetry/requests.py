@@ -1,4 +1,4 @@
-"""Facts about each request for the access log and the traces, and never a word that it says."""
+"""Facts about each request for the access log and the traces, without any of its content."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _log = logging.getLogger("headscope")
 
 
 class Exporter(OTLPSpanExporter):
-    """Sends spans, and says now and then that it cannot."""
+    """Exporter of spans that logs its failures now and then."""
 
     _said = -QUIET_SECONDS
 
@@ -57,7 +57,7 @@ class Tracing:
             otlp_endpoint: base URL of the collector.
 
         """
-        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # `Exporter` says enough
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # `Exporter` logs enough
         version = importlib.metadata.version("headscope")
         resource = Resource.create(
             {

@@ -22,7 +22,7 @@ from service.inference.tokenizer import Direction, Input, Options, TokenizedText
 
 BackendName = Literal["onnx", "torch"]
 MAX_FIELDS = 64
-"""Beyond it a request is refused before its fields are looked at: each unknown one costs time."""
+"""Fields of a request that are looked at: each unknown one costs time."""
 
 
 def _inputs(value: Any) -> list[Input]:
