@@ -30,7 +30,7 @@ from model.artifact.manifest import WEIGHTS, Artifact
 from model.artifact.signature import GraphSignature, TensorSpec, encoder_signature
 from model.checkpoint import load_weights
 from model.encoder import Encoder
-from model.export.graphs import example_of, save_graph, to_onnx
+from model.export.to_onnx import example_of, save_graph, to_onnx
 from model.packing import PackedBatch
 from model.runtimes.onnx import OnnxRuntime
 from service.artifacts import open_artifact

@@ -1,12 +1,12 @@
 """A Hugging Face checkpoint folder (safetensors) to an `Encoder`.
 
-Key renaming is pure; loading reports missing, unexpected and mis-shaped keys together.
+Keys are renamed by the checkpoint's family; loading reports missing, unexpected and mis-shaped keys
+together.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -17,39 +17,7 @@ from torch import Tensor
 from model.config import EncoderConfig
 from model.encoder import Encoder
 from model.errors import CheckpointError
-
-_RENAMES = [
-    (r"^embeddings\.(word|position|token_type)_embeddings\.", r"embeddings.\1."),
-    (r"^embeddings\.LayerNorm\.", "embeddings.layer_norm."),
-    (r"^encoder\.layer\.(\d+)\.attention\.self\.score\.", r"layers.\1.attention.score_parameters."),
-    (r"^encoder\.layer\.(\d+)\.attention\.self\.", r"layers.\1.attention."),
-    (r"^encoder\.layer\.(\d+)\.attention\.output\.dense\.", r"layers.\1.attention.output."),
-    (r"^encoder\.layer\.(\d+)\.attention\.output\.LayerNorm\.", r"layers.\1.attention_norm."),
-    (r"^encoder\.layer\.(\d+)\.intermediate\.dense\.", r"layers.\1.feed_forward.expand."),
-    (r"^encoder\.layer\.(\d+)\.output\.dense\.", r"layers.\1.feed_forward.contract."),
-    (r"^encoder\.layer\.(\d+)\.output\.LayerNorm\.", r"layers.\1.output_norm."),
-]
-_NOT_OF_THE_ENCODER = re.compile(
-    r"^(pooler|cls|classifier|qa_outputs|dropout)\.|^embeddings\.(position_ids|token_type_ids)$"
-)
-
-
-def encoder_key(key: str) -> str | None:
-    """A Hugging Face BERT key → the encoder's own key, or None for what lies outside it.
-
-    Takes the `bert.` prefix of task models and the `gamma`/`beta` of old layer norms.
-    Heads on top of the encoder (pooler, classifier, language model) lie outside.
-    """
-    key = key.removeprefix("bert.")
-    if _NOT_OF_THE_ENCODER.search(key):
-        return None
-    key = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", key)
-    key = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", key)
-    for pattern, replacement in _RENAMES:
-        renamed, count = re.subn(pattern, replacement, key)
-        if count:
-            return renamed
-    return key
+from model.families.registry import FAMILIES, read_config
 
 
 def load_checkpoint(folder: Path) -> Encoder:
@@ -60,7 +28,8 @@ def load_checkpoint(folder: Path) -> Encoder:
         CheckpointError: weights are missing, damaged, pickled, or do not fit the config.
 
     """
-    config = EncoderConfig.from_checkpoint(folder)
+    config = read_config(folder)
+    encoder_key = FAMILIES[config.model_type].encoder_key
     tensors: dict[str, Tensor] = {}
     for path in weight_files(folder):
         for key, tensor in _read(path).items():

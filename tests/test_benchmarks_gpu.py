@@ -31,7 +31,7 @@ from benchmarks.gpu.timing import in_turn
 from benchmarks.gpu.workloads import mixed, mixed_lengths, of_length
 from benchmarks.workload import workload_flop
 from model.artifact.batch import Batch, pack
-from model.config import EncoderConfig
+from model.families.registry import parse_config
 from tests.model.checkpoints import TINY, write_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -87,13 +87,13 @@ def test_cost_is_what_torch_counts(length: int):
     module = BertModel(BertConfig(**TINY, attn_implementation="eager"), add_pooling_layer=False)
     with FlopCounterMode(display=False) as counter, torch.inference_mode():
         module(input_ids=torch.ones(1, length, dtype=torch.int64))
-    config = EncoderConfig(model_type="bert", **TINY)
+    config = parse_config({"model_type": "bert"} | TINY)
     assert flop(config, [length]) == counter.get_total_flops()
     assert flop(config, [length, length]) == 2 * flop(config, [length])
 
 
 def test_cost_of_minilm_is_the_other_benchmarks():
-    config = EncoderConfig(model_type="bert", **MINILM)
+    config = parse_config({"model_type": "bert"} | MINILM)
     assert flop(config, [128]) == pytest.approx(workload_flop([128]), rel=1e-3)
 
 
@@ -170,8 +170,8 @@ class Recorder:
     """Stands for an encoding and its runtime; keeps the lengths of what it is given."""
 
     def __init__(self, positions: int) -> None:
-        self.config = EncoderConfig(
-            model_type="bert", **TINY | {"max_position_embeddings": positions}
+        self.config = parse_config(
+            {"model_type": "bert"} | TINY | {"max_position_embeddings": positions}
         )
         self.runtime = self
         self.batches: list[np.ndarray] = []

@@ -22,6 +22,7 @@ from model.artifact.cache import cache_key
 from model.artifact.manifest import Artifact, Precision, load_artifact
 from model.config import EncoderConfig
 from model.export.exporter import export
+from model.families.registry import read_config
 from model.runtimes.registry import load_runtime
 from model.sources import display_name, locate
 
@@ -39,7 +40,7 @@ class Model:
 
     @functools.cached_property
     def config(self) -> EncoderConfig:
-        return EncoderConfig.from_checkpoint(self.checkpoint)
+        return read_config(self.checkpoint)
 
 
 @dataclass(frozen=True)

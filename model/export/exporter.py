@@ -14,7 +14,6 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
 
 from model.artifact.batch import pack
 from model.artifact.cache import exporter_version
@@ -40,18 +39,8 @@ from model.artifact.manifest import (
     write_manifest,
 )
 from model.artifact.sentence import SentenceConfig
-from model.artifact.signature import (
-    Float,
-    GraphName,
-    GraphSignature,
-    attention_signature,
-    device_attention_signature,
-    device_pooling_signature,
-    encoder_signature,
-    head_parameter_name,
-)
+from model.artifact.signature import Float
 from model.checkpoint import load_checkpoint
-from model.config import EncoderConfig
 from model.encoder import Encoder
 from model.errors import ArtifactError
 from model.export.calibration import calibration_batches
@@ -60,10 +49,11 @@ from model.export.graphs import (
     export_device_attention,
     export_device_pooling,
     export_encoder,
-    one_head_shapes,
-    save_graph,
+    head_parameters,
+    signatures,
 )
 from model.export.quantization import quantize
+from model.export.to_onnx import save_graph
 from model.export.verify import verify
 from model.packing import PackedBatch
 from model.runtimes.contract import Device
@@ -160,7 +150,7 @@ def _build(
         exporter=exporter_version(),
         config=config,
         sentence=sentence,
-        signature=_signatures(config, _DTYPES.get(precision, "float32")),
+        signature=signatures(config, _DTYPES.get(precision, "float32")),
         files={name: record_file(folder / name) for name in FILES},
         verification=unverified,
     )
@@ -190,28 +180,9 @@ def _save_graphs(served: Encoder, precision: Precision, folder: Path, progress: 
     save_graph(export_device_pooling(config, dtype), folder / DEVICE_POOLING_GRAPH)
 
 
-def _signatures(config: EncoderConfig, dtype: Float) -> dict[GraphName, GraphSignature]:
-    parameters = one_head_shapes(config)
-    return {
-        "encoder": encoder_signature(config, dtype),
-        "attention": attention_signature(config, parameters),
-        "device_attention": device_attention_signature(config, parameters, dtype),
-        "device_pooling": device_pooling_signature(config, dtype),
-    }
-
-
 def _verify(folder: Path, device: Device) -> VerificationRecord:
     """Verify an artifact and write into its manifest what was found."""
     artifact = load_artifact(folder)
     record = verify(artifact, device).record()
     write_manifest(folder, artifact.manifest.model_copy(update={"verification": record}))
     return record
-
-
-def head_parameters(encoder: Encoder) -> dict[str, Tensor]:
-    """Every layer's query, key and score parameters; axis 0 is always heads."""
-    return {
-        head_parameter_name(name, layer): tensor.contiguous()
-        for layer in range(encoder.config.num_hidden_layers)
-        for name, tensor in encoder.attention(layer).head_parameters().items()
-    }

@@ -1,17 +1,8 @@
-"""The encoder and its attention as ONNX graphs.
-
-Graphs are exported from the PyTorch modules, never written by hand, and carry no stack traces,
-no paths and no times: the same module gives the same bytes wherever it is exported.
-"""
+"""The graphs of an artifact as PyTorch modules, their signatures, and the heads' parameters."""
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import logging
-import warnings
-from collections.abc import Iterator
-from pathlib import Path
 
 import onnx
 import torch
@@ -19,19 +10,19 @@ from torch import Tensor, nn
 
 from model.artifact.signature import (
     Float,
+    GraphName,
     GraphSignature,
     attention_signature,
     device_attention_signature,
     device_pooling_signature,
     encoder_signature,
+    head_parameter_name,
 )
 from model.attention_weights import Heads, attention_weights
 from model.config import EncoderConfig
 from model.encoder import Encoder, Layer
-from model.errors import ArtifactError
+from model.export.to_onnx import example_of, to_onnx
 from model.packing import PackedBatch
-
-OPSET = 20
 
 
 class HiddenStates(nn.Module):
@@ -159,92 +150,21 @@ def export_device_pooling(config: EncoderConfig, dtype: Float) -> onnx.ModelProt
     return to_onnx(DevicePooling().eval(), example_of(signature), signature)
 
 
-def example_of(signature: GraphSignature) -> tuple[Tensor, ...]:
-    """Inputs of some size on every dynamic axis, each different from 1 and from the others.
-
-    Each is a tensor of its own: the exporter would make a shared one a single input.
-    """
-    sizes = {
-        "tokens": 7,
-        "batch": 2,
-        "sequence": 5,
-        "queries": 8,
-        "keys": 9,
-        "heads": 3,
-        "vectors": 4,
-        "columns": 6,
+def signatures(config: EncoderConfig, dtype: Float) -> dict[GraphName, GraphSignature]:
+    """Of every graph, at the precision of the encoder's weights."""
+    parameters = one_head_shapes(config)
+    return {
+        "encoder": encoder_signature(config, dtype),
+        "attention": attention_signature(config, parameters),
+        "device_attention": device_attention_signature(config, parameters, dtype),
+        "device_pooling": device_pooling_signature(config, dtype),
     }
-    return tuple(
-        torch.zeros(
-            [sizes[axis] if isinstance(axis, str) else axis for axis in spec.axes],
-            dtype=getattr(torch, spec.dtype),
-        )
-        for spec in signature.inputs
-    )
 
 
-def to_onnx(
-    module: nn.Module, example: tuple[Tensor, ...], signature: GraphSignature
-) -> onnx.ModelProto:
-    """Export a module under a signature, free of anything that names this machine."""
-    dims = {
-        axis: torch.export.Dim(axis)
-        for spec in signature.inputs
-        for axis in spec.axes
-        if isinstance(axis, str)
+def head_parameters(encoder: Encoder) -> dict[str, Tensor]:
+    """Every layer's query, key and score parameters; axis 0 is always heads."""
+    return {
+        head_parameter_name(name, layer): tensor.contiguous()
+        for layer in range(encoder.config.num_hidden_layers)
+        for name, tensor in encoder.attention(layer).head_parameters().items()
     }
-    dynamic = tuple(
-        {i: dims[axis] for i, axis in enumerate(spec.axes) if isinstance(axis, str)}
-        for spec in signature.inputs
-    )
-    with _quiet_exporter():
-        program = torch.onnx.export(
-            module,
-            example,
-            dynamo=True,
-            opset_version=OPSET,
-            input_names=[spec.name for spec in signature.inputs],
-            output_names=[spec.name for spec in signature.outputs],
-            dynamic_shapes=(dynamic,),
-            verbose=False,
-        )
-    if program is None:
-        raise ArtifactError("the exporter gave no graph")
-    return without_metadata(program.model_proto)
-
-
-@contextlib.contextmanager
-def _quiet_exporter() -> Iterator[None]:
-    """The exporter warns of its own internals, of shared axis names, and of no torchvision."""
-    logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*axis name.*will not be used.*")
-        warnings.filterwarnings("ignore", message=".*treespec, LeafSpec.*", category=FutureWarning)
-        yield
-
-
-def without_metadata(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Strip stack traces, doc strings and value annotations: they name the exporting machine."""
-    del model.metadata_props[:]
-    model.doc_string = ""
-    graph = model.graph
-    del graph.metadata_props[:]
-    del graph.value_info[:]
-    graph.doc_string = ""
-    for item in (*graph.node, *graph.input, *graph.output, *graph.initializer):
-        del item.metadata_props[:]
-        item.doc_string = ""
-    for function in model.functions:
-        raise ArtifactError(f"the exported graph holds a local function, {function.name}")
-    return model
-
-
-def save_graph(model: onnx.ModelProto, path: Path, external: str | None = None) -> None:
-    """Write a graph; with `external`, its weights go to that file beside it."""
-    onnx.checker.check_model(model)
-    if external is None:
-        onnx.save_model(model, path)
-    else:
-        onnx.save_model(
-            model, path, save_as_external_data=True, location=external, size_threshold=1024
-        )

@@ -19,9 +19,10 @@ from transformers import (
 )
 
 from model.artifact.batch import pack
-from model.checkpoint import encoder_key, load_checkpoint, load_weights
+from model.checkpoint import load_checkpoint, load_weights
 from model.encoder import Encoder
 from model.errors import CheckpointError
+from model.families.bert import BERT
 from model.packing import PackedBatch
 from tests.model.checkpoints import TINY, edit_json, edit_weights
 
@@ -63,7 +64,7 @@ def test_heads_on_top_of_the_encoder_are_left_out(tmp_path: Path, architecture: 
     model = architecture(BertConfig(**TINY, initializer_range=0.2))
     model.save_pretrained(tmp_path)
     stored = load_file(tmp_path / "model.safetensors")
-    assert any(encoder_key(key) is None for key in stored)
+    assert any(BERT.encoder_key(key) is None for key in stored)
     assert any(key.startswith("bert.") for key in stored) == (architecture is not BertModel)
     assert_loads_as_transformers_does(tmp_path)
 
@@ -128,28 +129,6 @@ def test_weights_of_an_artifact_make_the_same_encoder(
     save_file(encoder.state_dict(), tmp_path / "weights.safetensors")
     again = load_weights(tmp_path / "weights.safetensors", encoder.config)
     assert torch.equal(last_hidden_state(again), last_hidden_state(encoder))
-
-
-@pytest.mark.parametrize(
-    ("key", "expected"),
-    [
-        ("bert.embeddings.word_embeddings.weight", "embeddings.word.weight"),
-        ("embeddings.LayerNorm.gamma", "embeddings.layer_norm.weight"),
-        ("encoder.layer.11.attention.self.key.bias", "layers.11.attention.key.bias"),
-        ("encoder.layer.0.attention.output.dense.weight", "layers.0.attention.output.weight"),
-        ("encoder.layer.0.attention.output.LayerNorm.beta", "layers.0.attention_norm.bias"),
-        ("encoder.layer.0.output.dense.weight", "layers.0.feed_forward.contract.weight"),
-        (
-            "encoder.layer.2.attention.self.score.vector",
-            "layers.2.attention.score_parameters.vector",
-        ),
-        ("bert.pooler.dense.weight", None),
-        ("cls.predictions.transform.LayerNorm.gamma", None),
-        ("something.else", "something.else"),
-    ],
-)
-def test_keys_are_renamed(key: str, expected: str | None) -> None:
-    assert encoder_key(key) == expected
 
 
 # ── what is refused ────────────────────────────────────────────────────────────────────────

@@ -15,6 +15,7 @@ from model.artifact.batch import pack
 from model.checkpoint import load_checkpoint
 from model.config import EncoderConfig
 from model.encoder import ACTIVATIONS, Encoder, EncoderOutput
+from model.families.registry import parse_config
 from model.packing import PackedBatch
 
 Texts = list[tuple[Tensor, Tensor]]
@@ -232,7 +233,7 @@ def test_an_encoder_is_trainable() -> None:
     torch.manual_seed(0)
     fields = {"model_type": "bert", "vocab_size": 9, "hidden_size": 6, "intermediate_size": 5}
     fields |= {"num_hidden_layers": 2, "num_attention_heads": 2, "attention_score": "additive"}
-    encoder = Encoder(EncoderConfig.from_dict(fields))
+    encoder = Encoder(parse_config(fields))
     batch = packed(random_texts(encoder.config, [5, 3]))
     encoder(batch).hidden_states[-1].square().sum().backward()
     without = [

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from model.checkpoint import load_checkpoint
-from model.config import EncoderConfig
 from model.errors import SourceError
+from model.families.registry import read_config
 from model.sources import DEFAULT_MODEL, KNOWN_WEIGHTS, display_name, locate
 from model.tokenizer import load_tokenizer
 
@@ -166,7 +166,7 @@ def test_a_name_is_downloaded_and_loads(hub: Hub, tmp_path: Path, small_checkpoi
     folder, said = find(NAME, tmp_path, hub.endpoint)
     assert said == [f"fetching {NAME} from {hub.endpoint}"]
     assert folder.is_relative_to(tmp_path / "cache" / "hub")
-    config = EncoderConfig.from_checkpoint(folder)
+    config = read_config(folder)
     assert load_checkpoint(folder).config == config
     assert load_tokenizer(folder, config, lowercase=False).encode("it").ids
     weights = (folder / "model.safetensors").read_bytes()

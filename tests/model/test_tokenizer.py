@@ -11,8 +11,8 @@ from sentence_transformers.base.modules import Transformer
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer, BertTokenizer
 
-from model.config import EncoderConfig
 from model.errors import CheckpointError
+from model.families.registry import parse_config, read_config
 from model.tokenizer import load_tokenizer
 from tests.model.checkpoints import SPECIAL_TOKENS, TINY, VOCABULARY, edit_json
 
@@ -129,7 +129,7 @@ PAIRS = [
 
 def assert_equals_transformers(folder: Path, vocab_size: int = TINY["vocab_size"]) -> Tokenizer:
     """Ids, segments, offsets and tokens of every text and pair, in ours and in transformers'."""
-    config = EncoderConfig.from_dict(TINY | {"model_type": "bert", "vocab_size": vocab_size})
+    config = parse_config(TINY | {"model_type": "bert", "vocab_size": vocab_size})
     ours = load_tokenizer(folder, config, lowercase=False)
     theirs = AutoTokenizer.from_pretrained(folder)
     for texts in ([*TEXTS, *MORE_TEXTS], PAIRS):
@@ -353,7 +353,7 @@ def test_lowercase_equals_sentence_transformers(
     folder = make_checkpoint()
     edit_json(folder / "tokenizer_config.json", do_lower_case=flag, strip_accents=False)
     theirs = Transformer(str(folder), do_lower_case=True).tokenizer
-    config = EncoderConfig.from_checkpoint(folder)
+    config = read_config(folder)
     ours = load_tokenizer(folder, config, lowercase=True)
     expected = theirs(TEXTS, return_offsets_mapping=True)
     for i, (text, found) in enumerate(zip(TEXTS, ours.encode_batch(TEXTS), strict=True)):
@@ -378,7 +378,7 @@ def test_a_saved_tokenizer_is_the_loaded_one(folder: Path, tmp_path: Path) -> No
 
 
 def refusal(folder: Path, vocab_size: int = len(VOCABULARY)) -> str:
-    config = EncoderConfig.from_dict(TINY | {"model_type": "bert", "vocab_size": vocab_size})
+    config = parse_config(TINY | {"model_type": "bert", "vocab_size": vocab_size})
     with pytest.raises(CheckpointError) as caught:
         load_tokenizer(folder, config, lowercase=False)
     message = str(caught.value)

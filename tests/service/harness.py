@@ -15,6 +15,7 @@ from fastapi import FastAPI
 
 from model.artifact.manifest import Artifact
 from model.config import EncoderConfig
+from model.families.registry import parse_config
 from service.app import create_app
 from service.engines.contract import Engine, MapsTask, Output, Pooling, Task, TextTask
 from service.engines.fake import FakeEngine
@@ -26,13 +27,15 @@ from service.scheduler.scheduler import Scheduler
 from service.settings import Settings
 from service.state import state_of
 
-CONFIG = EncoderConfig(
-    model_type="bert",
-    vocab_size=1000,
-    hidden_size=8,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=16,
+CONFIG = parse_config(
+    {
+        "model_type": "bert",
+        "vocab_size": 1000,
+        "hidden_size": 8,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+    }
 )
 PROBLEM_MEMBERS = {
     "type",

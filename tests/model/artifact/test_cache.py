@@ -137,16 +137,28 @@ def test_the_exporter_is_another_with_other_packages(
     assert exporter_version() == newer  # the build is no other version
 
 
+MODEL = Path(cache.__file__).parents[1]
+FOLDERS = sorted({path.parent.relative_to(MODEL).as_posix() for path in MODEL.rglob("*.py")})
+
+
+def test_the_source_has_folders_in_it() -> None:
+    assert {".", "artifact", "export", "families", "runtimes"} <= {*FOLDERS}
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_the_exporter_is_another_with_other_source(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
 ) -> None:
-    source = Path(cache.__file__).parent
-    copy = Path(shutil.copytree(source, tmp_path / "model"))
-    before = exporter_version()
-    monkeypatch.setattr(cache, "__file__", str(copy / "cache.py"))
-    assert exporter_version() == before
-    (copy / "encoder.py").write_text("# changed\n")
-    changed = exporter_version()
-    assert changed != before
-    (copy / "encoder.py").rename(copy / "decoder.py")
-    assert exporter_version() not in (before, changed)
+    copy = Path(shutil.copytree(MODEL, tmp_path / "model"))
+    seen = [exporter_version()]
+    monkeypatch.setattr(cache, "__file__", str(copy / "artifact" / "cache.py"))
+    assert exporter_version() == seen[0]
+    file = copy / folder / "more.py"
+    for content in ("", "# changed\n"):
+        file.write_text(content)
+        seen.append(exporter_version())
+    file.rename(file.with_name("other.py"))
+    seen.append(exporter_version())
+    file.with_name("other.py").rename(copy / folder / "texts.txt")
+    seen.append(exporter_version())
+    assert len(set(seen)) == 5

@@ -10,6 +10,7 @@ from transformers import BertConfig, GPT2Config, RobertaConfig
 
 from model.config import EncoderConfig
 from model.errors import ConfigError
+from model.families.registry import FAMILIES, parse_config, read_config
 from tests.model.checkpoints import TINY
 
 VALID = TINY | {"model_type": "bert"}
@@ -17,18 +18,18 @@ VALID = TINY | {"model_type": "bert"}
 
 def refusal(fields: dict[str, Any]) -> str:
     with pytest.raises(ConfigError) as caught:
-        EncoderConfig.from_dict(fields)
+        parse_config(fields)
     message = str(caught.value)
     assert "\n" not in message
     return message
 
 
 def test_defaults_are_transformers() -> None:
-    ours, theirs = EncoderConfig.from_dict(VALID), BertConfig()
+    ours, theirs = parse_config(VALID), BertConfig()
     for name in ("hidden_act", "type_vocab_size", "layer_norm_eps", "pad_token_id"):
         assert getattr(ours, name) == getattr(theirs, name), name
     without_positions = {k: v for k, v in VALID.items() if k != "max_position_embeddings"}
-    positions = EncoderConfig.from_dict(without_positions).max_position_embeddings
+    positions = parse_config(without_positions).max_position_embeddings
     assert positions == theirs.max_position_embeddings
     assert (ours.attention_score, ours.attention_normalizer) == ("scaled_dot_product", "softmax")
 
@@ -36,31 +37,42 @@ def test_defaults_are_transformers() -> None:
 def test_what_transformers_writes_is_read(tmp_path: Path) -> None:
     fields = TINY | {"hidden_act": "relu", "layer_norm_eps": 1e-7, "type_vocab_size": 3}
     BertConfig(**fields).save_pretrained(tmp_path)
-    config = EncoderConfig.from_checkpoint(tmp_path)
+    config = read_config(tmp_path)
     assert {name: getattr(config, name) for name in fields} == fields
     assert config.head_size == 4
 
 
 def test_a_real_config_is_read(minilm_checkpoint: Path) -> None:
-    config = EncoderConfig.from_checkpoint(minilm_checkpoint)
+    config = read_config(minilm_checkpoint)
     assert (config.num_hidden_layers, config.num_attention_heads) == (6, 12)
     assert (config.hidden_size, config.head_size) == (384, 32)
 
 
 def test_unknown_keys_are_ignored() -> None:
-    assert EncoderConfig.from_dict(VALID | {"dropout": 0.1}) == EncoderConfig.from_dict(VALID)
+    assert parse_config(VALID | {"dropout": 0.1}) == parse_config(VALID)
 
 
 def test_a_config_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        EncoderConfig.from_dict(VALID).hidden_size = 3
+        parse_config(VALID).hidden_size = 3
 
 
 @pytest.mark.parametrize("other", [RobertaConfig(), GPT2Config()], ids=["roberta", "gpt2"])
 def test_another_model_type_is_refused(tmp_path: Path, other: Any) -> None:
     other.save_pretrained(tmp_path)
-    with pytest.raises(ConfigError, match="model_type"):
-        EncoderConfig.from_checkpoint(tmp_path)
+    with pytest.raises(ConfigError, match="model_type: Input should be 'bert'"):
+        read_config(tmp_path)
+
+
+def test_a_config_without_a_model_type_is_refused() -> None:
+    assert "model_type" in refusal(TINY)
+
+
+def test_what_is_read_is_of_no_family(tiny_checkpoint: Path) -> None:
+    config = read_config(tiny_checkpoint)
+    assert type(config) is EncoderConfig
+    assert EncoderConfig.model_validate_json(config.model_dump_json()) == config
+    assert set(FAMILIES) == {config.model_type}
 
 
 @pytest.mark.parametrize(
@@ -109,19 +121,19 @@ def test_all_problems_are_named_together() -> None:
 def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
     (tmp_path / "config.json").write_bytes(content)
     with pytest.raises(ConfigError, match=reason) as caught:
-        EncoderConfig.from_checkpoint(tmp_path)
+        read_config(tmp_path)
     assert "\n" not in str(caught.value)
 
 
 def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"{tmp_path} holds no config.json"):
-        EncoderConfig.from_checkpoint(tmp_path)
+        read_config(tmp_path)
 
 
 def test_a_config_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").mkdir()
     with pytest.raises(ConfigError, match=r"config\.json"):
-        EncoderConfig.from_checkpoint(tmp_path)
+        read_config(tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="file holds no config"):
-        EncoderConfig.from_checkpoint(tmp_path / "file")
+        read_config(tmp_path / "file")

@@ -1,0 +1,113 @@
+"""A PyTorch module → an ONNX graph that names no machine.
+
+Graphs are exported from the modules, never written by hand, and carry no stack traces, no paths and
+no times: the same module gives the same bytes wherever it is exported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import torch
+from torch import Tensor, nn
+
+from model.artifact.signature import GraphSignature
+from model.errors import ArtifactError
+
+OPSET = 20
+
+
+def example_of(signature: GraphSignature) -> tuple[Tensor, ...]:
+    """Inputs of some size on every dynamic axis, each different from 1 and from the others.
+
+    Each is a tensor of its own: the exporter would make a shared one a single input.
+    """
+    sizes = {
+        "tokens": 7,
+        "batch": 2,
+        "sequence": 5,
+        "queries": 8,
+        "keys": 9,
+        "heads": 3,
+        "vectors": 4,
+        "columns": 6,
+    }
+    return tuple(
+        torch.zeros(
+            [sizes[axis] if isinstance(axis, str) else axis for axis in spec.axes],
+            dtype=getattr(torch, spec.dtype),
+        )
+        for spec in signature.inputs
+    )
+
+
+def to_onnx(
+    module: nn.Module, example: tuple[Tensor, ...], signature: GraphSignature
+) -> onnx.ModelProto:
+    """Export a module under a signature, free of anything that names this machine."""
+    dims = {
+        axis: torch.export.Dim(axis)
+        for spec in signature.inputs
+        for axis in spec.axes
+        if isinstance(axis, str)
+    }
+    dynamic = tuple(
+        {i: dims[axis] for i, axis in enumerate(spec.axes) if isinstance(axis, str)}
+        for spec in signature.inputs
+    )
+    with _quiet_exporter():
+        program = torch.onnx.export(
+            module,
+            example,
+            dynamo=True,
+            opset_version=OPSET,
+            input_names=[spec.name for spec in signature.inputs],
+            output_names=[spec.name for spec in signature.outputs],
+            dynamic_shapes=(dynamic,),
+            verbose=False,
+        )
+    if program is None:
+        raise ArtifactError("the exporter gave no graph")
+    return without_metadata(program.model_proto)
+
+
+@contextlib.contextmanager
+def _quiet_exporter() -> Iterator[None]:
+    """The exporter warns of its own internals, of shared axis names, and of no torchvision."""
+    logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*axis name.*will not be used.*")
+        warnings.filterwarnings("ignore", message=".*treespec, LeafSpec.*", category=FutureWarning)
+        yield
+
+
+def without_metadata(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Strip stack traces, doc strings and value annotations: they name the exporting machine."""
+    del model.metadata_props[:]
+    model.doc_string = ""
+    graph = model.graph
+    del graph.metadata_props[:]
+    del graph.value_info[:]
+    graph.doc_string = ""
+    for item in (*graph.node, *graph.input, *graph.output, *graph.initializer):
+        del item.metadata_props[:]
+        item.doc_string = ""
+    for function in model.functions:
+        raise ArtifactError(f"the exported graph holds a local function, {function.name}")
+    return model
+
+
+def save_graph(model: onnx.ModelProto, path: Path, external: str | None = None) -> None:
+    """Write a graph; with `external`, its weights go to that file beside it."""
+    onnx.checker.check_model(model)
+    if external is None:
+        onnx.save_model(model, path)
+    else:
+        onnx.save_model(
+            model, path, save_as_external_data=True, location=external, size_threshold=1024
+        )

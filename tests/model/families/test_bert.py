@@ -1,0 +1,29 @@
+"""BERT's keys; whole checkpoints are held against transformers in `tests.model.test_checkpoint`."""
+
+from __future__ import annotations
+
+import pytest
+
+from model.families.bert import BERT
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("bert.embeddings.word_embeddings.weight", "embeddings.word.weight"),
+        ("embeddings.LayerNorm.gamma", "embeddings.layer_norm.weight"),
+        ("encoder.layer.11.attention.self.key.bias", "layers.11.attention.key.bias"),
+        ("encoder.layer.0.attention.output.dense.weight", "layers.0.attention.output.weight"),
+        ("encoder.layer.0.attention.output.LayerNorm.beta", "layers.0.attention_norm.bias"),
+        ("encoder.layer.0.output.dense.weight", "layers.0.feed_forward.contract.weight"),
+        (
+            "encoder.layer.2.attention.self.score.vector",
+            "layers.2.attention.score_parameters.vector",
+        ),
+        ("bert.pooler.dense.weight", None),
+        ("cls.predictions.transform.LayerNorm.gamma", None),
+        ("something.else", "something.else"),
+    ],
+)
+def test_keys_are_renamed(key: str, expected: str | None) -> None:
+    assert BERT.encoder_key(key) == expected
