@@ -51,6 +51,7 @@ FORMAT: Literal[3] = 3
 _LOCATION = b"location"
 
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
+WeightBits = Literal[7, 8]
 RuntimeName = Literal["onnx", "openvino"]
 RUNTIMES: Mapping[Precision, RuntimeName] = {
     "fp32": "onnx",
@@ -100,6 +101,9 @@ class Manifest(BaseModel):
     engine: RuntimeName
     """The runtime that the graphs are for."""
     precision: Precision
+    weight_bits: WeightBits | None = None
+    """Of int8's weights: 7 are exact on every processor, 8 where products do not saturate. An int8
+    artifact that does not say has 8."""
     exporter: str
     """SHA-256 over the exporter's own source and the versions of what it exports with."""
     config: EncoderConfig

@@ -15,7 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from model.artifact import HEADS, Artifact, RuntimeName, reading
+from model.artifact import (
+    HEADS,
+    RUNTIMES,
+    Artifact,
+    Precision,
+    RuntimeName,
+    WeightBits,
+    reading,
+)
 from model.batch import Batch, pack
 from model.config import EncoderConfig
 from model.errors import ProviderError
@@ -232,6 +240,34 @@ def check_device(engine: RuntimeName, device: Device) -> None:
     choose(device)
 
 
+def weight_bits(precision: Precision) -> WeightBits | None:
+    """Of int8's weights, as this processor needs them; None in another precision.
+
+    Raises:
+        ModelError: OpenVINO is not installed.
+
+    """
+    if precision != "int8":
+        return None
+    from model.processor import saturates  # noqa: PLC0415 - an optional package
+
+    return 7 if saturates() else 8
+
+
+def has_products(precision: Precision) -> bool:
+    """Whether this processor has instructions for a precision that is meant to be fast on it.
+
+    Raises:
+        ModelError: OpenVINO is not installed.
+
+    """
+    if RUNTIMES[precision] != "openvino":
+        return True
+    from model.processor import computes_bfloat16, saturates  # noqa: PLC0415 - an optional package
+
+    return computes_bfloat16() if precision == "bf16" else not saturates()
+
+
 def load_runtime(
     artifact: Artifact,
     device: Device = "cpu",
@@ -249,7 +285,7 @@ def load_runtime(
         device_memory_bytes: the most that each of the three graphs may take on a CUDA device.
 
     Raises:
-        ProviderError: the device is not there, or is not what the runtime runs on.
+        ProviderError: the device is not there, or is not what the runtime or artifact is for.
         ModelError: the runtime is not installed, or refuses a graph.
 
     """

@@ -22,6 +22,7 @@ TORCH_FREE = {
         "errors",
         "golden",
         "pooling",
+        "processor",
         "runtime",
         "runtime_onnx",
         "runtime_openvino",
@@ -122,11 +123,13 @@ def test_torch_is_the_models_and_one_processes() -> None:
 
 
 def test_each_runtime_is_loaded_by_who_serves_with_it() -> None:
-    runtimes = {"onnxruntime": "model.runtime_onnx", "openvino": "model.runtime_openvino"}
-    for package, module in runtimes.items():
-        assert importers(package) == {module}
+    importer = {"onnxruntime": "model.runtime_onnx", "openvino": "model.processor"}
+    assert {package: importers(package) for package in importer} == {
+        package: {module} for package, module in importer.items()
+    }
+    for module in ("model.runtime_onnx", "model.runtime_openvino", "model.processor"):
         users = {name for name, found in IMPORTS.items() if module in {i.module for i in found}}
-        assert users == {"model.runtime"}
+        assert users - {"model.runtime_openvino"} == {"model.runtime"}
         assert module not in imported("model.runtime", "model", loading=True)
 
 
