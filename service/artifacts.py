@@ -7,6 +7,7 @@ from collections.abc import Callable
 from model.artifact.cache import cache_key
 from model.artifact.manifest import Artifact, Precision, load_artifact
 from model.errors import ArtifactError, VerificationError
+from model.runtimes.registry import weight_bits
 from model.sources import display_name, locate
 from service.settings import Settings
 
@@ -37,7 +38,8 @@ def open_artifact(
 def _cached(settings: Settings, progress: Progress, precision: Precision) -> Artifact:
     checkpoint = locate(settings.model, settings.cache_folder, settings.hub_endpoint, progress)
     name = display_name(settings.model)
-    folder = settings.cache_folder / "artifacts" / cache_key(checkpoint, name, precision)
+    key = cache_key(checkpoint, name, precision, weight_bits(precision))
+    folder = settings.cache_folder / "artifacts" / key
     if folder.exists():
         try:
             return load_artifact(folder)

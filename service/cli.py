@@ -15,6 +15,7 @@ from pydantic_settings import CliApp
 
 from model.artifact.manifest import Precision, load_artifact
 from model.errors import ModelError
+from model.runtimes.registry import has_products
 from model.sources import display_name, locate
 from service import logs, system
 from service.artifacts import open_artifact
@@ -99,6 +100,8 @@ def _export(arguments: list[str]) -> int:
     _add_device(parser)
     options = parser.parse_args(arguments)
     settings = Settings(model=options.model, device=options.device)
+    if not has_products(options.precision):
+        _say(f"no fast {options.precision} products on this processor: fp32 is likely faster")
     if options.out is None:
         print(open_artifact(settings, _say, options.precision).folder)
         return 0

@@ -11,10 +11,15 @@ import pytest
 from filelock import FileLock
 
 from model.artifact.manifest import Artifact, Precision, load_artifact
+from model.runtimes.registry import weight_bits
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # several processes compute at a time on few cores
 
+LESSER = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}
+"""The environment in which OpenVINO computes as without VNNI and bfloat16: 8-bit products saturate
+as they do with AVX2, to the same sums. (AVX2 itself is not for tests: OpenVINO's own kernels keep
+AVX-512, and beside them oneDNN's for AVX2 can crash on tensors as small as the tests'.)"""
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
@@ -42,19 +47,27 @@ def small_checkpoint() -> Path:
 
 
 @pytest.fixture(scope="session")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Artifact]:
-    """`exported(checkpoint, name, precision)`: read only, and made once for all processes of a run.
-
-    A name stands for one checkpoint. An export takes ten seconds, however small the model.
-    """
+def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run's exports; a run inside of another has the other's."""
+    if "EXPORTS_OF_TESTS" in os.environ:
+        return Path(os.environ["EXPORTS_OF_TESTS"])
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
     folder /= "exports"
     folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def exported(exports: Path) -> Callable[..., Artifact]:
+    """`exported(checkpoint, name, precision)`: read only, and made once for all processes of a run.
+
+    A name stands for one checkpoint. An export takes ten seconds, however small the model.
+    """
 
     def once(checkpoint: Path, name: str, precision: Precision = "fp32") -> Artifact:
-        out = folder / f"{name}-{precision}"
+        out = exports / f"{name}-{precision}-{weight_bits(precision)}"
         with FileLock(f"{out}.lock"):
             if not out.exists():
                 from model.export.exporter import export

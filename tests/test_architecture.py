@@ -214,11 +214,14 @@ def test_torch_is_the_models_and_one_processes() -> None:
 
 def test_each_runtime_is_imported_in_one_place() -> None:
     """By a file that the registry loads when an artifact needs it."""
-    runtimes = {"onnxruntime": "model.runtimes.onnx", "openvino": "model.runtimes.openvino"}
-    for package, module in runtimes.items():
+    for package, module in {
+        "onnxruntime": "model.runtimes.onnx",
+        "openvino": "model.runtimes.processor",
+    }.items():
         assert importers({package}) == {module}
+    for module in ("model.runtimes.onnx", "model.runtimes.openvino", "model.runtimes.pytorch"):
         users = {name for name, found in IMPORTS.items() if module in {i.module for i in found}}
-        assert users <= {"model.runtimes.registry"}
+        assert users <= {"model.runtimes.registry", TORCH_PROCESS}
         assert module not in imported("model.runtimes.registry", "model", loading=True)
 
 

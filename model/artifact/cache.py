@@ -6,7 +6,7 @@ import hashlib
 import importlib.metadata
 from pathlib import Path
 
-from model.artifact.manifest import sha256_of
+from model.artifact.manifest import WeightBits, sha256_of
 from model.errors import SourceError
 
 
@@ -24,14 +24,23 @@ def exporter_version() -> str:
     return digest.hexdigest()
 
 
-def cache_key(checkpoint: Path, model: str, precision: str) -> str:
+def cache_key(
+    checkpoint: Path, model: str, precision: str, weight_bits: WeightBits | None = None
+) -> str:
     """Identifies an export: the checkpoint's every relevant byte, name, precision, exporter.
+
+    Args:
+        checkpoint: a Hugging Face folder.
+        model: the name that the service will answer with.
+        precision: of the encoder's arithmetic.
+        weight_bits: of int8's weights.
 
     Raises:
         SourceError: the folder holds no checkpoint.
 
     """
-    digest = hashlib.sha256(f"{model}\0{precision}\0{exporter_version()}\0".encode())
+    export = f"{model}\0{precision}\0{weight_bits}\0{exporter_version()}\0"
+    digest = hashlib.sha256(export.encode())
     patterns = ("*.safetensors", "*.json", "*/config.json", "vocab.txt")
     files = sorted({path for pattern in patterns for path in checkpoint.glob(pattern)})
     if (checkpoint / "config.json") not in files:

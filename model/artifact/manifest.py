@@ -52,6 +52,7 @@ FORMAT: Literal[4] = 4
 _LOCATION = b"location"
 
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
+WeightBits = Literal[7, 8]
 RuntimeName = Literal["onnx", "openvino", "pytorch"]
 
 
@@ -93,6 +94,8 @@ class Manifest(BaseModel):
     runtime: RuntimeName
     """That the graphs are for."""
     precision: Precision
+    weight_bits: WeightBits | None = None
+    """Bits of int8's weights: 7 are exact on every processor, 8 where products do not saturate."""
     exporter: str
     """SHA-256 over the exporter's own source and the versions of what it exports with."""
     config: EncoderConfig

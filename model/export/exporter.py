@@ -1,8 +1,9 @@
 """A checkpoint folder → an artifact folder.
 
 The same checkpoint gives the same bytes wherever it is exported: graphs name no machine, and
-files are written in a fixed order. Three things depend on the processor's arithmetic: the last bits
-of the golden tensors and of int8's scales, and what verification measured of bf16 and int8.
+files are written in a fixed order. Four things depend on the processor's arithmetic: how many bits
+int8's weights have, the last bits of the golden tensors and of int8's scales, and what verification
+measured of bf16 and int8.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ from model.export.to_onnx import save_graph
 from model.export.verify import verify
 from model.packing import PackedBatch
 from model.runtimes.contract import Device
-from model.runtimes.registry import RUNTIMES, check_device, runtime_of
+from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
 from model.tokenizer import load_tokenizer
 
 Progress = Callable[[str], None]
@@ -132,10 +133,10 @@ def _build(
     inputs = golden_inputs(tokenizer, config)
     save_golden(folder / GOLDEN, [golden_text(encoder, *text) for text in inputs])
 
-    served = encoder
-    if precision == "int8":
+    served, bits = encoder, weight_bits(precision)
+    if bits is not None:
         progress("calibrating int8")
-        served = quantize(encoder, calibration_batches(tokenizer, sentence.max_length))
+        served = quantize(encoder, calibration_batches(tokenizer, sentence.max_length), bits)
     _save_graphs(served, precision, folder, progress)
     for name in FILES:
         (folder / name).chmod(0o644)
@@ -147,6 +148,7 @@ def _build(
         model=model,
         runtime=runtime_of(precision),
         precision=precision,
+        weight_bits=bits,
         exporter=exporter_version(),
         config=config,
         sentence=sentence,

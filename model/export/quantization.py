@@ -3,10 +3,10 @@
 A scale that depends on the batch would make a text's vector depend on its company; these come
 from a calibration text and never change. What remains is rounding: a runtime sums in an order that
 depends on the batch's shape, and where that moves a value over a step's edge, the step shows.
-Weights have one scale an output feature, activations
-one scale and zero point a tensor. Where a layer norm feeds a map, a few of its features are far
-larger than the rest and would eat up the 255 steps; their size is moved into the weights first
-(SmoothQuant, Xiao et al. 2023, https://arxiv.org/abs/2211.10438, eq. 4 with α = 0.5).
+Activations have one scale and zero point a tensor, weights one scale an output feature, and 7 bits
+where products of 8 saturate (`model.runtimes.processor`). Where a layer norm feeds a map, a few
+features are far larger than the rest and would eat up the 255 steps; their size is moved into the
+weights first (SmoothQuant, Xiao et al. 2023, https://arxiv.org/abs/2211.10438, eq. 4).
 
 The integer arithmetic stands in the graph as QuantizeLinear and DequantizeLinear, which a runtime
 folds into integer products: q = clip(round(x / s) + z, 0, 255), x ≈ (q − z) · s.
@@ -15,7 +15,7 @@ folds into integer products: q = clip(round(x / s) + z, 0, 255), x ≈ (q − z)
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,11 +23,12 @@ import torch
 from torch import Tensor, nn
 
 from model.artifact.batch import Batch
+from model.artifact.manifest import WeightBits
 from model.encoder import Encoder, Layer
 from model.packing import PackedBatch
 
-SMOOTHING = 0.5
-"""α: how much of an activation's range is moved into the weights."""
+SMOOTHING: Mapping[WeightBits, float] = {8: 0.5, 7: 0.6}
+"""α by the weights' bits: how much of an activation's range is moved into the weights."""
 _SMALLEST = 1e-5
 """Keeps scales of dead features away from zero."""
 
@@ -75,7 +76,12 @@ class Int8Linear(nn.Module):
     zero: Tensor
 
     def __init__(
-        self, linear: nn.Linear, smoothing: Tensor | None, scale: float, zero: int
+        self,
+        linear: nn.Linear,
+        smoothing: Tensor | None,
+        scale: float,
+        zero: int,
+        weight_bits: WeightBits,
     ) -> None:
         """Quantize a map.
 
@@ -84,13 +90,14 @@ class Int8Linear(nn.Module):
             smoothing: `[d]`, what the input's features are divided by and the weight's multiplied.
             scale: of the input, after smoothing.
             zero: of the input, 0 … 255.
+            weight_bits: 8 for weights of −127 … 127, 7 for −63 … 63.
 
         """
         super().__init__()
         weight = linear.weight.detach()
         if smoothing is not None:
             weight = weight * smoothing
-        weight_scale = weight.abs().amax(dim=1).clamp_min(_SMALLEST) / 127
+        weight_scale = weight.abs().amax(dim=1).clamp_min(_SMALLEST) / (2 ** (weight_bits - 1) - 1)
         quantized = (weight / weight_scale[:, None]).round().to(torch.int8)
         self.register_buffer("weight", quantized.T.contiguous())
         self.register_buffer("weight_scale", weight_scale)
@@ -116,19 +123,22 @@ class Int8Linear(nn.Module):
         return x @ weight + self.bias
 
 
-def quantize(encoder: Encoder, calibration: Iterable[Batch]) -> Encoder:
+def quantize(
+    encoder: Encoder, calibration: Iterable[Batch], weight_bits: WeightBits = 8
+) -> Encoder:
     """A copy of the encoder, for export, whose layers' linear maps are 8-bit.
 
     Args:
         encoder: in float32.
         calibration: batches of typical texts; what they do not reach is clipped later.
+        weight_bits: see `Int8Linear`.
 
     """
     quantized = copy.deepcopy(encoder)
     ranges = observe(encoder, calibration)
     for layer, twin in zip(_layers(encoder), _layers(quantized), strict=True):
         for group, copies in zip(groups(layer), groups(twin), strict=True):
-            new = _quantize_group(group, ranges[group.maps[0]])
+            new = _quantize_group(group, ranges[group.maps[0]], weight_bits)
             for linear, replacement in zip(copies.maps, new, strict=True):
                 _replace(twin, linear, replacement)
     return quantized
@@ -159,19 +169,20 @@ def observe(encoder: Encoder, calibration: Iterable[Batch]) -> dict[nn.Module, R
     return ranges
 
 
-def _quantize_group(group: Group, seen: Range) -> Sequence[Int8Linear]:
+def _quantize_group(group: Group, seen: Range, weight_bits: WeightBits) -> Sequence[Int8Linear]:
     low, high = seen.low, seen.high
     smoothing = None
     if group.smooth:
         largest = torch.maximum(low.abs(), high.abs()).clamp_min(_SMALLEST)
         weights = torch.cat([linear.weight.detach() for linear in group.maps])
         weight_largest = weights.abs().amax(dim=0).clamp_min(_SMALLEST)
-        smoothing = largest**SMOOTHING / weight_largest ** (1 - SMOOTHING)
+        alpha = SMOOTHING[weight_bits]
+        smoothing = largest**alpha / weight_largest ** (1 - alpha)
         low, high = low / smoothing, high / smoothing
     bottom, top = min(0.0, low.min().item()), max(0.0, high.max().item())
     scale = max(top - bottom, _SMALLEST) / 255
     zero = round(-bottom / scale)
-    return [Int8Linear(linear, smoothing, scale, zero) for linear in group.maps]
+    return [Int8Linear(linear, smoothing, scale, zero, weight_bits) for linear in group.maps]
 
 
 def _replace(root: nn.Module, old: nn.Module, new: nn.Module) -> None:

@@ -16,15 +16,11 @@ import numpy as np
 from model.artifact.batch import Batch, coarser, widen
 from model.artifact.manifest import ATTENTION_GRAPH, ENCODER_GRAPH, Artifact
 from model.artifact.signature import hidden_state_name
-from model.errors import ModelError
+from model.errors import ModelError, ProviderError
 from model.runtimes.contract import Floats, Resources, every_head
 from model.runtimes.heads import HeadParameters
 from model.runtimes.host import Calls, HostRuntime
-
-try:
-    import openvino
-except ImportError as error:
-    raise ModelError(f"this artifact is for OpenVINO, which cannot be imported: {error}") from None
+from model.runtimes.processor import computes_bfloat16, core, saturates
 
 _KERNELS_KEPT = 512
 
@@ -52,20 +48,26 @@ class OpenVinoRuntime(HostRuntime):
         stream of all threads, for a short one that is alone.
 
         Raises:
+            ProviderError: products with the artifact's weights saturate on this processor.
             ModelError: OpenVINO refuses a graph.
 
         """
         manifest = artifact.manifest
+        if manifest.precision == "int8" and manifest.weight_bits != 7 and saturates():
+            raise ProviderError(
+                "this artifact's 8-bit weights give wrong sums on this processor, whose products "
+                "saturate (it has no VNNI): export the model to int8 here, which gives it 7 bits"
+            )
         self.config = manifest.config
         self.provider = "OpenVINO CPU"
         self._inputs = [spec.name for spec in manifest.signature["encoder"].inputs]
         self._head_parameters = HeadParameters(artifact)
-        self._core = openvino.Core()
         # what int8 leaves in floating point runs in bfloat16 as well
+        floats = "bf16" if computes_bfloat16() else "f32"
         encoder, attention = artifact.path(ENCODER_GRAPH), artifact.path(ATTENTION_GRAPH)
-        self._encoder = self._lone = self._compile(encoder, "bf16", threads, streams=threads)
+        self._encoder = self._lone = self._compile(encoder, floats, threads, streams=threads)
         if threads > 1:
-            self._lone = self._compile(encoder, "bf16", threads, streams=1)
+            self._lone = self._compile(encoder, floats, threads, streams=1)
         self._attention = self._compile(attention, "f32", threads, streams=threads)
         self._calls = Calls()
 
@@ -97,7 +99,7 @@ class OpenVinoRuntime(HostRuntime):
             "CPU_RUNTIME_CACHE_CAPACITY": _KERNELS_KEPT,
         }
         try:
-            return _Compiled(self._core.compile_model(str(graph), "CPU", properties))
+            return _Compiled(core().compile_model(str(graph), "CPU", properties))
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[-1]
             raise ModelError(f"OpenVINO cannot load {graph.name}: {reason}") from None

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from model.artifact.manifest import Artifact, Precision, RuntimeName
+from model.artifact.manifest import Artifact, Precision, RuntimeName, WeightBits
 from model.errors import ProviderError
 from model.runtimes.contract import Device, Resources, Runtime
 
@@ -48,9 +48,40 @@ RUNTIMES: Mapping[RuntimeName, RuntimeKind] = {
 0006-a-runtime-for-each-precision.md, and for fp16 0008-half-precision-on-a-gpu.md."""
 
 
+_PROCESSOR = "model.runtimes.processor"
+
+
 def runtime_of(precision: Precision) -> RuntimeName:
     """The runtime that an artifact of this precision is exported for."""
     return next(name for name, kind in RUNTIMES.items() if precision in kind.precisions)
+
+
+def weight_bits(precision: Precision) -> WeightBits | None:
+    """Bits of int8's weights that are exact on this processor; None in another precision.
+
+    Raises:
+        ModelError: the runtime is not installed.
+
+    """
+    if precision != "int8":
+        return None
+    return 7 if importlib.import_module(_PROCESSOR).saturates() else 8
+
+
+def has_products(precision: Precision) -> bool:
+    """Whether this processor has instructions for a precision that is meant to be fast on it.
+
+    Raises:
+        ModelError: the runtime is not installed.
+
+    """
+    if precision in ("bf16", "int8"):
+        processor = importlib.import_module(_PROCESSOR)
+        fast: bool = (
+            processor.computes_bfloat16() if precision == "bf16" else not processor.saturates()
+        )
+        return fast
+    return True
 
 
 def check_device(name: RuntimeName, device: Device) -> None:

@@ -104,6 +104,7 @@ def describe(state: ServiceState) -> dict[str, Any]:
         "engine": engine.name,
         "provider": engine.provider,
         "precision": manifest.precision,
+        "weight_bits": manifest.weight_bits,
         "artifact_sha256": artifact.sha256,
         "verification": manifest.verification.model_dump(),
     }

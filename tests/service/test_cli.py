@@ -273,6 +273,41 @@ def test_a_model_is_exported_once_and_then_found(
     assert asked == ["fp32", "fp32", "int8"]
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("fast", [True, False])
+def test_an_export_that_is_likely_slower_than_fp32_says_so(
+    artifact: Artifact,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    precision: str,
+    fast: bool,
+) -> None:
+    monkeypatch.setattr("service.cli.open_artifact", lambda *_: artifact)
+    monkeypatch.setattr("model.runtimes.processor.saturates", lambda: not fast)
+    monkeypatch.setattr("model.runtimes.processor.computes_bfloat16", lambda: fast)
+    assert main(["export", "--precision", precision]) == 0
+    said = f"headscope: no fast {precision} products on this processor: fp32 is likely faster\n"
+    assert capsys.readouterr().err == ("" if fast or precision == "fp32" else said)
+
+
+def test_int8_of_7_and_of_8_bits_are_kept_apart(
+    artifact: Artifact, small_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exports: list[Path] = []
+
+    def export(checkpoint: Path, out: Path, *_: Any) -> Exported:
+        exports.append(out)
+        shutil.copytree(artifact.folder, out)
+        return Exported(load_artifact(out), artifact.manifest.verification)
+
+    monkeypatch.setattr("model.export.export", export)
+    settings = Settings(model=str(small_checkpoint))
+    for saturates in (True, False, True, False):
+        monkeypatch.setattr("model.runtimes.processor.saturates", lambda answer=saturates: answer)
+        open_artifact(settings, precision="int8")
+    assert len(exports) == len({*exports}) == 2
+
+
 def test_another_process_was_faster_with_the_same_export(
     artifact: Artifact, small_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,12 +75,15 @@ def test_it_changes_when_a_file_is_renamed(checkpoint: Path) -> None:
     assert key(checkpoint) != before
 
 
-def test_it_changes_with_name_and_precision(checkpoint: Path) -> None:
+def test_it_changes_with_name_precision_and_bits(checkpoint: Path) -> None:
     keys = [
         key(checkpoint),
         key(checkpoint, model="another/model"),
         key(checkpoint, precision="fp16"),
         key(checkpoint, model="a/modelfp32", precision=""),
+        key(checkpoint, precision="int8"),
+        cache_key(checkpoint, "a/model", "int8", 7),
+        cache_key(checkpoint, "a/model", "int8", 8),
     ]
     assert len(set(keys)) == len(keys)
 

@@ -12,14 +12,13 @@ from typing import Any, get_args
 
 import numpy as np
 import onnx
-import openvino
 import pytest
 
 from model.artifact.compare import TOLERANCES
 from model.artifact.manifest import FILES, Artifact, Precision, load_artifact
 from model.export.exporter import export
 from model.export.verify import verify
-from model.runtimes.registry import runtime_of
+from model.runtimes.registry import has_products, runtime_of, weight_bits
 from tests.model.export.test_exporter import content
 from tests.model.export.test_verify import edit_graph, failed_keys, verified
 
@@ -39,9 +38,10 @@ def test_the_manifest_names_precision_and_runtime(
 ) -> None:
     manifest = load_artifact(artifact.folder).manifest
     assert manifest.runtime == runtime_of(manifest.precision)
+    assert manifest.weight_bits == weight_bits(manifest.precision)
     assert manifest.verification.provider == PROVIDERS[manifest.precision]
     exact = tiny_artifact.manifest
-    assert (exact.precision, exact.runtime) == ("fp32", "onnx")
+    assert (exact.precision, exact.runtime, exact.weight_bits) == ("fp32", "onnx", None)
     for name in ("model", "config", "sentence", "exporter"):
         assert getattr(manifest, name) == getattr(exact, name)
     assert (manifest.signature == exact.signature) == (manifest.precision != "fp16")
@@ -85,15 +85,10 @@ def test_the_record_says_how_near_it_came(artifact: Artifact) -> None:
         assert tolerance.cosine_at_least <= found <= 1 + 1e-9
         assert record.min_cosine[kind] == pytest.approx(found, abs=1e-4)
         assert result.comparison.worst(kind) <= tolerance.atol
-        if precision != "bf16" or computes_in_bf16():
+        if has_products(precision) or precision == "int8":
             assert result.comparison.worst(kind) > 1e-4  # not float32 after all
     least = {"fp16": 0.99999, "bf16": 0.9999, "int8": 0.99}[precision]
     assert result.comparison.min_cosine("pooled") >= least
-
-
-def computes_in_bf16() -> bool:
-    """Elsewhere OpenVINO takes float32 for it."""
-    return "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
 
 
 def test_only_the_encoders_graph_is_another(artifact: Artifact, tiny_artifact: Artifact) -> None:

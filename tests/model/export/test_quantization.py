@@ -13,6 +13,7 @@ from torch import nn
 from transformers import BertModel
 
 from model.artifact.batch import Batch
+from model.artifact.manifest import WeightBits
 from model.checkpoint import load_checkpoint
 from model.encoder import Encoder
 from model.export.quantization import Int8Linear, Range, observe, quantize
@@ -126,28 +127,31 @@ def test_every_map_of_the_layers_is_replaced_in_a_copy(
         assert torch.equal(tensor, untouched[name]), name
 
 
+@pytest.mark.parametrize(("weight_bits", "alpha"), [(8, 0.5), (7, 0.6)])
 def test_smoothing_is_smooth_quants_formula(
-    encoder: Encoder, quantized: Encoder, tiny_checkpoint: Path
+    encoder: Encoder, tiny_checkpoint: Path, weight_bits: WeightBits, alpha: float
 ) -> None:
     """s_j = max|X_j|^α / max|W_j|^(1−α), eq. 4, one for all maps of an input; or none."""
-    inputs, found = inputs_of_every_map(tiny_checkpoint, CALIBRATION), int8_maps(quantized)
+    inputs = inputs_of_every_map(tiny_checkpoint, CALIBRATION)
+    found = int8_maps(quantize(encoder, CALIBRATION, weight_bits))
     for layer in (0, 1):
         for group in [[f"layers.{layer}.{name}" for name in names] for names in SMOOTHED]:
             w = np.concatenate([encoder.get_submodule(n).weight.detach().numpy() for n in group])
             largest = np.abs(inputs[group[0]]).max(axis=0)
-            expected = np.sqrt(largest) / np.sqrt(np.abs(w).max(axis=0))
+            expected = largest**alpha / np.abs(w).max(axis=0) ** (1 - alpha)
             for name in group:
                 np.testing.assert_allclose(smoothing_of(found[name]), expected, rtol=1e-4)
         for name in ("attention.output", "feed_forward.contract"):
             assert found[f"layers.{layer}.{name}"].divisor is None
 
 
+@pytest.mark.parametrize(("weight_bits", "largest"), [(8, 127), (7, 63)])
 def test_smoothing_leaves_the_product_and_weights_lie_within_half_a_step(
-    encoder: Encoder, quantized: Encoder
+    encoder: Encoder, weight_bits: WeightBits, largest: int
 ) -> None:
-    """x Wᵀ = (x / s)(s W)ᵀ, and s W is what the 8-bit weight stands for."""
+    """x Wᵀ = (x / s)(s W)ᵀ, and s W is what the integer weight stands for."""
     rng = np.random.default_rng(0)
-    for name, module in int8_maps(quantized).items():
+    for name, module in int8_maps(quantize(encoder, CALIBRATION, weight_bits)).items():
         w = encoder.get_submodule(name).weight.detach().double().numpy()
         s, step = smoothing_of(module), module.weight_scale.double().numpy()
         x = rng.standard_normal((5, w.shape[1]))
@@ -155,8 +159,8 @@ def test_smoothing_leaves_the_product_and_weights_lie_within_half_a_step(
         q = module.weight.numpy()
         assert q.dtype == np.int8
         assert (np.abs(q.T * step[:, None] - w * s) <= step[:, None] * (0.5 + 1e-4)).all()
-        assert np.abs(q).max(axis=0).tolist() == [127] * len(w)
-        np.testing.assert_allclose(step, np.abs(w * s).max(axis=1) / 127, rtol=1e-5)
+        assert np.abs(q).max(axis=0).tolist() == [largest] * len(w)
+        np.testing.assert_allclose(step, np.abs(w * s).max(axis=1) / largest, rtol=1e-5)
         assert torch.equal(module.bias, encoder.get_submodule(name).bias)
 
 

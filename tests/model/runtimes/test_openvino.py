@@ -228,7 +228,8 @@ def test_without_openvino_it_is_one_line(
     artifact: Artifact, tiny_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "openvino", None)
-    monkeypatch.delitem(sys.modules, "model.runtimes.openvino")
+    for name in ("model.runtimes.processor", "model.runtimes.openvino"):
+        monkeypatch.delitem(sys.modules, name)
     with pytest.raises(ModelError, match="for OpenVINO, which cannot be imported") as caught:
         load_runtime(artifact)
     assert "\n" not in str(caught.value)

@@ -133,6 +133,7 @@ async def test_info(client: httpx.AsyncClient, artifact: Artifact) -> None:
         "engine": "onnx",
         "provider": "CPUExecutionProvider",
         "precision": "fp32",
+        "weight_bits": None,
         "artifact_sha256": artifact.sha256,
         "model_sha": artifact.manifest.files["weights.safetensors"].sha256,
         "prompts": [],
