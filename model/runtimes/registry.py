@@ -75,13 +75,11 @@ def has_products(precision: Precision) -> bool:
         ModelError: the runtime is not installed.
 
     """
-    if precision in ("bf16", "int8"):
-        processor = importlib.import_module(_PROCESSOR)
-        fast: bool = (
-            processor.computes_bfloat16() if precision == "bf16" else not processor.saturates()
-        )
-        return fast
-    return True
+    if precision not in ("bf16", "int8"):
+        return True
+    processor = importlib.import_module(_PROCESSOR)
+    own: bool = processor.computes_bfloat16() if precision == "bf16" else not processor.saturates()
+    return own
 
 
 def check_device(name: RuntimeName, device: Device) -> None:
