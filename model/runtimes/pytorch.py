@@ -32,7 +32,7 @@ def load(artifact: Artifact, _: Resources) -> PyTorchRuntime:
 
 
 class PyTorchRuntime(HostRuntime):
-    """The encoder as it is defined; see `Runtime`."""
+    """The encoder in float32; see `Runtime`."""
 
     provider = "torch-cpu"
 
