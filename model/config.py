@@ -1,4 +1,4 @@
-"""The encoder's configuration, in the words of no family."""
+"""The encoder's configuration, independent of the checkpoint's family."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ActivationName = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"
 
 
 class EncoderConfig(BaseModel):
-    """What decides an encoder's shapes and arithmetic.
+    """Shapes and functions of an encoder.
 
     `model.families` reads it from a checkpoint's `config.json`. `attention_score` and
     `attention_normalizer` are Headscope's own keys, and choose how attention is computed.
@@ -21,7 +21,7 @@ class EncoderConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     model_type: str
-    """Of the checkpoint's family."""
+    """Name of the checkpoint's family."""
     vocab_size: int = Field(gt=0)
     hidden_size: int = Field(gt=0)
     num_hidden_layers: int = Field(gt=0)

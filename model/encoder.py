@@ -33,7 +33,7 @@ ACTIVATIONS: Mapping[ActivationName, Callable[[Tensor], Tensor]] = {
 
 
 class EncoderOutput(NamedTuple):
-    """What one forward pass computed."""
+    """Result of a forward pass."""
 
     hidden_states: tuple[Tensor, ...]
     """L + 1 tensors `[T, H]`: the embeddings, then each layer's output."""

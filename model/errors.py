@@ -1,4 +1,4 @@
-"""What can go wrong on the way from a checkpoint to an artifact.
+"""Errors between a checkpoint and a computed batch.
 
     ModelError
     ├── ConfigError         the checkpoint's configuration is invalid or not supported
@@ -9,12 +9,12 @@
     ├── ProviderError       the hardware that was asked for does not work here
     └── DeviceLostError     the hardware failed, and only another process can use it again
 
-Each carries one line that tells its reader what to do about it.
+Each message is one line, with the remedy where there is one.
 """
 
 
 class ModelError(Exception):
-    """Base of every error that `model` raises on purpose."""
+    """Base of all errors of `model`."""
 
 
 class ConfigError(ModelError):

@@ -24,9 +24,9 @@ class PackedBatch(NamedTuple):
     token_type_ids: Tensor
     """`[T]`, the segment of each token."""
     position_ids: Tensor
-    """`[T]`, where each token stands in its text."""
+    """`[T]`, the place of each token in its text."""
     padded_index: Tensor
-    """`[B, S]`, which of the T tokens stands at each place of the grid; negative for none."""
+    """`[B, S]`, the number of the token at each place of the grid; negative where there is none."""
     packed_index: Tensor
     """`[T]`, the place of each token in the flattened grid."""
 

@@ -31,7 +31,7 @@ def locate(
         name: a folder, or a name like `organisation/model`.
         cache_folder: where downloads are kept.
         hub_endpoint: the hub's address.
-        progress: is told of a download.
+        progress: called with a line before a download.
 
     Raises:
         SourceError: there is no such model, the hub cannot be reached, or the weights are not
@@ -52,7 +52,7 @@ def locate(
 
 
 def display_name(name: str) -> str:
-    """What a model is called in replies and manifests: a hub name, or a folder's own name."""
+    """Name of a model in replies and manifests: a hub name, or a folder's own name."""
     folder = Path(name)
     return folder.resolve().name if name and folder.is_dir() else name
 

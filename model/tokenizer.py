@@ -1,4 +1,4 @@
-"""A checkpoint's tokenizer, made self-contained: one `tokenizer.json` that hides no setting."""
+"""A checkpoint's tokenizer as one self-contained `tokenizer.json`."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def load_tokenizer(folder: Path, config: EncoderConfig, *, lowercase: bool) -> T
     """The tokenizer that transformers 5 would build from the same folder.
 
     As there, a BERT tokenizer is made anew from its vocabulary, its added tokens and the flags
-    of `tokenizer_config.json`, and nothing else that `tokenizer.json` says counts; a tokenizer
-    of any other class is what its `tokenizer.json` says. Padding and truncation are off: both
+    of `tokenizer_config.json`, and from nothing else of `tokenizer.json`; a tokenizer of
+    any other class is its `tokenizer.json`. Padding and truncation are off: both
     are the service's own.
 
     Args:

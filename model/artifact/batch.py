@@ -1,4 +1,4 @@
-"""A packed batch, as every engine takes it: texts end to end, no padding among them. numpy only.
+"""A packed batch, as every runtime takes it: texts end to end, without padding. numpy only.
 
 Everything that looks at one token alone runs over the `[T]` tokens of all texts; only attention,
 where a token looks at its own text, needs the padded grid `[B, S]`, and two indices lead there
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Ids = NDArray[np.int64]
 PADDING = -1
-"""In `padded_index`: no token stands here."""
+"""In `padded_index`, a place without a token."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Batch:
     token_type_ids: Ids
     """`[T]`, the segment of each token."""
     position_ids: Ids
-    """`[T]`, where each token stands in its text."""
+    """`[T]`, the place of each token in its text."""
     padded_index: Ids
-    """`[B, S]`, which of the T tokens stands at each place of the grid; `PADDING` for none."""
+    """`[B, S]`, the number of the token at each place of the grid; `PADDING` for none."""
     packed_index: Ids
-    """`[T]`, the place of each token in the flattened grid: the way back."""
+    """`[T]`, the place of each token in the flattened grid."""
 
     @property
     def inputs(self) -> tuple[Ids, Ids, Ids, Ids, Ids]:
@@ -72,7 +72,7 @@ def pack(texts: Sequence[tuple[ArrayLike, ArrayLike]]) -> Batch:
 
 
 def widen(batch: Batch, rows: int, columns: int) -> Batch:
-    """The same tokens in a larger grid, whose new places hold none."""
+    """The same tokens in a larger grid, padded at the end of both axes."""
     texts, longest = batch.padded_index.shape
     padded_index = np.full((rows, columns), PADDING, np.int64)
     padded_index[:texts, :longest] = batch.padded_index

@@ -1,4 +1,4 @@
-"""Which export of which checkpoint: the key under which an artifact is kept. Without torch."""
+"""The key of an exported artifact in the cache. Without torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from model.errors import SourceError
 
 
 def exporter_version() -> str:
-    """A hash that changes whenever an export could: our source and our exporters' versions."""
+    """SHA-256 of all source of `model` and of the versions of the libraries that export."""
     digest = hashlib.sha256()
     package = Path(__file__).parents[1]
     for path in sorted([*package.rglob("*.py"), *package.rglob("*.txt")]):
@@ -27,7 +27,7 @@ def exporter_version() -> str:
 def cache_key(
     checkpoint: Path, model: str, precision: str, weight_bits: WeightBits | None = None
 ) -> str:
-    """Identifies an export: the checkpoint's every relevant byte, name, precision, exporter.
+    """SHA-256 of the checkpoint's files, its name, the precision and the exporter, shortened.
 
     Args:
         checkpoint: a Hugging Face folder.

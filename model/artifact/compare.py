@@ -1,6 +1,6 @@
-"""Two engines' tensors, held against each other: names, then axes, then shapes, then values.
+"""Comparison of two sets of tensors: names, then axes, then shapes, then values.
 
-Pure numpy; every check runs before anything is decided.
+numpy only; all checks run before a verdict.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Kind = Literal["hidden", "attention", "pooled"]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What passes: values with |v − r| ≤ atol + rtol·|r|, in rows of a like direction."""
+    """Bounds of a comparison: |v − r| ≤ atol + rtol·|r|, and a cosine of each row."""
 
     atol: float
     rtol: float
@@ -56,7 +56,7 @@ maps of the last layers can be far off there, so pooled vectors are what int8 is
 
 @dataclass(frozen=True)
 class Key:
-    """What a tensor is: a hidden state of a layer, one head's map, or a pooled unit vector."""
+    """Name of a tensor: a hidden state of a layer, one head's map, or a pooled unit vector."""
 
     kind: Kind
     layer: int = 0
@@ -69,7 +69,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Difference:
-    """How far one tensor is from its reference."""
+    """Difference of one tensor from its reference."""
 
     max_abs_diff: float
     min_cosine: float
@@ -77,7 +77,7 @@ class Difference:
     passed: bool
 
     def worst(self, other: Difference) -> Difference:
-        """The worse of both in each respect."""
+        """The larger difference and the smaller cosine of both."""
         return Difference(
             max(self.max_abs_diff, other.max_abs_diff),
             min(self.min_cosine, other.min_cosine),
@@ -87,7 +87,7 @@ class Difference:
 
 @dataclass
 class Comparison:
-    """All differences found so far, and all mismatches that left nothing to subtract."""
+    """Differences by tensor, and mismatches of names, axes and shapes."""
 
     mismatches: list[str] = field(default_factory=list)
     differences: dict[Key, Difference] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Comparison:
         )
 
     def summary(self) -> str:
-        """What did not pass, in a line: how many tensors, and the first of them."""
+        """One line: how many tensors failed, and the first of them."""
         if self.mismatches:
             return f"{len(self.mismatches)} mismatches, first: {self.mismatches[0]}"
         failed = {key: found for key, found in self.differences.items() if not found.passed}

@@ -1,6 +1,6 @@
-"""A few texts with everything that PyTorch said of them, kept in the artifact. Without torch.
+"""Golden texts: their hidden states and maps from PyTorch, kept in the artifact. Without torch.
 
-They are what a loaded engine is tried on before it serves anyone.
+An engine has to reproduce them before it serves.
 Notation: S tokens of a text, H hidden size, L layers, N heads.
 """
 
@@ -26,7 +26,7 @@ TEXTS: tuple[tuple[str, str | None], ...] = (
     ("Which of the words", "does it stand for?"),
 )
 RANDOM_TOKENS = 24
-"""Of one more text, of ids that no tokenizer would put together."""
+"""Length of one more text, of random ids."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class GoldenText:
 
 
 def golden_inputs(tokenizer: Tokenizer, config: EncoderConfig) -> Iterator[tuple[Ids, Ids]]:
-    """Token ids and segment ids of each text; one that the model cannot take is left out."""
+    """Token ids and segment ids of each text; texts that the model cannot take are left out."""
     for text, other in TEXTS:
         encoding = tokenizer.encode(text, other)
         segment_ids = np.array(encoding.type_ids, np.int64)

@@ -57,7 +57,7 @@ RuntimeName = Literal["onnx", "openvino", "pytorch"]
 
 
 class FileRecord(BaseModel):
-    """What a file of the artifact must be."""
+    """Hash and size of a file of the artifact."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -66,15 +66,15 @@ class FileRecord(BaseModel):
 
 
 class VerificationRecord(BaseModel):
-    """What verification found when the artifact was made."""
+    """Result of the verification at export."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     passed: bool
     provider: str
-    """What computed, as the runtime reports it."""
+    """The hardware that computed, as the runtime reports it."""
     inputs: int
-    """How many texts went through both engines."""
+    """Texts compared."""
     tolerances: dict[str, dict[str, float]]
     """`atol`, `rtol` and `cosine_at_least` of each kind of tensor."""
     max_abs_diff_below: dict[str, float | None]
@@ -92,7 +92,7 @@ class Manifest(BaseModel):
     format: Literal[4]
     model: str
     runtime: RuntimeName
-    """That the graphs are for."""
+    """The runtime that the graphs are exported for."""
     precision: Precision
     weight_bits: WeightBits | None = None
     """Bits of int8's weights: 7 are exact on every processor, 8 where products do not saturate."""
@@ -107,12 +107,12 @@ class Manifest(BaseModel):
 
 @dataclass(frozen=True)
 class Artifact:
-    """A folder whose every file is what its manifest says."""
+    """A folder whose files have the hashes of its manifest."""
 
     folder: Path
     manifest: Manifest
     sha256: str
-    """Of `manifest.json`, and so of everything it vouches for."""
+    """SHA-256 of `manifest.json`, which holds those of the other files."""
 
     def path(self, name: str) -> Path:
         """The file `name`, one of `FILES`."""
@@ -153,10 +153,10 @@ def load_artifact(folder: Path) -> Artifact:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Around what a library reads of an artifact's file.
+    """Context of reading an artifact's file with a library.
 
     Raises:
-        ArtifactError: it cannot.
+        ArtifactError: the library failed.
 
     """
     try:
@@ -168,7 +168,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def record_file(path: Path) -> FileRecord:
-    """Measure a file."""
+    """Hash and size of a file."""
     return FileRecord(sha256=sha256_of(path), bytes=path.stat().st_size)
 
 
@@ -179,7 +179,7 @@ def sha256_of(path: Path) -> str:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write `manifest.json` whole or not at all."""
+    """Write `manifest.json` atomically."""
     temporary = folder / f".{MANIFEST}.part"
     temporary.write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
     temporary.replace(folder / MANIFEST)

@@ -18,18 +18,18 @@ POOLINGS: tuple[PoolingName, ...] = get_args(PoolingName)
 
 @dataclass(frozen=True, slots=True)
 class TextPooling:
-    """How one text of a batch becomes one vector."""
+    """Pooling of one text of a batch."""
 
     text: int
-    """Which of the batch's texts."""
+    """Number of the text in the batch."""
     layer: int
-    """Which hidden state, 0 … L."""
+    """Number of the hidden state, 0 … L."""
     mode: PoolingName
     first_token: int = 0
-    """Tokens before this one are left out; one at least is left."""
+    """Number of the first token that counts; at least one token does."""
     unit_features: int = 0
-    """So many features, from the first, become a unit vector, and what follows them means nothing;
-    0: the vector stays as it is."""
+    """Number of leading features that are normalised to unit length; the rest is undefined. With 0
+    nothing is normalised."""
 
 
 def pool(hidden: NDArray[np.float32], mode: PoolingName) -> Vector:

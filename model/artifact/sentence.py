@@ -1,4 +1,4 @@
-"""What a checkpoint's sentence-transformers files say: pooling, normalisation, limit, prompts.
+"""A checkpoint's sentence-transformers files: pooling, normalisation, length limit, prompts.
 
 Formats: sentence-transformers' `modules.json`, `sentence_bert_config.json`, the pooling
 module's `config.json` (the boolean keys of versions up to 5, the `pooling_mode` of later ones)
@@ -34,7 +34,7 @@ _POOLING_FLAGS = {
 
 
 class SentenceConfig(BaseModel):
-    """How a text becomes one vector, by the checkpoint's own account."""
+    """Pooling, normalisation, limit and prompts of a checkpoint."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -50,7 +50,7 @@ class SentenceConfig(BaseModel):
 
     @classmethod
     def from_checkpoint(cls, folder: Path, max_position_embeddings: int) -> SentenceConfig:
-        """Read what is there; sentence-transformers' defaults stand for what is not.
+        """Read the files; sentence-transformers' defaults stand for those that are absent.
 
         Args:
             folder: a checkpoint folder, with sentence-transformers files or without.

@@ -63,12 +63,12 @@ from model.tokenizer import load_tokenizer
 
 Progress = Callable[[str], None]
 _DTYPES: Mapping[Precision, Float] = {"fp16": "float16"}
-"""Of the weights, and of what stays on a device, where it is not float32."""
+"""Type of the weights and of tensors on a device, by precision; float32 for the others."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A fresh artifact and how its verification went."""
+    """A new artifact and the result of its verification."""
 
     artifact: Artifact
     verification: VerificationRecord
@@ -84,15 +84,15 @@ def export(
 ) -> Exported:
     """Turn a checkpoint into an artifact, verify it, and put it at `out` in one step.
 
-    An artifact that fails its verification is written all the same, and says so in its
-    manifest; it is the service that refuses it.
+    An artifact that fails its verification is written too, with that result in its manifest; the
+    service refuses it.
 
     Args:
         checkpoint: a Hugging Face folder.
         out: a folder that does not exist yet, or is empty.
         model: the name that the service will answer with.
         precision: of the encoder's arithmetic, which decides the runtime.
-        progress: is told each step.
+        progress: called with a line at each step.
         device: where it is verified; the graphs are the same.
 
     Raises:
@@ -121,7 +121,7 @@ def export(
 def _build(
     checkpoint: Path, folder: Path, model: str, precision: Precision, progress: Progress
 ) -> None:
-    """Everything but the verification, which the manifest says has not passed."""
+    """Write all files; the manifest records no verification yet."""
     progress(f"reading {model}")
     encoder = load_checkpoint(checkpoint)
     config = encoder.config
@@ -160,7 +160,7 @@ def _build(
 
 
 def golden_text(encoder: Encoder, input_ids: Ids, segment_ids: Ids) -> GoldenText:
-    """All that the encoder says of one text alone; ids `[S]`."""
+    """Hidden states and maps of one text; ids `[S]`."""
     with torch.inference_mode():
         batch = PackedBatch.of(pack([(input_ids, segment_ids)]))
         output = encoder(batch, output_attentions=True)
@@ -183,7 +183,7 @@ def _save_graphs(served: Encoder, precision: Precision, folder: Path, progress: 
 
 
 def _verify(folder: Path, device: Device) -> VerificationRecord:
-    """Verify an artifact and write into its manifest what was found."""
+    """Verify an artifact and record the result in its manifest."""
     artifact = load_artifact(folder)
     record = verify(artifact, device).record()
     write_manifest(folder, artifact.manifest.model_copy(update={"verification": record}))

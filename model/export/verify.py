@@ -18,17 +18,16 @@ from model.artifact.compare import TOLERANCES, Comparison, Difference, Floats, K
 from model.artifact.manifest import (
     GRAPHS,
     TOKENIZER,
-    WEIGHTS,
     Artifact,
     Precision,
     VerificationRecord,
 )
 from model.artifact.pooling import PoolingName, TextPooling
 from model.artifact.signature import GraphSignature
-from model.checkpoint import load_weights
 from model.encoder import Encoder
 from model.packing import PackedBatch
 from model.runtimes.contract import Device, Runtime
+from model.runtimes.pytorch import load_encoder
 from model.runtimes.registry import load_runtime
 
 Segments = tuple[list[int], list[int]]
@@ -97,7 +96,7 @@ def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
 
     """
     manifest = artifact.manifest
-    encoder = load_weights(artifact.path(WEIGHTS), manifest.config)
+    encoder = load_encoder(artifact)
     runtime = load_runtime(artifact, device)
     result = Verification(manifest.precision, runtime.provider)
     for name, signature in manifest.signature.items():

@@ -1,4 +1,4 @@
-"""What a family of checkpoints has to state, so that its encoders can be read. Without torch."""
+"""Description of a family of checkpoints: its config, its keys. Without torch."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Family:
     config: Callable[[Mapping[str, Any]], EncoderConfig]
     """The content of a `config.json` → the encoder's configuration; raises `ValidationError`."""
     prefix: str
-    """Of the encoder's keys in a checkpoint of a task model."""
+    """Prefix of the encoder's keys in a checkpoint of a task model."""
     outside: re.Pattern[str]
-    """Keys, without the prefix, of what is no part of the encoder."""
+    """Keys, without the prefix, of tensors outside the encoder."""
     renames: tuple[tuple[str, str], ...]
     """Patterns and replacements, all applied in this order, that give the encoder's own keys."""
 

@@ -23,16 +23,16 @@ Device = Literal["auto", "cpu", "cuda"]
 
 @dataclass(frozen=True)
 class Resources:
-    """Where a runtime computes, and with what."""
+    """Device, threads and memory of a runtime."""
 
     device: Device = "cpu"
     """"auto" takes CUDA where there is a device."""
     threads: int = 1
-    """Calls at once."""
+    """Number of concurrent calls."""
     device_id: int = 0
-    """Which of several CUDA devices."""
+    """Number of the CUDA device."""
     device_memory_bytes: int | None = None
-    """The most that each of the three graphs may take on a CUDA device."""
+    """Bound on the memory of each of the three graphs on a CUDA device."""
 
 
 class Runtime(Protocol):
@@ -40,11 +40,11 @@ class Runtime(Protocol):
 
     config: EncoderConfig
     provider: str
-    """What really computes, as the runtime reports it."""
+    """The hardware that computes, as the runtime reports it."""
 
     @property
     def alive(self) -> bool:
-        """False once the device is lost: nothing will ever be computed again."""
+        """False once the device is lost for good."""
 
     def encode(
         self,
@@ -53,7 +53,7 @@ class Runtime(Protocol):
         poolings: Sequence[TextPooling],
         head_mask: Floats | None = None,
     ) -> tuple[list[Floats], list[Floats]]:
-        """One forward pass, and of it what is asked for; nothing else leaves the device.
+        """Hidden states and pooled vectors of one forward pass; only these leave the device.
 
         Args:
             batch: the packed batch.
@@ -70,7 +70,7 @@ class Runtime(Protocol):
         """
 
     def warm_up(self, batch_tokens: int, longest: int, /) -> None:
-        """Compute once whatever is slow, or takes memory, the first time.
+        """Batches that are slow, or take memory, the first time.
 
         Args:
             batch_tokens: the most tokens of a batch.
@@ -115,11 +115,11 @@ class Runtime(Protocol):
 
 
 def every_head(batch: Batch, config: EncoderConfig) -> Floats:
-    """The head mask `[B, L, N]` that ablates none."""
+    """Head mask `[B, L, N]` of ones."""
     texts = len(batch.padded_index)
     return np.ones((texts, config.num_hidden_layers, config.num_attention_heads), np.float32)
 
 
 def layers_of(hidden: Sequence[tuple[int, int]], poolings: Sequence[TextPooling]) -> list[int]:
-    """The layers of which something is asked, ascending."""
+    """Layers of the hidden states and poolings, ascending."""
     return sorted({layer for _, layer in hidden} | {asked.layer for asked in poolings})

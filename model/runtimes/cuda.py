@@ -1,4 +1,4 @@
-"""Whether CUDA works here, and whether it still does: what the driver and its errors say."""
+"""Checks of the CUDA driver, and recognition of errors that end a process's use of a device."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Memory that ran out is none of them."""
 def device_count() -> int:
     """How many devices the driver sees; 0 where there is no driver, or a broken one.
 
-    `check` says which.
+    `check` tells the two apart.
     """
     try:
         return _count(_driver())
@@ -39,7 +39,7 @@ def check(device_id: int, cuda_version: str) -> None:
     """Refuse what the driver cannot do: that device, or libraries of that version.
 
     Raises:
-        ProviderError: says what is missing.
+        ProviderError: what is missing.
 
     """
     driver = _driver()
@@ -83,5 +83,5 @@ def _count(driver: ctypes.CDLL) -> int:
 
 
 def is_lost(message: str) -> bool:
-    """Whether an error says that this process can no longer use the device."""
+    """Whether an error means that this process can no longer use the device."""
     return _STICKY.search(message) is not None

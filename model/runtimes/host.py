@@ -1,4 +1,4 @@
-"""What runtimes on a CPU share: hidden states in host memory, and the texts cut out of them."""
+"""Base of runtimes on a CPU: pooling and cutting of hidden states in host memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from model.config import EncoderConfig
 from model.runtimes.contract import Floats, layers_of
 
 LONE_TOKENS = 128
-"""A batch of so many is short: what computes it alone keeps little memory for it."""
+"""Most tokens of a batch that all cores compute together, if it is alone."""
 
 
 class HostRuntime(ABC):
@@ -56,7 +56,7 @@ class HostRuntime(ABC):
         return [of(*each) for each in hidden], vectors
 
     def warm_up(self, *_: int) -> None:
-        """One short batch: on a CPU, memory that a large one would take is better left."""
+        """One short batch: a large one would keep its memory."""
         self.hidden_states(pack([([0], [0])]), [self.config.num_hidden_layers])
 
 
@@ -69,7 +69,7 @@ class Calls:
 
     @contextlib.contextmanager
     def call(self, batch: Batch) -> Iterator[bool]:
-        """Be one of them; tells whether it is short, and the only one as it begins."""
+        """Context of one call; True if its batch is short and no other call is in flight."""
         with self._lock:
             self._in_flight += 1
             alone = self._in_flight == 1 and len(batch.input_ids) <= LONE_TOKENS

@@ -28,12 +28,12 @@ _FATAL, _WARNING = 4, 2
 
 
 def load(artifact: Artifact, resources: Resources) -> Runtime:
-    """The graphs where they run best: float32 on the CPU in host memory, all else on a device.
+    """The graphs: float32 on the CPU in host memory, all else with tensors bound to a device.
 
     Half precision goes the device's way on a CPU as well: it is slow there, and the same code.
 
     Raises:
-        ProviderError: CUDA was asked for and does not work; says what is missing.
+        ProviderError: CUDA was asked for and does not work; names what is missing.
         ModelError: ONNX Runtime refuses a graph.
 
     """
@@ -144,7 +144,7 @@ def _session(
 
 
 def provider_options(place: Place, memory_bytes: int | None) -> dict[str, str]:
-    """What the provider is told; nothing on a CPU."""
+    """Options of the execution provider; none on a CPU."""
     if place.kind == "cpu":
         return {}
     options = {
@@ -161,7 +161,7 @@ def provider_options(place: Place, memory_bytes: int | None) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _cuda_libraries() -> Iterator[None]:
-    """CUDA's libraries from their Python packages; what cannot be loaded is said once, by us."""
+    """Context with CUDA's libraries from their Python packages, and without the runtime's log."""
     with contextlib.redirect_stdout(io.StringIO()):
         onnxruntime.preload_dlls()
     onnxruntime.set_default_logger_severity(_FATAL)

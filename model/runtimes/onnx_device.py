@@ -25,12 +25,12 @@ from model.runtimes.contract import Floats, every_head, layers_of
 from model.runtimes.heads import read_heads
 
 _ALIGNED = 8
-"""Half-precision products are fastest where a row of the grid has a multiple of so many places."""
+"""The grid's rows are a multiple of so many places, where half-precision products are fastest."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where tensors lie."""
+    """Device of tensors."""
 
     kind: Literal["cpu", "cuda"]
     index: int = 0
@@ -48,7 +48,7 @@ class Sets(NamedTuple):
 
 
 class Bound:
-    """A session that takes tensors from anywhere and leaves its own on the device."""
+    """A session with inputs on host or device, and outputs on the device."""
 
     def __init__(self, session: Any, place: Place) -> None:
         self._session = session
@@ -206,7 +206,7 @@ class BoundRuntime:
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
-        """Notice a device that is lost, whose every later call would fail as well."""
+        """Context of a computation; an error that means a lost device ends the runtime."""
         if not self.alive:
             raise DeviceLostError(f"{self.provider}: the device was lost")
         try:

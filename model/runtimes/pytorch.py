@@ -18,7 +18,17 @@ from model.runtimes.host import HostRuntime
 
 
 def load(artifact: Artifact, _: Resources) -> PyTorchRuntime:
-    """The encoder from its weights; torch's own threads compute each call.
+    """The encoder; torch's own threads compute each call.
+
+    Raises:
+        ModelError: as `load_encoder`.
+
+    """
+    return PyTorchRuntime(load_encoder(artifact))
+
+
+def load_encoder(artifact: Artifact) -> Encoder:
+    """The float32 encoder of an artifact.
 
     Raises:
         ArtifactError: the artifact was copied without its weights.
@@ -28,11 +38,11 @@ def load(artifact: Artifact, _: Resources) -> PyTorchRuntime:
     path = artifact.path(WEIGHTS)
     if not path.is_file():
         raise ArtifactError(f"{artifact.folder} holds no {WEIGHTS}, which PyTorch needs")
-    return PyTorchRuntime(load_weights(path, artifact.manifest.config))
+    return load_weights(path, artifact.manifest.config)
 
 
 class PyTorchRuntime(HostRuntime):
-    """The encoder as it is defined; see `Runtime`."""
+    """The encoder in float32; see `Runtime`."""
 
     provider = "torch-cpu"
 

@@ -17,12 +17,12 @@ from model.runtimes.contract import Device, Resources, Runtime
 
 @dataclass(frozen=True)
 class RuntimeKind:
-    """A runtime's own account of itself, without its library."""
+    """Description of a runtime, without its library."""
 
     title: str
     module: str
     precisions: tuple[Precision, ...]
-    """That it computes."""
+    """Precisions that it computes."""
     devices: tuple[Device, ...] = ("cpu",)
     three_axes: bool = False
     """Whether its encoder graph computes tokens as `[1, T, …]` instead of `[T, …]`:

@@ -1,4 +1,4 @@
-"""What a batch of tasks masks, and what an answer to it must be. Pure."""
+"""Head masks of a batch of tasks, and checks of its outputs. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def head_mask(tasks: Sequence[TextTask], config: EncoderConfig) -> Floats | None
 
 
 def check_outputs(tasks: Sequence[Task], outputs: Sequence[Output], hidden_size: int) -> None:
-    """Refuse an answer that cannot be right before it reaches anyone.
+    """Refuse outputs that cannot be right.
 
     Raises:
         EngineFailed: wrong count, wrong shapes, or a value that is not finite.

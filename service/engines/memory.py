@@ -1,4 +1,4 @@
-"""Recognition of errors that mean that memory ran out."""
+"""Errors of runtimes that mean exhausted memory, and the service's own for them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 from service.errors import EngineOutOfMemory
 
 OUT_OF_MEMORY = "OutOfMemoryError"
-"""What the PyTorch process answers to a batch that there was no memory for."""
-_SAYS = re.compile(
+"""Answer of the PyTorch process to a batch without memory for it."""
+_EXHAUSTED = re.compile(
     r"failed to allocate memory|bad[ _]alloc|out of memory|can't allocate memory"
     r"|cannot allocate memory|available memory of \d+ is smaller|_STATUS_ALLOC_FAILED",
     re.IGNORECASE,
@@ -17,10 +17,10 @@ _SAYS = re.compile(
 
 
 def ran_out_of_memory(error: BaseException) -> bool:
-    """Whether an error of a runtime means that memory ran out."""
-    return isinstance(error, MemoryError) or _SAYS.search(str(error)) is not None
+    """Whether an error of a runtime means exhausted memory."""
+    return isinstance(error, MemoryError) or _EXHAUSTED.search(str(error)) is not None
 
 
 def out_of_memory(provider: str) -> EngineOutOfMemory:
-    """The error for callers: fewer texts at once may fit."""
+    """The error for a caller, who may try again with fewer texts."""
     return EngineOutOfMemory(f"{provider} has no memory for the batch", retry_after_seconds=1)

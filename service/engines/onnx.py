@@ -11,7 +11,7 @@ from service.engines.runtime import RuntimeEngine
 
 CUDA = "CUDAExecutionProvider"
 CUDA_CALLS = 2
-"""One is computed while the next is prepared, or the last is copied."""
+"""Concurrent calls: one is computed while the next is prepared, or the last is copied."""
 CUDA_BATCH_TOKENS = 16384
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from model.config import NormalizerName
-from model.normalizers import NORMALIZERS, sparsemax
+from model.normalizers import NORMALIZERS, softmax, sparsemax
 
 EXACT = {"atol": 1e-12, "rtol": 0.0}
 
@@ -99,3 +99,23 @@ def test_gradients_stay_finite_under_a_mask(name: Any) -> None:
 
 def test_every_normalizer_is_named_in_the_config() -> None:
     assert set(NORMALIZERS) == set(get_args(NormalizerName))
+
+
+@pytest.mark.parametrize("keys", [2, 31, 512])
+def test_sparsemax_sums_in_float32(keys: int) -> None:
+    scores = torch.randn(4, 3, 7, keys, generator=torch.Generator().manual_seed(keys)).half()
+    mask = torch.arange(keys) < torch.tensor([1, 2, keys // 2 + 1, keys])[:, None, None, None]
+    found = sparsemax(scores, mask)
+    assert found.dtype == torch.float16
+    torch.testing.assert_close(found.float(), sparsemax(scores.float(), mask), atol=3e-4, rtol=0)
+
+
+def test_a_mask_is_finite_in_half_precision_and_leaves_exactly_nothing() -> None:
+    scores = torch.tensor([[10000.0, -10000.0, 100.0, 0.0]]).half()
+    mask = torch.tensor([[False, False, True, True]])
+    assert softmax(scores, mask).tolist() == [[0, 0, 1, 0]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_sparsemax_keeps_its_type(dtype: torch.dtype) -> None:
+    assert sparsemax(randn(2, 5).to(dtype)).dtype == dtype

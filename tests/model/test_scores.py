@@ -128,3 +128,20 @@ def test_additive_score_never_holds_all_hidden_features_of_all_pairs() -> None:
 
 def test_every_score_is_named_in_the_config() -> None:
     assert set(SCORES) == set(get_args(ScoreName))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_a_cosine_keeps_its_type(dtype: torch.dtype) -> None:
+    query, key = torch.randn(2, 1, 2, 5, 4).to(dtype)
+    assert cosine_score(query, key).dtype == dtype
+    wide = (query.double(), key.double())
+    close = {torch.float16: 2e-3, torch.float32: 1e-6, torch.float64: 1e-15}[dtype]
+    torch.testing.assert_close(
+        cosine_score(query, key).double(), cosine_score(*wide), atol=close, rtol=0
+    )
+
+
+def test_a_zero_vector_has_a_cosine_in_half_precision() -> None:
+    """The floor of its norm, 1e-8, is 0 there, and 0 / 0 would be no number."""
+    zero, key = torch.zeros(1, 1, 2, 4).half(), torch.ones(1, 1, 3, 4).half()
+    assert torch.equal(cosine_score(zero, key), torch.zeros(1, 1, 2, 3).half())

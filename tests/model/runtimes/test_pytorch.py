@@ -9,6 +9,7 @@ import pytest
 
 from model.artifact.manifest import Artifact, load_artifact
 from model.errors import ArtifactError
+from model.export.verify import verify
 from model.runtimes.pytorch import PyTorchRuntime
 from model.runtimes.registry import load_runtime
 from tests.model.runtimes.test_onnx import LENGTHS, batch_of
@@ -20,6 +21,8 @@ def test_without_weights_it_is_one_line(artifact_copy: Path) -> None:
     with pytest.raises(ArtifactError, match=r"holds no weights\.safetensors") as caught:
         load_runtime(artifact, name="pytorch")
     assert "\n" not in str(caught.value)
+    with pytest.raises(ArtifactError, match=r"holds no weights\.safetensors"):
+        verify(artifact)
     load_runtime(artifact)  # the graphs need none of it
 
 
