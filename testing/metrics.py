@@ -16,6 +16,6 @@ def samples(text: str) -> dict[str, float]:
     }
 
 
-def total(found: Mapping[str, float], name: str) -> float:
-    """The sum of a metric's samples over its labels."""
-    return sum(value for key, value in found.items() if key.partition(" ")[0] == name)
+def total(found: Mapping[str, float], prefix: str) -> float:
+    """The sum of the samples whose name and labels begin so: `name [` is all of a name."""
+    return sum(value for key, value in found.items() if key.startswith(prefix))

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
+from testing.client import Lost, ask
+from testing.generators import generate
+from testing.load import Job, Result
 from trials import oracle
 from trials.gates import Gate, Scale, at_least, at_most, exactly, main
-from trials.load import Job, Result, generate
 from trials.servers import Service, stub
-from trials.wire import Lost, ask
 
 TOKENS, TEXTS, BATCH_SECONDS, QUEUE_SECONDS = 16, 4, 0.08, 0.5
 PROBE_SECONDS = 0.1
@@ -98,9 +99,14 @@ class Overload:
         """So many times the capacity, for so long."""
         rate = times * self.capacity
         count = round(rate * seconds)
-        return await generate(
-            Job(self.service.port, "/encode", self.bodies, self.replies, rate, count)
+        job = Job(
+            self.service.port,
+            [("/encode", body) for body in self.bodies],
+            replies=self.replies,
+            rate=rate,
+            count=count,
         )
+        return await asyncio.to_thread(generate, job)
 
 
 def judge(times: float, capacity: float, result: Result, slack: float) -> list[Gate]:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from testing.client import Lost, ask
 from trials import oracle
 from trials.servers import Service, stub
-from trials.wire import Lost, ask
 
 pytestmark = pytest.mark.e2e
 HANG = {oracle.token_id("hang"): "hang"}
@@ -38,9 +38,8 @@ async def outcome(engine: dict[str, Any], *texts: str) -> tuple[list[int], int, 
             while (await statuses(service, "the water"))[0] == 0:
                 await asyncio.sleep(0.05)
         found = await statuses(service, *texts)
-        code = await service.ended(20)
-        service.log.seek(0)
-        return found, code, service.log.read().decode()
+        code = await service.end(20)
+        return found, code, service.log
 
 
 def test_a_batch_that_never_ends() -> None:
@@ -72,7 +71,7 @@ async def stopped_while_it_hangs() -> tuple[int, float]:
             await asyncio.sleep(0.02)
         started = time.monotonic()
         service.process.terminate()
-        code = await service.ended(30)
+        code = await service.end(30)
         await hung
         return code, time.monotonic() - started
 

@@ -26,7 +26,7 @@ from service.process.server import Server
 from service.settings import Settings
 from service.telemetry.requests import ExchangeMiddleware
 from service.telemetry.tracing import Tracing
-from tests.journeys.conftest import free_port
+from testing.process import free_port
 from tests.service.collector import Collector, attributes, collecting
 from tests.service.harness import CONFIG, AnsweringEngine, serving, text
 from tests.service.logged import Log, logged

@@ -16,5 +16,7 @@ def test_samples_and_totals() -> None:
     found = samples(generate_latest(registry).decode())
     assert found["asked_total [('route', '/a'), ('status', '200')]"] == 3
     assert found["asked_totally []"] == 100
-    assert total(found, "asked_total") == 7
+    assert total(found, "asked_total [") == 7
+    assert total(found, "asked_total [('route', '/a'), ('status', '4") == 4
+    assert total(found, "asked_total") == 107
     assert total(found, "nothing") == 0

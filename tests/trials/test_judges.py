@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from testing.client import Reply
+from testing.load import Result
 from trials import company, faults, gates, mixups, overload, schema, soak, stalls, texts
 from trials.gates import Gate, Scale
-from trials.load import Result
-from trials.wire import Reply
 
 BOUNDS = [
     (gates.at_least("g", 3, 3), True),
@@ -65,7 +65,7 @@ def seconds_of(outcomes: Counter[str], shed: str | None = "1", ms: float = 10) -
         due_seconds=[0.0] * count,
         latencies_ms=[ms] * count,
         retries_after=[shed] * count,
-        seconds=1.0,
+        ended=1.0,
         cpu_seconds=0.1,
     )
 

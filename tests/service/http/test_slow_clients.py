@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
 from service.http.connection import TAKEN_BYTES, HttpProtocol
-from tests.raw_http import GET, LENGTH, POST
+from testing.raw_http import GET, LENGTH, POST
 from tests.service.harness import CONFIG, listening
 
 SECONDS = 0.5
