@@ -108,7 +108,12 @@ class Service:
         """
         self.wait_until(self.ready)
 
-    def wait_until(self, condition: Callable[[], bool], seconds: float = START_SECONDS) -> None:
+    def wait_until(
+        self,
+        condition: Callable[[], bool],
+        seconds: float = START_SECONDS,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
         """Wait for a condition that a running process comes to fulfil.
 
         Raises:
@@ -123,7 +128,7 @@ class Service:
                 )
             if time.monotonic() > deadline:
                 raise StartError(f"no right reply in {seconds:g} s: {self.log[-LAST_WORDS:]}")
-            time.sleep(POLL_SECONDS)
+            time.sleep(poll_seconds)
 
     def send(self, number: signal.Signals) -> None:
         """Signal the whole group; SIGSTOP and SIGCONT pause and resume it."""

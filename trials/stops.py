@@ -124,9 +124,9 @@ async def _clean(service: Service, victim: psutil.Process) -> float:
     """Seconds until another replica runs, and from when on all requests are answered."""
     killed, supervisor = time.monotonic(), psutil.Process(service.process.pid)
     async with asyncio.timeout(HANG_SECONDS):
-        while len({*supervisor.children()} - {victim}) < 2 or not await asyncio.to_thread(
-            service.ready
-        ):
+        while len({*supervisor.children()} - {victim}) < 2:
+            await asyncio.sleep(0.05)
+        while not await asyncio.to_thread(service.ready):
             await asyncio.sleep(0.05)
     started, fine = time.monotonic(), 0
     while fine < CLEAN:

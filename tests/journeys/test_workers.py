@@ -171,8 +171,7 @@ async def test_replies_are_right_and_counted(service: Workers) -> None:
 async def test_each_worker_tells_of_all(service: Workers) -> None:
     async with connected(service.port, 2) as connections:
         told = [
-            samples((await connection.ask(request("/metrics"))).body.decode())
-            for connection in connections
+            samples((await connection.ask(METRICS)).body.decode()) for connection in connections
         ]
         infos = [(await c.ask(INFO)).json() for c in connections]
         ready = [(await c.ask(READY)).status for c in connections]
@@ -218,10 +217,7 @@ async def test_not_ready_while_a_worker_hangs(service: Workers) -> None:
             assert reply.json()["detail"] == "worker 0: it does not answer"
             (still,) = [c for c, task in zip(connections, asked, strict=True) if task in done]
             assert (await still.ask(LIVE)).status == 200
-            assert (
-                total(samples((await still.ask(request("/metrics"))).body.decode()), "headscope_w")
-                == 2
-            )
+            assert total(samples((await still.ask(METRICS)).body.decode()), "headscope_w") == 2
         finally:
             hanging.resume()
         assert [(await task).status for task in waiting] == [200]
