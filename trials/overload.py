@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -59,6 +60,11 @@ async def probing(service: Service, probes: Probes) -> AsyncIterator[None]:
     finally:
         task.cancel()
         await asyncio.wait([task])
+
+
+def median(latencies_ms: Sequence[float]) -> float:
+    """In ms; not a number of nothing."""
+    return float(np.median(latencies_ms)) if latencies_ms else math.nan
 
 
 def p99(latencies_ms: Sequence[float]) -> float:
@@ -118,9 +124,14 @@ def judge(times: float, capacity: float, result: Result, slack: float) -> list[G
     computed = [_whole(r) for r, s in zip(result.retries_after, shed, strict=True) if s]
     name = f"{times:g}×C"
     return [
-        at_least(f"{name}: goodput / C", GOODPUT[times] / (1 if slack == 1 else 1.5), goodput),
+        at_least(f"{name}: goodput / C", GOODPUT[times] / slack, goodput),
         at_most(f"{name}: p99 of accepted", accepted, p99(result.latencies("right")), " ms"),
         at_most(f"{name}: p99 of shed", 50 * slack, p99(result.latencies("shed")), " ms"),
+        at_most(
+            f"{name}: median of shed, in those of accepted",
+            1,
+            median(result.latencies("shed")) / median(result.latencies("right")),
+        ),
         exactly(f"{name}: neither right nor 429", 0, others),
         exactly(f"{name}: bytes beyond one reply each", 0, result.surplus_bytes),
         exactly(f"{name}: 429 without a whole Retry-After ≥ 1", 0, computed.count(False)),

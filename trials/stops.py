@@ -19,6 +19,7 @@ from trials.gates import Gate, Scale, at_least, at_most, exactly, main
 from trials.servers import PATIENT, Service, serve, stub
 
 CLIENTS, TEXTS = 16, ["the water", "people find work", "a long day", "her first house"]
+READY_SECONDS = 0.9
 BATCH_SECONDS, GRACE_SECONDS, ROUTING_SECONDS = 0.05, 30, 10
 SETTINGS = {"max_batch_tokens": 64, "drain_seconds": 20, **PATIENT}
 CLEAN = 50
@@ -44,7 +45,7 @@ class Stop:
     seconds: float
 
 
-async def stop_once() -> Stop:
+async def stop_once(slack: float) -> Stop:
     """SIGTERM while 16 clients ask, and one request of 40 batches is being computed."""
     engine = {"batch_seconds": BATCH_SECONDS}
     async with stub(engine, **SETTINGS) as service:
@@ -55,7 +56,7 @@ async def stop_once() -> Stop:
             await asyncio.sleep(4 * BATCH_SECONDS)
             signalled = time.monotonic()
             service.process.send_signal(signal.SIGTERM)
-            readiness = await _readiness(service, signalled)
+            readiness = await _readiness(service, signalled + READY_SECONDS * slack)
             await load.until("refused", CLIENTS)
         reply = await slow
         code = await service.end(GRACE_SECONDS)
@@ -63,10 +64,10 @@ async def stop_once() -> Stop:
     return Stop(load.outcomes, outcome(long, reply), readiness, code, seconds)
 
 
-async def _readiness(service: Service, signalled: float) -> int:
-    """The first answer that is not 200, within half a second of the signal."""
+async def _readiness(service: Service, until: float) -> int:
+    """The first answer that is not 200 until that time, before the port closes."""
     status = 200
-    while status == 200 and time.monotonic() < signalled + 0.9:
+    while status == 200 and time.monotonic() < until:
         status = (await ask(service.port, "/health/ready")).status
     return status
 
@@ -76,7 +77,9 @@ async def sigterm(scale: Scale) -> list[Gate]:
     count = scale.of(50, 3)
     stops: list[Stop] = []
     for _ in range(0, count, 3):
-        stops += await asyncio.gather(*(stop_once() for _ in range(min(3, count - len(stops)))))
+        stops += await asyncio.gather(
+            *(stop_once(scale.slack) for _ in range(min(3, count - len(stops))))
+        )
     outcomes = sum((stop.outcomes for stop in stops), Counter[str]())
     refused = outcomes.pop("refused")
     ended = {stop.exit_code for stop in stops}
