@@ -200,7 +200,7 @@ class Generator:
         return "shed" if reply.status == 429 else str(reply.status)
 
 
-async def generate(job: Job, path: Path) -> None:
+async def run_when_told(job: Job, path: Path) -> None:
     """Connect, say so, run the job when told to, and write the result."""
     async with Generator(job) as generator:
         sys.stdout.write("connected\n")
@@ -214,7 +214,7 @@ def main() -> None:
     """A line of JSON in: the `Job`. A line out: it is connected. A line in: begin."""
     job = Job(**json.loads(sys.stdin.readline()))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(generate(job, Path(sys.argv[1])))
+        runner.run(run_when_told(job, Path(sys.argv[1])))
 
 
 if __name__ == "__main__":

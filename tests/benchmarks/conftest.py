@@ -15,15 +15,15 @@ from tests.model.checkpoints import write_checkpoint
 POSITIONS = 64
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("gpu") / "tiny"
     return write_checkpoint(folder, max_position_embeddings=POSITIONS)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Exports that the runs of this file share."""
+    """Exports that all dry runs share."""
     return tmp_path_factory.mktemp("kept")
 
 
