@@ -45,7 +45,7 @@ def test_a_closed_loop_sends_each_request_once_in_turn() -> None:
     assert {headers["accept"] for _, headers, _ in asked.requests} == {"x/y"}
     assert result.outcomes == ["right"] * 4
     assert result.connections == 1
-    assert sum(result.latencies_ms) / 1000 == pytest.approx(result.seconds, rel=0.5)
+    assert 0 < sum(result.latencies_ms) / 1000 <= result.seconds
 
 
 def test_a_closed_loop_has_as_many_requests_at_once_as_connections() -> None:
@@ -105,7 +105,7 @@ def test_an_open_loop_keeps_to_its_connections_and_counts_the_wait_for_one() -> 
     with answering(answer) as asked:
         result = run(Job(asked.port, REQUESTS, count=20, rate=10_000, connections=2))
     assert most <= 2
-    assert max(result.latencies_ms) > 5 * min(result.latencies_ms)
+    assert max(result.latencies_ms) + 1000 * max(result.due_seconds) >= 10 * 10  # ten turns
 
 
 def test_outcomes() -> None:
