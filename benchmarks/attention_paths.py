@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
-import json
+import functools
 import multiprocessing
-import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +23,9 @@ import onnxruntime
 import torch
 from torch import Tensor, nn
 
+from benchmarks.harness.report import write_json
+from benchmarks.harness.service import default_artifact
+from benchmarks.harness.timing import in_turn, median_ratio
 from model.artifact.batch import Batch, pack
 from model.artifact.manifest import WEIGHTS, Artifact
 from model.artifact.signature import GraphSignature, TensorSpec, encoder_signature
@@ -33,8 +34,7 @@ from model.encoder import Encoder
 from model.export.to_onnx import example_of, save_graph, to_onnx
 from model.packing import PackedBatch
 from model.runtimes.onnx import OnnxRuntime
-from service.artifacts import open_artifact
-from service.settings import Settings
+from testing.memory import MEBIBYTE, memory_bytes
 
 LENGTHS = (16, 64, 128, 256, 512)
 NAMES = ("input_ids", "token_type_ids", "position_ids", "padded_index", "packed_index")
@@ -181,11 +181,10 @@ WAYS: dict[str, Callable[[Artifact, Path], Way]] = {
 
 def peak_mebibytes(name: str, folder: Path) -> float:
     """Of a fresh process that loads a way and runs it once on each length."""
-    way = WAYS[name](open_artifact(Settings()), folder)
+    way = WAYS[name](default_artifact(), folder)
     for length in LENGTHS:
         way(batch_of(length))
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+    return memory_bytes("self", "VmHWM") / MEBIBYTE
 
 
 def batch_of(length: int) -> Batch:
@@ -198,7 +197,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    artifact = open_artifact(Settings())
+    artifact = default_artifact()
     encoder = load_weights(artifact.path(WEIGHTS), artifact.manifest.config)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -214,7 +213,7 @@ def main() -> None:
     print(f"{'MiB':>5}" + "".join(f"{peaks[name]:>22.0f}" for name in WAYS))
     print("medians of multiples of the encoder alone in the same round, one thread; peak memory")
     if options.json:
-        options.json.write_text(json.dumps({"ratios": table, "peak_mib": peaks}, indent=2))
+        write_json(options.json, {"ratios": table, "peak_mib": peaks})
 
 
 def check(encoder: Encoder, ways: dict[str, Way]) -> None:
@@ -231,16 +230,11 @@ def check(encoder: Encoder, ways: dict[str, Way]) -> None:
 
 
 def measure(ways: dict[str, Way], batch: Batch, rounds: int) -> dict[str, float]:
-    ratios: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(rounds):
-        times = {}
-        for name, way in ways.items():
-            started = time.perf_counter()
-            way(batch)
-            times[name] = time.perf_counter() - started
-        for name in ways:
-            ratios[name].append(times[name] / times["encoder alone"])
-    return {name: statistics.median(values) for name, values in ratios.items()}
+    """The median of each way's ratios to the encoder alone in the same round."""
+    calls = {name: functools.partial(way, batch) for name, way in ways.items()}
+    seconds = in_turn(calls, rounds)
+    base = seconds["encoder alone"]
+    return {name: median_ratio(found, base) for name, found in seconds.items()}
 
 
 def in_fresh_process(name: str, folder: Path) -> float:

@@ -8,21 +8,21 @@ level after the /encode of the warm-up: at its highest, and half a second after 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import http.client
-import json
+import http
 import statistics
 import time
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from safetensors.numpy import load
 
-from benchmarks.servers import Running, artifact_of, headscope, running
+from benchmarks.harness.report import markdown
+from benchmarks.harness.servers import Running, artifact_of, headscope, running
+from testing.blocking import Session
+from testing.memory import MEBIBYTE, forget_peak, memory_bytes
 
-HEADERS = {"accept": "application/vnd.safetensors", "content-type": "application/json"}
-ENCODE: dict[str, Any] = {"outputs": ["pooled"]}
+HEADERS = {"accept": "application/vnd.safetensors"}
 KINDS: dict[str, dict[str, Any]] = {
     "one head of one layer": {"layers": [-1], "heads": [3]},
     "all maps": {},
@@ -38,55 +38,77 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def memory(process_id: int, name: str) -> float:
-    """MiB: `VmRSS` is now, `VmHWM` the most so far."""
-    status = Path(f"/proc/{process_id}/status").read_text(encoding="ascii")
-    return int(status.partition(f"{name}:")[2].split()[0]) / 1024
+@dataclass
+class Cost:
+    """What one kind of reply costs."""
+
+    size: int
+    most: int
+    left: int
+    """Bytes of memory above the level before, at its highest and half a second later."""
+    ratios: list[float]
+    """Of its time to that of /encode, round by round."""
 
 
-def ask(
-    connection: http.client.HTTPConnection, route: str, body: dict[str, Any]
-) -> tuple[float, bytes]:
+def ask(session: Session, route: str, body: dict[str, Any]) -> tuple[float, bytes]:
     """Seconds until the last byte, and the reply."""
     started = time.perf_counter()
-    connection.request("POST", route, json.dumps(body), HEADERS)
-    reply = connection.getresponse()
-    content = reply.read()
+    reply = session.ask(route, body, HEADERS)
     if reply.status != http.HTTPStatus.OK:
-        raise SystemExit(content.decode())
-    return time.perf_counter() - started, content
+        raise SystemExit(reply.body.decode())
+    return time.perf_counter() - started, reply.body
 
 
-def measure(server: Running, tokens: int, rounds: int) -> list[str]:
-    """The table's rows."""
-    text, address = " ".join(["word"] * (tokens - 2)), urlsplit(server.url).netloc
-    seconds: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    sizes, most, left = {}, {}, {}
-    with contextlib.closing(http.client.HTTPConnection(address)) as client:
+def measure(server: Running, tokens: int, rounds: int) -> dict[str, Cost]:
+    """The cost of every kind."""
+    text = " ".join(["word"] * (tokens - 2))
+    encode = {"inputs": text, "outputs": ["pooled"]}
+    bodies = {kind: {"inputs": text, **body} for kind, body in KINDS.items()}
+    with Session(server.port) as session:
         for _ in range(5):
-            _, content = ask(client, "/encode", {"inputs": text, **ENCODE})
+            _, content = ask(session, "/encode", encode)
         found = len(load(content)["token_ids"])
         if found != tokens:
             raise SystemExit(f"the text has {found} tokens, not {tokens}")
-        process = server.process.pid
-        level = memory(process, "VmRSS")
-        for kind, body in KINDS.items():
-            Path(f"/proc/{process}/clear_refs").write_text("5", encoding="ascii")  # the most so far
-            _, content = ask(client, "/attention", {"inputs": text, **body})
-            sizes[kind], most[kind] = len(content), memory(process, "VmHWM") - level
-            time.sleep(0.5)
-            left[kind] = memory(process, "VmRSS") - level
+        costs = memory_of(server.process.pid, session, bodies)
         for _ in range(rounds):
-            for kind, body in KINDS.items():
-                encode, _ = ask(client, "/encode", {"inputs": text, **ENCODE})
-                own, _ = ask(client, "/attention", {"inputs": text, **body})
-                seconds[kind].append(own / encode)
-    return [
-        f"| {kind} | {sizes[kind] / 1e6:.2f} MB | {statistics.median(seconds[kind]):.2f} "
-        f"({min(seconds[kind]):.2f} to {max(seconds[kind]):.2f}) "
-        f"| +{most[kind]:.0f} MiB | +{left[kind]:.0f} MiB |"
-        for kind in KINDS
+            for kind, body in bodies.items():
+                base, _ = ask(session, "/encode", encode)
+                own, _ = ask(session, "/attention", body)
+                costs[kind].ratios.append(own / base)
+    return costs
+
+
+def memory_of(
+    process: int, session: Session, bodies: Mapping[str, dict[str, Any]]
+) -> dict[str, Cost]:
+    """Each kind asked for once, with what the service's memory does meanwhile."""
+    level, costs = memory_bytes(process, "VmRSS"), {}
+    for kind, body in bodies.items():
+        forget_peak(process)
+        _, content = ask(session, "/attention", body)
+        most = memory_bytes(process, "VmHWM") - level
+        time.sleep(0.5)
+        left = memory_bytes(process, "VmRSS") - level
+        costs[kind] = Cost(len(content), most, left, [])
+    return costs
+
+
+def table(tokens: int, costs: Mapping[str, Cost]) -> str:
+    """As Markdown."""
+    heads = (f"{tokens} tokens, binary", "reply", "× /encode", "memory at most", "left")
+    rows = [
+        (
+            kind,
+            f"{cost.size / 1e6:.2f} MB",
+            f"{statistics.median(cost.ratios):.2f} "
+            f"({min(cost.ratios):.2f} to {max(cost.ratios):.2f})",
+            f"+{cost.most / MEBIBYTE:.0f} MiB",
+            f"+{cost.left / MEBIBYTE:.0f} MiB",
+        )
+        for kind, cost in costs.items()
     ]
+    return markdown(heads, rows)
 
 
 def main() -> None:
@@ -96,9 +118,8 @@ def main() -> None:
     options = parser.parse_args()
     flags = ["--max-length", str(options.tokens)]
     with running(headscope("replies", "fp32", artifact_of("fp32"), flags), "hello") as server:
-        rows = measure(server, options.tokens, options.rounds)
-    print(f"| {options.tokens} tokens, binary | reply | × /encode | memory at most | left |")
-    print("|---|---|---|---|---|", *rows, sep="\n")
+        costs = measure(server, options.tokens, options.rounds)
+    print(table(options.tokens, costs))
 
 
 if __name__ == "__main__":

@@ -8,38 +8,37 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import statistics
-import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.load import Job
-from benchmarks.servers import Running, artifact_of, headscope, running
-from benchmarks.ways import generate
-from benchmarks.workload import read_workload
+from benchmarks.harness.servers import (
+    PATIENCE_SECONDS,
+    Running,
+    artifact_of,
+    headscope,
+    running,
+)
+from benchmarks.harness.texts import read_workload
+from testing.generators import load_beside
+from testing.load import Job
 
 TEXTS, CONNECTIONS = 600, 64
-ENDLESS = 200
-"""Times that the flood's texts are sent: it is cut off when /encode is done."""
+ENDLESS_SECONDS = 1e6
+"""The flood is cut off when /encode is done."""
 
 
-@contextlib.contextmanager
-def flooded(server: Running, texts: list[str]) -> Iterator[None]:
+def flood(server: Running, texts: list[str]) -> contextlib.AbstractContextManager[object]:
     """Every map of one text after the other, over as many connections as /encode has."""
-    bodies: list[dict[str, object]] = [{"inputs": text, "truncate": True} for text in texts]
-    job = Job(server.url.replace("/encode", "/attention"), bodies * ENDLESS, CONNECTIONS)
-    command = [sys.executable, "-m", "benchmarks.load"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(asdict(job)).encode())
-        process.stdin.close()
-        try:
-            yield
-        finally:
-            process.kill()
+    requests = [("/attention", {"inputs": text, "truncate": True}) for text in texts]
+    job = Job(
+        server.port,
+        [*requests],
+        connections=CONNECTIONS,
+        seconds=ENDLESS_SECONDS,
+        patience_seconds=PATIENCE_SECONDS,
+    )
+    return load_beside(job)
 
 
 def main() -> None:
@@ -50,13 +49,13 @@ def main() -> None:
     texts = read_workload(options.workload, TEXTS)
     kept = []
     with running(headscope("flood", "fp32", artifact_of("fp32")), texts[0]) as server:
-        job = Job(server.url, [server.server.body(text) for text in texts], CONNECTIONS)
-        generate(job)
+        requests = server.requests(texts)
+        server.load(requests, CONNECTIONS)
         for _ in range(options.rounds):
-            alone = generate(job).seconds
-            with flooded(server, texts[:50]):
-                generate(Job(server.url, job.bodies[:100], CONNECTIONS))  # until both queues fill
-                kept.append(alone / generate(job).seconds)
+            alone = server.load(requests, CONNECTIONS).seconds
+            with flood(server, texts[:50]):
+                server.load(requests[:100], CONNECTIONS)  # until both queues fill
+                kept.append(alone / server.load(requests, CONNECTIONS).seconds)
             print(f"{kept[-1]:.2f}", file=sys.stderr)
     print(f"/encode keeps {statistics.median(kept):.2f} ({min(kept):.2f} to {max(kept):.2f})")
 

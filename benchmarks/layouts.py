@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +21,8 @@ import onnxruntime
 import openvino
 from tokenizers import Tokenizer
 
+from benchmarks.harness.service import default_artifact
+from benchmarks.harness.timing import Call, in_turn
 from model.artifact.batch import Batch, pack
 from model.artifact.manifest import TOKENIZER, WEIGHTS
 from model.checkpoint import load_weights
@@ -29,8 +30,6 @@ from model.encoder import Encoder
 from model.export.calibration import calibration_batches
 from model.export.graphs import export_encoder
 from model.export.quantization import quantize
-from service.artifacts import open_artifact
-from service.settings import Settings
 
 LENGTHS = (62, 60, 58, 55, 52, 50)
 NAMES = (
@@ -42,7 +41,6 @@ NAMES = (
     "head_mask",
 )
 LAYERS, HEADS = 6, 12
-Run = Callable[[], object]
 
 
 def batch_of(lengths: tuple[int, ...]) -> dict[str, np.ndarray]:
@@ -53,7 +51,7 @@ def batch_of(lengths: tuple[int, ...]) -> dict[str, np.ndarray]:
     return dict(zip(NAMES, (*batch.inputs, mask), strict=True))
 
 
-def on_onnxruntime(graph: onnx.ModelProto, feed: dict[str, np.ndarray]) -> Run:
+def on_onnxruntime(graph: onnx.ModelProto, feed: dict[str, np.ndarray]) -> Call:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(
@@ -63,7 +61,7 @@ def on_onnxruntime(graph: onnx.ModelProto, feed: dict[str, np.ndarray]) -> Run:
     return lambda: session.run([last], feed)
 
 
-def on_openvino(graph: onnx.ModelProto, feed: dict[str, np.ndarray]) -> Run:
+def on_openvino(graph: onnx.ModelProto, feed: dict[str, np.ndarray]) -> Call:
     properties = {"INFERENCE_PRECISION_HINT": "bf16", "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "graph.onnx"
@@ -76,13 +74,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=30)
     options = parser.parse_args()
-    artifact = open_artifact(Settings())
+    artifact = default_artifact()
     encoder = load_weights(artifact.path(WEIGHTS), artifact.manifest.config)
     tokenizer = Tokenizer.from_file(str(artifact.path(TOKENIZER)))
     int8 = quantize(encoder, calibration_batches(tokenizer, artifact.manifest.sentence.max_length))
     packed, padded = batch_of(LENGTHS), batch_of((max(LENGTHS),) * len(LENGTHS))
-    ways: dict[str, Run] = {}
-    runs: tuple[tuple[str, Encoder, Callable[..., Run]], ...] = (
+    ways: dict[str, Call] = {}
+    runs: tuple[tuple[str, Encoder, Callable[..., Call]], ...] = (
         ("fp32 on ONNX Runtime", encoder, on_onnxruntime),
         ("bf16 on OpenVINO", encoder, on_openvino),
         ("int8 on OpenVINO", int8, on_openvino),
@@ -92,15 +90,9 @@ def main() -> None:
             graph = export_encoder(module, three_axes=three_axes)
             ways[f"{name}, {2 + three_axes} axes"] = load(graph, packed)
         ways[f"{name}, 3 axes, padded"] = load(graph, padded)
-    milliseconds: dict[str, list[float]] = {name: [] for name in ways}
-    for round_number in range(options.rounds + 2):
-        for name, run in ways.items():
-            started = time.perf_counter()
-            run()
-            if round_number >= 2:
-                milliseconds[name].append(1000 * (time.perf_counter() - started))
-    for name, found in milliseconds.items():
-        print(f"{name:<34} {statistics.median(found):6.1f} ms (least {min(found):.1f})")
+    for name, seconds in in_turn(ways, options.rounds, warm_up=2).items():
+        median, least = 1000 * statistics.median(seconds), 1000 * min(seconds)
+        print(f"{name:<34} {median:6.1f} ms (least {least:.1f})")
 
 
 if __name__ == "__main__":

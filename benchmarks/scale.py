@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import statistics
 import sys
@@ -27,19 +26,19 @@ from typing import get_args
 
 from tokenizers import Tokenizer
 
-from benchmarks import scale_plots
-from benchmarks.calibrate import Calibrator, Precision
-from benchmarks.load import Job
-from benchmarks.report import percentiles
-from benchmarks.scale_points import Point, points
-from benchmarks.servers import Server, artifact_of, headscope, running
-from benchmarks.startup import peak_mebibytes
-from benchmarks.ways import generate
-from benchmarks.workload import read_workload, workload_flop
-from model.sources import locate
-from service.settings import Settings
+from benchmarks.harness import scale_plots
+from benchmarks.harness.calibrate import Calibrator, Precision
+from benchmarks.harness.cost import flop
+from benchmarks.harness.plots import PLOTS
+from benchmarks.harness.report import markdown, write_json
+from benchmarks.harness.rows import percentiles
+from benchmarks.harness.scale_points import Point, points
+from benchmarks.harness.servers import Server, artifact_of, headscope, running
+from benchmarks.harness.service import default_checkpoint
+from benchmarks.harness.texts import read_workload
+from model.config import EncoderConfig
+from testing.memory import MEBIBYTE, family_bytes
 
-PLOTS = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
 WARM_UP = 32
 
 
@@ -80,20 +79,21 @@ def on_cores(count: int) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def measure(point: Point, server: Server, calibrator: Calibrator) -> Sample:
+def measure(point: Point, config: EncoderConfig, server: Server, calibrator: Calibrator) -> Sample:
+    """One round of one point, on a fresh service."""
     with contextlib.ExitStack() as stack:
         with on_cores(point.cores):
             started = stack.enter_context(running(server, point.texts[0]))
-        bodies = [server.body(text) for text in point.texts]
-        generate(Job(started.url, bodies[:WARM_UP], point.connections))
+        requests = started.requests(point.texts)
+        started.load(requests[:WARM_UP], point.connections)
         before = calibrator.flop_per_second()
-        result = generate(Job(started.url, bodies, point.connections))
+        result = started.load(requests, point.connections)
         limit = (before + calibrator.flop_per_second()) / 2
         return Sample(
-            texts_per_second=len(bodies) / result.seconds,
-            share=workload_flop(point.tokens) / result.seconds / limit,
+            texts_per_second=len(requests) / result.seconds,
+            share=flop(config, point.tokens) / result.seconds / limit,
             latencies_ms=result.latencies_ms,
-            peak_mib=peak_mebibytes(started.process),
+            peak_mib=family_bytes(started.process.pid, "VmHWM") / MEBIBYTE,
         )
 
 
@@ -115,17 +115,20 @@ def summarise(point: Point, samples: Sequence[Sample]) -> Row:
 
 def table(rows: Sequence[Row]) -> str:
     """Markdown, a row a point."""
-    lines = [
-        "| | | texts/s (least to most) | tokens/s | share | p50 / p99, ms | peak MiB |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {row.axis} | {row.value} | {row.texts_per_second:.0f} ({row.least:.0f} to "
-        f"{row.most:.0f}) | {row.tokens_per_second:.0f} | {row.share:.2f} | "
-        f"{row.latency_ms['p50']:.0f} / {row.latency_ms['p99']:.0f} | {row.peak_mib:.0f} |"
+    heads = ["", "", "texts/s (least to most)", "tokens/s", "share", "p50 / p99, ms", "peak MiB"]
+    cells = [
+        (
+            row.axis,
+            row.value,
+            f"{row.texts_per_second:.0f} ({row.least:.0f} to {row.most:.0f})",
+            f"{row.tokens_per_second:.0f}",
+            f"{row.share:.2f}",
+            f"{row.latency_ms['p50']:.0f} / {row.latency_ms['p99']:.0f}",
+            f"{row.peak_mib:.0f}",
+        )
         for row in rows
     ]
-    return "\n".join(lines)
+    return markdown(heads, cells)
 
 
 def main() -> None:
@@ -138,8 +141,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="where to write every sample")
     parser.add_argument("--plots", type=Path, default=PLOTS, help="a folder for the figures")
     options = parser.parse_args()
-    settings = Settings()
-    checkpoint = locate(settings.model, settings.cache_folder, settings.hub_endpoint, print)
+    checkpoint = default_checkpoint()
+    config = EncoderConfig.from_checkpoint(checkpoint)
     tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.no_truncation()
@@ -151,7 +154,7 @@ def main() -> None:
     for _ in range(options.rounds):
         for point, found in zip(line, samples, strict=True):
             server = headscope(name, options.precision, artifact, point.flags)
-            found.append(measure(point, server, calibrators[point.cores]))
+            found.append(measure(point, config, server, calibrators[point.cores]))
             rate = found[-1].texts_per_second
             print(f"{point.axis} {point.value}: {rate:.0f}/s", file=sys.stderr)
     rows = [summarise(point, found) for point, found in zip(line, samples, strict=True)]
@@ -162,8 +165,7 @@ def main() -> None:
             "rows": [asdict(row) for row in rows],
             "samples": [[asdict(sample) for sample in found] for found in samples],
         }
-        text = json.dumps(content, indent=1)
-        options.json.write_text(text + "\n", encoding="utf-8")
+        write_json(options.json, content)
     for path in scale_plots.draw(rows, options.plots):
         print(path)
 

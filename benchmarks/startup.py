@@ -7,24 +7,27 @@ The first reply counts only if its vector is sentence-transformers' (cosine ≥ 
 from __future__ import annotations
 
 import argparse
-import concurrent.futures
 import contextlib
+import http.client
 import json
+import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
 import numpy as np
-import psutil
 
-from benchmarks.servers import free_port
-from model.sources import locate
-from service.artifacts import open_artifact
-from service.settings import Settings
+from benchmarks.harness.service import default_artifact, default_checkpoint
+from benchmarks.harness.timing import median_ratio
+from benchmarks.harness.vectors import check_vectors
+from testing.blocking import ask
+from testing.generators import check_right, generate
+from testing.load import Job
+from testing.memory import MEBIBYTE, family_bytes
+from testing.process import Service
 
 TEXT = "The animal didn't cross the street because it was too tired"
 BASELINE = """
@@ -35,6 +38,7 @@ print(json.dumps(model.encode([sys.argv[2]])[0].tolist()), flush=True)
 print(next(l.split()[1] for l in open("/proc/self/status") if l.startswith("VmHWM")))
 """
 LOAD_TEXTS, LOAD_CONNECTIONS = 1000, 16
+LEAST_COSINE = 0.99999
 
 
 def sentence_transformers(folder: str) -> tuple[float, float, np.ndarray]:
@@ -49,98 +53,94 @@ def sentence_transformers(folder: str) -> tuple[float, float, np.ndarray]:
     return seconds, peak, np.array(vector)
 
 
-@contextlib.contextmanager
-def service() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    port = free_port()
-    command = [sys.executable, "-m", "service", "serve", "--port", str(port)]
-    with subprocess.Popen([*command, "--log-level", "error"]) as process:
-        try:
-            yield f"http://127.0.0.1:{port}", process
-        finally:
-            process.terminate()
+def service() -> Service:
+    """The default service, with the settings of this environment."""
+    return Service.of_headscope("--log-level", "error", environment=os.environ)
 
 
-def first_reply(url: str) -> np.ndarray:
-    body = {"inputs": TEXT, "outputs": ["pooled"]}
-    while True:
-        with contextlib.suppress(httpx.TransportError):
-            reply = httpx.post(f"{url}/encode", json=body)
-            if reply.status_code == 200:
-                return np.array(reply.json()["results"][0]["pooled"])
-        time.sleep(0.005)
+def first_vector(started: Service) -> np.ndarray:
+    """The vector of the first reply."""
+    vectors: list[np.ndarray] = []
+
+    def answered() -> bool:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            reply = ask(started.port, "/encode", {"inputs": TEXT, "outputs": ["pooled"]})
+            if reply.status == http.HTTPStatus.OK:
+                vectors.append(np.array(reply.json()["results"][0]["pooled"]))
+        return bool(vectors)
+
+    started.wait_until(answered, poll_seconds=0.005)
+    return vectors[0]
 
 
-def load(url: str) -> None:
+def load(port: int) -> None:
     """Texts of 1 to 250 tokens, and one /attention of all heads in 50 requests."""
-    generator = np.random.default_rng(0)
-    lengths = generator.integers(1, 250, LOAD_TEXTS)
-    with (
-        httpx.Client(base_url=url, timeout=120) as client,
-        concurrent.futures.ThreadPoolExecutor(LOAD_CONNECTIONS) as pool,
-    ):
-
-        def ask(item: tuple[int, int]) -> None:
-            number, length = item
-            route = "/attention" if number % 50 == 0 else "/encode"
-            headers = {"accept": "application/vnd.safetensors"}
-            body = {"inputs": " ".join(["word"] * int(length))}
-            client.post(route, json=body, headers=headers).raise_for_status()
-
-        list(pool.map(ask, enumerate(lengths)))
+    lengths = np.random.default_rng(0).integers(1, 250, LOAD_TEXTS)
+    requests: list[tuple[str, object]] = [
+        (
+            "/attention" if number % 50 == 0 else "/encode",
+            {"inputs": " ".join(["word"] * int(length))},
+        )
+        for number, length in enumerate(lengths)
+    ]
+    headers = {"accept": "application/vnd.safetensors"}
+    job = Job(port, requests, headers, connections=LOAD_CONNECTIONS, patience_seconds=120)
+    check_right(generate(job))
 
 
-def peak_mebibytes(process: subprocess.Popen[bytes]) -> float:
-    root = psutil.Process(process.pid)
-    peak = 0
-    for one in (root, *root.children(recursive=True)):
-        status = Path(f"/proc/{one.pid}/status").read_text(encoding="ascii")
-        peak += int(status.partition("VmHWM:")[2].split()[0])
-    return peak / 1024
+@dataclass
+class Found:
+    """Seconds and MiB, round by round."""
+
+    ours: list[float] = field(default_factory=list)
+    theirs: list[float] = field(default_factory=list)
+    idle_mib: list[float] = field(default_factory=list)
+    peak_mib: list[float] = field(default_factory=list)
+    their_peak_mib: list[float] = field(default_factory=list)
+
+    def add_round(self, checkpoint: Path) -> None:
+        """sentence-transformers, then ours.
+
+        Raises:
+            OtherVectorsError: the first reply is wrong.
+
+        """
+        seconds, peak, expected = sentence_transformers(str(checkpoint))
+        self.theirs.append(seconds)
+        self.their_peak_mib.append(peak)
+        begun = time.perf_counter()
+        with service() as started:
+            vector = first_vector(started)
+            self.ours.append(time.perf_counter() - begun)
+            check_vectors("the first reply", vector[None], expected[None], LEAST_COSINE)
+            self.idle_mib.append(family_bytes(started.process.pid, "VmHWM") / MEBIBYTE)
+            load(started.port)
+            self.peak_mib.append(family_bytes(started.process.pid, "VmHWM") / MEBIBYTE)
+
+    def lines(self) -> list[str]:
+        """What is printed."""
+        median, ours = statistics.median, self.ours
+        return [
+            f"start to first right reply   {median(ours):.2f} s ({min(ours):.2f} to "
+            f"{max(ours):.2f})",
+            f"sentence-transformers        {median(self.theirs):.2f} s, "
+            f"{median_ratio(self.theirs, ours):.1f} times as long (median of the rounds' ratios)",
+            f"peak memory, all processes   {median(self.idle_mib):.0f} MiB after the first reply, "
+            f"{median(self.peak_mib):.0f} MiB after the load",
+            f"sentence-transformers        {median(self.their_peak_mib):.0f} MiB after the first "
+            "embedding",
+        ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    settings = Settings()
-    open_artifact(settings)
-    folder = str(locate(settings.model, settings.cache_folder, settings.hub_endpoint, print))
-    ours: dict[str, list[float]] = {"seconds": [], "idle": [], "peak": []}
-    theirs: dict[str, list[float]] = {"seconds": [], "peak": []}
+    default_artifact()
+    checkpoint, found = default_checkpoint(), Found()
     for _ in range(options.rounds):
-        seconds, peak, expected = sentence_transformers(folder)
-        theirs["seconds"].append(seconds)
-        theirs["peak"].append(peak)
-        started = time.perf_counter()
-        with service() as (url, process):
-            vector = first_reply(url)
-            ours["seconds"].append(time.perf_counter() - started)
-            cosine = float(vector @ expected) / float(
-                np.linalg.norm(vector) * np.linalg.norm(expected)
-            )
-            if cosine < 0.99999:
-                raise SystemExit(f"the first reply is wrong: cosine {cosine}")
-            ours["idle"].append(peak_mebibytes(process))
-            load(url)
-            ours["peak"].append(peak_mebibytes(process))
-    pairs = zip(theirs["seconds"], ours["seconds"], strict=True)
-    ratios = [other / own for other, own in pairs]
-    median = statistics.median
-    print(
-        f"start to first right reply   {median(ours['seconds']):.2f} s "
-        f"({min(ours['seconds']):.2f} to {max(ours['seconds']):.2f})"
-    )
-    print(
-        f"sentence-transformers        {median(theirs['seconds']):.2f} s, "
-        f"{median(ratios):.1f} times as long (median of the rounds' ratios)"
-    )
-    print(
-        f"peak memory, all processes   {median(ours['idle']):.0f} MiB after the first reply, "
-        f"{median(ours['peak']):.0f} MiB after the load"
-    )
-    print(
-        f"sentence-transformers        {median(theirs['peak']):.0f} MiB after the first embedding"
-    )
+        found.add_round(checkpoint)
+    print("\n".join(found.lines()))
 
 
 if __name__ == "__main__":

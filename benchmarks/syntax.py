@@ -27,7 +27,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.servers import artifact_of, headscope, running
+from benchmarks.harness.report import markdown
+from benchmarks.harness.servers import artifact_of, headscope, running
 from headscope import Reply, attentions, merge
 
 TEXTS_PER_REQUEST = 16
@@ -143,16 +144,19 @@ def score(
 
 def table(rows: Sequence[Score]) -> str:
     """As Markdown."""
-    lines = [
-        "| relation | n | best head (layer, head; from 1) | accuracy | best offset | accuracy |",
-        "|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {row.relation} | {row.n} | {row.layer}, {row.head} | {row.accuracy:.2f} "
-        f"| {row.offset:+d} | {row.offset_accuracy:.2f} |"
+    heads = ("relation", "n", "best head (layer, head; from 1)", "accuracy", "best offset")
+    cells = [
+        (
+            row.relation,
+            row.n,
+            f"{row.layer}, {row.head}",
+            f"{row.accuracy:.2f}",
+            f"{row.offset:+d}",
+            f"{row.offset_accuracy:.2f}",
+        )
         for row in rows
     ]
-    return "\n".join(lines)
+    return markdown((*heads, "accuracy"), cells)
 
 
 def run(url: str, sentences: Sequence[Parsed], least: int) -> tuple[list[Score], int]:
@@ -177,7 +181,7 @@ def service(url: str | None) -> Iterator[str]:
         return
     server = headscope("headscope", "fp32", artifact_of("fp32"))
     with running(server, "a text") as started:
-        yield started.url.removesuffix(server.path)
+        yield started.url
 
 
 def main() -> None:

@@ -23,23 +23,24 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
-from benchmarks import plots, report
-from benchmarks.calibrate import Calibrator, Precision
-from benchmarks.inprocess import SentenceTransformersInProcess
-from benchmarks.lineup import BASELINE, PEER, Lineup, line_up
-from benchmarks.ways import measure
-from benchmarks.workload import read_workload
-from model.sources import locate
-from service.settings import Settings
+from benchmarks.harness.calibrate import Calibrator, Precision
+from benchmarks.harness.cost import flop
+from benchmarks.harness.lineup import BASELINE, PEER, Lineup, line_up
+from benchmarks.harness.plots import PLOTS, draw
+from benchmarks.harness.report import write_json
+from benchmarks.harness.rows import content, summarise, table
+from benchmarks.harness.service import default_checkpoint
+from benchmarks.harness.texts import read_workload
+from benchmarks.harness.ways import measure
+from benchmarks.peers.sentence_transformers import SentenceTransformersPeer
+from model.config import EncoderConfig
 
-PLOTS = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
 BASES = (f"{BASELINE}, in process", PEER)
 """What the table's ratios are to: this way; this system over as many connections."""
 
@@ -67,9 +68,8 @@ def parse() -> argparse.Namespace:
 
 def main() -> None:
     options = parse()
-    settings = Settings()
-    checkpoint = locate(settings.model, settings.cache_folder, settings.hub_endpoint, print)
-    baseline = SentenceTransformersInProcess(checkpoint)
+    checkpoint = default_checkpoint()
+    baseline = SentenceTransformersPeer(checkpoint)
     texts = read_workload(options.workload, options.texts)
     lengths = baseline.lengths(texts)
     cores = len(os.sched_getaffinity(0))
@@ -78,17 +78,17 @@ def main() -> None:
         lineup = line_up(
             baseline, checkpoint, options.precisions, options.connections, texts, stack
         )
-        samples = measure(lineup.ways, texts, lengths, options.rounds, calibrators)
-    rows = report.summarise(lineup.ways, samples, BASES)
-    print(report.table(rows, BASES))
+        cost = flop(EncoderConfig.from_checkpoint(checkpoint), lengths)
+        samples = measure(lineup.ways, texts, cost, options.rounds, calibrators)
+    rows = summarise(lineup.ways, samples, BASES)
+    print(table(rows, BASES))
     print("\n".join(remarks(lineup, lengths, options.rounds)))
     if options.json:
         about = {"lengths": lengths, "rounds": options.rounds, "cores": cores}
         found = {**about, "cosines": lineup.cosines, "absent": lineup.absent}
-        text = json.dumps(report.content(rows, samples, found), indent=1)
-        options.json.write_text(text + "\n", encoding="utf-8")
+        write_json(options.json, content(rows, samples, found))
     if options.plots:
-        for path in plots.draw(rows, options.plots):
+        for path in draw(rows, options.plots):
             print(path)
 
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from safetensors.numpy import load
 
-from benchmarks.workload import read_workload
+from benchmarks.harness.texts import read_workload
+from testing.client import ask
 from trials.gates import Gate, Scale, at_most, exactly, main
 from trials.servers import Service, serve
-from trials.wire import ask
 
 CLIENTS, SEED = 16, 3
 MOST_TEXTS = 8

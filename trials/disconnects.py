@@ -8,11 +8,11 @@ import time
 from collections import Counter
 from typing import Any
 
+from testing.client import Connection, ask, request
 from trials import oracle
 from trials.faults import GOOD, body, outcome
 from trials.gates import Gate, Scale, at_least, at_most, exactly, main
 from trials.servers import PATIENT, Service, stub
-from trials.wire import Connection, ask, request
 
 SEED, AT_ONCE = 4, 64
 BATCH_SECONDS = 0.01

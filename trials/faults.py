@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from testing.client import Connection, Reply, ask, request
 from trials import oracle
 from trials.engines import Fault
 from trials.gates import Gate, Scale, at_least, at_most, exactly, main
 from trials.servers import PATIENT, Service, stub
-from trials.wire import Connection, Reply, ask, request
 
 CLIENTS, MOST_TEXTS = 32, 4
 SMALL_BATCHES = {"max_batch_tokens": 4 * MOST_TEXTS, **PATIENT}

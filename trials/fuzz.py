@@ -14,11 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests import raw_http
+from testing import malformed
+from testing.client import ask
 from trials import schema, texts
 from trials.gates import Gate, Scale, at_least, at_most, exactly, main
 from trials.servers import Service, serve
-from trials.wire import ask
 
 MAX_TOKENS = 128
 SEEDS = 10
@@ -51,11 +51,11 @@ async def warm(service: Service) -> None:
                 raise RuntimeError(f"{path} answered {reply.status}")
 
 
-def malformed(url: str, scale: Scale) -> list[Gate]:
+def raw(port: int, scale: Scale) -> list[Gate]:
     """Raw HTTP."""
     count = scale.of(5_000, 120)
     with ThreadPoolExecutor(SEEDS) as pool:
-        run = functools.partial(raw_http.run, url, count // SEEDS)
+        run = functools.partial(malformed.run, port, count // SEEDS)
         summaries = list(pool.map(run, range(SEEDS)))
     replies = sum(summary.statuses.total() for summary in summaries)
     closed = sum(summary.closed for summary in summaries)
@@ -78,8 +78,8 @@ async def trial(scale: Scale) -> list[Gate]:
         await warm(service)
         fuzzes: list[Callable[[Scale], list[Gate]]] = [
             lambda scale: schema.trial(service.url, document, scale),
-            lambda scale: texts.trial(service.url, checkpoint, MAX_TOKENS, scale),
-            lambda scale: malformed(service.url, scale),
+            lambda scale: texts.trial(service.port, checkpoint, MAX_TOKENS, scale),
+            lambda scale: raw(service.port, scale),
         ]
         if scale is Scale.FULL:
             for fuzz in fuzzes:  # what a first time allocates is not growth

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import orjson
 
+from testing.client import Connection, Lost, request
 from trials import oracle
 from trials.gates import Gate, Scale, exactly, main
 from trials.servers import stub
-from trials.wire import Connection, Lost, request
 
 CONNECTIONS, SEED, TEXTS = 64, 2, 500
 LENGTHS = [1, 1, 2, 3, 5, 8, 13, 21, 34, 55]

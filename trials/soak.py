@@ -12,11 +12,11 @@ import time
 from collections import Counter
 from typing import Any
 
+from testing.client import Connection, Lost, Reply, request
 from trials import oracle
 from trials.fuzz import canary
 from trials.gates import Gate, Scale, at_least, at_most, exactly, main
 from trials.servers import PATIENT, Service, serve
-from trials.wire import Connection, Lost, Reply, request
 
 CLIENTS, SEED, MAX_TOKENS = 6, 8, 256
 BINARY = {"accept": "application/vnd.safetensors"}

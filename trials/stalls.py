@@ -17,11 +17,11 @@ from statistics import median
 import numpy as np
 import psutil
 
+from testing.client import ask, request
+from testing.load import Result
 from trials.gates import Gate, Scale, at_least, at_most, exactly, main
-from trials.load import Result
 from trials.overload import Overload
 from trials.servers import PATIENT, Service, stub
-from trials.wire import ask, request
 
 TEXTS, TOKENS, BATCH_SECONDS = 4, 16, 0.01
 CUT_SECONDS = 30

@@ -3,90 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import math
 import os
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import psutil
 
+from testing.client import HANG_SECONDS, Lost, ask, request
+from testing.clients import Clients
 from trials import oracle
 from trials.faults import body, outcome
 from trials.gates import Gate, Scale, at_least, at_most, exactly, main
 from trials.servers import PATIENT, Service, serve, stub
-from trials.wire import HANG_SECONDS, Connection, Lost, ask, request
 
 CLIENTS, TEXTS = 16, ["the water", "people find work", "a long day", "her first house"]
+READY_SECONDS = 0.9
 BATCH_SECONDS, GRACE_SECONDS, ROUTING_SECONDS = 0.05, 30, 10
 SETTINGS = {"max_batch_tokens": 64, "drain_seconds": 20, **PATIENT}
 CLEAN = 50
 """Requests over new connections that must all be answered after a replica was killed."""
 
 
-@dataclass
-class Load:
-    """Clients that ask again as soon as they were answered; each reply is held to what it must be.
-
-    A connection that says it closes is closed, and the next may be refused: that loses nothing.
-    """
-
-    port: int
-    outcomes: Counter[str] = field(default_factory=Counter)
-    """`right`, `wrong`, `lost` (not answered), `refused` (not even connected), or a status."""
-    stopping: bool = False
-    killed: float = math.inf
-    """`time.monotonic()` at which a replica was killed."""
-    late: int = 0
-    """Lost over a connection that was made after that."""
-
-    @contextlib.asynccontextmanager
-    async def running(self, clients: int) -> AsyncIterator[None]:
-        """They ask meanwhile; each has its last reply at the end."""
-        async with asyncio.TaskGroup() as group:
-            for number in range(clients):
-                group.create_task(self._client(number))
-            yield
-            self.stopping = True
-
-    async def until(self, outcome: str, count: int) -> None:
-        """Wait for so many.
-
-        Raises:
-            TimeoutError: they do not come.
-
-        """
-        async with asyncio.timeout(HANG_SECONDS):
-            while self.outcomes[outcome] < count:
-                await asyncio.sleep(0.01)
-
-    async def _client(self, number: int) -> None:
-        while not self.stopping:
-            try:
-                connection = await Connection.to(self.port)
-            except OSError:
-                self.outcomes["refused"] += 1
-                await asyncio.sleep(0.02)
-            else:
-                await self._use(connection, number)
-                connection.close()
-
-    async def _use(self, connection: Connection, number: int) -> None:
-        closes, made = False, time.monotonic()
-        while not (closes or self.stopping):
-            number += 1
-            texts = [TEXTS[number % len(TEXTS)]]
-            try:
-                reply = await connection.ask(request("/encode", body(texts)))
-            except Lost:
-                self.outcomes["lost"] += 1
-                self.late += made > self.killed
-                return
-            closes = reply.header("connection") == "close"
-            self.outcomes[outcome(texts, reply)] += 1
+def clients(port: int) -> Clients:
+    """Clients that ask for one text each, and whose replies are held to what they must be."""
+    requests = [request("/encode", body([text])) for text in TEXTS]
+    return Clients(port, requests, lambda number, reply: outcome([TEXTS[number]], reply))
 
 
 @dataclass(frozen=True)
@@ -102,29 +45,29 @@ class Stop:
     seconds: float
 
 
-async def stop_once() -> Stop:
+async def stop_once(slack: float) -> Stop:
     """SIGTERM while 16 clients ask, and one request of 40 batches is being computed."""
     engine = {"batch_seconds": BATCH_SECONDS}
     async with stub(engine, **SETTINGS) as service:
-        load, long = Load(service.port), [oracle.WORDS[i] + " " * i for i in range(64)] * 8
+        load, long = clients(service.port), [oracle.WORDS[i] + " " * i for i in range(64)] * 8
         async with load.running(CLIENTS):
             await load.until("right", 50)
             slow = asyncio.create_task(ask(service.port, "/encode", body(long)))
             await asyncio.sleep(4 * BATCH_SECONDS)
             signalled = time.monotonic()
             service.process.send_signal(signal.SIGTERM)
-            readiness = await _readiness(service, signalled)
+            readiness = await _readiness(service, signalled + READY_SECONDS * slack)
             await load.until("refused", CLIENTS)
         reply = await slow
-        code = await service.ended(GRACE_SECONDS)
+        code = await service.end(GRACE_SECONDS)
         seconds = time.monotonic() - signalled
     return Stop(load.outcomes, outcome(long, reply), readiness, code, seconds)
 
 
-async def _readiness(service: Service, signalled: float) -> int:
-    """The first answer that is not 200, within half a second of the signal."""
+async def _readiness(service: Service, until: float) -> int:
+    """The first answer that is not 200 until that time, before the port closes."""
     status = 200
-    while status == 200 and time.monotonic() < signalled + 0.9:
+    while status == 200 and time.monotonic() < until:
         status = (await ask(service.port, "/health/ready")).status
     return status
 
@@ -134,7 +77,9 @@ async def sigterm(scale: Scale) -> list[Gate]:
     count = scale.of(50, 3)
     stops: list[Stop] = []
     for _ in range(0, count, 3):
-        stops += await asyncio.gather(*(stop_once() for _ in range(min(3, count - len(stops)))))
+        stops += await asyncio.gather(
+            *(stop_once(scale.slack) for _ in range(min(3, count - len(stops))))
+        )
     outcomes = sum((stop.outcomes for stop in stops), Counter[str]())
     refused = outcomes.pop("refused")
     ended = {stop.exit_code for stop in stops}
@@ -154,7 +99,7 @@ async def sigterm(scale: Scale) -> list[Gate]:
 async def killed_replica(scale: Scale) -> list[Gate]:
     """`kill -9` of one of two replicas."""
     async with serve("--engine", "fake", "--workers", "2") as service:
-        load = Load(service.port)
+        load = clients(service.port)
         async with load.running(CLIENTS):
             await load.until("right", 200)
             victim = psutil.Process(service.process.pid).children()[0]
@@ -165,7 +110,7 @@ async def killed_replica(scale: Scale) -> list[Gate]:
             await load.until("right", load.outcomes["right"] + 200)
         replicas = len(psutil.Process(service.process.pid).children())
         os.kill(service.process.pid, signal.SIGTERM)
-        code = await service.ended()
+        code = await service.end()
     lost, late = load.outcomes["lost"], load.late
     others = set(load.outcomes) - {"right", "lost"}
     return [
@@ -182,7 +127,9 @@ async def _clean(service: Service, victim: psutil.Process) -> float:
     """Seconds until another replica runs, and from when on all requests are answered."""
     killed, supervisor = time.monotonic(), psutil.Process(service.process.pid)
     async with asyncio.timeout(HANG_SECONDS):
-        while len({*supervisor.children()} - {victim}) < 2 or not await service.ready():
+        while len({*supervisor.children()} - {victim}) < 2:
+            await asyncio.sleep(0.05)
+        while not await asyncio.to_thread(service.ready):
             await asyncio.sleep(0.05)
     started, fine = time.monotonic(), 0
     while fine < CLEAN:

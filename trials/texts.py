@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from testing.blocking import Session
 from trials.gates import Gate, Scale, at_least, exactly
 
 SEED, LEAST, MOST, SHOWN = 6, 8, 16, 3
@@ -85,7 +85,7 @@ def _wrong(result: dict[str, Any], expected: dict[str, Any]) -> list[str]:
     return wrong if finite else [*wrong, "pooled"]
 
 
-def trial(url: str, checkpoint: Path, most: int, scale: Scale) -> list[Gate]:
+def trial(port: int, checkpoint: Path, most: int, scale: Scale) -> list[Gate]:
     """So many texts through a server whose limit is `most` tokens."""
     count, compared = scale.of(20_000, 300), Compared()
     reference = Reference(checkpoint)
@@ -96,19 +96,19 @@ def trial(url: str, checkpoint: Path, most: int, scale: Scale) -> list[Gate]:
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
+    with Session(port) as session:
 
         @seed(SEED)
         @chosen
         @given(st.lists(texts(), min_size=LEAST, max_size=MOST))
         def send(asked: list[str]) -> None:
             body = {"inputs": asked, "outputs": ["pooled"], "normalize": True, "truncate": True}
-            response = client.post("/encode", json=body)
+            reply = session.ask("/encode", body)
             compared.texts += len(asked)
-            if response.status_code == 200:
-                compared.wrong += compare(asked, response.json(), reference, most)
+            if reply.status == 200:
+                compared.wrong += compare(asked, reply.json(), reference, most)
             else:
-                compared.wrong.append(f"{response.status_code}: {response.text[:200]}")
+                compared.wrong.append(f"{reply.status}: {reply.body[:200]!r}")
 
         send()
     return judge(compared, count)

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,44 +10,18 @@ from typing import Any
 import httpx
 import pytest
 
+from testing.process import Service
+
 pytestmark = pytest.mark.e2e
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_until_ready(url: str, process: subprocess.Popen[bytes], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise RuntimeError(f"the server ended with {process.returncode}")
-        with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{url}/health/ready").status_code == 200:
-                return
-        time.sleep(0.05)
-    raise RuntimeError("the server did not become ready")
 
 
 @contextlib.contextmanager
 def running(*flags: str) -> Iterator[str]:
-    """A `headscope serve` process; gives its URL and sees to it that it stops cleanly."""
-    port = free_port()
-    command = [sys.executable, "-m", "service", "serve", "--port", str(port), *flags]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("HEADSCOPE_")}
-    with subprocess.Popen(command, env=environment) as process:
-        try:
-            url = f"http://127.0.0.1:{port}"
-            wait_until_ready(url, process)
-            yield url
-        finally:
-            process.terminate()
-            try:
-                process.wait(timeout=40)
-            finally:  # what does not stop fails the test, and does not keep it for ever
-                process.kill()
+    """The URL of a `headscope serve` process that has to stop cleanly."""
+    with Service.of_headscope(*flags) as service:
+        service.wait_until_ready()
+        yield service.url
+        service.stop()
 
 
 @pytest.fixture(scope="session")

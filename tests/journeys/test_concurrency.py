@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.journeys.load import Connection
+from testing.client import Connection, request
 from tests.journeys.texts import all_texts
 
 pytestmark = pytest.mark.e2e
@@ -54,7 +54,7 @@ async def test_each_reply_equals_the_texts_reply_alone(server):
 
 @pytest.mark.anyio
 async def test_a_connection_outlives_the_time_for_which_clients_keep_it(server):
-    async with Connection(int(server.rpartition(":")[2])) as connection:
-        assert (await connection.ask("/health/live")).status == 200
+    async with await Connection.to(int(server.rpartition(":")[2])) as connection:
+        assert (await connection.ask(request("/health/live"))).status == 200
         await asyncio.sleep(6)  # httpx keeps one for 5 seconds
-        assert (await connection.ask("/health/live")).status == 200
+        assert (await connection.ask(request("/health/live"))).status == 200

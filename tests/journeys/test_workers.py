@@ -5,25 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
-import os
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
 
 import httpx
 import numpy as np
 import psutil
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
-from tests.journeys.conftest import free_port, wait_until_ready
-from tests.journeys.load import Connection, Load
+from testing.client import Connection, Lost, Reply, ask, request
+from testing.clients import Clients
+from testing.metrics import samples, total
+from testing.process import Service, clean_environment
 
 pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
 
@@ -33,84 +30,74 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@dataclass
-class Service:
-    process: subprocess.Popen[str]
-    port: int
+TEXTS = ["a", "the animal", "didn't cross the street", "because it was too tired " * 5]
+LIVE, READY, INFO = request("/health/live"), request("/health/ready"), request("/info")
+METRICS = request("/metrics")
+REQUESTS = [request("/encode", {"inputs": text}) for text in TEXTS]
+LONG = request("/encode", {"inputs": ["the animal " * 100] * 64})
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
 
-    @property
-    def workers(self) -> list[psutil.Process]:
-        return psutil.Process(self.process.pid).children()
+class Workers(Service):
+    """A service of several workers."""
 
-    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        self.process.send_signal(number)
-        return self.process.wait(timeout=60)
-
-    def connections_by_worker(self) -> list[int]:
-        """How many clients each worker has."""
+    def connections(self) -> list[int]:
+        """Clients of each worker."""
         counts = []
-        for worker in self.workers:
+        for worker in self.children:
             found = [c for c in worker.net_connections("tcp") if c.laddr.port == self.port]
             counts.append(sum(c.status == psutil.CONN_ESTABLISHED for c in found))
         return counts
 
 
 @contextlib.contextmanager
-def serving(*flags: str, workers: int = 2, ready: bool = True) -> Iterator[Service]:
-    port = free_port()
-    command = [sys.executable, "-m", "service", "serve", "--port", str(port)]
-    command += ["--workers", str(workers), "--log-level", "warning", *flags]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("HEADSCOPE_")}
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        subprocess.Popen(
-            command,
-            env={**environment, "TMPDIR": folder},
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        ) as process,
-    ):
-        service = Service(process, port)
-        try:
+def serving(*flags: str, workers: int = 2, ready: bool = True) -> Iterator[Workers]:
+    flags = ("--workers", str(workers), "--log-level", "warning", *flags)
+    with tempfile.TemporaryDirectory() as folder:
+        environment = clean_environment(TMPDIR=folder)
+        with Workers.of_headscope(*flags, environment=environment) as service:
             if ready:
-                wait_until_ready(service.url, process)
+                service.wait_until_ready()
             yield service
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGCONT)
-                os.killpg(process.pid, signal.SIGKILL)
+
+
+async def learned(port: int) -> Clients:
+    """Clients that know what a service answers to each text alone."""
+    async with await Connection.to(port) as connection:
+        expected = [(await connection.ask(content)).json() for content in REQUESTS]
+
+    def judge(number: int, reply: Reply) -> str:
+        return "right" if reply.status == 200 and reply.json() == expected[number] else "wrong"
+
+    return Clients(port, REQUESTS, judge)
+
+
+async def computed(service: Workers, slow: Connection) -> asyncio.Task[Reply]:
+    """A reply that is computed, too large for the buffers on its way, and not yet read."""
+    name = "headscope_queue_seconds_count [('lane', 'encode')"
+    before = total(await scrape(service.port), name)
+    slow.transport.pause_reading()
+    asked = asyncio.create_task(slow.ask(LONG))
+    async with asyncio.timeout(60):
+        while total(await scrape(service.port), name) < before + 64:
+            await asyncio.sleep(0.02)
+    return asked
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Service]:
+def service() -> Iterator[Workers]:
     """Two workers with the fake engine, for tests that leave them as they were."""
     with serving("--engine", "fake") as service:
         yield service
         assert service.stop() == 0
-        assert service.process.stderr is not None
-        assert service.process.stderr.read() == ""
+        assert service.log == ""
 
 
-def samples(text: str) -> dict[str, float]:
-    return {
-        f"{sample.name} {sorted(sample.labels.items())}": sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
+def restarts(found: dict[str, float]) -> float:
+    return found["headscope_worker_restarts_total []"]
 
 
 async def scrape(port: int) -> dict[str, float]:
-    async with Connection(port) as connection:
-        return samples((await connection.ask("/metrics")).body.decode())
-
-
-def total(found: dict[str, float], prefix: str) -> float:
-    return sum(value for name, value in found.items() if name.startswith(prefix))
+    return samples((await ask(port, "/metrics")).body.decode())
 
 
 async def until(condition: Callable[[], bool], seconds: float = 60) -> None:
@@ -123,70 +110,69 @@ async def until(condition: Callable[[], bool], seconds: float = 60) -> None:
 async def connected(port: int, count: int) -> AsyncIterator[list[Connection]]:
     """Open connections, each of which has been answered once."""
     async with contextlib.AsyncExitStack() as stack:
-        yield [await stack.enter_async_context(Connection(port)) for _ in range(count)]
+        yield [await stack.enter_async_context(await Connection.to(port)) for _ in range(count)]
 
 
 @pytest.mark.parametrize("count", [2, 3, 8, 33])
-async def test_connections_are_spread_evenly(service: Service, count: int) -> None:
-    await until(lambda: service.connections_by_worker() == [0, 0])
+async def test_connections_are_spread_evenly(service: Workers, count: int) -> None:
+    await until(lambda: service.connections() == [0, 0])
     async with connected(service.port, count) as connections:
         for connection in connections:
-            assert (await connection.ask("/health/live")).status == 200
-        assert sorted(service.connections_by_worker()) == [count // 2, (count + 1) // 2]
+            assert (await connection.ask(LIVE)).status == 200
+        assert sorted(service.connections()) == [count // 2, (count + 1) // 2]
 
 
-async def test_a_burst_is_spread_evenly(service: Service) -> None:
-    await until(lambda: service.connections_by_worker() == [0, 0])
+async def test_a_burst_is_spread_evenly(service: Workers) -> None:
+    await until(lambda: service.connections() == [0, 0])
     async with contextlib.AsyncExitStack() as stack:
-        opening = (stack.enter_async_context(Connection(service.port)) for _ in range(64))
-        connections = await asyncio.gather(*opening)
-        replies = await asyncio.gather(*(c.ask("/health/live") for c in connections))
+        connections = await asyncio.gather(*(Connection.to(service.port) for _ in range(64)))
+        for connection in connections:
+            await stack.enter_async_context(connection)
+        replies = await asyncio.gather(*(c.ask(LIVE) for c in connections))
         assert {reply.status for reply in replies} == {200}
-        assert service.connections_by_worker() == [32, 32]
+        assert service.connections() == [32, 32]
 
 
-async def test_a_new_connection_goes_to_the_worker_with_the_fewest(service: Service) -> None:
-    await until(lambda: service.connections_by_worker() == [0, 0])
+async def test_a_new_connection_goes_to_the_worker_with_the_fewest(service: Workers) -> None:
+    await until(lambda: service.connections() == [0, 0])
     async with connected(service.port, 8) as connections:
         for connection in connections:
-            await connection.ask("/health/live")
+            await connection.ask(LIVE)
         ports = {
             c.raddr.port
-            for c in service.workers[0].net_connections("tcp")
+            for c in service.children[0].net_connections("tcp")
             if c.status == psutil.CONN_ESTABLISHED and c.laddr.port == service.port
         }
         for connection in connections:
             if connection.local_port in ports:
                 await connection.__aexit__()
-        await until(lambda: service.connections_by_worker() == [0, 4])
+        await until(lambda: service.connections() == [0, 4])
         async with connected(service.port, 4) as more:
             for connection in more:
-                await connection.ask("/health/live")
-            assert service.connections_by_worker() == [4, 4]
+                await connection.ask(LIVE)
+            assert service.connections() == [4, 4]
 
 
-async def test_more_connections_than_a_channel_holds(service: Service) -> None:
+async def test_more_connections_than_a_channel_holds(service: Workers) -> None:
     """The workers stand still meanwhile: what they cannot take yet waits, and is not lost."""
-    await until(lambda: service.connections_by_worker() == [0, 0])
-    for worker in service.workers:
+    await until(lambda: service.connections() == [0, 0])
+    for worker in service.children:
         worker.suspend()
     async with connected(service.port, 1000) as connections:
-        for connection in connections:
-            connection.send("/health/live")
+        asked = [asyncio.create_task(connection.ask(LIVE)) for connection in connections]
         await asyncio.sleep(0.3)
-        for worker in service.workers:
+        for worker in service.children:
             worker.resume()
-        replies = await asyncio.gather(*(connection.read() for connection in connections))
+        replies = await asyncio.gather(*asked)
         assert {reply.status for reply in replies} == {200}
-        assert sum(service.connections_by_worker()) == 1000
+        assert sum(service.connections()) == 1000
 
 
-async def test_replies_are_right_and_counted(service: Service) -> None:
-    load = Load(service.port)
-    await load.learn()
+async def test_replies_are_right_and_counted(service: Workers) -> None:
+    load = await learned(service.port)
     before = await scrape(service.port)
     async with load.running(16):
-        await asyncio.sleep(1)
+        await load.until("right", 100)
     assert load.outcomes.keys() == {"right"}
     after = await scrape(service.port)
     for name in (
@@ -197,13 +183,13 @@ async def test_replies_are_right_and_counted(service: Service) -> None:
         assert total(after, name) - total(before, name) == load.outcomes["right"], name
 
 
-async def test_each_worker_tells_of_all(service: Service) -> None:
+async def test_each_worker_tells_of_all(service: Workers) -> None:
     async with connected(service.port, 2) as connections:
         told = [
-            samples((await connection.ask("/metrics")).body.decode()) for connection in connections
+            samples((await connection.ask(METRICS)).body.decode()) for connection in connections
         ]
-        infos = [json.loads((await c.ask("/info")).body) for c in connections]
-        ready = [(await c.ask("/health/ready")).status for c in connections]
+        infos = [(await c.ask(INFO)).json() for c in connections]
+        ready = [(await c.ask(READY)).status for c in connections]
     assert {info["workers"] for info in infos} == {2}
     assert ready == [200, 200]
     for found in told:
@@ -215,9 +201,9 @@ async def test_each_worker_tells_of_all(service: Service) -> None:
     assert constant[0] == constant[1]
 
 
-async def test_the_memory_of_all_processes(service: Service) -> None:
+async def test_the_memory_of_all_processes(service: Workers) -> None:
     """psutil reads the same shares from another file of the kernel's."""
-    members = [psutil.Process(service.process.pid), *service.workers]
+    members = [psutil.Process(service.process.pid), *service.children]
     found = await scrape(service.port)
     resident = sum(process.memory_full_info().pss for process in members)
     assert found["process_resident_memory_bytes []"] == pytest.approx(resident, rel=0.05)
@@ -232,55 +218,53 @@ async def test_the_memory_of_all_processes(service: Service) -> None:
     assert found["process_cpu_seconds_total []"] == pytest.approx(spent, abs=0.5)
 
 
-async def test_not_ready_while_a_worker_hangs(service: Service) -> None:
+async def test_not_ready_while_a_worker_hangs(service: Workers) -> None:
     async with connected(service.port, 2) as connections:
         for connection in connections:
-            await connection.ask("/health/live")
-        hanging, *_ = service.workers
+            await connection.ask(LIVE)
+        hanging, *_ = service.children
         hanging.suspend()
         try:
-            asked = [asyncio.create_task(c.ask("/health/ready")) for c in connections]
+            asked = [asyncio.create_task(c.ask(READY)) for c in connections]
             done, waiting = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
             (reply,) = (task.result() for task in done)
             assert reply.status == 503
-            assert json.loads(reply.body)["detail"] == "worker 0: it does not answer"
+            assert reply.json()["detail"] == "worker 0: it does not answer"
             (still,) = [c for c, task in zip(connections, asked, strict=True) if task in done]
-            assert (await still.ask("/health/live")).status == 200
-            assert total(samples((await still.ask("/metrics")).body.decode()), "headscope_w") == 2
+            assert (await still.ask(LIVE)).status == 200
+            assert total(samples((await still.ask(METRICS)).body.decode()), "headscope_w") == 2
         finally:
             hanging.resume()
         assert [(await task).status for task in waiting] == [200]
         for connection in connections:
-            assert (await connection.ask("/health/ready")).status == 200
+            assert (await connection.ask(READY)).status == 200
 
 
-async def test_a_worker_leaves_signals_to_its_supervisor(service: Service) -> None:
-    before = service.workers
+async def test_a_worker_leaves_signals_to_its_supervisor(service: Workers) -> None:
+    before = service.children
     for worker in before:
         worker.send_signal(signal.SIGTERM)
         worker.send_signal(signal.SIGINT)
     await asyncio.sleep(1.5)
-    assert service.workers == before
-    async with Connection(service.port) as connection:
-        reply = await connection.ask("/health/ready")
+    assert service.children == before
+    async with await Connection.to(service.port) as connection:
+        reply = await connection.ask(READY)
     assert (reply.status, reply.closes) == (200, False)
 
 
 async def test_a_killed_worker_takes_only_its_own_with_it() -> None:
     with serving("--engine", "fake") as service:
-        load = Load(service.port)
-        await load.learn()
+        load = await learned(service.port)
         async with load.running(20):
             seen = [await scrape(service.port)]
-            await until(lambda: sum(service.connections_by_worker()) == 20)
-            busy = max(service.connections_by_worker())
+            await until(lambda: sum(service.connections()) == 20)
+            busy = max(service.connections())
             assert busy == 10
-            service.workers[0].kill()
-            killed = time.monotonic()
-            while seen[-1]["headscope_worker_restarts_total []"] < 1 or len(service.workers) < 2:
-                seen.append(await scrape(service.port))
-                assert time.monotonic() - killed < 20
-                await asyncio.sleep(0.05)
+            service.children[0].kill()
+            async with asyncio.timeout(60):
+                while restarts(seen[-1]) < 1 or len(service.children) < 2:
+                    seen.append(await scrape(service.port))
+                    await asyncio.sleep(0.05)
             assert min(found["headscope_workers []"] for found in seen) == 1
             seen += [await scrape(service.port) for _ in range(20)]
             assert seen[-1]["headscope_workers []"] == 2
@@ -294,11 +278,11 @@ async def test_a_killed_worker_takes_only_its_own_with_it() -> None:
                 if name.partition(" ")[0].endswith(("_total", "_count", "_sum", "_bucket")):
                     assert after[name] >= before[name], name
         answered = seen[-1]["headscope_requests_total [('route', '/encode'), ('status', '200')]"]
-        right = load.outcomes["right"] + len(load.expected)
+        right = load.outcomes["right"] + len(TEXTS)
         assert right - load.outcomes["lost"] <= answered <= right + load.outcomes["lost"]
         async with connected(service.port, 4) as connections:
             for connection in connections:
-                assert (await connection.ask("/health/ready")).status == 200
+                assert (await connection.ask(READY)).status == 200
         assert service.stop() == 0
 
 
@@ -315,50 +299,48 @@ async def test_a_stop_under_load_loses_nothing(
     workers: int, number: signal.Signals, exit_code: int
 ) -> None:
     with serving("--engine", "fake", workers=workers) as service:
-        load = Load(service.port)
-        await load.learn()
-        async with load.running(50), Connection(service.port) as slow:
-            await until(lambda: load.outcomes["right"] >= 200)
-            slow.send("/encode", {"inputs": ["the animal " * 100] * 64})
-            await asyncio.sleep(0.5)
-            signalled = time.monotonic()
-            os.killpg(service.process.pid, number)  # as a terminal does, or systemd
-            await asyncio.sleep(0.3)
-            async with Connection(service.port) as probe:
-                reply = await probe.ask("/health/ready")
+        load = await learned(service.port)
+        async with await Connection.to(service.port) as slow:
+            asked = await computed(service, slow)
+            async with load.running(50):
+                await load.until("right", 200)
+                service.send(number)  # as a terminal does, or systemd
+                reply = await ask(service.port, "/health/ready")
+                while reply.status == 200:
+                    reply = await ask(service.port, "/health/ready")
                 assert (reply.status, reply.closes) == (503, True)
-                assert json.loads(reply.body)["detail"] == "the service is stopping"
-            await until(lambda: load.outcomes["refused"] >= 50)
+                assert reply.json()["detail"] == "the service is stopping"
+                await load.until("refused", 50)
             await asyncio.sleep(2)
             assert service.process.poll() is None
-            reply = await slow.read()
+            slow.transport.resume_reading()
+            reply = await asked
             assert reply.status == 200
-            assert len(json.loads(reply.body)["results"]) == 64
+            assert len(reply.json()["results"]) == 64
         assert load.outcomes.keys() == {"right", "refused"}
         code = await asyncio.to_thread(service.process.wait, 20)
         assert code == exit_code
-        assert time.monotonic() - signalled < 20
 
 
 async def test_a_client_that_never_reads_cannot_keep_the_service_alive() -> None:
     with serving("--engine", "fake", "--drain-seconds", "1") as service:
-        async with Connection(service.port) as slow:
-            slow.send("/encode", {"inputs": ["the animal " * 100] * 64})
-            await asyncio.sleep(2)
-            signalled = time.monotonic()
+        async with await Connection.to(service.port) as slow:
+            asked = await computed(service, slow)
             await asyncio.to_thread(service.stop)
-            assert time.monotonic() - signalled < 15
+            slow.transport.resume_reading()
+            with pytest.raises(Lost):
+                await asked
 
 
 async def test_workers_end_with_their_supervisor() -> None:
     with serving("--engine", "fake") as service:
-        workers = service.workers
-        async with Connection(service.port) as connection:
-            await connection.ask("/health/live")
+        workers = service.children
+        async with await Connection.to(service.port) as connection:
+            await connection.ask(LIVE)
             service.process.kill()
-            with pytest.raises((OSError, asyncio.IncompleteReadError)):  # noqa: PT012
+            with pytest.raises((OSError, Lost)):  # noqa: PT012
                 while True:
-                    await connection.ask("/health/live")
+                    await connection.ask(LIVE)
         _, alive = await asyncio.to_thread(psutil.wait_procs, workers, 20)
         assert alive == []
 
@@ -374,14 +356,13 @@ async def test_workers_that_cannot_start_end_the_service_with_one_line(
     flags: list[str], says: str
 ) -> None:
     with serving("--engine", "fake", *flags, workers=3, ready=False) as service:
-        _, err = await asyncio.to_thread(service.process.communicate, timeout=60)
-        assert service.process.returncode == 1
-        (line,) = err.splitlines()
+        assert await asyncio.to_thread(service.process.wait, 60) == 1
+        (line,) = service.log.splitlines()
         assert line.startswith("headscope serve: ")
         assert says.lower() in line.lower()
 
 
-async def test_a_port_that_is_taken(service: Service) -> None:
+async def test_a_port_that_is_taken(service: Workers) -> None:
     command = [sys.executable, "-m", "service", "serve", "--port", str(service.port)]
     command += ["--workers", "2", "--engine", "fake"]
     done = await asyncio.to_thread(
@@ -397,15 +378,16 @@ async def test_real_vectors_from_every_worker(client: httpx.Client) -> None:
     """The same numbers as from a service of one process."""
     texts = ["The animal didn't cross the street", "because it was too tired", "a"]
     expected = client.post("/encode", json={"inputs": texts}).json()
+    asking = request("/encode", {"inputs": texts})
     with serving() as service:
         async with connected(service.port, 2) as connections:
             for connection in connections:
-                await connection.ask("/health/live")
-            assert service.connections_by_worker() == [1, 1]
+                await connection.ask(LIVE)
+            assert service.connections() == [1, 1]
             for connection in connections:
-                found = json.loads((await connection.ask("/encode", {"inputs": texts})).body)
+                found = (await connection.ask(asking)).json()
                 for one, other in zip(found["results"], expected["results"], strict=True):
                     np.testing.assert_allclose(one["pooled"], other["pooled"], atol=1e-6)
                     assert one["tokens"] == other["tokens"]
-        assert Counter(worker.num_threads() > 1 for worker in service.workers) == {True: 2}
+        assert Counter(worker.num_threads() > 1 for worker in service.children) == {True: 2}
         assert service.stop() == 0

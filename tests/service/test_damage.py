@@ -31,7 +31,7 @@ from model.artifact.manifest import (
     record_file,
 )
 from model.errors import ArtifactError
-from tests.journeys.conftest import free_port
+from testing.process import free_port
 
 GATE_SECONDS = 5 * 5
 """Five seconds are the gate on a machine that does nothing else."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
-import os
 import re
 import signal
 import subprocess
@@ -16,7 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from model.artifact.manifest import Artifact
@@ -24,7 +21,8 @@ from model.errors import ConfigError
 from service import logs
 from service.engines.collate import check_outputs
 from service.errors import EngineFailed
-from tests.journeys.conftest import free_port, wait_until_ready
+from testing.blocking import Session
+from testing.process import Service
 from tests.service.harness import AnsweringEngine, serving, text
 from tests.service.logged import Log, logged
 
@@ -227,39 +225,10 @@ def test_what_nobody_catches_is_logged_like_the_rest(log_format: str) -> None:
         assert done.stderr.endswith("    builtins.KeyError\n")
 
 
-@contextlib.contextmanager
-def serve(*flags: str) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
-    port = free_port()
-    command = [
-        sys.executable,
-        "-m",
-        "service",
-        "serve",
-        "--port",
-        str(port),
-        "--log-format",
-        "json",
-    ]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("HEADSCOPE_")}
-    with (
-        subprocess.Popen(
-            [*command, *flags], env=environment, stderr=subprocess.PIPE, text=True
-        ) as it,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
-    ):
-        try:
-            wait_until_ready(str(client.base_url), it)
-            yield it, client
-        finally:
-            it.kill()
-
-
-def lines_of(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
+def lines_of(service: Service) -> list[dict[str, Any]]:
     """Stop a service; everything that any process of it said."""
-    process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode in (0, -signal.SIGTERM)
-    lines = [json.loads(line) for line in errors.splitlines()]
+    assert service.stop() in (0, -signal.SIGTERM)
+    lines = [json.loads(line) for line in service.log.splitlines()]
     assert all(line.keys() >= KEYS for line in lines)
     return lines
 
@@ -268,9 +237,12 @@ def lines_of(process: subprocess.Popen[str]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_every_process_logs_json(artifact: Artifact, workers: int) -> None:
     flags = ["--artifact", str(artifact.folder), "--engine", "fake", "--access-log"]
-    with serve(*flags, "--workers", str(workers)) as (process, client):
-        client.post("/encode", json={"inputs": "a"}, headers={"x-request-id": "mine"})
-        lines = lines_of(process)
+    flags += ["--log-format", "json", "--workers", str(workers)]
+    with Service.of_headscope(*flags) as service:
+        service.wait_until_ready()
+        with Session(service.port) as session:
+            session.ask("/encode", {"inputs": "a"}, {"x-request-id": "mine"})
+        lines = lines_of(service)
     (access,) = [line for line in lines if line.get("route") == "/encode"]
     assert access["request_id"] == "mine"
     loggers = {line["logger"] for line in lines}

@@ -28,7 +28,7 @@ from service.settings import Settings
 from service.state import state_of
 from service.telemetry.requests import ObservationMiddleware
 from service.telemetry.tracing import Tracing
-from tests.journeys.conftest import free_port
+from testing.process import free_port
 from tests.service.collector import Collector, attributes, collecting
 from tests.service.harness import AnsweringEngine, serving, text
 from tests.service.logged import Log, logged

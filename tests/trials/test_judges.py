@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from testing.client import Reply
+from testing.load import Result
 from trials import company, faults, gates, mixups, overload, schema, soak, stalls, texts
 from trials.gates import Gate, Scale
-from trials.load import Result
-from trials.wire import Reply
 
 BOUNDS = [
     (gates.at_least("g", 3, 3), True),
@@ -57,6 +57,14 @@ def test_the_scale() -> None:
     assert Scale.FULL.slack == 1
 
 
+def test_at_the_short_scale_things_only_have_to_end() -> None:
+    assert gates.at_most("g", 3 * Scale.SHORT.slack, 1e9).passed
+    assert not gates.at_most("g", 3 * Scale.SHORT.slack, float("inf")).passed
+    assert all(gate.passed for gate in overload.judge(3.0, 1e9, seconds_of(FINE), float("inf")))
+    nobody = seconds_of(Counter(shed=600))
+    assert not all(gate.passed for gate in overload.judge(3.0, 200, nobody, float("inf")))
+
+
 def seconds_of(outcomes: Counter[str], shed: str | None = "1", ms: float = 10) -> Result:
     """A second of load at 200 requests a second of capacity."""
     count = outcomes.total()
@@ -65,16 +73,26 @@ def seconds_of(outcomes: Counter[str], shed: str | None = "1", ms: float = 10) -
         due_seconds=[0.0] * count,
         latencies_ms=[ms] * count,
         retries_after=[shed] * count,
-        seconds=1.0,
+        ended=1.0,
         cpu_seconds=0.1,
     )
 
 
 FINE = Counter(right=190, shed=410)
+
+
+def slow_to_refuse() -> Result:
+    """Who is refused waits longer than who is accepted."""
+    result = seconds_of(FINE)
+    result.latencies_ms = [10.0 if one == "right" else 11.0 for one in result.outcomes]
+    return result
+
+
 LOADS: list[tuple[str, Result]] = [
     ("goodput", seconds_of(Counter(right=170, shed=430))),
     ("p99 of accepted", seconds_of(FINE, ms=700)),
     ("p99 of shed", seconds_of(FINE, ms=60)),
+    ("median of shed", slow_to_refuse()),
     ("neither right nor 429", seconds_of(FINE + Counter({"503": 1}))),
     ("neither right nor 429", seconds_of(FINE + Counter({"lost": 1}))),
     ("neither right nor 429", seconds_of(FINE + Counter({"wrong": 1}))),

@@ -17,8 +17,8 @@ from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
 from service.http.connection import PIPELINED
 from service.http.reader import HEAD_BYTES, HEADERS
-from tests import raw_http
-from tests.raw_http import BODY, CHUNKED, CHUNKS, GET, LENGTH, POST
+from testing import raw_http
+from testing.raw_http import BODY, CHUNKED, CHUNKS, GET, LENGTH, POST
 from tests.service.harness import CONFIG, PROBLEM_MEMBERS, listening
 
 CLOSE = b"Connection: close\r\n\r\n"

@@ -23,7 +23,7 @@ from service.api.dialects import error_response
 from service.engines.fake import FakeEngine
 from service.http.connection import TAKEN_BYTES, HttpProtocol
 from service.state import state_of
-from tests.raw_http import GET, LENGTH, POST
+from testing.raw_http import GET, LENGTH, POST
 from tests.service.harness import CONFIG, listening
 
 SECONDS = 0.5

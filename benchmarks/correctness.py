@@ -1,0 +1,126 @@
+"""Is it right on this device? Every state, every map and every vector, before anything is timed.
+
+The reference is transformers' own encoder, float32, attention "eager", on the CPU, each text alone.
+The candidate gets the same texts in random company: odd texts, each length alone, mixed lengths.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import get_args
+
+import numpy as np
+import torch
+from transformers import AutoModel
+
+from benchmarks.harness.bench import PRECISIONS, Bench, Model
+from benchmarks.harness.encoding import Encoding
+from benchmarks.harness.figures import Figure
+from model.artifact.batch import pack
+from model.artifact.compare import TOLERANCES, Comparison, Floats, Key, Kind, keyed
+from model.artifact.manifest import Precision
+from model.export.verify import Segments, grid, runtime_tensors
+
+LARGEST_BATCH = 12
+"""Texts."""
+
+
+class WrongError(Exception):
+    """The device's numbers are not the model's."""
+
+
+def measure(bench: Bench) -> Iterator[Figure]:
+    """A figure a model and precision; wrong numbers end the run.
+
+    Raises:
+        WrongError: something is out of tolerance, or not finite.
+
+    """
+    wrong = []
+    pairs: list[tuple[Model, Precision]] = [(bench.model, one) for one in PRECISIONS]
+    for model, precision in [*pairs, (bench.base, "fp16")]:
+        encoding = bench.encoding(model, precision)
+        comparison, not_finite = compare(model, encoding, bench.sizes.companies)
+        name = f"{model.name}, {precision}"
+        yield figure(name, precision, comparison, not_finite)
+        if not comparison.passed or not_finite:
+            wrong.append(name)
+    if wrong:
+        raise WrongError(f"out of tolerance: {', '.join(wrong)}")
+
+
+def figure(name: str, precision: Precision, comparison: Comparison, not_finite: int) -> Figure:
+    kinds: tuple[Kind, ...] = get_args(Kind)
+    worst = {kind: comparison.worst(kind) for kind in kinds}
+    cosine = {kind: comparison.min_cosine(kind) for kind in kinds}
+    limits = {kind: TOLERANCES[precision][kind] for kind in kinds}
+    within = "; ".join(f"{kind} {worst[kind]:.1e} of {limits[kind].atol:g}" for kind in kinds)
+    verdict = "right" if comparison.passed and not not_finite else "WRONG"
+    return Figure(
+        name,
+        verdict,
+        note=f"{within}; {comparison.inputs} texts, {not_finite} values not finite",
+        details={
+            "max_abs_diff": worst,
+            "min_cosine": cosine,
+            "tolerances": {kind: vars(one) for kind, one in limits.items()},
+            "tensors": len(comparison.differences),
+            "mismatches": comparison.mismatches[:20],
+            "failed": [str(k) for k, found in comparison.differences.items() if not found.passed],
+            "not_finite": not_finite,
+        },
+    )
+
+
+def compare(model: Model, encoding: Encoding, companies: int) -> tuple[Comparison, int]:
+    """All texts of the verification's grid, in so many random companies; and values not finite."""
+    manifest = encoding.artifact.manifest
+    texts = [text for batch in grid(encoding.artifact) for text in batch]
+    references = reference_tensors(model, texts, encoding)
+    comparison, not_finite = Comparison(), 0
+    generator = random.Random(0)
+    for _ in range(companies):
+        for company in companies_of(len(texts), generator):
+            batch = pack([texts[i] for i in company])
+            found = runtime_tensors(encoding.runtime, batch, manifest.sentence.pooling)
+            alone = encoding.pooled(pack([texts[i] for i in reversed(company)]))[::-1]
+            for index, tensors, vector in zip(company, found, alone, strict=True):
+                tensors[Key("pooled")] = vector
+                not_finite += sum(int((~np.isfinite(one)).sum()) for one in tensors.values())
+                comparison.add(references[index], tensors, TOLERANCES[manifest.precision])
+    return comparison, not_finite
+
+
+def companies_of(count: int, generator: random.Random) -> Iterator[list[int]]:
+    """All of so many texts, in batches of random members and sizes."""
+    order = list(range(count))
+    generator.shuffle(order)
+    while order:
+        size = generator.randint(1, LARGEST_BATCH)
+        yield order[:size]
+        del order[:size]
+
+
+def reference_tensors(
+    model: Model, texts: Sequence[Segments], encoding: Encoding
+) -> list[dict[Key, Floats]]:
+    """Each text alone through transformers."""
+    module = AutoModel.from_pretrained(
+        model.checkpoint,
+        attn_implementation="eager",
+        dtype=torch.float32,
+    ).eval()
+    found = []
+    for ids, segments in texts:
+        with torch.inference_mode():
+            output = module(
+                input_ids=torch.tensor([ids]),
+                token_type_ids=torch.tensor([segments]),
+                output_hidden_states=True,
+                output_attentions=True,
+            )
+        hidden = [state[0].numpy() for state in output.hidden_states]
+        maps = np.stack([weights[0].numpy() for weights in output.attentions])
+        found.append(keyed(hidden, maps, encoding.artifact.manifest.sentence.pooling))
+    return found

@@ -1,0 +1,115 @@
+"""Right on a GPU, how fast, and how far from what the machine can do: one command says so.
+
+Run: python -m benchmarks.gpu [--only STEP …] [--model FOLDER] [--json FILE] [--workload FILE.jsonl]
+     [--device cuda|cpu] [--quick] [--keep FOLDER]
+
+Eight steps in this order, each of which can run alone:
+
+    environment   GPU, driver, CUDA, ONNX Runtime, and the provider that really computes
+    correctness   fp32 and fp16 against transformers in float32: every state, map and vector
+    limits        matrix products in fp16, bf16 and tf32; copies to, from and within the device
+    throughput    in process: S = 32, 128, 512 and mixed lengths, the named model and BERT-base's
+                  shape, as a share of the limit and beside sentence-transformers in float16
+    http          1, 32 and 256 texts a request, JSON and safetensors, 1 to 8 workers
+    attention     all maps of a text of 512 tokens, and one head's, against the copy
+    memory        10,000 batches of mixed shapes
+    profile       operators and kernels of a batch
+
+Without a working device, or with a wrong number, the run ends there. What another step cannot do
+does not stop the rest. Either way the exit code is 1. Figures are printed and written to JSON as
+they come, so that a run that is cut off keeps what it had; a table of all of them stands last. The
+sizes are chosen for eight minutes on an H100.
+
+Texts are a file of lines {"text"}, or synthetic ones of like lengths. The model is a checkpoint's
+folder, or the embedded default. Packages of the web are needed for `http` alone. `--device cpu
+--quick` is a dry run: everything that can runs, in tiny sizes, and its figures mean nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from transformers.utils import logging
+
+from benchmarks import (
+    attention,
+    correctness,
+    environment,
+    in_process,
+    limits,
+    memory,
+    over_http,
+    profiling,
+)
+from benchmarks.harness.bench import Bench, Options
+from benchmarks.harness.figures import Figure
+from benchmarks.harness.report import Report
+from benchmarks.harness.sizes import FULL, QUICK
+from model.sources import DEFAULT_MODEL
+
+STEPS: dict[str, Callable[[Bench], Iterator[Figure]]] = {
+    "environment": environment.measure,
+    "correctness": correctness.measure,
+    "limits": limits.measure,
+    "throughput": in_process.measure,
+    "http": over_http.measure,
+    "attention": attention.measure,
+    "memory": memory.measure,
+    "profile": profiling.measure,
+}
+ESSENTIAL = ("environment", "correctness")
+"""Nothing after them means anything without them."""
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", nargs="+", choices=STEPS, default=list(STEPS), metavar="STEP")
+    parser.add_argument("--model", default=DEFAULT_MODEL, help="a checkpoint's folder")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, for a dry run")
+    parser.add_argument("--workload", type=Path, help="lines {text}; synthetic texts otherwise")
+    parser.add_argument("--json", type=Path, help="where to write every figure")
+    parser.add_argument("--keep", type=Path, help="a folder that keeps exports for the next run")
+    return parser.parse_args(arguments)
+
+
+@contextlib.contextmanager
+def folder_of(keep: Path | None) -> Iterator[Path]:
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        yield keep
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        yield Path(scratch)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
+    logging.disable_progress_bar()
+    about = {"device": options.device, "quick": options.quick, "model": options.model}
+    report = Report(options.json, {**about, **environment.about()})
+    with folder_of(options.keep) as folder:
+        sizes = QUICK if options.quick else FULL
+        bench = Bench(Options(options.model, options.device, sizes, folder, options.workload))
+        for name, step in STEPS.items():
+            if name not in options.only:
+                continue
+            if not report.run(name, step(bench)) and name in ESSENTIAL:
+                break
+    print(f"\n{report.table()}")
+    if options.device == "cpu":
+        print("a dry run on a CPU: these figures say nothing of a GPU")
+    return 1 if report.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,138 @@
+"""What the steps share: the models, their artifacts and runtimes, and the machine's limits."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from transformers import BertConfig, BertModel
+
+from benchmarks.harness import device_limits
+from benchmarks.harness.encoding import Encoding
+from benchmarks.harness.figures import Figure, Goal
+from benchmarks.harness.sizes import FULL, Sizes
+from model.artifact.cache import cache_key
+from model.artifact.manifest import Artifact, Precision, load_artifact
+from model.config import EncoderConfig
+from model.export.exporter import export
+from model.families.registry import read_config
+from model.runtimes.registry import load_runtime
+from model.sources import display_name, locate
+
+CACHE, HUB = Path.home() / ".cache" / "headscope", "https://huggingface.co"
+PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
+
+
+@dataclass(frozen=True)
+class Model:
+    """A checkpoint and what it is called here."""
+
+    name: str
+    checkpoint: Path
+
+    @functools.cached_property
+    def config(self) -> EncoderConfig:
+        return read_config(self.checkpoint)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run was asked for."""
+
+    model: str
+    device: Literal["cuda", "cpu"]
+    sizes: Sizes
+    folder: Path
+    """Where exports are kept."""
+    workload: Path | None = None
+
+
+class Bench:
+    """Makes what is needed when it is first needed, and keeps it."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.sizes = options.sizes
+        self.cuda = options.device == "cuda"
+        self.cores = len(os.sched_getaffinity(0))
+        self._encodings: dict[tuple[str, Precision], Encoding] = {}
+
+    @functools.cached_property
+    def model(self) -> Model:
+        """The checkpoint that was named."""
+        checkpoint = locate(self.options.model, CACHE, HUB, print)
+        return Model(display_name(self.options.model).rpartition("/")[2], checkpoint)
+
+    @functools.cached_property
+    def base(self) -> Model:
+        """The shape of BERT-base with random weights, and the other's tokenizer."""
+        layers, _, hidden, _ = self.sizes.shape
+        folder = self.options.folder / f"bert-{layers}x{hidden}"
+        if not folder.exists():
+            with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+                made = Path(scratch) / "checkpoint"
+                write_random(made, self.sizes.shape, self.model)
+                made.rename(folder)
+        return Model("BERT-base shape", folder)
+
+    def artifact(self, model: Model, precision: Precision) -> Artifact:
+        """A model's export, made if there is none yet."""
+        folder = self.options.folder / cache_key(model.checkpoint, model.name, precision)
+        if folder.exists():
+            return load_artifact(folder)
+        print(f"  exporting {model.name} in {precision}", flush=True)
+        return export(model.checkpoint, folder, model.name, precision).artifact
+
+    def encoding(self, model: Model, precision: Precision) -> Encoding:
+        """A model on the device."""
+        key = (model.name, precision)
+        if key not in self._encodings:
+            self._encodings[key] = self.fresh(model, precision)
+        return self._encodings[key]
+
+    def fresh(self, model: Model, precision: Precision) -> Encoding:
+        """A model on the device once more, with memory of its own."""
+        artifact = self.artifact(model, precision)
+        runtime = load_runtime(artifact, self.options.device, max(self.sizes.threads))
+        return Encoding(artifact, runtime)
+
+    def aim(self, figure: Figure, goal: Goal) -> Figure:
+        """A figure with its goal, which counts on a GPU and at full size alone."""
+        counts = self.cuda and self.sizes is FULL
+        return dataclasses.replace(figure, goal=goal) if counts else figure
+
+    @functools.cached_property
+    def products(self) -> dict[str, float]:
+        """FLOP/s of matrix products, by type."""
+        return device_limits.products(self.sizes.matrices, cuda=self.cuda)
+
+    @functools.cached_property
+    def copies(self) -> dict[str, float]:
+        """Bytes/s of copies, by way; empty without a device."""
+        return device_limits.copies(self.sizes.copy_bytes) if self.cuda else {}
+
+
+def write_random(folder: Path, shape: tuple[int, int, int, int], like: Model) -> None:
+    """A checkpoint of seeded random weights, with another's tokenizer and positions."""
+    layers, heads, hidden, intermediate = shape
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=like.config.vocab_size,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        max_position_embeddings=like.config.max_position_embeddings,
+    )
+    BertModel(config).save_pretrained(folder)
+    for name in TOKENIZER_FILES:
+        if (like.checkpoint / name).exists():
+            shutil.copyfile(like.checkpoint / name, folder / name)

@@ -1,0 +1,77 @@
+"""The machine's matrix-product rate right now: what a share of the limit is a share of."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper
+
+ROWS, INNER, COLUMNS = 512, 384, 1536
+"""The encoder's largest product, for a batch of 512 tokens."""
+BURSTS, BURST_SECONDS = 5, 0.06
+Precision = Literal["fp32", "bf16", "int8"]
+Product = Callable[[], object]
+
+
+class Calibrator:
+    """Matrix products in one precision on so many threads, all at once.
+
+    float32 runs in ONNX Runtime; bf16 and int8 run in OpenVINO, the engines that reach most here.
+    """
+
+    def __init__(self, precision: Precision, threads: int) -> None:
+        if precision == "fp32":
+            self._products, self._flop = onnxruntime_products(threads)
+        else:
+            from benchmarks.harness.calibrate_openvino import openvino_products
+
+            self._products, self._flop = openvino_products(precision, threads)
+
+    def flop_per_second(self) -> float:
+        """The best of a few short bursts on all threads together."""
+        return max(self._burst() for _ in range(BURSTS))
+
+    def _burst(self) -> float:
+        counts = []
+        started = time.perf_counter()
+
+        def work(product: Product) -> None:
+            count = 0
+            while time.perf_counter() < started + BURST_SECONDS:
+                product()
+                count += 1
+            counts.append(count)
+
+        threads = [threading.Thread(target=work, args=(product,)) for product in self._products]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return sum(counts) * self._flop / (time.perf_counter() - started)
+
+
+def onnxruntime_products(threads: int) -> tuple[list[Product], float]:
+    """A function a thread that computes one product, and the cost of one."""
+    weight = np.random.default_rng(0).random((INNER, COLUMNS), np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "product",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [ROWS, INNER])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [ROWS, COLUMNS])],
+        [onnx.numpy_helper.from_array(weight, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    model.ir_version = 10
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    feed = {"x": np.random.default_rng(1).random((ROWS, INNER), np.float32)}
+    return [lambda: session.run(None, feed)] * threads, 2.0 * ROWS * INNER * COLUMNS

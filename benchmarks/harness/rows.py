@@ -1,0 +1,118 @@
+"""Ways beside each other: a row a way, as a table and as JSON."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from benchmarks.harness.report import markdown
+from benchmarks.harness.ways import Sample, Way
+
+PERCENTILES = (50, 90, 99)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way over all rounds: medians, and the spread of what they are medians of."""
+
+    name: str
+    system: str
+    precision: str
+    connections: int | None
+    fixed_arrivals: bool
+    texts_per_second: float
+    least: float
+    most: float
+    ratios: dict[str, float]
+    """Of the texts per second to those of other ways: the median of the rounds' ratios."""
+    share: float
+    latency_ms: dict[str, float]
+    """p50 and so on, of all rounds' requests together; empty in process."""
+    client_cores: float
+
+
+def summarise(
+    ways: Sequence[Way], samples: Mapping[str, list[Sample]], bases: Sequence[str]
+) -> list[Row]:
+    """A row a way, with its ratios to the bases.
+
+    A base is a way's name, or a system's: then it is its way of as many connections. Where there is
+    none, there is no ratio.
+    """
+    rows = []
+    for way in ways:
+        found = samples[way.name]
+        rates = [sample.texts_per_second for sample in found]
+        ratios = {}
+        for base in bases:
+            name = base if base in samples else way.name.replace(way.system, base, 1)
+            if name in samples and way.paced_by is None:
+                pairs = zip(found, samples[name], strict=True)
+                ratios[base] = statistics.median(
+                    ours.texts_per_second / theirs.texts_per_second for ours, theirs in pairs
+                )
+        rows.append(
+            Row(
+                name=way.name,
+                system=way.system,
+                precision=way.precision,
+                connections=way.connections,
+                fixed_arrivals=way.paced_by is not None,
+                texts_per_second=statistics.median(rates),
+                least=min(rates),
+                most=max(rates),
+                ratios=ratios,
+                share=statistics.median(sample.share for sample in found),
+                latency_ms=percentiles([ms for sample in found for ms in sample.latencies_ms]),
+                client_cores=statistics.median(sample.client_cores for sample in found),
+            )
+        )
+    return rows
+
+
+def percentiles(values: Sequence[float]) -> dict[str, float]:
+    """p50, p90 and p99, interpolated; nothing of nothing."""
+    if not values:
+        return {}
+    return {f"p{rank}": float(np.percentile(values, rank)) for rank in PERCENTILES}
+
+
+def table(rows: Sequence[Row], bases: Sequence[str]) -> str:
+    """Markdown, a row a way."""
+    heads = ["way", "texts/s (least to most)", *(f"× {base}" for base in bases)]
+    heads += ["share of the limit", "p50 / p90 / p99, ms", "client's cores"]
+    return markdown(heads, [cells_of(row, bases) for row in rows])
+
+
+def cells_of(row: Row, bases: Sequence[str]) -> list[str]:
+    """A row as the table shows it."""
+    cells = [row.name, f"{row.texts_per_second:.0f} ({row.least:.0f} to {row.most:.0f})"]
+    cells += [f"{row.ratios[base]:.2f}" if base in row.ratios else "" for base in bases]
+    cells.append("" if row.fixed_arrivals else f"{row.share:.2f}")
+    cells.append(" / ".join(milliseconds(value) for value in row.latency_ms.values()))
+    cells.append("" if row.connections is None else f"{row.client_cores:.3f}")
+    return cells
+
+
+def milliseconds(value: float) -> str:
+    return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
+
+
+def content(
+    rows: Sequence[Row], samples: Mapping[str, list[Sample]], about: Mapping[str, object]
+) -> dict[str, object]:
+    """All there is, for JSON: the rows, and every sample with every latency."""
+    return {
+        **about,
+        "rows": [asdict(row) for row in rows],
+        "samples": {
+            name: [
+                {**asdict(one), "latencies_ms": [round(ms, 2) for ms in one.latencies_ms]}
+                for one in found
+            ]
+            for name, found in samples.items()
+        },
+    }

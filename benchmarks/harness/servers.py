@@ -1,0 +1,143 @@
+"""Servers that are measured: ours and the peers', started, checked, paused and stopped alike.
+
+Only the server that is measured runs; the others are stopped by a signal meanwhile, since LitServe
+polls with a tenth of a core, and every runtime's threads have their own idea of being idle.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness.calibrate import Precision
+from testing.blocking import Session
+from testing.generators import check_right, generate
+from testing.load import Job, Result
+from testing.process import Service, StartError, clean_environment, free_port
+
+STOP_SECONDS = 20.0
+PATIENCE_SECONDS = 600.0
+"""A reply that takes longer never comes: the slowest server under the largest load is slow."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """How to start a server and what to ask it for one text's vector."""
+
+    name: str
+    precision: Precision
+    command: Callable[[int], list[str]]
+    """Given a port."""
+    path: str
+    body: Callable[[str], dict[str, object]]
+    vector: Callable[[Any], list[float]]
+    """From its reply."""
+
+
+def artifact_of(precision: Precision) -> Path:
+    """The exported folder of a precision, from the service's cache; exported if need be."""
+    command = [sys.executable, "-m", "service", "export", "--precision", precision]
+    found = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return Path(found.stdout.strip())
+
+
+def headscope(name: str, precision: Precision, artifact: Path, flags: Sequence[str] = ()) -> Server:
+    """Our service of an artifact."""
+    start = [sys.executable, "-m", "service", "serve", "--artifact", str(artifact)]
+    start += ["--log-level", "error", *flags]
+    return Server(
+        name=name,
+        precision=precision,
+        command=lambda port: [*start, "--port", str(port)],
+        path="/encode",
+        body=lambda text: {"inputs": text, "outputs": ["pooled"], "truncate": True},
+        vector=lambda reply: reply["results"][0]["pooled"],
+    )
+
+
+class Running(Service):
+    """A started server."""
+
+    def __init__(self, server: Server) -> None:
+        port = free_port()
+        super().__init__(
+            server.command(port), port, environment=clean_environment(DO_NOT_TRACK="1")
+        )
+        self.server = server
+
+    def answers(self, text: str) -> bool:
+        """Whether it gives a text's vector."""
+        with contextlib.suppress(OSError, http.client.HTTPException, StartError):
+            self.vectors([text])
+            return True
+        return False
+
+    def vectors(self, texts: Sequence[str]) -> np.ndarray:
+        """`[text, feature]`, a request each.
+
+        Raises:
+            StartError: a reply is no 200.
+
+        """
+        found = []
+        with Session(self.port) as session:
+            for text in texts:
+                reply = session.ask(self.server.path, self.server.body(text))
+                if reply.status != http.HTTPStatus.OK:
+                    raise StartError(f"{self.server.name} answers {reply.status}")
+                found.append(self.server.vector(reply.json()))
+        return np.array(found)
+
+    def requests(self, texts: Sequence[str]) -> list[tuple[str, object]]:
+        """One for each text."""
+        return [(self.server.path, self.server.body(text)) for text in texts]
+
+    def load(
+        self,
+        requests: Sequence[tuple[str, object]],
+        connections: int,
+        rate: float | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Result:
+        """All requests, from a load generator; in open loop if there is a rate.
+
+        Raises:
+            LoadError: one is not answered with 200.
+
+        """
+        job = Job(
+            self.port,
+            list(requests),
+            headers or {},
+            connections=connections,
+            rate=rate,
+            patience_seconds=PATIENCE_SECONDS,
+            resend=True,
+        )
+        return check_right(generate(job))
+
+
+@contextlib.contextmanager
+def running(server: Server, text: str) -> Iterator[Running]:
+    """A server that has given a text's vector; at the end it has some time to stop.
+
+    Raises:
+        StartError: it did not.
+
+    """
+    with Running(server) as started:
+        started.wait_until(lambda: started.answers(text))
+        yield started
+        started.send(signal.SIGCONT)
+        started.send(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            started.process.wait(STOP_SECONDS)

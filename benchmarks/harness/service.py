@@ -1,0 +1,65 @@
+"""The service in this process, without HTTP, and the default model that it serves."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from pathlib import Path
+
+from model.artifact.manifest import TOKENIZER, Artifact
+from model.sources import locate
+from service.app import token_limits
+from service.artifacts import open_artifact
+from service.engines.onnx import OnnxEngine
+from service.inference.core import EncodeOptions, Inference
+from service.inference.engine_pool import EnginePool
+from service.inference.tokenizer import Options, TextTokenizer
+from service.scheduler.admission import BatchLimits
+from service.settings import Settings
+from service.telemetry.metrics import Metrics
+
+
+def default_artifact() -> Artifact:
+    """The default model's artifact in the service's own precision, exported if need be."""
+    return open_artifact(Settings())
+
+
+def default_checkpoint() -> Path:
+    """The default model's checkpoint."""
+    settings = Settings()
+    return locate(settings.model, settings.cache_folder, settings.hub_endpoint, print)
+
+
+class InProcess:
+    """The service's own way of a request, without HTTP."""
+
+    def __init__(self, artifact_folder: Path) -> None:
+        settings = Settings(artifact=artifact_folder)
+        artifact = open_artifact(settings)
+        self._tokenizer = TextTokenizer(
+            artifact.path(TOKENIZER), artifact.manifest.sentence, token_limits(settings, artifact)
+        )
+        self._manifest = artifact.manifest
+        self._engine = OnnxEngine(artifact, "cpu")
+        self._limits = BatchLimits(self._engine.batch_tokens, settings.max_queue_tokens)
+
+    def __call__(self, texts: list[str]) -> float:
+        """Seconds for all texts, in requests of 100."""
+
+        async def run() -> float:
+            engines = EnginePool(self._engine, {}, self._limits, Metrics())
+            inference = Inference(self._manifest, self._tokenizer, engines, len(texts))
+            last = self._manifest.config.num_hidden_layers
+            wanted = EncodeOptions(layer=last, tokens=False, pooled=True)
+
+            async def encode(part: list[str]) -> None:
+                prepared = await inference.prepare(part, Options(truncate=True))
+                await inference.encode(prepared, wanted, math.inf)
+
+            parts = [texts[i : i + 100] for i in range(0, len(texts), 100)]
+            started = time.perf_counter()
+            await asyncio.gather(*(encode(part) for part in parts))
+            return time.perf_counter() - started
+
+        return asyncio.run(run())

@@ -1,0 +1,221 @@
+"""The load generator, a process of its own: `python -m testing.load RESULT.json`, see `main`.
+
+Closed loop: every connection sends its next request as soon as it has its last reply. Open loop:
+requests are due at times that are fixed before the first is sent, whatever the server does, and
+latency counts from the time at which a request was due, so that a server that stalls cannot hide
+how many waited for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import random
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import uvloop
+
+from testing.client import Connection, Lost, Reply, request
+
+SEED = 20170612
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to send to which port, and how."""
+
+    port: int
+    requests: list[tuple[str, object]]
+    """Path and JSON body of each, sent in turn."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Of every request."""
+    replies: list[str] | None = None
+    """What each request must be answered with, byte for byte; None: any 200 is right."""
+    count: int | None = None
+    """Requests in all; None: each of `requests` once."""
+    connections: int | None = None
+    """At most, all open before the first request; None: as many as are needed, in open loop."""
+    rate: float | None = None
+    """Requests a second in open loop; None: closed loop."""
+    seconds: float | None = None
+    """Of a closed loop that ends at a time instead of a count."""
+    warm_up_seconds: float = 0.0
+    """Of closed loop before anything counts."""
+    patience_seconds: float = 30.0
+    """A request that takes longer hangs."""
+    resend: bool = False
+    """Whether a request whose connection ended before its reply began is sent once more: a server
+    may close a connection that is idle."""
+
+
+@dataclass
+class Result:
+    """How each request ended, in the order of their ends."""
+
+    outcomes: list[str] = field(default_factory=list)
+    """`right`, `shed` (a 429), `wrong`, `lost`, `hung` or another status."""
+    due_seconds: list[float] = field(default_factory=list)
+    """When each was due, or sent in closed loop, since the start."""
+    latencies_ms: list[float] = field(default_factory=list)
+    retries_after: list[str | None] = field(default_factory=list)
+    """The Retry-After of each reply."""
+    started: float = 0.0
+    ended: float = 0.0
+    """By the machine's monotonic clock."""
+    cpu_seconds: float = 0.0
+    """Processor time of the generator."""
+    surplus_bytes: int = 0
+    """That came after a reply and were not asked for."""
+    connections: int = 0
+
+    @property
+    def seconds(self) -> float:
+        """From the start to the last reply."""
+        return self.ended - self.started
+
+    def latencies(self, outcome: str, since: float = 0.0) -> list[float]:
+        """Milliseconds of those with an outcome that were due since then."""
+        rows = zip(self.outcomes, self.due_seconds, self.latencies_ms, strict=True)
+        return [ms for found, due, ms in rows if found == outcome and due >= since]
+
+
+def arrivals(count: int, rate: float) -> list[float]:
+    """Seconds at which requests are due: a Poisson process, the same at every call."""
+    generator = random.Random(SEED)
+    return list(itertools.accumulate(generator.expovariate(rate) for _ in range(count)))
+
+
+class Generator:
+    """One job's connections and requests."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.result = Result()
+        self._contents = [request(path, body, job.headers) for path, body in job.requests]
+        self._replies = None if job.replies is None else [one.encode() for one in job.replies]
+        self._count = len(self._contents) if job.count is None else job.count
+        self._slots = asyncio.Semaphore(job.connections or self._count)
+        self._idle: list[Connection] = []
+        self._opened: list[Connection] = []
+
+    async def __aenter__(self) -> Generator:
+        """Open the connections that the job names."""
+        self._idle = [await self._open() for _ in range(self.job.connections or 0)]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for connection in self._opened:
+            connection.close()
+        await asyncio.gather(*(connection.ended for connection in self._opened))
+
+    async def run(self) -> Result:
+        """Warm up, then send everything and wait for all replies."""
+        job = self.job
+        if job.warm_up_seconds:
+            await self._closed_loop(itertools.count(), job.warm_up_seconds)
+        self.result = result = Result(started=time.perf_counter())
+        cpu_started = time.process_time()
+        if job.rate is not None:
+            await self._open_loop(arrivals(self._count, job.rate))
+        elif job.seconds is not None:
+            await self._closed_loop(itertools.count(), job.seconds)
+        else:
+            await self._closed_loop(range(self._count))
+        result.ended = time.perf_counter()
+        result.cpu_seconds = time.process_time() - cpu_started
+        result.surplus_bytes = sum(connection.surplus for connection in self._opened)
+        result.connections = len(self._opened)
+        return result
+
+    async def _closed_loop(self, numbers: Iterable[int], seconds: float = float("inf")) -> None:
+        end, todo = time.perf_counter() + seconds, iter(numbers)
+
+        async def work() -> None:
+            while (sent := time.perf_counter()) < end and (number := next(todo, None)) is not None:
+                await self._one(number, sent)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self.job.connections or 1):
+                group.create_task(work())
+
+    async def _open_loop(self, due_seconds: list[float]) -> None:
+        async with asyncio.TaskGroup() as group:
+            for number, after in enumerate(due_seconds):
+                due = self.result.started + after
+                wait = due - time.perf_counter()
+                if wait > 0:
+                    await asyncio.sleep(wait)
+                group.create_task(self._one(number, due))
+
+    async def _one(self, number: int, due: float) -> None:
+        number %= len(self._contents)
+        retry_after = None
+        try:
+            async with asyncio.timeout(self.job.patience_seconds), self._slots:
+                reply = await self._exchange(self._contents[number])
+            outcome = self._outcome(number, reply)
+            retry_after = reply.header("retry-after")
+        except TimeoutError:
+            outcome = "hung"
+        except (Lost, OSError):
+            outcome = "lost"
+        self.result.outcomes.append(outcome)
+        self.result.due_seconds.append(due - self.result.started)
+        self.result.latencies_ms.append(1000 * (time.perf_counter() - due))
+        self.result.retries_after.append(retry_after)
+
+    async def _exchange(self, content: bytes) -> Reply:
+        connection = await self._connection()
+        try:
+            reply = await connection.ask(content)
+        except Lost as lost:
+            if lost.begun or not self.job.resend:
+                raise
+            connection = await self._open()
+            reply = await connection.ask(content)
+        if connection.open:
+            self._idle.append(connection)
+        return reply
+
+    async def _connection(self) -> Connection:
+        while self._idle:
+            if (connection := self._idle.pop()).open:
+                return connection
+        return await self._open()
+
+    async def _open(self) -> Connection:
+        connection = await Connection.to(self.job.port)
+        self._opened.append(connection)
+        return connection
+
+    def _outcome(self, number: int, reply: Reply) -> str:
+        if reply.status == 200:
+            wrong = self._replies is not None and reply.body != self._replies[number]
+            return "wrong" if wrong else "right"
+        return "shed" if reply.status == 429 else str(reply.status)
+
+
+async def run_when_told(job: Job, path: Path) -> None:
+    """Connect, say so, run the job when told to, and write the result."""
+    async with Generator(job) as generator:
+        sys.stdout.write("connected\n")
+        sys.stdout.flush()
+        sys.stdin.readline()
+        result = await generator.run()
+    path.write_text(json.dumps(asdict(result)), encoding="utf-8")
+
+
+def main() -> None:
+    """A line of JSON in: the `Job`. A line out: it is connected. A line in: begin."""
+    job = Job(**json.loads(sys.stdin.readline()))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(run_when_told(job, Path(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Server processes: started on a free port, waited for, told to stop, killed, their log read."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+import psutil
+
+from testing.blocking import ask
+
+START_SECONDS, STOP_SECONDS = 120.0, 60.0
+POLL_SECONDS = 0.02
+PROBE_SECONDS = 5.0
+LAST_WORDS = 1000
+
+
+class StartError(Exception):
+    """A server that ended, or was silent for too long, before its first right reply."""
+
+
+def free_port() -> int:
+    """A TCP port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def clean_environment(**others: str) -> dict[str, str]:
+    """The variables of this process but Headscope's settings, offline, and some more."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HEADSCOPE_")}
+    return {**kept, "HF_HUB_OFFLINE": "1", **others}
+
+
+class Service:
+    """A server process, in a process group of its own that ends with the context."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        port: int,
+        *,
+        stdin: bytes = b"",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+        self._log, name = tempfile.mkstemp()
+        Path(name).unlink()
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            env=clean_environment() if environment is None else environment,
+            start_new_session=True,
+        )
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError), self.process.stdin as pipe:
+            pipe.write(stdin)
+
+    @classmethod
+    def of_headscope(cls, *flags: str, environment: Mapping[str, str] | None = None) -> Self:
+        """`headscope serve` with these flags on a free port."""
+        port = free_port()
+        command = [sys.executable, "-m", "service", "serve", "--port", str(port), *flags]
+        return cls(command, port, environment=environment)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        os.close(self._log)
+
+    @property
+    def log(self) -> str:
+        """All that the process and its children wrote so far."""
+        return os.pread(self._log, os.fstat(self._log).st_size, 0).decode(errors="replace")
+
+    @property
+    def children(self) -> list[psutil.Process]:
+        """The processes that it started itself, such as workers."""
+        return psutil.Process(self.process.pid).children()
+
+    def ready(self) -> bool:
+        """Whether /health/ready is answered with 200."""
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            return ask(self.port, "/health/ready", seconds=PROBE_SECONDS).status == 200
+        return False
+
+    def wait_until_ready(self) -> None:
+        """Wait for readiness.
+
+        Raises:
+            StartError: the process ended, or is not ready in time.
+
+        """
+        self.wait_until(self.ready)
+
+    def wait_until(
+        self,
+        condition: Callable[[], bool],
+        seconds: float = START_SECONDS,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
+        """Wait for a condition that a running process comes to fulfil.
+
+        Raises:
+            StartError: the process ended, or the time is over.
+
+        """
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if self.process.poll() is not None:
+                raise StartError(
+                    f"the server ended with {self.process.returncode}: {self.log[-LAST_WORDS:]}"
+                )
+            if time.monotonic() > deadline:
+                raise StartError(f"no right reply in {seconds:g} s: {self.log[-LAST_WORDS:]}")
+            time.sleep(poll_seconds)
+
+    def send(self, number: signal.Signals) -> None:
+        """Signal the whole group; SIGSTOP and SIGCONT pause and resume it."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM, seconds: float = STOP_SECONDS) -> int:
+        """Signal the process alone and wait for its end; gives the exit code.
+
+        Raises:
+            subprocess.TimeoutExpired: it does not end in time.
+
+        """
+        self.process.send_signal(number)
+        return self.process.wait(seconds)
+
+    def kill(self) -> None:
+        """End the whole group at once."""
+        self.send(signal.SIGCONT)
+        self.send(signal.SIGKILL)
+        self.process.wait()

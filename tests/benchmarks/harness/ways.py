@@ -1,0 +1,30 @@
+"""Ways and their samples, as a run would leave them."""
+
+from __future__ import annotations
+
+from benchmarks.harness.ways import Measured, Sample, Way
+
+
+def way(system: str, connections: int | None = None, paced_by: str | None = None) -> Way:
+    return Way(system, "fp32", lambda _texts, _rate: Measured(1.0), connections, paced_by)
+
+
+def sample(rate: float, latencies: list[float] | None = None) -> Sample:
+    return Sample(rate, 1e9, rate / 1000, 0.01, latencies or [])
+
+
+WAYS = [
+    way("st"),
+    way("peer", 16),
+    way("ours"),
+    way("ours", 16),
+    way("ours", 256, "ours, HTTP, 16 connections"),
+]
+SAMPLES = {
+    "st, in process": [sample(10), sample(20), sample(40)],
+    "peer, HTTP, 16 connections": [sample(5, [1]), sample(5, [2]), sample(5, [3])],
+    "ours, in process": [sample(20), sample(60), sample(80)],
+    "ours, HTTP, 16 connections": [sample(10, [1, 2]), sample(15, [3, 4]), sample(20, [5])],
+    "ours, HTTP, fixed arrivals": [sample(7, [1]), sample(8, [1]), sample(9, [1])],
+}
+BASES = ("st, in process", "peer")

@@ -1,0 +1,37 @@
+"""Memory is the kernel's count, of one process or of a whole family."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from testing.memory import MEBIBYTE, family_bytes, forget_peak, memory_bytes
+
+
+def test_resident_memory_is_psutils() -> None:
+    assert memory_bytes("self", "VmRSS") == pytest.approx(
+        psutil.Process().memory_info().rss, rel=0.05
+    )
+
+
+def test_the_peak_counts_anew() -> None:
+    large = b"x" * (64 * MEBIBYTE)
+    most = memory_bytes(os.getpid(), "VmHWM")
+    del large
+    forget_peak(os.getpid())
+    assert memory_bytes(os.getpid(), "VmHWM") < most - 32 * MEBIBYTE
+
+
+def test_a_family_is_all_descendants() -> None:
+    code = "import sys; x = b'x' * 2**25; print(flush=True); sys.stdin.read()"
+    before = family_bytes(os.getpid(), "VmRSS")
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert family_bytes(os.getpid(), "VmRSS") > before + 2**25
