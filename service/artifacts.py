@@ -8,6 +8,7 @@ from model.artifact.cache import cache_key
 from model.artifact.manifest import Artifact, Precision, load_artifact
 from model.errors import ArtifactError, VerificationError
 from model.sources import display_name, locate
+from service.distribution import EXPORTER, require
 from service.settings import Settings
 
 Progress = Callable[[str], None]
@@ -21,6 +22,7 @@ def open_artifact(
     Raises:
         ModelError: there is none, or it is damaged.
         VerificationError: its verification failed and the settings do not allow that.
+        ValueError: a model is named, and what exports it is not installed.
 
     """
     if settings.artifact is not None:
@@ -35,6 +37,7 @@ def open_artifact(
 
 
 def _cached(settings: Settings, progress: Progress, precision: Precision) -> Artifact:
+    require(f"exporting {settings.model}", *EXPORTER)
     checkpoint = locate(settings.model, settings.cache_folder, settings.hub_endpoint, progress)
     name = display_name(settings.model)
     folder = settings.cache_folder / "artifacts" / cache_key(checkpoint, name, precision)

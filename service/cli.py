@@ -13,11 +13,12 @@ from typing import get_args
 from pydantic import ValidationError
 from pydantic_settings import CliApp
 
-from model.artifact.manifest import Precision, load_artifact
+from model.artifact.manifest import RUNTIMES, Precision, load_artifact
 from model.errors import ModelError
 from model.sources import display_name, locate
 from service import logs, system
 from service.artifacts import open_artifact
+from service.distribution import EXPORTER, require
 from service.errors import ServiceError
 from service.settings import Settings
 
@@ -75,6 +76,8 @@ def _serve(arguments: list[str]) -> int:
 
 
 def _open_and_serve(settings: Settings, say: Callable[[str], None]) -> int:
+    if "torch" in (settings.engine, settings.fallback) or settings.verify_share:
+        require("an answer by PyTorch", "torch")
     with ThreadPoolExecutor(1) as reading:
         artifact = reading.submit(open_artifact, settings, say)
         if settings.workers > 1:
@@ -98,6 +101,9 @@ def _export(arguments: list[str]) -> int:
     )
     _add_device(parser)
     options = parser.parse_args(arguments)
+    require("headscope export", *EXPORTER)
+    if RUNTIMES[options.precision] == "openvino":
+        require(f"--precision {options.precision}", "openvino")
     settings = Settings(model=options.model, device=options.device)
     if options.out is None:
         print(open_artifact(settings, _say, options.precision).folder)
@@ -116,6 +122,7 @@ def _verify(arguments: list[str]) -> int:
     parser.add_argument("--artifact", type=Path, required=True, help="an artifact's folder")
     _add_device(parser)
     options = parser.parse_args(arguments)
+    require("headscope verify", *EXPORTER)
     from model.export.verify import report, verify
 
     result = verify(load_artifact(options.artifact), options.device)

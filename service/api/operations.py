@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from model.artifact.manifest import Precision
 from service.api.reply import PROBLEMS
+from service.distribution import version
 from service.engines.contract import Pooling, TextTask
 from service.errors import EngineUnavailable, ServiceError
 from service.health.peers import Answers
@@ -165,7 +165,7 @@ def describe(state: Any) -> dict[str, Any]:
         "auto_truncate": False,
         "tokenization_workers": 1,
         "workers": settings.workers,
-        "version": importlib.metadata.version("headscope"),
+        "version": version(),
         "sha": None,
         "docker_label": None,
         "layers": manifest.config.num_hidden_layers,

@@ -130,6 +130,7 @@ def test_a_damaged_artifact_is_never_served(
     ("command", "arguments", "says"),
     [
         ("serve", ["--artifact", "{tmp}/nothing"], "is not an artifact: it holds no manifest.json"),
+        ("serve", ["--artifact", "a", "--model", "b"], "--model and --artifact are both given"),
         ("serve", ["--model", "{tmp}"], "holds no checkpoint: there is no config.json"),
         ("serve", ["--model", "no/such-model"], "no/such-model cannot be fetched from https://"),
         ("serve", ["--model", "not a name!"], "neither a folder nor a model's name"),
