@@ -40,7 +40,7 @@ class _Variables(EnvSettingsSource):
     """The `HEADSCOPE_*` variables; not those of model and artifact where a flag has either."""
 
     def __call__(self) -> dict[str, Any]:
-        """The values by setting; those of the flags are in `current_state`.
+        """The values by setting; those of flags and arguments are in `current_state`.
 
         Raises:
             ValueError: a model and an artifact are given, by two flags or by two variables.
@@ -50,7 +50,7 @@ class _Variables(EnvSettingsSource):
         if _SERVED & self.current_state.keys():
             values = {name: value for name, value in values.items() if name not in _SERVED}
         for given, names in (
-            (self.current_state, "--model and --artifact"),
+            (self.settings_sources_data.get("CliSettingsSource", {}), "--model and --artifact"),
             (values, "HEADSCOPE_MODEL and HEADSCOPE_ARTIFACT"),
         ):
             if given.keys() >= _SERVED:

@@ -188,3 +188,13 @@ def test_model_and_artifact_of_one_level_are_refused(monkeypatch: pytest.MonkeyP
         monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match="HEADSCOPE_MODEL and HEADSCOPE_ARTIFACT are both given"):
         from_command_line()
+
+
+@pytest.mark.parametrize("name", ["model", "artifact"])
+def test_settings_are_the_same_in_another_process(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = from_command_line(*flag(name, "by/flag"))
+    for variable, value in BOTH.items():
+        monkeypatch.setenv(variable, value)
+    assert Settings.model_validate_json(settings.model_dump_json()) == settings
