@@ -101,7 +101,7 @@ def _export(arguments: list[str]) -> int:
     )
     _add_device(parser)
     options = parser.parse_args(arguments)
-    require("headscope export", *EXPORTER)
+    require("an export", *EXPORTER)
     if RUNTIMES[options.precision] == "openvino":
         require(f"--precision {options.precision}", "openvino")
     settings = Settings(model=options.model, device=options.device)
@@ -122,7 +122,7 @@ def _verify(arguments: list[str]) -> int:
     parser.add_argument("--artifact", type=Path, required=True, help="an artifact's folder")
     _add_device(parser)
     options = parser.parse_args(arguments)
-    require("headscope verify", *EXPORTER)
+    require("a verification", *EXPORTER)
     from model.export.verify import report, verify
 
     result = verify(load_artifact(options.artifact), options.device)

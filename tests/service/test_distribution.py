@@ -39,8 +39,8 @@ MISSING = "which is not installed: pip install 'headscope-server[{}]'"
     [
         ("torch", "serve --model {small}", "exporting {small} needs torch, " + MISSING),
         ("onnxscript", "serve --model {small}", "exporting {small} needs onnxscript, " + MISSING),
-        ("torch", "export --model {small}", "headscope export needs torch, " + MISSING),
-        ("onnx", "verify --artifact {artifact}", "headscope verify needs onnx, " + MISSING),
+        ("torch", "export --model {small}", "an export needs torch, " + MISSING),
+        ("onnx", "verify --artifact {artifact}", "a verification needs onnx, " + MISSING),
         (
             "torch",
             "serve --artifact {artifact} --engine torch",
