@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from headscope import Reply, attentions, merge
 from numpy.typing import NDArray
 
 from benchmarks.servers import artifact_of, headscope, running
+from headscope import Reply, attentions, merge
 
 TEXTS_PER_REQUEST = 16
 ID, FORM, HEAD, RELATION, MISC = 0, 1, 6, 7, 9

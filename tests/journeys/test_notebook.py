@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+
 from headscope import HeadscopeError, Reply, attention, attentions
 
 pytestmark = pytest.mark.e2e

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from headscope import HeadscopeError, attention, attentions
 from safetensors.numpy import save
+
+from headscope import HeadscopeError, attention, attentions
 
 
 @contextlib.contextmanager

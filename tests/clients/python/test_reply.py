@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from headscope import HeadscopeError, Reply
 
 SHARES = ("cls", "sep", "self", "previous", "next")

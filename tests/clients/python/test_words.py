@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from headscope import merge, words_of
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
+
+from headscope import merge, words_of
 
 CASES = {
     "It didn't, of course.": "It didn't , of course .",

@@ -7,9 +7,9 @@ import base64
 import numpy as np
 import pytest
 import safetensors.numpy
-from headscope.words import words_of
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
+from headscope.words import words_of
 from tests.journeys.dashboard.browser import Visitor
 
 pytestmark = pytest.mark.e2e
