@@ -13,7 +13,7 @@ from typing import get_args
 from pydantic import ValidationError
 from pydantic_settings import CliApp
 
-from model.artifact.manifest import RUNTIMES, Precision, load_artifact
+from model.artifact.manifest import Precision, load_artifact
 from model.errors import ModelError
 from model.sources import display_name, locate
 from service import logs, system
@@ -102,7 +102,7 @@ def _export(arguments: list[str]) -> int:
     _add_device(parser)
     options = parser.parse_args(arguments)
     require("an export", *EXPORTER)
-    if RUNTIMES[options.precision] == "openvino":
+    if options.precision in ("bf16", "int8"):
         require(f"--precision {options.precision}", "openvino")
     settings = Settings(model=options.model, device=options.device)
     if options.out is None:
