@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
-from model.artifact.manifest import Artifact
+import pytest
+
+from model.artifact.manifest import WEIGHTS, Artifact
 from service.distribution import EXTRAS
 
 SERVE = """
@@ -43,10 +47,16 @@ asyncio.run(main())
 """
 
 
-def test_an_artifact_is_served_without_what_only_extras_bring(artifact: Artifact) -> None:
+@pytest.mark.parametrize("weights", [True, False], ids=["whole", "without PyTorch's weights"])
+def test_an_artifact_is_served_without_what_only_extras_bring(
+    artifact: Artifact, tmp_path: Path, weights: bool
+) -> None:
+    folder = Path(shutil.copytree(artifact.folder, tmp_path / "artifact"))
+    if not weights:
+        (folder / WEIGHTS).unlink()
     missing = sorted(EXTRAS.keys() - {"opentelemetry"})  # its api is FastAPI's too
     done = subprocess.run(
-        [sys.executable, "-c", SERVE, str(artifact.folder), *missing],
+        [sys.executable, "-c", SERVE, str(folder), *missing],
         capture_output=True,
         text=True,
         timeout=120,
