@@ -21,7 +21,6 @@ from model.artifact.manifest import (
     Artifact,
     load_artifact,
 )
-from model.errors import ArtifactError
 from model.export.exporter import Exported
 from service.artifacts import open_artifact
 from service.cli import main
@@ -280,20 +279,6 @@ def test_a_model_is_exported_once_and_then_found(
     assert main(["export", "--model", str(small_checkpoint), "--precision", "int8"]) == 0
     assert len({*exports}) == 2  # another precision is another export
     assert asked == ["fp32", "fp32", "int8"]
-
-
-def test_another_process_was_faster_with_the_same_export(
-    artifact: Artifact, small_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def export(
-        checkpoint: Path, out: Path, model: str, precision: str, progress: Any, device: str
-    ) -> Exported:
-        shutil.copytree(artifact.folder, out)
-        raise ArtifactError(f"{out} was taken while this export ran")
-
-    monkeypatch.setattr("model.export.exporter.export", export)
-    found = open_artifact(Settings(model=str(small_checkpoint)))
-    assert found.sha256 == artifact.sha256
 
 
 def test_no_command_is_told_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
