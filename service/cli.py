@@ -19,6 +19,7 @@ from model.runtimes.registry import has_products
 from model.sources import display_name, locate
 from service import logs, system
 from service.artifacts import open_artifact
+from service.distribution import EXPORTER, require
 from service.errors import ServiceError
 from service.settings import Settings
 
@@ -76,6 +77,8 @@ def _serve(arguments: list[str]) -> int:
 
 
 def _open_and_serve(settings: Settings, say: Callable[[str], None]) -> int:
+    if "torch" in (settings.engine, settings.fallback) or settings.verify_share:
+        require("an answer by PyTorch", "torch")
     with ThreadPoolExecutor(1) as reading:
         artifact = reading.submit(open_artifact, settings, say)
         if settings.workers > 1:
@@ -99,6 +102,9 @@ def _export(arguments: list[str]) -> int:
     )
     _add_device(parser)
     options = parser.parse_args(arguments)
+    require("an export", *EXPORTER)
+    if options.precision in ("bf16", "int8"):
+        require(f"--precision {options.precision}", "openvino")
     settings = Settings(model=options.model, device=options.device)
     if not has_products(options.precision):
         _say(f"no fast {options.precision} products on this processor: fp32 is likely faster")
@@ -119,6 +125,7 @@ def _verify(arguments: list[str]) -> int:
     parser.add_argument("--artifact", type=Path, required=True, help="an artifact's folder")
     _add_device(parser)
     options = parser.parse_args(arguments)
+    require("a verification", *EXPORTER)
     from model.export.verify import report, verify
 
     result = verify(load_artifact(options.artifact), options.device)

@@ -1,6 +1,7 @@
 """Every setting of the service, from the command line and the environment.
 
-A flag of the command line wins over a `HEADSCOPE_*` variable, which wins over the default.
+A flag of the command line wins over a `HEADSCOPE_*` variable, which wins over the default. Model
+and artifact are one choice: a flag of either wins over the variables of both.
 """
 
 from __future__ import annotations
@@ -8,14 +9,20 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from model.runtimes.contract import Device
 from model.sources import DEFAULT_MODEL
 
+_SERVED = {"model", "artifact"}
 _KEY = re.compile(r"[!-~]+")
 _ORIGIN = re.compile(r"\*|https?://[^/?#\s]+")
 
@@ -27,6 +34,28 @@ def _default_cache() -> Path:
 def worker_environment(metrics_folder: Path) -> dict[str, str]:
     """The environment of a worker: ours, and where prometheus_client shares its values."""
     return {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(metrics_folder)}
+
+
+class _Variables(EnvSettingsSource):
+    """The `HEADSCOPE_*` variables; not those of model and artifact where a flag has either."""
+
+    def __call__(self) -> dict[str, Any]:
+        """The values by setting; those of flags and arguments are in `current_state`.
+
+        Raises:
+            ValueError: a model and an artifact are given, by two flags or by two variables.
+
+        """
+        values = super().__call__()
+        if _SERVED & self.current_state.keys():
+            values = {name: value for name, value in values.items() if name not in _SERVED}
+        for given, names in (
+            (self.settings_sources_data.get("CliSettingsSource", {}), "--model and --artifact"),
+            (values, "HEADSCOPE_MODEL and HEADSCOPE_ARTIFACT"),
+        ):
+            if given.keys() >= _SERVED:
+                raise ValueError(f"{names} are both given: one of them is served")
+        return values
 
 
 class Settings(BaseSettings):
@@ -174,6 +203,19 @@ class Settings(BaseSettings):
         pattern=r"^https?://[^/]",
         description="Base URL of an OpenTelemetry collector, which gets traces by OTLP over HTTP.",
     )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """pydantic-settings' order of sources, with the variables read by `_Variables`."""
+        del env_settings
+        return init_settings, _Variables(settings_cls), dotenv_settings, file_secret_settings
 
     @field_validator("api_keys")
     @classmethod

@@ -16,12 +16,22 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 CONSTRAINTS = ROOT / "constraints.txt"
-PACKAGES = ("headscope", "model", "service")
 FOR_WHO_DEVELOPS = {"test", "bench"}
 """Extras that the packages themselves may not need."""
 UNREACHABLE = re.compile(r"requests\.exceptions\.\w*(Connection|Timeout|Proxy|SSL)\w*: .*")
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+def project(folder: Path) -> dict[str, Any]:
+    """The `project` table of a folder's pyproject.toml."""
+    return tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+CLIENT = ROOT / "clients" / "python"
+DISTRIBUTIONS = {
+    "service": (project(ROOT), [ROOT / "model", ROOT / "service"]),
+    "client": (project(CLIENT), [CLIENT / "headscope"]),
+}
+"""Of each distribution its project table and the folders of its packages."""
 
 
 def normal(name: str) -> str:
@@ -36,11 +46,11 @@ def constraints() -> list[str]:
     return CONSTRAINTS.read_text(encoding="utf-8").splitlines()
 
 
-def imported() -> set[str]:
+def imported(packages: list[Path]) -> set[str]:
     """Every module that the packages import, anywhere."""
     found = set()
-    for package in PACKAGES:
-        for path in (ROOT / package).rglob("*.py"):
+    for package in packages:
+        for path in package.rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Import):
                     found |= {alias.name for alias in node.names}
@@ -57,9 +67,10 @@ def test_every_constraint_is_one_version() -> None:
 
 
 def test_every_dependency_is_constrained() -> None:
-    extras = PROJECT["optional-dependencies"].values()
-    declared = names(PROJECT["dependencies"]).union(*map(names, extras))
-    assert declared <= names(constraints())
+    for project, _ in DISTRIBUTIONS.values():
+        extras = project["optional-dependencies"].values()
+        declared = names(project["dependencies"]).union(*map(names, extras))
+        assert declared <= names(constraints())
 
 
 def test_what_is_installed_is_what_is_pinned() -> None:
@@ -74,15 +85,18 @@ def test_what_is_installed_is_what_is_pinned() -> None:
         assert found.partition("+")[0] == version, name
 
 
-def test_what_is_imported_is_declared() -> None:
-    extras = PROJECT["optional-dependencies"]
-    declared = names(PROJECT["dependencies"]).union(
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_what_is_imported_is_declared(name: str) -> None:
+    project, packages = DISTRIBUTIONS[name]
+    extras = project["optional-dependencies"]
+    declared = names(project["dependencies"]).union(
         *(names(extras[name]) for name in extras.keys() - FOR_WHO_DEVELOPS)
     )
     known = importlib.metadata.packages_distributions()
-    for module in imported():
+    ours = {package.name for package in packages}
+    for module in imported(packages):
         top = module.partition(".")[0]
-        if top not in sys.stdlib_module_names and top not in PACKAGES:
+        if top not in sys.stdlib_module_names and top not in ours:
             found = {normal(name) for name in known.get(top, [])}
             assert found & declared, f"{module} is of {found or 'nothing'}"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from model.artifact.manifest import Precision
 from service.api.problems import PROBLEMS
 from service.api.route import service_of
+from service.distribution import version
 from service.health.readiness import ANSWER_SECONDS
 from service.state import ServiceState
 
@@ -90,7 +90,7 @@ def describe(state: ServiceState) -> dict[str, Any]:
         "tokenization_workers": 1,
         "max_queue_tokens": settings.max_queue_tokens,
         "workers": settings.workers,
-        "version": importlib.metadata.version("headscope"),
+        "version": version(),
         "sha": None,
         "docker_label": None,
         "layers": manifest.config.num_hidden_layers,

@@ -6,7 +6,6 @@ theirs: headers for the collector, resource attributes, the sampler.
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 import os
 import threading
@@ -21,6 +20,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_contex
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
+from service.distribution import version
 from service.telemetry.requests import RequestSummary
 
 SEND_SECONDS = 1.5
@@ -58,11 +58,10 @@ class Tracing:
 
         """
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # `Exporter` logs enough
-        version = importlib.metadata.version("headscope")
         resource = Resource.create(
             {
                 "service.name": "headscope",
-                "service.version": version,
+                "service.version": version(),
                 "service.instance.id": str(os.getpid()),
             }
         )
@@ -70,11 +69,11 @@ class Tracing:
         url = f"{otlp_endpoint.rstrip('/')}/v1/traces"
         exporter = Exporter(url, timeout=SEND_SECONDS)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
-        self._tracer = self._provider.get_tracer("headscope", version)
+        self._tracer = self._provider.get_tracer("headscope", version())
         self._propagator = TraceContextTextMapPropagator()
 
     def observe(self, request: RequestSummary) -> None:
-        """Make a span of an request, below the caller's own, and one of each step it took."""
+        """Make a span of a request, below the caller's own, and one of each step it took."""
         known = request.route != "unmatched"
         span = self._tracer.start_span(
             f"{request.method} {request.route}" if known else request.method,

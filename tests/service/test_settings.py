@@ -163,3 +163,38 @@ def test_an_unknown_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 def test_settings_do_not_change() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         Settings().port = 1  # type: ignore[misc]
+
+
+BOTH = {"HEADSCOPE_MODEL": "by/variable", "HEADSCOPE_ARTIFACT": "/by/variable"}
+
+
+@pytest.mark.parametrize("variables", [*([name] for name in BOTH), list(BOTH)])
+def test_a_flag_of_model_or_artifact_wins_over_both_variables(
+    variables: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in variables:
+        monkeypatch.setenv(name, BOTH[name])
+    by_model = from_command_line("--model", "by/flag")
+    assert (by_model.model, by_model.artifact) == ("by/flag", None)
+    by_artifact = from_command_line("--artifact", "/by/flag")
+    assert (by_artifact.model, by_artifact.artifact) == (default("model"), Path("/by/flag"))
+    assert Settings(model="by/argument").artifact is None
+
+
+def test_model_and_artifact_of_one_level_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="--model and --artifact are both given"):
+        from_command_line("--model", "a", "--artifact", "b")
+    for name, value in BOTH.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match="HEADSCOPE_MODEL and HEADSCOPE_ARTIFACT are both given"):
+        from_command_line()
+
+
+@pytest.mark.parametrize("name", ["model", "artifact"])
+def test_settings_are_the_same_in_another_process(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = from_command_line(*flag(name, "by/flag"))
+    for variable, value in BOTH.items():
+        monkeypatch.setenv(variable, value)
+    assert Settings.model_validate_json(settings.model_dump_json()) == settings

@@ -212,8 +212,8 @@ def test_without_its_packages_it_does_not_start(artifact: Artifact) -> None:
     )
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith("headscope serve: otlp_endpoint: there is no opentelemetry.")
-    assert "install headscope[tracing]" in line
+    assert line.startswith("headscope serve: otlp_endpoint needs opentelemetry.")
+    assert line.endswith("pip install 'headscope-server[tracing]'")
 
 
 @pytest.mark.parametrize("endpoint", ["localhost:4318", "ftp://localhost", "http://", ""])
