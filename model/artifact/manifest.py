@@ -53,7 +53,8 @@ _LOCATION = b"location"
 
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 WeightBits = Literal[7, 8]
-RuntimeName = Literal["onnx", "openvino", "pytorch"]
+GraphRuntimeName = Literal["onnx", "openvino"]
+RuntimeName = GraphRuntimeName | Literal["pytorch"]
 
 
 class FileRecord(BaseModel):
@@ -91,7 +92,7 @@ class Manifest(BaseModel):
 
     format: Literal[4]
     model: str
-    runtime: RuntimeName
+    runtime: GraphRuntimeName
     """The runtime that the graphs are exported for."""
     precision: Precision
     weight_bits: WeightBits | None = None

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from service.api.media import SAFETENSORS, Part
 from service.errors import InvalidRequest, Unprocessable, UnsupportedMediaType
 from service.inference.timings import Timings
-from service.state import ServiceState, state_of
+from service.state import ServiceState
 
 TIMEOUT_HEADER = "x-request-timeout-ms"
 SEND_BYTES = 2**20
@@ -74,7 +74,8 @@ def read_json(body: bytes, request: Request) -> Any:
 
 def service_of(request: Request) -> ServiceState:
     """The state of the service that a request came to."""
-    return state_of(request.app)
+    state: ServiceState = request.app.state.service
+    return state
 
 
 def deadline(request: Request) -> float:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from model.artifact.batch import pack
 from model.artifact.pooling import TextPooling
+from model.config import EncoderConfig
 from model.errors import DeviceLostError
 from model.runtimes.contract import Runtime
-from service.engines.collate import head_mask
-from service.engines.contract import Engine, MapsTask, Output, Task, TextTask
+from service.engines.contract import Engine, Floats, MapsTask, Output, Task, TextTask
 from service.engines.memory import out_of_memory, ran_out_of_memory
 from service.errors import EngineFailed, EngineUnavailable
 
@@ -34,7 +36,7 @@ class RuntimeEngine(Engine):
         self._runtime.warm_up(batch_tokens, longest)
 
     def run(self, tasks: Sequence[Task]) -> list[Output]:
-        """As `compute`, with the runtime's exceptions as the service's."""
+        """The outputs of `compute`; the runtime's exceptions become the service's."""
         try:
             return self.compute(tasks)
         except DeviceLostError as error:
@@ -75,3 +77,15 @@ class RuntimeEngine(Engine):
     def _attend(self, task: MapsTask) -> Output:
         maps = self._runtime.attention(task.queries, task.keys, task.layer, task.heads)
         return Output(maps=maps)
+
+
+def head_mask(tasks: Sequence[TextTask], config: EncoderConfig) -> Floats | None:
+    """`[B, L, N]`, 0 for each ablated head and 1 for the others; None if there is none."""
+    if not any(task.ablated for task in tasks):
+        return None
+    shape = (len(tasks), config.num_hidden_layers, config.num_attention_heads)
+    mask = np.ones(shape, np.float32)
+    for row, task in zip(mask, tasks, strict=True):
+        for layer, head in task.ablated:
+            row[layer, head] = 0
+    return mask

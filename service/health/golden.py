@@ -8,8 +8,8 @@ from model.artifact.compare import TOLERANCES, Comparison, keyed
 from model.artifact.golden import read_golden
 from model.artifact.manifest import Artifact
 from model.errors import VerificationError
-from service.engines.collate import check_outputs
 from service.engines.contract import Engine, Floats, MapsTask, Output, Task, TextTask
+from service.scheduler.outputs import check_outputs
 
 
 class GoldenCheck:

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from service.engines.collate import check_outputs
 from service.engines.contract import Engine, Output, Task
 from service.errors import EngineFailed, EngineOutOfMemory, ServiceError
 from service.scheduler.admission import BatchLimits
 from service.scheduler.isolation import isolate
 from service.scheduler.lanes import LANE_SHARES, Entry, Lane
+from service.scheduler.outputs import check_outputs
 
 _log = logging.getLogger("headscope")
 

@@ -19,8 +19,8 @@ import pytest
 from model.artifact.manifest import Artifact
 from model.errors import ConfigError
 from service import logs
-from service.engines.collate import check_outputs
 from service.errors import EngineFailed
+from service.scheduler.outputs import check_outputs
 from testing.blocking import Session
 from testing.process import Service
 from tests.service.harness import AnsweringEngine, serving, text
@@ -93,7 +93,7 @@ def test_our_own_errors_say_why_and_others_do_not(log: Log) -> None:
     assert other["frames"][-1].endswith(":check_outputs")
     assert "builtins.ValueError\n" in log.text
     assert (
-        f"service.errors.EngineFailed: {error.__cause__} (service/engines/collate.py:" in log.text
+        f"service.errors.EngineFailed: {error.__cause__} (service/scheduler/outputs.py:" in log.text
     )
     assert SECRET not in log.text
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from service.engines.collate import check_outputs
 from service.engines.contract import MapsTask, Output
 from service.errors import EngineFailed
+from service.scheduler.outputs import check_outputs
 
 CROSS = MapsTask(np.zeros((4, 8), np.float32), np.zeros((6, 8), np.float32), 0, (2, 0, 1))
 

@@ -1,27 +1,12 @@
-"""Head masks of a batch of tasks, and checks of its outputs. Pure."""
+"""Checks of an engine's outputs, before any of them reaches a caller."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
-from model.config import EncoderConfig
-from service.engines.contract import Floats, MapsTask, Output, Task, TextTask
+from service.engines.contract import Floats, MapsTask, Output, Task
 from service.errors import EngineFailed
-
-
-def head_mask(tasks: Sequence[TextTask], config: EncoderConfig) -> Floats | None:
-    """`[B, L, N]`, 0 for each ablated head and 1 for the others; None if there is none."""
-    if not any(task.ablated for task in tasks):
-        return None
-    shape = (len(tasks), config.num_hidden_layers, config.num_attention_heads)
-    mask = np.ones(shape, np.float32)
-    for row, task in zip(mask, tasks, strict=True):
-        for layer, head in task.ablated:
-            row[layer, head] = 0
-    return mask
 
 
 def check_outputs(tasks: Sequence[Task], outputs: Sequence[Output], hidden_size: int) -> None:
