@@ -24,7 +24,7 @@ FLOORS = {
         {"export"},
     ),
     "service": (
-        {"errors", "settings", "system", "version"},
+        {"distribution", "errors", "settings", "system"},
         {"artifacts", "logs"},
         {"engines"},
         {"scheduler"},
@@ -219,9 +219,9 @@ def test_each_runtime_is_imported_in_one_place() -> None:
         "openvino": "model.runtimes.processor",
     }.items():
         assert importers({package}) == {module}
-    for module in ("model.runtimes.onnx", "model.runtimes.openvino", "model.runtimes.pytorch"):
+    for module in ("model.runtimes.onnx", "model.runtimes.openvino"):
         users = {name for name, found in IMPORTS.items() if module in {i.module for i in found}}
-        assert users <= {"model.runtimes.registry", TORCH_PROCESS}
+        assert users <= {"model.runtimes.registry"}
         assert module not in imported("model.runtimes.registry", "model", loading=True)
 
 
