@@ -24,7 +24,7 @@ FLOORS = {
         {"export"},
     ),
     "service": (
-        {"distribution", "errors", "settings", "system"},
+        {"dashboard", "distribution", "errors", "settings", "system"},
         {"artifacts", "logs"},
         {"engines"},
         {"scheduler"},
