@@ -105,3 +105,15 @@ def test_links_lead_somewhere(path):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8")):
         if not target.startswith("http"):
             assert (path.parent / target).exists(), target
+
+
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
+PATH = re.compile(
+    r"`((?:benchmarks|clients|deploy|docs|model|service|testing|tests|trials)/[\w./-]*)`"
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_paths_that_a_page_names_exist(page: Path):
+    missing = [path for path in PATH.findall(page.read_text("utf-8")) if not (ROOT / path).exists()]
+    assert missing == []

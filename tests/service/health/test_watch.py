@@ -14,7 +14,7 @@ from model.artifact.manifest import Artifact
 from service.app import create_app
 from service.engines.contract import Engine, Output, Task
 from service.engines.onnx import OnnxEngine
-from service.errors import EngineNotInstalled
+from service.errors import EngineNotInstalled, EngineUnavailable
 from service.settings import Settings
 from service.state import state_of
 from tests.service.harness import Client, assert_problem, until
@@ -229,3 +229,22 @@ async def test_failures_that_a_trial_does_not_confirm_change_nothing(
         await embedding(client)
         assert service.given_up == []
         assert (await client.get("/health/ready")).json() == {"status": "ready"}
+
+
+async def test_readiness_knows_whether_pytorch_could_stand_in(
+    artifact: Artifact, mortal: Mortal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*_: Any) -> Engine:
+        raise EngineUnavailable("somebody else's model.py was found first")
+
+    monkeypatch.setattr("service.app.TorchEngine", start)
+    service = Service(artifact, mortal, fallback="torch")
+    readiness = state_of(service.app).readiness
+    async with service.app.router.lifespan_context(service.app), Client(service.app) as client:
+        await until(lambda: readiness.fallback_failure)
+        problem = assert_problem(
+            await client.get("/health/ready"), 503, says="cannot start", error_type="Unhealthy"
+        )
+        assert "somebody else's model.py" in problem["detail"]
+        assert (await client.post("/encode", json=ASKED)).status_code == 200
+    assert service.given_up == []
