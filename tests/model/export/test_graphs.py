@@ -37,7 +37,7 @@ def test_the_configs_attention_decides_the_parameters_of_a_head() -> None:
     own: dict[str, dict[str, tuple[int, ...]]] = {
         "scaled_dot_product": {},
         "cosine": {},
-        "bilinear": {"score_weight": (4, 4), "score.bias": ()},
+        "bilinear": {"score_weight": (4, 4), "score_bias": ()},
         "additive": {
             "score_query_weight": (4, 4),
             "score_key_weight": (4, 4),

@@ -1,0 +1,70 @@
+"""Tests mirror modules, so that the tests of a file are found by its name.
+
+Those of `service/a/b.py` are in `tests/service/a/test_b.py`, further aspects of it in
+`tests/service/a/test_b_<aspect>.py`; what starts real processes and crosses the tree is in
+`tests/journeys/`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
+PACKAGES = ("model", "service")
+WITHOUT_TESTS = {
+    "model/errors.py": "names of errors",
+    "service/__main__.py": "calls the command line",
+    "service/api/media.py": "names and sizes; the tests of the forms hold the sizes",
+    "service/engines/contract.py": "declarations; the tests of each engine hold them",
+    "service/errors.py": "names of errors; the tests of problems hold their form",
+}
+"""Modules that hold nothing to test, and why."""
+MODULES = [
+    path.relative_to(ROOT)
+    for package in PACKAGES
+    for path in sorted((ROOT / package).rglob("*.py"))
+    if path.name != "__init__.py"
+]
+TEST_FILES = [
+    path.relative_to(TESTS)
+    for package in PACKAGES
+    for path in sorted((TESTS / package).rglob("test_*.py"))
+]
+
+
+def tested_by(test_file: Path) -> Path | None:
+    """The module that a test file is named after: of several the one of the longest name."""
+    name = test_file.stem.removeprefix("test_")
+    found = [
+        module
+        for module in MODULES
+        if module.parent == test_file.parent and f"{name}_".startswith(f"{module.stem}_")
+    ]
+    return max(found, key=lambda module: len(module.stem), default=None)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_every_module_has_tests_of_its_name(module: Path) -> None:
+    tested = module in map(tested_by, TEST_FILES)
+    assert tested != (str(module) in WITHOUT_TESTS)
+
+
+@pytest.mark.parametrize("test_file", TEST_FILES, ids=str)
+def test_every_test_file_names_a_module(test_file: Path) -> None:
+    assert tested_by(test_file) is not None
+
+
+def test_no_module_is_excused_that_is_not_there() -> None:
+    assert {Path(name) for name in WITHOUT_TESTS} <= set(MODULES)
+
+
+def test_the_longest_name_counts() -> None:
+    folder = Path("service/engines")
+    assert tested_by(folder / "test_torch.py") == folder / "torch.py"
+    assert tested_by(folder / "test_torch_over_http.py") == folder / "torch.py"
+    assert tested_by(folder / "test_torch_process_ends.py") == folder / "torch_process.py"
+    assert tested_by(folder / "test_torchless.py") is None
+    assert tested_by(Path("service/test_torch.py")) is None
