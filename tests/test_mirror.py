@@ -35,7 +35,7 @@ TEST_FILES = [
 ]
 
 
-def tested_by(test_file: Path) -> Path | None:
+def module_of(test_file: Path) -> Path | None:
     """The module that a test file is named after: of several the one of the longest name."""
     name = test_file.stem.removeprefix("test_")
     found = [
@@ -48,13 +48,13 @@ def tested_by(test_file: Path) -> Path | None:
 
 @pytest.mark.parametrize("module", MODULES, ids=str)
 def test_every_module_has_tests_of_its_name(module: Path) -> None:
-    tested = module in map(tested_by, TEST_FILES)
+    tested = module in map(module_of, TEST_FILES)
     assert tested != (str(module) in WITHOUT_TESTS)
 
 
 @pytest.mark.parametrize("test_file", TEST_FILES, ids=str)
 def test_every_test_file_names_a_module(test_file: Path) -> None:
-    assert tested_by(test_file) is not None
+    assert module_of(test_file) is not None
 
 
 def test_no_module_is_excused_that_is_not_there() -> None:
@@ -63,8 +63,8 @@ def test_no_module_is_excused_that_is_not_there() -> None:
 
 def test_the_longest_name_counts() -> None:
     folder = Path("service/engines")
-    assert tested_by(folder / "test_torch.py") == folder / "torch.py"
-    assert tested_by(folder / "test_torch_over_http.py") == folder / "torch.py"
-    assert tested_by(folder / "test_torch_process_ends.py") == folder / "torch_process.py"
-    assert tested_by(folder / "test_torchless.py") is None
-    assert tested_by(Path("service/test_torch.py")) is None
+    assert module_of(folder / "test_torch.py") == folder / "torch.py"
+    assert module_of(folder / "test_torch_over_http.py") == folder / "torch.py"
+    assert module_of(folder / "test_torch_process_ends.py") == folder / "torch_process.py"
+    assert module_of(folder / "test_torchless.py") is None
+    assert module_of(Path("service/test_torch.py")) is None
