@@ -7,7 +7,6 @@ Those of `service/a/b.py` are in `tests/service/a/test_b.py`, further aspects of
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 TESTS = Path(__file__).parent
@@ -53,17 +52,6 @@ def test_every_module_has_tests_of_its_name() -> None:
 
 def test_every_test_file_is_named_after_a_module() -> None:
     assert [test_file for test_file in TEST_FILES if module_of(test_file) is None] == []
-
-
-def test_every_test_that_a_document_names_is_there() -> None:
-    documents = [*ROOT.glob("*.md"), ROOT / "pyproject.toml", *(ROOT / "docs").rglob("*.md")]
-    named = {
-        (str(document.relative_to(ROOT)), name)
-        for document in documents
-        for name in re.findall(r"[\w/]*\btest_\w+\.py\b", document.read_text(encoding="utf-8"))
-    }
-    assert len(named) > 20
-    assert {(document, name) for document, name in named if not (ROOT / name).is_file()} == set()
 
 
 def test_the_longest_name_counts() -> None:
