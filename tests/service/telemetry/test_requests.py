@@ -43,13 +43,12 @@ async def answer(scope: Any, receive: Any, send: Any) -> None:
 async def observed(app: Any, **scope: Any) -> RequestSummary:
     """The one thing that two observers heard alike."""
     observers = [Observer(), Observer()]
-    sent: list[Any] = []
 
     async def send(message: Any) -> None:
-        sent.append(message)
+        """A client that reads."""
 
     request = {"type": "http", "method": "POST", "path": "/things/secret", "headers": []}
-    await ObservationMiddleware(app, observers)(request | scope, None, send)  # type: ignore[arg-type]
+    await ObservationMiddleware(app, observers)(request | scope, None, send)
     (one,), (other,) = (observer.heard for observer in observers)
     assert one == other
     return one
@@ -105,7 +104,7 @@ async def test_a_request_that_fails_is_told_all_the_same() -> None:
     observer = Observer()
     scope = {"type": "http", "method": "GET", "headers": []}
     with pytest.raises(ZeroDivisionError):
-        await ObservationMiddleware(fail, [observer])(scope, None, None)  # type: ignore[arg-type]
+        await ObservationMiddleware(fail, [observer])(scope, None, None)
     assert len(observer.heard) == 1
 
 
@@ -116,6 +115,6 @@ async def test_nothing_but_requests_is_told() -> None:
         seen.append(scope)
 
     observer = Observer()
-    await ObservationMiddleware(lifespan, [observer])({"type": "lifespan"}, None, None)  # type: ignore[arg-type]
+    await ObservationMiddleware(lifespan, [observer])({"type": "lifespan"}, None, None)
     assert seen == [{"type": "lifespan"}]
     assert observer.heard == []
