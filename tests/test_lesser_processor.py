@@ -29,8 +29,12 @@ pytestmark = [
     ("path", "chosen", "least"),
     [
         ("tests/model/runtimes/test_openvino.py", "bf16 or int8", 30),
-        ("tests/model/export/test_precisions.py", "int8 and not same_bytes and not kind", 6),
-        ("tests/service/test_precisions.py", "quality or near or company", 5),
+        (
+            "tests/model/export/test_exporter_precisions.py",
+            "int8 and not same_bytes and not kind",
+            6,
+        ),
+        ("tests/service/inference/test_core_precisions.py", "quality or near or company", 5),
     ],
 )
 def test_they_hold_without_the_products_too(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -11,6 +11,7 @@ import pytest
 from model.artifact.manifest import Artifact
 from service.engines.onnx import OnnxEngine
 from tests.service.harness import serving
+from tests.service.logged import Log, logged
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +39,10 @@ async def client(
     """Talks to an application with default settings."""
     async with serving(artifact, onnx_engine) as client:
         yield client
+
+
+@pytest.fixture
+def log() -> Iterator[Log]:
+    """What is logged during a test."""
+    with logged() as log:
+        yield log

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import timeit
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,11 @@ from service.scheduler.outputs import check_outputs
 from testing.blocking import Session
 from testing.process import Service
 from tests.service.harness import AnsweringEngine, serving, text
-from tests.service.logged import Log, logged
+from tests.service.logged import Log
 
 SECRET = "Sesame-99"
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 KEYS = {"time", "level", "logger", "message"}
-
-
-@pytest.fixture
-def log() -> Iterator[Log]:
-    with logged() as log:
-        yield log
 
 
 def raised(function: Callable[[], object]) -> Exception:
@@ -144,30 +138,6 @@ def test_what_other_libraries_say_is_not_shown(log: Log) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_request_has_a_line_if_asked_for(log: Log, artifact: Artifact) -> None:
-    engine = AnsweringEngine(lambda _: None)
-    body = {"inputs": "a b", "outputs": ["pooled"]}
-    async with serving(artifact, engine) as client:
-        await client.post("/encode", json=body)
-    assert "/encode" not in log.text
-    async with serving(artifact, engine, access_log=True) as client:
-        one = await client.post("/encode", json=body, headers={"x-request-id": "mine"})
-        other = await client.get(f"/{SECRET}?{SECRET}")
-    lines = [line for line in log.objects if line["logger"] == "headscope.access"]
-    assert [line["level"] for line in lines] == ["info", "info"]
-    told = [{name: line[name] for name in ("method", "route", "status", "bytes")} for line in lines]
-    assert told == [
-        {"method": "POST", "route": "/encode", "status": 200, "bytes": len(one.content)},
-        {"method": "GET", "route": "unmatched", "status": 404, "bytes": len(other.content)},
-    ]
-    assert lines[0].keys() == KEYS | told[0].keys() | {"ms", "request_id"}
-    assert [line["request_id"] for line in lines] == ["mine", other.headers["x-request-id"]]
-    assert all(0 < line["ms"] < 60_000 for line in lines)
-    assert re.search(r" \[mine\]: POST /encode 200, [\d.]+ ms, \d+ bytes\n", log.text)
-    assert SECRET not in log.text
-
-
-@pytest.mark.anyio
 async def test_a_failed_batch_names_its_cause(log: Log, artifact: Artifact) -> None:
     def fail(_: object) -> None:
         raise ValueError(SECRET)
@@ -261,19 +231,6 @@ def test_a_service_that_cannot_start_says_so_in_json(artifact: Artifact) -> None
     assert line["level"] == "critical"
     assert line["message"].startswith("headscope serve: ")
     assert line["message"].endswith("it holds no manifest.json")
-
-
-@pytest.mark.slow
-def test_the_pytorch_process_logs_as_told(tmp_path: Path) -> None:
-    module = "service.engines.torch_process"
-    command = [sys.executable, "-m", module, str(tmp_path), "0", "1", "info", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 1
-    (line,) = [json.loads(line) for line in done.stderr.splitlines()]
-    (error,) = line["exception"]
-    assert error["type"] == "model.errors.ArtifactError"
-    assert error["detail"].endswith("it holds no manifest.json")
-    assert error["frames"][0].startswith("service/engines/torch_process.py:")
 
 
 def test_the_request_id_costs_next_to_nothing() -> None:

@@ -241,3 +241,18 @@ def test_a_reader_that_leaves_releases_it_and_ends_the_work(artifact: Artifact) 
         assert httpx.post(url, json={"inputs": "a"}).status_code == 200
         time.sleep(0.1)
         assert engine.maps == computed + 2
+
+
+def test_a_budget_counts_what_one_holds_already() -> None:
+    budget = ByteBudget(100, "bodies")
+    budget.take(500)
+    budget.take(500, own=500)
+    with pytest.raises(Overloaded, match="bodies in flight hold 1000 of 100 bytes"):
+        budget.take(1)
+    budget.give_back(1000)
+    budget.take(60)
+    budget.take(40)
+    with pytest.raises(Overloaded):
+        budget.take(1, own=60)
+    budget.give_back(100)
+    assert budget.held == 0

@@ -1,132 +1,16 @@
-"""What the server makes of requests that are wrong, ambiguous, too large, or all at once."""
+"""Several requests on one connection: order, ends, and what is left in it."""
 
 from __future__ import annotations
 
-import contextlib
-import http.client
-import io
 import json
 import logging
-import socket
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from model.artifact.manifest import Artifact
-from service.engines.fake import FakeEngine
 from service.http.connection import PIPELINED
-from service.http.reader import HEAD_BYTES, HEADERS
 from testing import raw_http
-from testing.raw_http import BODY, CHUNKED, CHUNKS, GET, LENGTH, POST
-from tests.service.harness import CONFIG, PROBLEM_MEMBERS, listening
-
-CLOSE = b"Connection: close\r\n\r\n"
-
-
-@pytest.fixture(scope="module")
-def port(artifact: Artifact) -> Iterator[int]:
-    with listening(artifact, FakeEngine(CONFIG), max_body_bytes=1000) as (_, port):
-        yield port
-
-
-class Received(io.BytesIO):
-    """Replies in a row, as a socket that http.client reads one after the other."""
-
-    def makefile(self, _: str) -> Received:
-        return self
-
-    def close(self) -> None:
-        """Only one of the replies has ended."""
-
-
-def everything(port: int, *parts: bytes) -> bytes:
-    """All that the server sends until it ends the connection."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
-        for part in parts:
-            connection.sendall(part)
-        return b"".join(iter(lambda: connection.recv(65536), b""))
-
-
-def replies(port: int, *parts: bytes) -> list[tuple[int, http.client.HTTPMessage, bytes]]:
-    """Status, headers and body of all that the server sends until it ends the connection."""
-    received = Received(everything(port, *parts))
-    found = []
-    while received.tell() < len(received.getvalue()):
-        reply = http.client.HTTPResponse(received)  # type: ignore[arg-type]
-        reply.begin()
-        found.append((reply.status, reply.msg, reply.read()))
-    return found
-
-
-def refusal(port: int, *parts: bytes) -> dict[str, Any]:
-    """The one reply, a problem that ends the connection."""
-    ((status, headers, body),) = replies(port, *parts)
-    problem: dict[str, Any] = json.loads(body)
-    assert problem.keys() == PROBLEM_MEMBERS
-    assert problem["status"] == status
-    assert problem["request_id"] == headers["x-request-id"]
-    assert headers["content-type"] == "application/problem+json"
-    assert headers["connection"] == "close"
-    assert headers["date"]
-    return problem
-
-
-@pytest.mark.parametrize("name", raw_http.GOOD)
-def test_good_ones_are_answered_and_the_connection_goes_on(port: int, name: str) -> None:
-    good = raw_http.GOOD[name]
-    asked = good if name == "1.0" else good + GET + CLOSE
-    found = replies(port, asked)
-    assert [status for status, *_ in found] == [200] * (1 if name == "1.0" else 2)
-    assert found[-1][1]["connection"] == "close"
-    first = json.loads(found[0][2])
-    assert "results" in first if good.lstrip().startswith(b"POST") else first == {"status": "live"}
-
-
-def test_an_upgrade_of_a_request_with_a_body_reads_the_body(port: int) -> None:
-    plain, upgraded = (
-        replies(port, raw_http.GOOD[name] + GET + CLOSE)[0][2]
-        for name in ("length", "h2c with a body")
-    )
-    assert plain == upgraded
-
-
-@pytest.mark.parametrize("name", raw_http.AMBIGUOUS)
-def test_ambiguous_ones_are_refused(port: int, name: str) -> None:
-    problem = refusal(port, raw_http.AMBIGUOUS[name])
-    assert (problem["status"], problem["type"]) == (400, "/problems/invalid-request")
-
-
-@pytest.mark.parametrize("name", raw_http.LARGE)
-def test_large_heads_are_refused(port: int, name: str) -> None:
-    problem = refusal(port, raw_http.LARGE[name])
-    assert (problem["status"], problem["type"]) == (431, "/problems/head-too-large")
-
-
-def test_a_head_of_just_the_limit_is_taken(port: int) -> None:
-    def head(size: int, lines: int) -> bytes:
-        start = GET + b"X: a\r\n" * (lines - 3) + b"Connection: close\r\nX: "
-        return start + b"a" * (size - len(start) - 4) + b"\r\n\r\n"
-
-    assert [status for status, *_ in replies(port, head(HEAD_BYTES, 3))] == [200]
-    assert [status for status, *_ in replies(port, head(2000, HEADERS))] == [200]
-    assert refusal(port, head(HEAD_BYTES + 200, 3))["status"] == 431
-    assert refusal(port, head(2000, HEADERS + 1))["status"] == 431
-
-
-def test_single_bytes_are_counted_too(port: int) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.sendall(GET + b"X: ")
-        connection.settimeout(0.001)
-        answered = b""
-        for _ in range(2 * HEAD_BYTES):
-            connection.send(b"a")
-            with contextlib.suppress(TimeoutError):
-                answered = connection.recv(100) if _ % 4096 == 0 else b""
-            if answered:
-                break
-        assert answered.startswith(b"HTTP/1.1 431")
+from testing.raw_http import BODY, CHUNKED, GET, LENGTH, POST
+from tests.service.http.wire import CLOSE, everything, refusal, replies
 
 
 @pytest.mark.parametrize(
@@ -153,15 +37,6 @@ def test_who_sends_too_many_at_once_is_refused_after_the_others(port: int) -> No
     statuses = [status for status, *_ in found]
     assert statuses == [200] * (len(found) - 1) + [400]
     assert PIPELINED < len(found) < 3 * PIPELINED
-
-
-def test_trailers_are_not_headers(port: int) -> None:
-    trailers = b"X-Request-Id: trailer\r\nAccept: application/vnd.safetensors\r\n\r\n"
-    asked = POST + CHUNKED + b"\r\n" + CHUNKS[:-2] + trailers + GET + CLOSE
-    (status, headers, body), _ = replies(port, asked)
-    assert status == 200
-    assert headers["x-request-id"] != "trailer"
-    assert json.loads(body)["usage"]["inputs"] == 1
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 
 import pytest
 
 from service.engines.contract import Output, Task
 from service.engines.fake import FakeEngine
-from service.errors import EngineUnavailable, Overloaded, Unprocessable
+from service.errors import (
+    EngineUnavailable,
+    Overloaded,
+    Unprocessable,
+)
+from service.scheduler.admission import BatchLimits, predicted_wait
+from service.scheduler.lanes import Lane
+from service.scheduler.pace import Pace
 from service.scheduler.scheduler import Scheduler
-from tests.service.harness import CONFIG, GatedEngine, batching, text, until
+from tests.service.harness import (
+    CONFIG,
+    GatedEngine,
+    batching,
+    text,
+    until,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -160,3 +174,72 @@ async def test_a_hung_engine_keeps_nothing_of_those_who_left() -> None:
         assert sum(map(len, batcher.lanes["encode"].buckets.values())) == 1
         engine.let_through()
         await asyncio.gather(plug, patient)
+
+
+def tenth_a_token() -> Pace:
+    """A tenth of a second a token, and nothing a batch."""
+    return Pace(tokens=0.01, seconds=0.001, variance=1.0, covariance=0.1)
+
+
+async def test_a_wait_that_would_be_too_long_is_refused_before_it_begins() -> None:
+    engine = GatedEngine()
+    with batching(engine, queue_seconds=2.0) as (batcher, recorder):
+        plug = asyncio.create_task(batcher.submit("encode", [text(1)]))
+        await until(lambda: engine.batches)
+        lane = batcher.lanes["encode"]
+        lane.pace = tenth_a_token()
+        waiting = asyncio.create_task(batcher.submit("encode", [text(15)]))
+        await until(lambda: lane.queued_tokens == 15)
+        with pytest.raises(Overloaded, match=r"a wait of 1\.5 s is predicted") as impatient:
+            await batcher.submit("encode", [text(8)], time.monotonic() + 1)
+        assert impatient.value.retry_after_seconds == 2
+        other = asyncio.create_task(batcher.submit("encode", [text(10)]))  # 1.5 s are allowed
+        await until(lambda: lane.queued_tokens == 25)
+        with pytest.raises(Overloaded, match=r"a wait of 2\.5 s"):
+            await batcher.submit("encode", [text(8)])
+        assert recorder.refusals == [("encode", "wait")] * 2
+        engine.let_through()
+        await asyncio.gather(plug, waiting, other)
+
+
+async def test_the_queue_is_bounded_in_texts_too() -> None:
+    engine = GatedEngine()
+    with batching(engine, max_queue_texts=3) as (batcher, recorder):
+        with pytest.raises(Unprocessable, match="4 texts; at most 3"):
+            await batcher.submit("encode", [text(1)] * 4)
+        plug = asyncio.create_task(batcher.submit("encode", [text(1)]))
+        await until(lambda: engine.batches)
+        waiting = asyncio.create_task(batcher.submit("encode", [text(1), text(2)]))
+        await until(lambda: batcher.lanes["encode"].queued_texts == 2)
+        with pytest.raises(Overloaded, match="2 of 3 texts"):
+            await batcher.submit("encode", [text(1), text(1)])
+        assert recorder.refusals == [("encode", "texts")]
+        engine.let_through()
+        await asyncio.gather(plug, waiting)
+        assert batcher.lanes["encode"].queued_texts == 0
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "concurrency", "seconds"),
+    [
+        (100, 0, 1, 10.0),
+        (100, 0, 4, 2.5),
+        (0, 500, 1, 0.0),
+        (300, 1000, 1, 40.0),  # three quarters of the engine are its own
+        (300, 50, 1, 35.0),  # the other lane has no more than that
+    ],
+)
+def test_the_wait_is_that_of_the_lanes_work_at_its_share(
+    own: int, other: int, concurrency: int, seconds: float
+) -> None:
+    lane = Lane("encode", 3.0, queued_tokens=own, pace=tenth_a_token())
+    beside = Lane("attention", 1.0, queued_tokens=other, pace=tenth_a_token())
+    found = predicted_wait(lane, [lane, beside], BatchLimits(64, 10**6), concurrency)
+    assert found == pytest.approx(seconds, abs=0.01)
+
+
+def test_the_batch_that_runs_has_to_end_first() -> None:
+    lane = Lane("encode", 3.0, queued_tokens=1, pace=Pace(tokens=64, seconds=8.0))
+    assert predicted_wait(lane, [lane], BatchLimits(64, 10**6), 1) == 16.0
+    lane.queued_tokens = 0
+    assert predicted_wait(lane, [lane], BatchLimits(64, 10**6), 1) == 0.0

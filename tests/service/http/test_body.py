@@ -6,14 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
 import pytest
 
 from model.artifact.manifest import Artifact
 from service.app import create_app
 from service.engines.fake import FakeEngine
-from service.errors import Overloaded
-from service.http.budget import ByteBudget
 from service.settings import Settings
 from tests.service.harness import CONFIG, Client, GatedEngine, assert_problem, until
 
@@ -119,34 +116,3 @@ async def test_a_body_that_does_not_come_is_not_waited_for(artifact: Artifact) -
         assert late.headers["connection"] == "close"
         assert held(app) == 0
         assert (await client.post("/encode", json={"inputs": "a"})).status_code == 200
-
-
-async def test_paths_and_methods_that_nobody_knows_add_no_series(client: Client) -> None:
-    async def series() -> int:
-        lines = (await client.get("/metrics")).text.splitlines()
-        return len([line for line in lines if line.startswith("headscope_")])
-
-    async def ask(number: int) -> httpx.Response:
-        return await client.request(f"M{number}", f"/{number}/encode")
-
-    await ask(0)
-    await series()
-    before = await series()
-    for number in range(200):
-        assert (await ask(number)).status_code == 404
-    assert await series() == before
-
-
-def test_a_budget_counts_what_one_holds_already() -> None:
-    budget = ByteBudget(100, "bodies")
-    budget.take(500)
-    budget.take(500, own=500)
-    with pytest.raises(Overloaded, match="bodies in flight hold 1000 of 100 bytes"):
-        budget.take(1)
-    budget.give_back(1000)
-    budget.take(60)
-    budget.take(40)
-    with pytest.raises(Overloaded):
-        budget.take(1, own=60)
-    budget.give_back(100)
-    assert budget.held == 0

@@ -9,7 +9,7 @@ import pytest
 from model.config import EncoderConfig
 from service.api.native.attention import AttentionRequest, attention_selection
 from service.errors import Unprocessable
-from service.inference.maps import AttentionSelection, layer_passes
+from service.inference.maps import AttentionSelection
 from tests.service.harness import CONFIG
 
 SIX = EncoderConfig.model_validate(
@@ -95,32 +95,3 @@ def test_what_cannot_be_asked(body: dict[str, Any], says: str) -> None:
 )
 def test_more_than_weights(body: dict[str, Any]) -> None:
     assert not asked(**body).only_weights
-
-
-@pytest.mark.parametrize(
-    ("body", "own", "whole"),
-    [
-        ({}, [0, 1, 2, 3, 4, 5], []),
-        ({"layers": [4, 0]}, [4, 0], []),
-        ({"include": ["rollout"]}, [], [0, 1, 2, 3, 4, 5]),
-        ({"include": ["rollout"], "layers": [1], "heads": [1]}, [], [0, 1, 2, 3, 4, 5]),
-        ({"include": ["rollout", "stats"], "layers": [1]}, [1], [0, 1, 2, 3, 4, 5]),
-        ({"include": ["rollout", "weights"], "heads": [3, 2, 1, 0]}, [*range(6)], [*range(6)]),
-        ({"include": ["rollout", "weights"], "layers": [*range(6)]}, "shared", "shared"),
-        ({"include": ["rollout", "stats"]}, "shared", "shared"),
-    ],
-)
-def test_no_layer_is_computed_more_often_than_needed(
-    body: dict[str, Any], own: list[int] | str, whole: list[int] | str
-) -> None:
-    passes = layer_passes(asked(**body), SIX)
-    if own == "shared":
-        assert [(one.layer, one.selected, one.rollout) for one in passes] == [
-            (layer, True, True) for layer in range(6)
-        ]
-        return
-    assert [one.layer for one in passes if one.selected] == own
-    assert [one.layer for one in passes if one.rollout] == whole
-    assert all(one.selected != one.rollout for one in passes)
-    assert all(one.heads == (0, 1, 2, 3) for one in passes if one.rollout)
-    assert all(one.heads == asked(**body).heads for one in passes if one.selected)

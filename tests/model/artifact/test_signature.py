@@ -1,0 +1,104 @@
+"""The signatures of the graphs: written out by hand, and bound to the arrays that feed them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from model.artifact.batch import pack
+from model.artifact.signature import (
+    Float,
+    GraphSignature,
+    TensorSpec,
+    attention_signature,
+    device_attention_signature,
+    device_pooling_signature,
+    encoder_signature,
+    head_parameter_name,
+)
+from model.families.registry import parse_config
+from tests.model.checkpoints import TINY
+
+CONFIG = parse_config(TINY | {"model_type": "bert"})
+L, N, H = 2, 3, 12
+PARAMETERS = {"query_weight": (4, H), "key_bias": (4,), "scale": ()}
+Axes = tuple[int | str, ...]
+
+
+def axes_of(specs: tuple[TensorSpec, ...]) -> dict[str, Axes]:
+    return {spec.name: spec.axes for spec in specs}
+
+
+@pytest.mark.parametrize("lengths", [[1], [5, 2, 9], [7, 7]])
+def test_a_batch_and_a_head_mask_feed_the_encoder(lengths: list[int]) -> None:
+    batch = pack([(range(n), [0] * n) for n in lengths])
+    mask = np.ones((len(lengths), L, N), np.float32)
+    specs = encoder_signature(CONFIG).inputs
+    sizes: dict[int | str, int] = {"tokens": sum(lengths), "batch": len(lengths)}
+    sizes["sequence"] = max(lengths)
+    for spec, array in zip(specs, (*batch.inputs, mask), strict=True):
+        assert array.shape == tuple(sizes.get(axis, axis) for axis in spec.axes), spec.name
+        assert array.dtype == spec.dtype
+    assert [spec.name for spec in specs] == [*vars(batch), "head_mask"]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_the_encoder_answers_with_every_hidden_state(dtype: Float) -> None:
+    outputs = encoder_signature(CONFIG, dtype).outputs
+    assert axes_of(outputs) == {f"hidden_state.{layer}": ("tokens", H) for layer in range(L + 1)}
+    assert {spec.dtype for spec in outputs} == {dtype}
+
+
+def test_the_attention_graph_takes_the_parameters_of_some_heads() -> None:
+    signature = attention_signature(CONFIG, PARAMETERS)
+    assert list(axes_of(signature.inputs).items()) == [
+        ("query_states", ("batch", "queries", H)),
+        ("key_states", ("batch", "keys", H)),
+        ("query_weight", ("heads", 4, H)),
+        ("key_bias", ("heads", 4)),
+        ("scale", ("heads",)),
+    ]
+    assert axes_of(signature.outputs) == {"attention": ("batch", "heads", "queries", "keys")}
+    assert {spec.dtype for spec in (*signature.inputs, *signature.outputs)} == {"float32"}
+
+
+def test_on_a_device_it_takes_those_of_all_heads_and_their_numbers() -> None:
+    signature = device_attention_signature(CONFIG, PARAMETERS, "float16")
+    assert [(spec.name, spec.axes, spec.dtype) for spec in signature.inputs] == [
+        ("query_states", ("queries", H), "float32"),
+        ("key_states", ("keys", H), "float32"),
+        ("heads", ("heads",), "int64"),
+        ("query_weight", (N, 4, H), "float16"),
+        ("key_bias", (N, 4), "float16"),
+        ("scale", (N,), "float16"),
+    ]
+    (weights,) = signature.outputs
+    assert (weights.axes, weights.dtype) == (("heads", "queries", "keys"), "float32")
+
+
+def test_a_device_pools_sets_of_rows() -> None:
+    signature = device_pooling_signature(CONFIG, "float16")
+    assert list(axes_of(signature.inputs).items()) == [
+        ("hidden_state", ("tokens", H)),
+        ("first_row", ("vectors",)),
+        ("row_count", ("vectors",)),
+        ("columns", ("columns",)),
+        ("maximum", ("vectors",)),
+        ("unit_features", ("vectors",)),
+    ]
+    assert [spec.dtype for spec in signature.inputs] == ["float16", *["int64"] * 5]
+    assert axes_of(signature.outputs) == {"vectors": ("vectors", H)}
+    assert signature.outputs[0].dtype == "float32"
+
+
+def test_a_heads_parameter_is_named_by_its_layer() -> None:
+    assert head_parameter_name("score.weight", 11) == "score.weight.11"
+
+
+def test_a_signature_is_read_as_it_was_written() -> None:
+    signature = device_attention_signature(CONFIG, PARAMETERS, "float16")
+    written = signature.model_dump_json()
+    assert GraphSignature.model_validate_json(written) == signature
+    with pytest.raises(ValidationError, match="bfloat16"):
+        GraphSignature.model_validate_json(written.replace("float16", "bfloat16"))

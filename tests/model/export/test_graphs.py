@@ -1,0 +1,90 @@
+"""The graphs of an artifact, against their signatures, torch and numpy."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from model.artifact.batch import pack
+from model.artifact.manifest import Artifact
+from model.checkpoint import load_checkpoint
+from model.export.graphs import DevicePooling, HiddenStates, head_parameters, one_head_shapes
+from model.families.registry import parse_config
+from tests.model.checkpoints import TINY
+
+
+def test_the_graphs_match_their_signature(tiny_artifact: Artifact) -> None:
+    for name, signature in tiny_artifact.manifest.signature.items():
+        graph = onnx.load(tiny_artifact.path(f"{name}.onnx"), load_external_data=False).graph
+        for specs, values in ((signature.inputs, graph.input), (signature.outputs, graph.output)):
+            assert [spec.name for spec in specs] == [value.name for value in values]
+            for spec, value in zip(specs, values, strict=True):
+                dims = value.type.tensor_type.shape.dim
+                assert list(spec.axes) == [dim.dim_param or dim.dim_value for dim in dims]
+                assert spec.dtype == {1: "float32", 7: "int64"}[value.type.tensor_type.elem_type]
+
+
+def test_the_configs_attention_decides_the_parameters_of_a_head() -> None:
+    """Shapes of one head of size p = 4 over H = 12 features, written out."""
+    projections = {"query_weight": (4, 12), "query_bias": (4,), "key_weight": (4, 12)}
+    projections["key_bias"] = (4,)
+    own: dict[str, dict[str, tuple[int, ...]]] = {
+        "scaled_dot_product": {},
+        "cosine": {},
+        "bilinear": {"score_weight": (4, 4), "score_bias": ()},
+        "additive": {
+            "score_query_weight": (4, 4),
+            "score_key_weight": (4, 4),
+            "score_vector": (4,),
+        },
+    }
+    for score, parameters in own.items():
+        config = parse_config(TINY | {"model_type": "bert", "attention_score": score})
+        assert one_head_shapes(config) == projections | parameters
+
+
+def test_heads_parameters_are_named_by_layer_and_heads_come_first(tiny_checkpoint: Path) -> None:
+    stored = load_file(tiny_checkpoint / "model.safetensors")
+    found = head_parameters(load_checkpoint(tiny_checkpoint))
+    names = ("query_weight", "query_bias", "key_weight", "key_bias")
+    assert found.keys() == {f"{name}.{layer}" for name in names for layer in range(2)}
+    for name, tensor in found.items():
+        role, kind, layer = re.split("[_.]", name)
+        theirs = stored[f"encoder.layer.{layer}.attention.self.{role}.{kind}"]
+        assert torch.equal(tensor.flatten(), theirs.flatten())
+        assert tensor.shape[:2] == (3, 4)
+
+
+def test_three_axes_give_the_same_hidden_states(tiny_checkpoint: Path) -> None:
+    encoder = load_checkpoint(tiny_checkpoint)
+    batch = pack([([2, 9, 3], [0, 0, 1]), ([2, 3], [0, 0])])
+    inputs = (*map(torch.from_numpy, batch.inputs), torch.ones(2, 2, 3))
+    with torch.inference_mode():
+        flat = HiddenStates(encoder, three_axes=False)(*inputs)
+        deep = HiddenStates(encoder, three_axes=True)(*inputs)
+    assert [state.shape for state in deep] == [(5, 12)] * 3
+    for one, other in zip(flat, deep, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_sets_of_rows_are_pooled_as_numpy_does(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    state = torch.randn(10, 8).to(dtype)
+    first, count = [0, 4, 9, 2], [4, 5, 1, 3]
+    maximum, unit = [0, 1, 0, 0], [0, 0, 8, 3]
+    sets = [torch.tensor(values) for values in (first, count, range(5), maximum, unit)]
+    found = DevicePooling()(state, *sets).numpy()
+    assert found.dtype == np.float32
+    rows = state.float().numpy()
+    mean = rows[2:5].mean(axis=0)
+    np.testing.assert_allclose(found[0], rows[:4].mean(axis=0), atol=1e-6)
+    np.testing.assert_array_equal(found[1], rows[4:9].max(axis=0))
+    np.testing.assert_allclose(found[2], rows[9] / np.linalg.norm(rows[9]), atol=1e-6)
+    np.testing.assert_allclose(found[3, :3], mean[:3] / np.linalg.norm(mean[:3]), atol=1e-6)

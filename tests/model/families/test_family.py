@@ -1,0 +1,34 @@
+"""Keys of a made-up family of checkpoints."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from model.families.family import Family
+from model.families.registry import parse_config
+
+FAMILY = Family(
+    config=parse_config,
+    prefix="made.up.",
+    outside=re.compile(r"^head\."),
+    renames=((r"^block\.(\d+)\.", r"layers.\1."), (r"^layers\.(\d+)\.w$", r"layers.\1.weight")),
+)
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("made.up.block.3.w", "layers.3.weight"),  # one after the other
+        ("block.3.w", "layers.3.weight"),
+        ("made.up.block.12.bias", "layers.12.bias"),
+        ("made.up.made.up.block.0.w", "made.up.block.0.w"),
+        ("madeXup.block.0.w", "madeXup.block.0.w"),
+        ("head.weight", None),
+        ("made.up.head.weight", None),
+        ("block.0.head.weight", "layers.0.head.weight"),
+    ],
+)
+def test_keys_lose_their_prefix_and_are_renamed_in_order(key: str, expected: str | None) -> None:
+    assert FAMILY.encoder_key(key) == expected

@@ -1,0 +1,66 @@
+"""The form of a report of `POST /verify`, and what may be asked of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from model.artifact.compare import Comparison, Difference, Key
+from service.api.native.replies import VerifyReply
+from service.api.native.verify import VerifyRequest, report
+
+GOOD, BAD = Difference(1e-6, 1.0, passed=True), Difference(0.25, 0.5, passed=False)
+
+
+def compared(*, wrong: Key | None = None) -> Comparison:
+    """Two hidden states, a layer of two heads and the pooled vector of four texts."""
+    keys = [Key("hidden", 0), Key("hidden", 1), Key("attention", 0, 0), Key("attention", 0, 1)]
+    differences = {key: BAD if key == wrong else GOOD for key in [*keys, Key("pooled")]}
+    return Comparison(differences=differences, inputs=4)
+
+
+def test_every_tensor_is_named_with_its_difference_and_its_tolerance() -> None:
+    found = report(compared(wrong=Key("attention", 0, 1)), "fp32")
+    good = {"max_abs_diff": 1e-6, "min_cosine": 1.0, "passed": True}
+    bad = {"max_abs_diff": 0.25, "min_cosine": 0.5, "passed": False}
+    hidden = {"atol": 1e-4, "rtol": 1e-5, "cosine_at_least": 0.99999}
+    others = {"atol": 1e-5, "rtol": 0.0, "cosine_at_least": 0.99999}
+    assert found == {
+        "passed": False,
+        "reference": "torch",
+        "against": "onnx",
+        "inputs": 4,
+        "hidden": [{"layer": layer} | good | hidden for layer in (0, 1)],
+        "attention": [
+            {"layer": 0, "head": 0} | good | others,
+            {"layer": 0, "head": 1} | bad | others,
+        ],
+        "pooled": good | others,
+    }
+
+
+def test_the_tolerances_are_those_of_the_precision() -> None:
+    found = report(compared(), "int8")
+    assert found["passed"] is True
+    assert (found["hidden"][1]["atol"], found["pooled"]["atol"]) == (10.0, 0.1)
+
+
+def test_a_report_has_the_documented_fields() -> None:
+    found = report(compared(), "fp32")
+    told = VerifyReply.model_validate(found).model_dump()
+    assert told.keys() == found.keys()
+    for name in ("hidden", "attention"):
+        assert [set(entry) - {"cosine_at_least"} for entry in found[name]] == [
+            set(entry) for entry in told[name]
+        ]
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"inputs": "a", "layer": 0}, {"inputs": "a", "truncate": 1}], ids=str
+)
+def test_a_request_is_strict(body: dict[str, Any]) -> None:
+    assert VerifyRequest(inputs="a").truncate is False
+    with pytest.raises(ValidationError):
+        VerifyRequest.model_validate(body)

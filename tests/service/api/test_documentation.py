@@ -1,0 +1,80 @@
+"""The OpenAPI document and its pages, which need no other host."""
+
+from __future__ import annotations
+
+import re
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.service.harness import assert_problem
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_documents(client: httpx.AsyncClient) -> None:
+    assert "text/html" in (await client.get("/docs")).headers["content-type"]
+    document: dict[str, Any] = (await client.get("/openapi.json")).json()
+    assert set(document["paths"]) >= {"/encode", "/attention", "/verify", "/info", "/metrics"}
+    for name in ("encode", "attention", "verify"):
+        operation = document["paths"][f"/{name}"]["post"]
+        request = operation["requestBody"]["content"]["application/json"]["schema"]
+        assert request == {"$ref": f"#/components/schemas/{name.capitalize()}Request"}
+        schema = document["components"]["schemas"][f"{name.capitalize()}Request"]
+        assert schema["additionalProperties"] is False
+        assert all(field["description"] for field in schema["properties"].values())
+        for status, reply in operation["responses"].items():
+            binary = {"application/vnd.safetensors"} if name != "verify" else set()
+            good = {"application/json"} | binary
+            wanted = good if status == "200" else {"application/problem+json"}
+            assert set(reply["content"]) == wanted
+        problems = {"400", "401", "408", "413", "415", "422", "429", "500", "501", "503", "504"}
+        assert set(operation["responses"]) == problems | {"200"}
+
+
+FILES = {"/docs": {"swagger-ui-bundle.js", "swagger-ui.css"}, "/redoc": {"redoc.standalone.js"}}
+
+
+@pytest.mark.parametrize("page", FILES)
+async def test_a_page_and_its_files_come_from_this_service(
+    client: httpx.AsyncClient, page: str
+) -> None:
+    html = (await client.get(page)).text
+    addresses = re.findall(r"""(?:href|src|url|spec-url)\s*[=:]\s*["']([^"']+)""", html)
+    assert {path.removeprefix("/docs/") for path in addresses if "/docs/" in path} == FILES[page]
+    assert "/openapi.json" in addresses
+    for path in addresses:
+        assert path.startswith("/")
+        assert not path.startswith("//")
+        response = await client.get(path)
+        assert response.status_code == 200
+        assert len(response.content) > 100
+    assert not re.findall(r"https?://(?!www\.w3\.org/)", html)
+
+
+@pytest.mark.parametrize(
+    ("file", "media_type"),
+    [
+        ("swagger-ui-bundle.js", "javascript"),
+        ("redoc.standalone.js", "javascript"),
+        ("swagger-ui.css", "text/css"),
+    ],
+)
+async def test_a_file_is_the_packages_own(
+    client: httpx.AsyncClient, file: str, media_type: str
+) -> None:
+    response = await client.get(f"/docs/{file}")
+    assert media_type in response.headers["content-type"]
+    path = next(one for one in metadata.files("fastapi-offline") or [] if one.name == file)
+    assert response.content == Path(path.locate()).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["favicon.png", "__init__.py", "..%2F__init__.py", "../__init__.py", "%2Fetc%2Fhosts", ""],
+)
+async def test_no_other_file_is_served(client: httpx.AsyncClient, file: str) -> None:
+    assert_problem(await client.get(f"/docs/{file}"), 404)

@@ -1,0 +1,41 @@
+"""Questions of one worker to the others, over UNIX sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from service.health.peers import SILENT, Peers
+
+
+@pytest.mark.anyio
+async def test_workers_ask_each_other(tmp_path: Path) -> None:
+    workers = [Peers(tmp_path, index, 4) for index in range(4)]
+    asked: list[int] = []
+    late = asyncio.Event()
+
+    def answers(index: int, answer: str) -> dict[str, object]:
+        async def ready() -> str:
+            asked.append(index)
+            if index == 2:
+                await late.wait()
+            return answer
+
+        return {"ready": ready}
+
+    async with contextlib.AsyncExitStack() as stack:
+        for index, answer in enumerate(["", "the engine failed", "never said"]):
+            await stack.enter_async_context(
+                workers[index].answering(answers(index, answer))  # type: ignore[arg-type]
+            )
+        assert await workers[0].ask("ready", 0.2) == {1: "the engine failed", 2: SILENT}
+        assert sorted(asked) == [1, 2]
+        assert await workers[3].ask("ready", 0.2) == {0: "", 1: "the engine failed", 2: SILENT}
+        late.set()
+        await asyncio.sleep(0.1)
+    assert await workers[0].ask("ready", 0.2) == {}
+    async with workers[1].answering(answers(1, "back")):  # type: ignore[arg-type]
+        assert await workers[0].ask("ready", 0.2) == {1: "back"}

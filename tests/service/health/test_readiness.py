@@ -1,0 +1,101 @@
+"""Readiness: whether the engine answers, by its last batch or a probe."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from model.artifact.manifest import Artifact
+from service.engines.contract import Output, Task
+from service.engines.fake import FakeEngine
+from tests.service.harness import (
+    CONFIG,
+    AnsweringEngine,
+    GatedEngine,
+    assert_problem,
+    serving,
+    until,
+)
+from tests.service.scraped import samples
+
+pytestmark = pytest.mark.anyio
+READY = ["/health/ready", "/health"]
+
+
+@pytest.mark.parametrize("route", READY)
+async def test_ready_once_the_engine_has_answered(artifact: Artifact, route: str) -> None:
+    engine = GatedEngine()
+    async with serving(artifact, engine) as client:
+        engine.let_through()
+        for _ in range(3):
+            response = await client.get(route)
+            assert (response.status_code, response.json()) == (200, {"status": "ready"})
+        assert engine.batches == [[1]]  # a fresh success needs no new probe
+
+
+@pytest.mark.parametrize("route", READY)
+async def test_not_ready_while_the_engine_hangs(
+    artifact: Artifact, route: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.health.readiness.PROBE_SECONDS", 0.05)
+    engine = GatedEngine()
+    async with serving(artifact, engine) as client:
+        for _ in range(3):
+            response = await client.get(route)
+            assert_problem(response, 503, says="did not answer a probe", error_type="Unhealthy")
+            assert (await client.get("/health/live")).json() == {"status": "live"}
+        queued = (("lane", "encode"),)
+        assert (await samples(client))["headscope_queue_tokens", queued] == 0
+        engine.let_through()
+        monkeypatch.undo()  # however long a busy machine takes
+        assert (await client.get(route)).status_code == 200
+
+
+async def test_not_ready_while_the_queue_of_a_hung_engine_is_full(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.health.readiness.PROBE_SECONDS", 0.05)
+    engine = GatedEngine()
+    async with serving(artifact, engine, max_queue_tokens=6) as client:
+        waiting = []
+        for inputs in ("a", "a b c d"):
+            waiting.append(asyncio.create_task(client.post("/encode", json={"inputs": inputs})))
+            await until(lambda: engine.batches)
+        while (await samples(client))["headscope_queue_tokens", (("lane", "encode"),)] < 6:
+            await asyncio.sleep(0.001)
+        overloaded = await client.post("/encode", json={"inputs": "a"})
+        assert_problem(overloaded, 429, says="holds 6 of 6 tokens", error_type="Overloaded")
+        assert overloaded.json()["retryable"] is True
+        assert_problem(await client.get("/health/ready"), 503, error_type="Unhealthy")
+        engine.let_through()
+        assert [(await one).status_code for one in waiting] == [200, 200]
+
+
+async def test_not_ready_while_the_engine_is_dead(artifact: Artifact) -> None:
+    class Dead(FakeEngine):
+        alive = False
+
+    async with serving(artifact, Dead(CONFIG)) as client:
+        for path in READY:
+            assert_problem(await client.get(path), 503, error_type="Unhealthy")
+        response = await client.post("/encode", json={"inputs": "a"})
+        assert_problem(response, 503, says="fake engine is down", error_type="Unhealthy")
+        assert (await client.get("/health/live")).status_code == 200
+
+
+async def test_not_ready_while_the_engine_fails(artifact: Artifact) -> None:
+    def fail(_: Sequence[Task]) -> list[Output]:
+        raise ValueError("c4n4ry")
+
+    engine = AnsweringEngine(fail)
+    async with serving(artifact, engine) as client:
+        for path in READY:
+            response = await client.get(path)
+            assert_problem(response, 503, says="raised ValueError", error_type="Unhealthy")
+            assert "c4n4ry" not in response.text
+        response = await client.post("/encode", json={"inputs": "a"})
+        assert_problem(response, 500, says="raised ValueError", error_type="Backend")
+        engine.answer = lambda _: None
+        assert (await client.get("/health/ready")).status_code == 200

@@ -1,0 +1,18 @@
+"""Times of a request's steps, summed by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.inference.timings import Timings
+from service.scheduler.lanes import TaskResult
+
+
+def test_of_tasks_side_by_side_the_longest_counts() -> None:
+    timings = Timings(tokens=9, began=100.0, tokenization_seconds=0.5)
+    timings.add([TaskResult(None, 0.1, 2.0), TaskResult(None, 0.4, 1.0)])
+    assert (timings.queue_seconds, timings.inference_seconds) == (0.4, 2.0)
+    timings.add([TaskResult(None, 0.25, 0.125)])  # one step after the other
+    assert timings.queue_seconds == pytest.approx(0.65)
+    assert timings.inference_seconds == pytest.approx(2.125)
+    assert (timings.tokens, timings.began, timings.tokenization_seconds) == (9, 100.0, 0.5)

@@ -1,0 +1,30 @@
+"""The supervisor of workers that cannot start any more."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import psutil
+import pytest
+
+from model.artifact.manifest import ENCODER_DATA, Artifact
+from tests.service.process.launched import launched
+
+
+@pytest.mark.slow
+def test_the_service_ends_when_no_worker_starts_any_more(
+    artifact: Artifact, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(artifact.folder, tmp_path / "copy"))
+    with launched(copy) as (process, _):
+        (copy / ENCODER_DATA).write_bytes(b"damaged")
+        for worker in psutil.Process(process.pid).children():
+            worker.kill()
+        _, err = process.communicate(timeout=90)
+    assert process.returncode == 1
+    *lines, last = err.splitlines()
+    assert last.startswith(f"headscope serve: no worker starts any more: {copy / ENCODER_DATA} has")
+    restarts = [line for line in lines if "it is started again in" in line]
+    assert len(restarts) == 2 + 4
+    assert sum("ended by signal 9" in line for line in restarts) == 2

@@ -1,0 +1,38 @@
+"""The access log: a line a request, if it is asked for."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from model.artifact.manifest import Artifact
+from tests.service.harness import AnsweringEngine, serving
+from tests.service.logged import Log
+
+SECRET = "Sesame-99"
+KEYS = {"time", "level", "logger", "message"}
+
+
+@pytest.mark.anyio
+async def test_a_request_has_a_line_if_asked_for(log: Log, artifact: Artifact) -> None:
+    engine = AnsweringEngine(lambda _: None)
+    body = {"inputs": "a b", "outputs": ["pooled"]}
+    async with serving(artifact, engine) as client:
+        await client.post("/encode", json=body)
+    assert "/encode" not in log.text
+    async with serving(artifact, engine, access_log=True) as client:
+        one = await client.post("/encode", json=body, headers={"x-request-id": "mine"})
+        other = await client.get(f"/{SECRET}?{SECRET}")
+    lines = [line for line in log.objects if line["logger"] == "headscope.access"]
+    assert [line["level"] for line in lines] == ["info", "info"]
+    told = [{name: line[name] for name in ("method", "route", "status", "bytes")} for line in lines]
+    assert told == [
+        {"method": "POST", "route": "/encode", "status": 200, "bytes": len(one.content)},
+        {"method": "GET", "route": "unmatched", "status": 404, "bytes": len(other.content)},
+    ]
+    assert lines[0].keys() == KEYS | told[0].keys() | {"ms", "request_id"}
+    assert [line["request_id"] for line in lines] == ["mine", other.headers["x-request-id"]]
+    assert all(0 < line["ms"] < 60_000 for line in lines)
+    assert re.search(r" \[mine\]: POST /encode 200, [\d.]+ ms, \d+ bytes\n", log.text)
+    assert SECRET not in log.text

@@ -1,0 +1,120 @@
+"""What an observer hears of a request: the facts, and nothing of its content."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from service.inference.timings import Timings
+from service.telemetry.requests import ObservationMiddleware, RequestSummary
+
+pytestmark = pytest.mark.anyio
+TIMINGS = Timings(3, 0.0, 0.0)
+
+
+class Observer:
+    """Remembers what it heard."""
+
+    def __init__(self) -> None:
+        self.heard: list[RequestSummary] = []
+
+    def observe(self, request: RequestSummary) -> None:
+        self.heard.append(request)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+async def answer(scope: Any, receive: Any, send: Any) -> None:
+    """A reply in two parts, by a route that computes."""
+    scope["route"] = SimpleNamespace(path="/things/{name}")
+    scope["state"] |= {"request_id": "mine", "timings": TIMINGS}
+    await asyncio.sleep(0.01)
+    await send({"type": "http.response.start", "status": 207, "headers": []})
+    await send({"type": "http.response.body", "body": b"123", "more_body": True})
+    await asyncio.sleep(0.01)
+    await send({"type": "http.response.body", "body": b"4567"})
+
+
+async def observed(app: Any, **scope: Any) -> RequestSummary:
+    """The one thing that two observers heard alike."""
+    observers = [Observer(), Observer()]
+
+    async def send(message: Any) -> None:
+        """A client that reads."""
+
+    request = {"type": "http", "method": "POST", "path": "/things/secret", "headers": []}
+    await ObservationMiddleware(app, observers)(request | scope, None, send)
+    (one,), (other,) = (observer.heard for observer in observers)
+    assert one == other
+    return one
+
+
+async def test_a_request_and_its_reply() -> None:
+    before, before_ns = time.monotonic(), time.time_ns()
+    found = await observed(answer)
+    assert (found.method, found.route, found.request_id) == ("POST", "/things/{name}", "mine")
+    assert (found.status, found.sent_bytes) == (207, 7)
+    assert found.timings is TIMINGS
+    assert before <= found.began < found.replied < found.ended <= time.monotonic()
+    assert before_ns <= found.began_ns <= time.time_ns()
+    assert "secret" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("method", "told"), [("GET", "GET"), ("QUERY", "QUERY"), ("get", "_OTHER"), ("BREW", "_OTHER")]
+)
+async def test_a_method_that_nobody_knows_is_another(method: str, told: str) -> None:
+    assert (await observed(answer, method=method)).method == told
+
+
+@pytest.mark.parametrize(
+    ("headers", "told"),
+    [
+        ([(b"traceparent", b"00-1-2-01")], "00-1-2-01"),
+        ([(b"tracestate", b"x")], ""),
+        ([(b"traceparent", b"00-1-2-01"), (b"traceparent", b"00-3-4-01")], ""),
+        ([(b"traceparent", b"\xff")], "\xff"),
+    ],
+)
+async def test_a_traceparent_is_told_if_there_is_one(
+    headers: list[tuple[bytes, bytes]], told: str
+) -> None:
+    assert (await observed(answer, headers=headers)).traceparent == told
+
+
+async def test_a_client_that_leaves_before_the_reply_has_no_status() -> None:
+    async def leave(*_: Any) -> None:
+        """No reply, no route, no id."""
+
+    found = await observed(leave)
+    assert (found.status, found.sent_bytes, found.timings) == (None, 0, None)
+    assert (found.route, found.request_id) == ("unmatched", "")
+    assert found.replied == found.ended
+
+
+async def test_a_request_that_fails_is_told_all_the_same() -> None:
+    async def fail(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    observer = Observer()
+    scope = {"type": "http", "method": "GET", "headers": []}
+    with pytest.raises(ZeroDivisionError):
+        await ObservationMiddleware(fail, [observer])(scope, None, None)
+    assert len(observer.heard) == 1
+
+
+async def test_nothing_but_requests_is_told() -> None:
+    seen = []
+
+    async def lifespan(scope: Any, *_: Any) -> None:
+        seen.append(scope)
+
+    observer = Observer()
+    await ObservationMiddleware(lifespan, [observer])({"type": "lifespan"}, None, None)
+    assert seen == [{"type": "lifespan"}]
+    assert observer.heard == []
