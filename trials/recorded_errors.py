@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from tests import raw_http
+from testing import raw_http
 from trials.recorded_requests import BINARY, POOLED, Request, Shape, plain, post
 
 LIMIT = 128 * 2**20
