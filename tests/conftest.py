@@ -7,11 +7,13 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from filelock import FileLock
 
 from model.artifact.manifest import Artifact, Precision, load_artifact
 from model.runtimes.registry import weight_bits
+from tests import sts
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # several processes compute at a time on few cores
@@ -85,3 +87,32 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip("the shared data lies beside the project's own checkout only")
     return folder
+
+
+@pytest.fixture(scope="session")
+def sts_pairs(shared_data: Path) -> list[sts.Pair]:
+    """The 1500 pairs of sentences of STS-B's development set, each with its score."""
+    return sts.read_pairs(shared_data / "stsb-en-dev.csv")
+
+
+@pytest.fixture(scope="session")
+def sts_vectors(
+    exports: Path,
+    exported: Callable[..., Artifact],
+    minilm_checkpoint: Path,
+    sts_pairs: list[sts.Pair],
+) -> Callable[[Precision], np.ndarray]:
+    """`sts_vectors(precision)`: unit vectors `[3000, H]` of all first, then all second sentences.
+
+    Each precision is computed once for all processes of a run; read only.
+    """
+
+    def once(precision: Precision) -> np.ndarray:
+        artifact = exported(minilm_checkpoint, "minilm", precision)
+        out = exports / f"{artifact.folder.name}-sts.npy"
+        with FileLock(f"{out}.lock"):
+            if not out.exists():
+                np.save(out, sts.embed(artifact, sts.sentences(sts_pairs)))
+        return np.load(out)
+
+    return once

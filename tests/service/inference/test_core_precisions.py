@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import csv
 import random
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import spearmanr
 from tokenizers import Tokenizer
 
-from model.artifact.manifest import TOKENIZER, Artifact, load_artifact
+from model.artifact.manifest import TOKENIZER, Artifact, Precision, load_artifact
 from service.cli import main
 from service.engines.contract import Pooling, TextTask
 from service.engines.onnx import OnnxEngine
+from tests import sts
 
 pytestmark = pytest.mark.slow
-
-PRECISIONS = ("fp32", "bf16", "int8")
-Vectors = Any
 
 
 # ── commands ───────────────────────────────────────────────────────────────────────────────
@@ -91,73 +86,32 @@ def test_a_process_loads_only_the_runtime_that_it_serves_with(
 
 # ── the default model ──────────────────────────────────────────────────────────────────────
 
-
-@pytest.fixture(scope="module")
-def artifacts(exported: Callable[..., Artifact], minilm_checkpoint: Path) -> dict[str, Artifact]:
-    found = {name: exported(minilm_checkpoint, "minilm", name) for name in PRECISIONS}
-    assert all(one.manifest.verification.passed for one in found.values())
-    return found
+Vectors = Callable[[Precision], np.ndarray]
 
 
-@pytest.fixture(scope="module")
-def engines(artifacts: dict[str, Artifact]) -> dict[str, OnnxEngine]:
-    return {name: OnnxEngine(one, "cpu", 1) for name, one in artifacts.items()}
-
-
-@pytest.fixture(scope="module")
-def pairs(shared_data: Path) -> list[list[str]]:
-    with (shared_data / "stsb-en-dev.csv").open(encoding="utf-8", newline="") as file:
-        return list(csv.reader(file))
-
-
-@pytest.fixture(scope="module")
-def tasks(artifacts: dict[str, Artifact], pairs: list[list[str]]) -> list[TextTask]:
-    """The 1500 first sentences, then the 1500 second ones."""
-    tokenizer = Tokenizer.from_file(str(artifacts["fp32"].path(TOKENIZER)))
-    tokenizer.enable_truncation(256)
-    texts = [row[column] for column in (0, 1) for row in pairs]
-    return [
-        TextTask(np.array(e.ids), np.array(e.type_ids), pooling=Pooling(6, "mean"))
-        for e in tokenizer.encode_batch(texts)
-    ]
-
-
-def embed(engine: OnnxEngine, tasks: list[TextTask], order: list[int]) -> Vectors:
-    """A unit vector for each task of this order, computed 32 at a time."""
-    vectors = np.empty((len(order), 384), np.float32)
-    for start in range(0, len(order), 32):
-        outputs = engine.run([tasks[i] for i in order[start : start + 32]])
-        vectors[start : start + 32] = [output.pooled for output in outputs]
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-@pytest.fixture(scope="module")
-def vectors(engines: dict[str, OnnxEngine], tasks: list[TextTask]) -> dict[str, Vectors]:
-    by_length = sorted(range(len(tasks)), key=lambda i: tasks[i].tokens)
-    back = np.argsort(by_length)
-    return {name: embed(engine, tasks, by_length)[back] for name, engine in engines.items()}
-
-
-def spearman(vectors: Vectors, pairs: list[list[str]]) -> float:
-    first, second = np.split(vectors, 2)
-    return 100 * spearmanr((first * second).sum(axis=1), [float(row[2]) for row in pairs]).statistic
-
-
+@pytest.mark.parametrize(
+    ("precision", "lost"), [("fp32", 0.02), ("bf16", 0.05), ("int8", 0.2)], ids=str
+)
 def test_the_quality_of_every_precision(
-    vectors: dict[str, Vectors], pairs: list[list[str]]
+    sts_vectors: Vectors, sts_pairs: list[sts.Pair], precision: Precision, lost: float
 ) -> None:
-    assert len(pairs) == 1500
-    exact = spearman(vectors["fp32"], pairs)
-    assert exact == pytest.approx(86.716, abs=0.02)
-    assert spearman(vectors["bf16"], pairs) == pytest.approx(exact, abs=0.05)
-    assert spearman(vectors["int8"], pairs) == pytest.approx(exact, abs=0.2)
+    assert len(sts_pairs) == 1500
+    expected = (
+        sts.PUBLISHED if precision == "fp32" else sts.spearman(sts_vectors("fp32"), sts_pairs)
+    )
+    found = sts.spearman(sts_vectors(precision), sts_pairs)
+    assert found == pytest.approx(expected, abs=lost)
 
 
-def test_bf16_is_near_lossless_and_int8_near(vectors: dict[str, Vectors]) -> None:
-    cosines = {name: (vectors[name] * vectors["fp32"]).sum(axis=1) for name in ("bf16", "int8")}
-    assert cosines["bf16"].min() >= 0.9999
-    assert cosines["int8"].min() >= 0.98
-    assert cosines["int8"].mean() >= 0.995
+@pytest.mark.parametrize(
+    ("precision", "least", "mean"), [("bf16", 0.9999, 0.9999), ("int8", 0.98, 0.995)], ids=str
+)
+def test_how_near_a_precision_is_to_fp32(
+    sts_vectors: Vectors, precision: Precision, least: float, mean: float
+) -> None:
+    cosines = (sts_vectors(precision) * sts_vectors("fp32")).sum(axis=1)
+    assert cosines.min() >= least
+    assert cosines.mean() >= mean
 
 
 @pytest.mark.parametrize(
@@ -165,16 +119,41 @@ def test_bf16_is_near_lossless_and_int8_near(vectors: dict[str, Vectors]) -> Non
     [("fp32", 0.999999, 0.999999), ("bf16", 0.9999, 0.99998), ("int8", 0.995, 0.99999)],
 )
 def test_the_company_of_a_text_hardly_matters(
-    engines: dict[str, OnnxEngine],
-    tasks: list[TextTask],
-    vectors: dict[str, Vectors],
-    precision: str,
+    exported: Callable[..., Artifact],
+    minilm_checkpoint: Path,
+    sts_vectors: Vectors,
+    sts_pairs: list[sts.Pair],
+    precision: Precision,
     least: float,
     usual: float,
 ) -> None:
-    """Sums in another order can move a value over the edge of a rounding step, and int8's steps
-    are wide: a vector in a hundred changes, by less than int8 itself costs."""
-    order = random.Random(0).sample(range(len(tasks)), 1000)
-    cosines = (embed(engines[precision], tasks, order) * vectors[precision][order]).sum(axis=1)
+    """In an engine, 32 texts of all lengths at a time, against a runtime's 64 of like length.
+
+    Sums in another order can move a value over the edge of a rounding step, and int8's steps are
+    wide: a vector in a hundred changes, by less than int8 itself costs.
+    """
+    artifact = exported(minilm_checkpoint, "minilm", precision)
+    engine = OnnxEngine(artifact, "cpu", 1)
+    texts = sts.sentences(sts_pairs)
+    order = random.Random(0).sample(range(len(texts)), 1000)
+    found = embed(engine, artifact, [texts[i] for i in order])
+    cosines = (found * sts_vectors(precision)[order]).sum(axis=1)
     assert cosines.min() >= least
     assert np.quantile(cosines, 0.02) >= usual
+
+
+def embed(engine: OnnxEngine, artifact: Artifact, texts: list[str]) -> np.ndarray:
+    """A unit vector of each text, computed 32 at a time."""
+    tokenizer = Tokenizer.from_file(str(artifact.path(TOKENIZER)))
+    tokenizer.enable_truncation(sts.MAX_TOKENS)
+    tasks = [
+        TextTask(np.array(e.ids), np.array(e.type_ids), pooling=Pooling(6, "mean"))
+        for e in tokenizer.encode_batch(texts)
+    ]
+    vectors = np.concatenate(
+        [
+            [output.pooled for output in engine.run(tasks[start : start + 32])]
+            for start in range(0, len(tasks), 32)
+        ]
+    )
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
