@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -114,3 +115,19 @@ async def test_an_engine_that_fails_is_said_to(bent: tuple[Client, Bent]) -> Non
     engine.bend = fail
     response = await client.post("/verify", json={"inputs": "a"})
     assert_problem(response, 500, says="raised RuntimeError", error_type="Backend")
+
+
+async def test_it_ends_at_the_deadline(bent: tuple[Client, Bent]) -> None:
+    client, engine = bent
+    held = threading.Event()
+    engine.bend = lambda task, output: held.wait(20) and None
+    try:
+        late = await client.post(
+            "/verify", json={"inputs": INPUTS[:2]}, headers={"x-request-timeout-ms": "300"}
+        )
+        assert_problem(late, 504, says="deadline", error_type="Backend")
+    finally:
+        held.set()
+        engine.bend = lambda task, output: None
+    passed = await client.post("/verify", json={"inputs": INPUTS[0]})
+    assert passed.json()["passed"]
