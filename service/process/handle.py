@@ -1,0 +1,91 @@
+"""A worker as its supervisor sees it: a process, a channel, and the connections that it holds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+
+from service.process.channel import CLOSED, CONNECTION, DRAIN, LOADED, MESSAGE_BYTES
+
+
+class WorkerHandle:
+    """A worker process and the channel to it."""
+
+    def __init__(
+        self, index: int, process: asyncio.subprocess.Process, channel: socket.socket
+    ) -> None:
+        self.process = process
+        self.started = time.monotonic()
+        self.loaded = False
+        self.gone = False
+        self.settled = asyncio.Event()
+        """It is loaded, or gone."""
+        self.connections = 0
+        self.last_number = 0
+        """Sequence number of the last connection that it was given."""
+        self._index = index
+        self._channel = channel
+        self._reason = ""
+        asyncio.get_running_loop().add_reader(channel, self._receive)
+
+    @property
+    def serves(self) -> bool:
+        """Whether connections may be given to it."""
+        return self.loaded and not self.gone
+
+    def give(self, connection: socket.socket, number: int) -> bool:
+        """Hand a connection over, if the worker has room for one now."""
+        try:
+            socket.send_fds(self._channel, [CONNECTION], [connection.fileno()])
+        except OSError:
+            return False
+        self.connections += 1
+        self.last_number = number
+        return True
+
+    def drain(self) -> None:
+        """Have its readiness fail and its connections end; it still takes new ones."""
+        with contextlib.suppress(OSError):
+            self._channel.send(DRAIN)
+
+    def finish(self) -> None:
+        """Nothing more will come; it ends when what it has is done."""
+        with contextlib.suppress(OSError):
+            self._channel.shutdown(socket.SHUT_WR)
+
+    def kill(self) -> None:
+        """End it now."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+
+    async def ended(self) -> str:
+        """Wait for its end; why that came, in a line."""
+        code = await self.process.wait()
+        self._receive()
+        how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+        return self._reason or f"worker {self._index} ended {how}"
+
+    def _receive(self) -> None:
+        try:
+            while message := self._channel.recv(MESSAGE_BYTES):
+                self._read(message)
+        except BlockingIOError:
+            return
+        except OSError:  # it was killed
+            pass
+        if not self.gone:
+            self.gone = True
+            self.settled.set()
+            asyncio.get_running_loop().remove_reader(self._channel)
+            self._channel.close()
+
+    def _read(self, message: bytes) -> None:
+        if message == LOADED:
+            self.loaded = True
+            self.settled.set()
+        elif message.startswith(CLOSED):
+            self.connections -= int(message.removeprefix(CLOSED))
+        else:
+            self._reason = message.decode()
