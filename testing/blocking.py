@@ -1,12 +1,14 @@
-"""The same client for code without an event loop, and an exchange of raw bytes."""
+"""The same client for code without an event loop, and a connection for raw bytes."""
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import io
 import json
 import socket
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, cast
 
 from testing.client import HANG_SECONDS, Reply
 
@@ -42,9 +44,7 @@ class Session:
             content = json.dumps(body).encode()
             sent["content-type"] = "application/json"
         self._connection.request("GET" if body is None else "POST", path, content, sent)
-        found = self._connection.getresponse()
-        lines = [f"HTTP/1.1 {found.status}", *(f"{k}: {v}" for k, v in found.getheaders()), "", ""]
-        return Reply(found.status, "\r\n".join(lines).lower().encode(), found.read())
+        return _whole(self._connection.getresponse())
 
 
 def ask(port: int, path: str, body: object = None, seconds: float = HANG_SECONDS) -> Reply:
@@ -53,26 +53,73 @@ def ask(port: int, path: str, body: object = None, seconds: float = HANG_SECONDS
         return session.ask(path, body)
 
 
+class RawConnection:
+    """A connection on which any bytes are sent, and their replies read one after the other."""
+
+    def __init__(self, address: tuple[str, int], seconds: float = RAW_SECONDS) -> None:
+        self._socket = socket.create_connection(address, timeout=seconds)
+        self._file = self._socket.makefile("rb", buffering=0)
+        self._reader = _Reader(self._file)
+        self._method = "GET"
+
+    def __enter__(self) -> RawConnection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self._socket.close()
+
+    def send(self, data: bytes) -> None:
+        """Send bytes, or as many as come before a server that refuses them ends the connection.
+
+        Raises:
+            TimeoutError: the server neither reads on nor ends the connection.
+
+        """
+        self._method = "HEAD" if data.lstrip(b"\r\n").startswith(b"HEAD ") else "GET"
+        with contextlib.suppress(ConnectionError):
+            self._socket.sendall(data)
+
+    def receive(self) -> Reply:
+        """The next reply to what was sent.
+
+        Raises:
+            TimeoutError: it takes too long.
+            ConnectionError: the connection ended before it.
+            http.client.HTTPException: it is incomplete, or no HTTP.
+
+        """
+        response = http.client.HTTPResponse(cast(socket.socket, self._reader), method=self._method)
+        response.begin()
+        return _whole(response)
+
+
+class _Reader(io.BufferedReader):
+    """A connection's bytes, as the socket that `HTTPResponse` wants; no reply closes it."""
+
+    def makefile(self, _mode: str) -> _Reader:
+        return self
+
+    def close(self) -> None:
+        """Nothing: later replies are in the same buffer."""
+
+
+def _whole(response: http.client.HTTPResponse) -> Reply:
+    lines = [f"HTTP/1.1 {response.status}", *map(": ".join, response.getheaders()), "", ""]
+    return Reply(response.status, "\r\n".join(lines).encode("latin-1"), response.read())
+
+
 def exchange(
     port: int, data: bytes, seconds: float = RAW_SECONDS
 ) -> int | Literal["closed", "truncated", "hang"]:
     """The status of the first reply to raw bytes, or why there is no whole one."""
-    method = "HEAD" if data.lstrip(b"\r\n").startswith(b"HEAD ") else "GET"
-    with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
+    with RawConnection(("127.0.0.1", port), seconds) as connection:
         try:
-            connection.sendall(data)
-        except TimeoutError:
-            return "hang"
-        except OSError:  # it was refused before it was sent
-            pass
-        reply = http.client.HTTPResponse(connection, method=method)
-        try:
-            reply.begin()
-            reply.read()
+            connection.send(data)
+            return connection.receive().status
         except TimeoutError:
             return "hang"
         except ConnectionError:
             return "closed"
         except http.client.HTTPException:
             return "truncated"
-        return reply.status

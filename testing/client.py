@@ -31,12 +31,19 @@ class Reply:
 
     status: int
     head: bytes
-    """Status line and headers, in lower case."""
+    """Status line and headers, as they came."""
     body: bytes
+
+    @property
+    def headers(self) -> list[tuple[str, str]]:
+        """Names in lower case and values as they came, in the server's order."""
+        lines = self.head.decode("latin-1").split("\r\n")[1:]
+        pairs = (line.partition(":") for line in lines if line)
+        return [(name.lower(), value.lstrip()) for name, _, value in pairs]
 
     def header(self, name: str) -> str | None:
         """The value of a header, in lower case."""
-        _, found, rest = self.head.partition(f"\r\n{name}:".encode())
+        _, found, rest = self.head.lower().partition(f"\r\n{name}:".encode())
         return rest.partition(b"\r\n")[0].strip().decode() if found else None
 
     @property
@@ -156,7 +163,7 @@ class Connection(asyncio.Protocol):
         end = self._data.find(HEAD_END)
         if end < 0:
             return False
-        self._head = bytes(self._data[: end + 4]).lower()
+        self._head = bytes(self._data[: end + 4])
         del self._data[: end + 4]
         length = Reply(0, self._head, b"").header("content-length")
         self._length = None if length is None else int(length)

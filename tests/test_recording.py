@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from trials import recording
-from trials.recording import Entry, compare, read
+from trials.recording.compare import compare
+from trials.recording.entries import Entry, read
+from trials.recording.record import record_fake
 
 RECORDED = Path(__file__).parent / "recording" / "replies.jsonl"
 
@@ -27,7 +28,7 @@ def recorded() -> list[Entry]:
 
 @pytest.mark.e2e
 def test_replies_are_what_they_were(recorded: list[Entry]) -> None:
-    assert compare(recorded, recording.record_fake(), near=True) == []
+    assert compare(recorded, record_fake(), near=True) == []
 
 
 def test_a_recording_differs_from_itself_in_nothing(recorded: list[Entry]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from testing.blocking import Session, ask, exchange
+from testing.blocking import RawConnection, Session, ask, exchange
 from tests.testing.servers import answering
 
 
@@ -69,3 +69,32 @@ def test_what_raw_bytes_are_answered(content: bytes | None, outcome: int | str) 
     with replying(content) as port:
         seconds = 0.2 if content is None else 20
         assert exchange(port, b"GET / HTTP/1.1\r\n\r\n", seconds) == outcome
+
+
+def test_replies_of_one_connection_are_read_in_turn() -> None:
+    first = b"HTTP/1.1 200 OK\r\nX-A: B c\r\nx-a: \xe9\r\nContent-Length: 2\r\n\r\nok"
+    second = b"HTTP/1.1 204 No Content\r\nX-Last: 1\r\n\r\n"
+    with replying(first + second) as port, RawConnection(("127.0.0.1", port)) as connection:
+        connection.send(b"GET / HTTP/1.1\r\n\r\n" * 2)
+        one, other = connection.receive(), connection.receive()
+        with pytest.raises(ConnectionError):
+            connection.receive()
+    assert (one.status, one.body) == (200, b"ok")
+    assert one.headers == [("x-a", "B c"), ("x-a", "é"), ("content-length", "2")]
+    assert (other.status, other.headers, other.body) == (204, [("x-last", "1")], b"")
+
+
+def test_a_reply_to_head_has_no_body() -> None:
+    reply = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
+    with replying(reply * 2) as port, RawConnection(("127.0.0.1", port)) as connection:
+        connection.send(b"HEAD / HTTP/1.1\r\n\r\n")
+        assert [connection.receive().body for _ in range(2)] == [b"", b""]
+
+
+def test_a_server_that_reads_no_further_is_heard() -> None:
+    reply = b"HTTP/1.1 431 Large\r\nContent-Length: 0\r\n\r\n"
+    with replying(reply) as port, RawConnection(("127.0.0.1", port)) as connection:
+        connection.send(b"GET / HTTP/1.1\r\n\r\n")
+        assert connection.receive().status == 431
+        for _ in range(3):
+            connection.send(b"x" * 2**22)

@@ -61,6 +61,8 @@ async def test_status_and_headers() -> None:
     assert found.status == 429
     assert found.header("retry-after") == "7"
     assert found.header("after") is None
+    assert found.headers == [("content-length", "3"), ("retry-after", "7")]
+    assert found.head.startswith(b"HTTP/1.1 429 Too Many\r\n")
     assert not found.closes
     assert Reply(200, b"http/1.1 200\r\nconnection: close\r\n\r\n", b"").closes
 

@@ -1,4 +1,4 @@
-"""Those requests of a recording that are refused: wrong bodies, wrong routes, wrong HTTP."""
+"""Requests of a recording that are refused: wrong bodies, wrong routes, wrong HTTP."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from testing import raw_http
-from trials.recorded_requests import BINARY, POOLED, Request, Shape, plain, post
+from trials.recording.requests import BINARY, POOLED, Request, Shape, plain, post
 
 LIMIT = 128 * 2**20
 """The default limit on a reply's bytes."""
@@ -129,7 +129,7 @@ OF_ATTENTION: dict[str, dict[str, Any]] = {
 
 
 def errors(shape: Shape) -> Iterator[Request]:
-    """All of them."""
+    """All requests that are refused."""
     for path in TEXT_ROUTES:
         for name, content in NOT_JSON.items():
             yield Request("errors", f"{path} not JSON: {name}", post(path, content))

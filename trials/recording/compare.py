@@ -1,0 +1,125 @@
+"""The differences of two recordings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import safetensors.numpy
+
+from trials.recording.entries import BLOCK_BYTES, HASH_CHARACTERS, Entry, content
+
+EXCERPT_BYTES = 60
+"""Bytes shown around a difference."""
+NEAR = 1e-5
+"""Tolerance, absolute and relative, for sums of many terms on different processors."""
+
+
+def compare(old: Sequence[Entry], new: Sequence[Entry], *, near: bool = False) -> list[str]:
+    """Descriptions of the differences, a line each.
+
+    Args:
+        old: a recording.
+        new: another one.
+        near: whether numbers that depend on the processor may be a little apart.
+
+    """
+    before, after = ({item["name"]: item for item in entries} for entries in (old, new))
+    found = [f"{name}: only in the old recording" for name in before if name not in after]
+    found += [f"{name}: only in the new recording" for name in after if name not in before]
+    for name in before:
+        if name in after:
+            differences = _entries(before[name], after[name], near=near)
+            found += [f"{name}: {difference}" for difference in differences]
+    return found
+
+
+def _entries(old: Entry, new: Entry, *, near: bool) -> Iterator[str]:
+    if old["sent"] != new["sent"]:
+        yield "the requests themselves differ"
+        return
+    for one, other in zip(old["replies"], new["replies"], strict=True):
+        if one["status"] != other["status"]:
+            yield f"status {one['status']} → {other['status']}"
+        yield from _headers(one["headers"], other["headers"])
+        apart = _bodies(one["body"], other["body"])
+        if apart and not (near and not old["exact"] and close(one["body"], other["body"])):
+            yield apart
+
+
+def _headers(old: Sequence[Sequence[str]], new: Sequence[Sequence[str]]) -> Iterator[str]:
+    before, after = (_by_name(headers) for headers in (old, new))
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) != after.get(name):
+            yield f"header {name}: {before.get(name)} → {after.get(name)}"
+
+
+def _by_name(headers: Sequence[Sequence[str]]) -> Mapping[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, value in headers:
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def _bodies(old: Entry, new: Entry) -> str:
+    """The first difference of two bodies; empty where there is none."""
+    if old == new:
+        return ""
+    one, other = content(old), content(new)
+    if one is None or other is None:
+        return _hashed(old, new)
+    at = _first_difference(one, other)
+    start = max(0, at - EXCERPT_BYTES // 2)
+    shown = (excerpt[start : start + EXCERPT_BYTES] for excerpt in (one, other))
+    told = " → ".join(repr(excerpt) for excerpt in shown)
+    return f"body, byte {at} of {len(one)} → {len(other)}: {told}"
+
+
+def _hashed(old: Entry, new: Entry) -> str:
+    if "blocks" not in old or "blocks" not in new:
+        return "body: long in one recording only, or recorded with other limits"
+    block = _first_difference(old["blocks"], new["blocks"]) // HASH_CHARACTERS
+    return (
+        f"body, {old['length']} → {new['length']} bytes: "
+        f"the first difference is within {BLOCK_BYTES} bytes from {block * BLOCK_BYTES} on"
+    )
+
+
+def _first_difference(one: str | bytes, other: str | bytes) -> int:
+    """The first position at which they differ, the shorter one's end included."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def close(old: Entry, new: Entry) -> bool:
+    """Whether two bodies are the same but for floats within `NEAR` of each other."""
+    one, other = content(old), content(new)
+    if one is None or other is None:
+        return False
+    if "text" in old and "text" in new:
+        return _near_texts(one, other)
+    return len(one) == len(other) and _near_tensors(one, other)
+
+
+_FLOAT = re.compile(rb"(-?\d+\.\d+(?:e[-+]?\d+)?)")
+
+
+def _near_texts(old: bytes, new: bytes) -> bool:
+    one, other = _FLOAT.split(old), _FLOAT.split(new)
+    if len(one) != len(other) or one[::2] != other[::2]:
+        return False
+    return _near([float(part) for part in one[1::2]], [float(part) for part in other[1::2]])
+
+
+def _near_tensors(old: bytes, new: bytes) -> bool:
+    head = 8 + int.from_bytes(old[:8], "little")
+    if old[:head] != new[:head]:
+        return False
+    one, other = safetensors.numpy.load(old), safetensors.numpy.load(new)
+    return all(_near(one[name], other[name]) for name in one)
+
+
+def _near(old: npt.ArrayLike, new: npt.ArrayLike) -> bool:
+    return bool(np.allclose(old, new, rtol=NEAR, atol=NEAR))
