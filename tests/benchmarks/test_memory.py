@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import memory
 from model.artifact.batch import Batch
-from model.config import EncoderConfig
+from model.families.registry import parse_config
 from tests.model.checkpoints import TINY
 
 
@@ -22,8 +22,8 @@ class Recorder:
     """Stands for an encoding and its runtime; keeps the lengths of what it is given."""
 
     def __init__(self, positions: int) -> None:
-        self.config = EncoderConfig(
-            model_type="bert", **TINY | {"max_position_embeddings": positions}
+        self.config = parse_config(
+            {"model_type": "bert", **TINY, "max_position_embeddings": positions}
         )
         self.runtime = self
         self.batches: list[np.ndarray] = []

@@ -23,9 +23,11 @@ from service.engines.onnx import OnnxEngine
 from service.engines.torch import TorchEngine
 from service.errors import EngineNotInstalled, EngineTimeout, EngineUnavailable
 from service.state import state_of
+from service.system import torch_environment
 from tests.service.harness import Client, assert_problem, serving, text, until
 
 pytestmark = pytest.mark.slow
+HANG_SECONDS = 60
 
 
 def gone(pid: int) -> bool:
@@ -50,7 +52,7 @@ def test_killed_while_idle(engine: TorchEngine) -> None:
     assert engine.alive
     assert len(engine.run([text(5)])) == 1
     os.kill(pid_of(engine), signal.SIGKILL)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + HANG_SECONDS
     while engine.alive:
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -67,38 +69,26 @@ def test_killed_while_it_computes(engine: TorchEngine) -> None:
             answer.result(timeout=0.1)
         os.kill(pid_of(engine), signal.SIGKILL)
         with pytest.raises(EngineUnavailable, match="has ended"):
-            answer.result(timeout=10)
+            answer.result(timeout=HANG_SECONDS)
 
 
 def test_hung(engine: TorchEngine) -> None:
     engine._timeout_seconds = 0.2
     os.kill(pid_of(engine), signal.SIGSTOP)
-    started = time.perf_counter()
     with pytest.raises(EngineTimeout, match=r"within 0\.2 s"):
         engine.run([text(5)])
-    assert time.perf_counter() - started < 5
     assert not engine.alive
     assert gone(pid_of(engine))
-
-
-def test_closed(artifact: Artifact) -> None:
-    engine = TorchEngine(artifact, timeout_seconds=30)
-    engine.close()
-    assert gone(pid_of(engine))
-    assert not engine.alive
 
 
 @pytest.mark.parametrize(("own", "expected"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
 def test_its_threads_sleep_while_they_wait(
-    artifact: Artifact, monkeypatch: pytest.MonkeyPatch, own: str | None, expected: str
+    monkeypatch: pytest.MonkeyPatch, own: str | None, expected: str
 ) -> None:
     monkeypatch.delenv("OMP_WAIT_POLICY")
     if own is not None:
         monkeypatch.setenv("OMP_WAIT_POLICY", own)
-    engine = TorchEngine(artifact, timeout_seconds=30)
-    found = psutil.Process(pid_of(engine)).environ()
-    engine.close()
-    assert found["OMP_WAIT_POLICY"] == expected
+    assert torch_environment()["OMP_WAIT_POLICY"] == expected
 
 
 def test_an_encoder_that_cannot_be_loaded(
@@ -125,16 +115,21 @@ def test_an_artifact_without_its_weights(artifact: Artifact, tmp_path: Path) -> 
         TorchEngine(load_artifact(folder), timeout_seconds=30)
 
 
-@pytest.mark.parametrize("name", ["model.py", "model/__init__.py", "service/__init__.py"])
-def test_nothing_in_the_current_folder_is_imported(
-    artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+def test_it_imports_nothing_of_the_current_folder_and_ends_when_closed(
+    artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / name
-    file.parent.mkdir(exist_ok=True)
-    file.write_text("raise SystemExit('not ours')")
+    for name in ("model/__init__.py", "service/__init__.py", "torch.py", "numpy.py"):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("raise SystemExit('not ours')")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OMP_WAIT_POLICY")
     with contextlib.closing(TorchEngine(artifact, timeout_seconds=30)) as engine:
         assert len(engine.run([text(5)])) == 1
+        assert psutil.Process(pid_of(engine)).environ()["OMP_WAIT_POLICY"] == "PASSIVE"
+        assert engine.alive
+    assert gone(pid_of(engine))
+    assert not engine.alive
 
 
 ORPHAN = """
@@ -158,7 +153,7 @@ def test_it_ends_with_its_parent(artifact: Artifact) -> None:
         worker = int(parent.stdout.readline())
         assert not gone(worker)
         parent.kill()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + HANG_SECONDS
     while not gone(worker):
         assert time.monotonic() < deadline, "the worker outlived its parent"
         time.sleep(0.02)
@@ -195,7 +190,7 @@ async def test_over_http_a_dead_process_is_started_again(
         onnx = await client.post("/encode", json=BODY | {"backend": "onnx"})
         assert onnx.json()["backend"] == "onnx"
         os.kill(replacement, signal.SIGKILL)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_SECONDS):
             response = await waiting
         assert_problem(response, 503, says="PyTorch process has ended", error_type="Unhealthy")
     assert gone(replacement)

@@ -73,14 +73,12 @@ def test_golden_tensors_are_transformers(artifact: Artifact, small_checkpoint: P
         np.testing.assert_allclose(text.maps, torch.cat(found.attentions).numpy(), atol=1e-5)
 
 
-def test_the_engines_agree(artifact: Artifact, onnx_engine: OnnxEngine) -> None:
+def test_the_engines_agree(
+    artifact: Artifact, onnx_engine: OnnxEngine, torch_engine: TorchEngine
+) -> None:
     check = GoldenCheck(artifact)
     check(onnx_engine)
-    engine = TorchEngine(artifact, 60)
-    try:
-        check(engine)
-    finally:
-        engine.close()
+    check(torch_engine)
 
 
 @pytest.mark.parametrize(

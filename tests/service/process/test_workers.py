@@ -27,6 +27,7 @@ from service.process.channel import MESSAGE_BYTES, Assignment
 from service.process.listener import Listener, bound
 from service.settings import Settings
 from service.telemetry.processes import ServiceProcesses, descendants
+from testing.process import Service, clean_environment
 from tests.service.harness import until
 
 SHARING = """
@@ -233,26 +234,14 @@ def test_an_assignment_arrives_as_it_was(artifact: Artifact, tmp_path: Path) -> 
 
 
 @contextlib.contextmanager
-def serving(artifact: Path, *flags: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    with bound("127.0.0.1", 0) as (listener,):
-        port = listener.getsockname()[1]
-    command = [sys.executable, "-m", "service", "serve", "--workers", "2", "--engine", "fake"]
-    command += ["--artifact", str(artifact), "--port", str(port), "--log-level", "error", *flags]
-    environment = {**os.environ, "TMPDIR": str(artifact.parent)}
-    with subprocess.Popen(
-        command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
-        try:
-            url = f"http://127.0.0.1:{port}"
-            for _ in range(600):
-                with contextlib.suppress(httpx.TransportError):
-                    if httpx.get(f"{url}/health/ready").status_code == 200:
-                        break
-                time.sleep(0.05)
-            yield process, url
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+def serving(artifact: Path) -> Iterator[Service]:
+    flags = ["--workers", "2", "--engine", "fake", "--log-level", "error"]
+    environment = clean_environment(TMPDIR=str(artifact.parent))
+    with Service.of_headscope(
+        *flags, "--artifact", str(artifact), environment=environment
+    ) as service:
+        service.wait_until_ready()
+        yield service
 
 
 @pytest.mark.slow
@@ -260,13 +249,12 @@ def test_the_service_ends_when_no_worker_starts_any_more(
     artifact: Artifact, tmp_path: Path
 ) -> None:
     copy = Path(shutil.copytree(artifact.folder, tmp_path / "copy"))
-    with serving(copy) as (process, _):
+    with serving(copy) as service:
         (copy / ENCODER_DATA).write_bytes(b"damaged")
-        for worker in psutil.Process(process.pid).children():
+        for worker in service.children:
             worker.kill()
-        _, err = process.communicate(timeout=90)
-    assert process.returncode == 1
-    *lines, last = err.splitlines()
+        assert service.process.wait(120) == 1
+        *lines, last = service.log.splitlines()
     assert last.startswith(f"headscope serve: no worker starts any more: {copy / ENCODER_DATA} has")
     restarts = [line for line in lines if "it is started again in" in line]
     assert len(restarts) == 2 + 4
@@ -277,16 +265,16 @@ def test_the_service_ends_when_no_worker_starts_any_more(
 def test_another_artifact_does_not_slip_in(artifact: Artifact, tmp_path: Path) -> None:
     """It is valid, but the other workers answer from the one before; they go on."""
     copy = Path(shutil.copytree(artifact.folder, tmp_path / "copy"))
-    with serving(copy) as (process, url):
+    with serving(copy) as service:
         write_manifest(copy, artifact.manifest.model_copy(update={"model": "another"}))
         assert load_artifact(copy).sha256 != artifact.sha256
-        psutil.Process(process.pid).children()[0].kill()
-        time.sleep(4)
+        service.children[0].kill()
+        service.wait_until(
+            lambda: f"{copy} is not the artifact that the service started with" in service.log
+        )
         for _ in range(4):
-            assert httpx.get(f"{url}/info").json()["artifact_sha256"] == artifact.sha256
-        assert httpx.get(f"{url}/health/ready").status_code == 200
-        assert "headscope_workers 1.0" in httpx.get(f"{url}/metrics").text
-        process.terminate()
-        _, err = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert f"{copy} is not the artifact that the service started with" in err
+            info = httpx.get(f"{service.url}/info").json()
+            assert info["artifact_sha256"] == artifact.sha256
+        assert service.ready()
+        assert "headscope_workers 1.0" in httpx.get(f"{service.url}/metrics").text
+        assert service.stop() == 0
