@@ -49,6 +49,18 @@ def small_checkpoint() -> Path:
 
 
 @pytest.fixture(scope="session")
+def tiny_checkpoint(exports: Path) -> Path:
+    """A tiny random checkpoint, the same for all processes of a run; read only."""
+    from tests.model.checkpoints import write_checkpoint
+
+    folder = exports / "checkpoints" / "tiny"
+    with FileLock(exports / "checkpoints.lock"):
+        if not folder.exists():
+            write_checkpoint(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run's exports; a run inside of another has the other's."""
     if "EXPORTS_OF_TESTS" in os.environ:

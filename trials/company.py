@@ -101,8 +101,8 @@ async def maps(service: Service, texts: Sequence[str]) -> list[np.ndarray]:
 
 async def trial(scale: Scale) -> list[Gate]:
     """Alone, then in company."""
-    count, generator = scale.of(20_000, 300), random.Random(SEED)
-    texts = read_workload(None, scale.of(1_000, 60))
+    count, generator = scale.of(20_000, 150), random.Random(SEED)
+    texts = read_workload(None, scale.of(1_000, 30))
     found = Found()
     async with serve() as service:
         alone = []

@@ -58,7 +58,7 @@ def faults() -> dict[int, Fault]:
 
 async def flaky(scale: Scale) -> list[Gate]:
     """One batch in 50 raises, a thousand times, while 32 clients ask for 10 texts each."""
-    errors, outcomes, raised = scale.of(1_000, 20), Counter[str](), 0
+    errors, outcomes, raised = scale.of(1_000, 8), Counter[str](), 0
     async with stub({"raise_every": 50}, **SMALL_BATCHES) as service:
 
         async def client(number: int) -> None:

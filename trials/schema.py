@@ -100,7 +100,7 @@ def operations(document: dict[str, Any]) -> list[tuple[str, str, bool]]:
 
 def trial(url: str, document: dict[str, Any], scale: Scale) -> list[Gate]:
     """Every operation of a server; of those with a body at least so many cases."""
-    count, todo = scale.of(10_000, 50), operations(document)
+    count, todo = scale.of(10_000, 20), operations(document)
     with ProcessPoolExecutor(PROCESSES, get_context("spawn")) as pool:
         jobs = [pool.submit(fuzz, url, path, method, count) for path, method, _ in todo]
         found = [job.result() for job in jobs]

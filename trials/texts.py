@@ -87,7 +87,7 @@ def _wrong(result: dict[str, Any], expected: dict[str, Any]) -> list[str]:
 
 def trial(port: int, checkpoint: Path, most: int, scale: Scale) -> list[Gate]:
     """So many texts through a server whose limit is `most` tokens."""
-    count, compared = scale.of(20_000, 300), Compared()
+    count, compared = scale.of(20_000, 120), Compared()
     reference = Reference(checkpoint)
     chosen = settings(
         max_examples=count // LEAST,

@@ -1,30 +1,40 @@
-"""A tiny checkpoint, its exports, and the GPU benchmark dry on the CPU."""
+"""The GPU benchmark, dry on the CPU with the tiny checkpoint and its exports."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from benchmarks.gpu import main
-from benchmarks.harness.bench import Bench, Options
+from benchmarks.harness.bench import PRECISIONS, Bench, Options
 from benchmarks.harness.sizes import QUICK
-from tests.model.checkpoints import write_checkpoint
+from model.artifact.cache import cache_key
+from model.artifact.manifest import Artifact
+from tests.model.checkpoints import TINY
 
-POSITIONS = 64
-
-
-@pytest.fixture(scope="session")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("gpu") / "tiny"
-    return write_checkpoint(folder, max_position_embeddings=POSITIONS)
+POSITIONS = TINY["max_position_embeddings"]
 
 
 @pytest.fixture(scope="session")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Exports that all dry runs share."""
-    return tmp_path_factory.mktemp("kept")
+def checkpoint(tiny_checkpoint: Path) -> Path:
+    return tiny_checkpoint
+
+
+@pytest.fixture(scope="session")
+def kept(
+    tmp_path_factory: pytest.TempPathFactory,
+    checkpoint: Path,
+    exported: Callable[..., Artifact],
+) -> Path:
+    """Exports that all dry runs share; those of the checkpoint are the whole test run's."""
+    folder = tmp_path_factory.mktemp("kept")
+    for precision in PRECISIONS:
+        artifact = exported(checkpoint, "tiny", precision)
+        (folder / cache_key(checkpoint, "tiny", precision)).symlink_to(artifact.folder)
+    return folder
 
 
 @pytest.fixture

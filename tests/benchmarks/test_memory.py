@@ -23,7 +23,7 @@ class Recorder:
 
     def __init__(self, positions: int) -> None:
         self.config = parse_config(
-            {"model_type": "bert"} | TINY | {"max_position_embeddings": positions}
+            {"model_type": "bert", **TINY, "max_position_embeddings": positions}
         )
         self.runtime = self
         self.batches: list[np.ndarray] = []

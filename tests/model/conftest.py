@@ -25,12 +25,6 @@ def make_checkpoint(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny random checkpoint; read only."""
-    return write_checkpoint(tmp_path_factory.mktemp("tiny") / "checkpoint")
-
-
-@pytest.fixture(scope="session")
 def tiny_artifact(exported: Callable[..., Artifact], tiny_checkpoint: Path) -> Artifact:
     """The artifact of `tiny_checkpoint`; read only."""
     return exported(tiny_checkpoint, "tiny")

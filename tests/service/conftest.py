@@ -10,7 +10,8 @@ import pytest
 
 from model.artifact.manifest import Artifact
 from service.engines.onnx import OnnxEngine
-from tests.service.harness import serving
+from service.engines.torch import TorchEngine
+from tests.service.harness import StaysOpen, serving
 from tests.service.logged import Log, logged
 
 
@@ -30,6 +31,20 @@ def artifact(exported: Callable[..., Artifact], small_checkpoint: Path) -> Artif
 def onnx_engine(artifact: Artifact) -> OnnxEngine:
     """The artifact on ONNX Runtime, two batches at a time."""
     return OnnxEngine(artifact, "cpu", threads=2)
+
+
+@pytest.fixture(scope="session")
+def torch_engine(artifact: Artifact) -> Iterator[TorchEngine]:
+    """The artifact in a PyTorch process, for tests that leave it alive."""
+    engine = TorchEngine(artifact, timeout_seconds=60)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def started_torch(torch_engine: TorchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An application that needs PyTorch has the process that already runs, and leaves it so."""
+    monkeypatch.setattr("service.app.TorchEngine", lambda *_: StaysOpen(torch_engine))
 
 
 @pytest.fixture(scope="module")

@@ -154,6 +154,18 @@ def _arrays(output: Output) -> list[Any]:
     return [a for a in (*output.hidden, output.pooled, output.maps) if a is not None]
 
 
+class StaysOpen(Engine):
+    """Another engine, which outlives its users."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.name, self.provider = engine.name, engine.provider
+        self.concurrency, self.hidden_size = engine.concurrency, engine.hidden_size
+
+    def run(self, tasks: Sequence[Task]) -> list[Output]:
+        return self._engine.run(tasks)
+
+
 @contextlib.contextmanager
 def batching(
     engine: Engine, max_batch_tokens: int = 64, max_queue_tokens: int = 10**6, **limits: Any
@@ -169,7 +181,7 @@ def batching(
         batcher.close()
 
 
-async def until(condition: Callable[[], object], seconds: float = 10) -> None:
+async def until(condition: Callable[[], object], seconds: float = 60) -> None:
     """Wait until something is so."""
     async with asyncio.timeout(seconds):
         while not condition():

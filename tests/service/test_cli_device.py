@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
 from model.artifact.manifest import Artifact, load_artifact
+from model.export.exporter import Exported
 from service.cli import main
 
 
@@ -54,16 +57,26 @@ def test_only_known_devices_are_taken(
     assert "argument --device: invalid choice" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_an_export_in_half_precision(
-    small_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    exported: Callable[..., Artifact],
+    tiny_checkpoint: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """The command asks for it; what is exported then is held by the tests of the exporter."""
+    half, asked = exported(tiny_checkpoint, "tiny", "fp16"), []
+
+    def export(_: Path, out: Path, model: str, precision: str, __: object, device: str) -> Exported:
+        asked.append((model, precision, device))
+        shutil.copytree(half.folder, out)
+        return Exported(load_artifact(out), half.manifest.verification)
+
+    monkeypatch.setattr("model.export.exporter.export", export)
     out = tmp_path / "fp16"
-    command = ["export", "--model", str(small_checkpoint), "--precision", "fp16", "--device", "cpu"]
+    command = ["export", "--model", str(tiny_checkpoint), "--precision", "fp16", "--device", "cpu"]
     assert main([*command, "--out", str(out)]) == 0
-    manifest = load_artifact(out).manifest
-    assert (manifest.precision, manifest.runtime) == ("fp16", "onnx")
-    assert manifest.verification.provider == "CPUExecutionProvider"
+    assert asked == [("tiny", "fp16", "cpu")]
     capsys.readouterr()
     assert main(["verify", "--artifact", str(out)]) == 0
     assert capsys.readouterr().out.splitlines()[-1].endswith("fp16 on CPUExecutionProvider")

@@ -233,6 +233,11 @@ def test_a_service_that_cannot_start_says_so_in_json(artifact: Artifact) -> None
     assert line["message"].endswith("it holds no manifest.json")
 
 
-def test_the_request_id_costs_next_to_nothing() -> None:
-    seconds = min(timeit.repeat(lambda: logs.request_id.set("id"), number=10_000, repeat=5))
-    assert seconds / 10_000 < 5e-6
+def test_the_request_id_costs_next_to_nothing(log: Log) -> None:
+    """Beside one line of a log, on the same machine at the same time."""
+
+    def seconds(function: Callable[[], object]) -> float:
+        return min(timeit.repeat(function, number=500, repeat=20))
+
+    line = seconds(lambda: logging.getLogger("headscope").warning("a line"))
+    assert seconds(lambda: logs.request_id.set("id")) < line / 5

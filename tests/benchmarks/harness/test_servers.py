@@ -25,6 +25,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(content)
     def log_message(self, *_):
         pass
+http.server.ThreadingHTTPServer.request_queue_size = 512  # all connections of an open loop
 http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 

@@ -150,16 +150,32 @@ def without_figures(artifact: Artifact) -> Any:
     return artifact.manifest.model_copy(update={"verification": None})
 
 
+ELSEWHERE = """
+import sys
+from pathlib import Path
+from model.checkpoint import load_checkpoint
+from model.export.exporter import export
+from model.export.graphs import export_encoder
+from model.export.to_onnx import save_graph
+
+checkpoint = Path(sys.argv[1])
+export(checkpoint, Path("int8"), "tiny", "int8")
+for name, dtype, three_axes in (("fp16", "float16", False), ("bf16", "float32", True)):
+    Path(name).mkdir()
+    graph = export_encoder(load_checkpoint(checkpoint), dtype, three_axes=three_axes)
+    save_graph(graph, Path(name, "encoder.onnx"), external="encoder.onnx.data")
+"""
+
+
 @pytest.fixture(scope="module")
 def elsewhere(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Another process's, on as many threads as it likes; the tests' own run on one."""
+    """Another process's, on as many threads as it likes; the tests' own run on one.
+
+    Of int8 everything, of the others the encoder's graph: another one than float32's.
+    """
     folder = tmp_path_factory.mktemp("elsewhere")
-    program = (
-        "import sys; from pathlib import Path; from model.export.exporter import export\n"
-        "for name in sys.argv[2:]: export(Path(sys.argv[1]), Path(name), 'tiny', name)"
-    )
     subprocess.run(
-        [sys.executable, "-c", program, str(tiny_checkpoint), *PROVIDERS],
+        [sys.executable, "-c", ELSEWHERE, str(tiny_checkpoint)],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(CHECKOUT), "PYTHONHASHSEED": "7"},
         check=True,
@@ -173,10 +189,12 @@ def elsewhere(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -
 def test_an_export_is_the_same_bytes_in_another_process(
     artifact: Artifact, elsewhere: Path
 ) -> None:
-    again = load_artifact(elsewhere / artifact.manifest.precision)
-    for name in FILES:
-        assert again.path(name).read_bytes() == artifact.path(name).read_bytes(), name
-    assert without_figures(again) == without_figures(artifact)
+    folder = elsewhere / artifact.manifest.precision
+    whole = artifact.manifest.precision == "int8"
+    for name in FILES if whole else ("encoder.onnx", "encoder.onnx.data"):
+        assert (folder / name).read_bytes() == artifact.path(name).read_bytes(), name
+    if whole:
+        assert without_figures(load_artifact(folder)) == without_figures(artifact)
 
 
 @pytest.mark.slow
@@ -184,7 +202,6 @@ def test_an_export_is_the_same_bytes_in_another_process(
     ("precision", "score", "normalizer", "activation"),
     [
         ("int8", "additive", "sparsemax", "relu"),
-        ("int8", "bilinear", "softmax", "gelu_new"),
         ("fp16", "cosine", "sparsemax", "silu"),
     ],
 )

@@ -148,7 +148,7 @@ async def test_a_stated_length_over_the_limit_is_refused_before_the_body_comes(
         yield GOOD
         await asyncio.Event().wait()
 
-    async with serving(artifact, onnx_engine, max_body_bytes=1000) as client, asyncio.timeout(5):
+    async with serving(artifact, onnx_engine, max_body_bytes=1000) as client, asyncio.timeout(60):
         headers = JSON | {"content-length": length}
         response = await client.post("/encode", content=body(), headers=headers)
     assert_problem(response, 413, says="more than 1000 bytes")

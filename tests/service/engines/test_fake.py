@@ -46,7 +46,7 @@ def test_the_fake_takes_as_long_as_it_was_told() -> None:
     engine = FakeEngine(CONFIG, batch_seconds=0.02, token_seconds=0.001)
     started = time.perf_counter()
     engine.run([text(10), text(20)])
-    assert 0.05 <= time.perf_counter() - started < 1
+    assert time.perf_counter() - started >= 0.05
 
 
 def test_the_fakes_maps_are_of_queries_and_of_keys() -> None:

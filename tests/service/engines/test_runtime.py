@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import concurrent.futures
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from model.artifact.manifest import Artifact
 from service.engines.contract import Engine, MapsTask, Output, Pooling, Task, TextTask
 from service.engines.onnx import OnnxEngine
 from service.engines.torch import TorchEngine
@@ -65,13 +63,6 @@ def assert_close(found: Output, wanted: Output, atol: float) -> None:
         if one is not None and other is not None:
             assert one.dtype == np.float32
             np.testing.assert_allclose(one, other, atol=atol, rtol=0, strict=True)
-
-
-@pytest.fixture(scope="module")
-def torch_engine(artifact: Artifact) -> Iterator[TorchEngine]:
-    engine = TorchEngine(artifact, timeout_seconds=60)
-    yield engine
-    engine.close()
 
 
 @pytest.fixture(params=["onnx", "torch"])

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from model.artifact.manifest import WEIGHTS, Artifact
@@ -20,6 +21,7 @@ from tests.service.engines.processes import gone
 from tests.service.harness import text
 
 pytestmark = pytest.mark.slow
+HANG_SECONDS = 60
 
 
 def test_an_encoder_that_cannot_be_loaded(
@@ -32,16 +34,22 @@ def test_an_encoder_that_cannot_be_loaded(
     assert "ArtifactError" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["model.py", "model/__init__.py", "service/__init__.py"])
-def test_nothing_in_the_current_folder_is_imported(
-    artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+def test_it_imports_nothing_of_the_current_folder_and_ends_when_closed(
+    artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = tmp_path / name
-    file.parent.mkdir(exist_ok=True)
-    file.write_text("raise SystemExit('not ours')")
+    for name in ("model/__init__.py", "service/__init__.py", "torch.py", "numpy.py"):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("raise SystemExit('not ours')")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OMP_WAIT_POLICY")
     with contextlib.closing(TorchEngine(artifact, timeout_seconds=30)) as engine:
         assert len(engine.run([text(5)])) == 1
+        pid = engine._process.pid
+        assert psutil.Process(pid).environ()["OMP_WAIT_POLICY"] == "PASSIVE"
+        assert engine.alive
+    assert gone(pid)
+    assert not engine.alive
 
 
 ORPHAN = """
@@ -65,7 +73,7 @@ def test_it_ends_with_its_parent(artifact: Artifact) -> None:
         worker = int(parent.stdout.readline())
         assert not gone(worker)
         parent.kill()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + HANG_SECONDS
     while not gone(worker):
         assert time.monotonic() < deadline, "the worker outlived its parent"
         time.sleep(0.02)

@@ -50,14 +50,12 @@ def shift_map(task: Task, output: Output) -> None:
         output.maps = np.roll(output.maps, 1, axis=0)  # the heads are mixed up
 
 
-def test_the_engines_agree(artifact: Artifact, onnx_engine: OnnxEngine) -> None:
+def test_the_engines_agree(
+    artifact: Artifact, onnx_engine: OnnxEngine, torch_engine: TorchEngine
+) -> None:
     check = GoldenCheck(artifact)
     check(onnx_engine)
-    engine = TorchEngine(artifact, 60)
-    try:
-        check(engine)
-    finally:
-        engine.close()
+    check(torch_engine)
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,7 @@ async def five_rounds(client: Client) -> None:
         await compared(client)
 
 
+@pytest.mark.usefixtures("started_torch")
 async def test_what_agrees_is_counted(artifact: Artifact, onnx_engine: OnnxEngine) -> None:
     async with serving(artifact, Drifting(onnx_engine), verify_share=SHARE) as client:
         await five_rounds(client)
@@ -81,6 +82,7 @@ async def test_what_agrees_is_counted(artifact: Artifact, onnx_engine: OnnxEngin
         assert (await client.get("/health/ready")).status_code == 200
 
 
+@pytest.mark.usefixtures("started_torch")
 @pytest.mark.parametrize("kind", ["hidden", "attention", "pooled"])
 async def test_what_drifts_fails_readiness(
     artifact: Artifact, onnx_engine: OnnxEngine, kind: str
@@ -95,6 +97,7 @@ async def test_what_drifts_fails_readiness(
         assert await metric(client, 'headscope_verified_batches_total{result="failed"}') >= 1
 
 
+@pytest.mark.usefixtures("started_torch")
 async def test_a_share_is_that_share(artifact: Artifact, onnx_engine: OnnxEngine) -> None:
     async with serving(artifact, Drifting(onnx_engine), verify_share=0.25) as client:
         for _ in range(16):

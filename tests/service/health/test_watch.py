@@ -127,6 +127,7 @@ async def test_what_hangs_is_answered_504(artifact: Artifact, mortal: Mortal) ->
         mortal.gate.set()
 
 
+@pytest.mark.usefixtures("started_torch")
 async def test_torch_takes_over_says_so_and_gives_back(
     artifact: Artifact, mortal: Mortal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,7 +156,7 @@ def slow_reader(port: int, body: dict[str, Any]) -> Iterator[socket.socket]:
     )
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.settimeout(20)
+        connection.settimeout(60)
         connection.connect(("127.0.0.1", port))
         connection.sendall(head.encode() + content)
         yield connection
@@ -178,7 +178,7 @@ def read_reply(connection: socket.socket) -> tuple[bytes, bytes]:
     return head, b"".join(parts)
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 10) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

@@ -28,7 +28,7 @@ from tests.service.harness import CONFIG, listening
 
 SECONDS = 0.5
 """That the server gives a client."""
-LATE = 15.0
+LATE = 60.0
 """Long enough for a machine that is busy with other things."""
 LONG = "a " * 510
 MANY = 100
@@ -257,5 +257,5 @@ def test_many_at_once_harm_nobody(served: tuple[FastAPI, int]) -> None:
             assert httpx.post(url, json={"inputs": "a"}, timeout=LATE).content == alone.content
         assert all(rest(sender).startswith(b"HTTP/1.1 408 ") for sender in senders)
         left = before + len(readers)  # after two texts each, which take this machine its time
-        until(lambda: value(app, "headscope_client_disconnects_total") == left, 8 * LATE)
+        until(lambda: value(app, "headscope_client_disconnects_total") == left, 2 * LATE)
         assert_nothing_left(app)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import weakref
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
@@ -376,6 +377,9 @@ async def test_its_times_are_those_of_all_its_steps(ablated: tuple[tuple[int, in
     with batching(engine) as (batcher, _):
         timings = Timings(S, 0.0, 0.0)
         stream = AttentionStream(batcher, CONFIG, asked, subjects(S), timings)
+        started = time.monotonic()
         assert len([result async for result in stream.results()]) == 3
-    assert 0.04 <= stream.timings.inference_seconds < 2
-    assert 0 <= stream.timings.queue_seconds < 2
+        elapsed = time.monotonic() - started
+    assert stream.timings.inference_seconds >= 0.04
+    assert stream.timings.queue_seconds >= 0
+    assert stream.timings.queue_seconds + stream.timings.inference_seconds <= elapsed

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import psutil
 import pytest
 
 from model.artifact.manifest import ENCODER_DATA, Artifact
@@ -17,13 +16,12 @@ def test_the_service_ends_when_no_worker_starts_any_more(
     artifact: Artifact, tmp_path: Path
 ) -> None:
     copy = Path(shutil.copytree(artifact.folder, tmp_path / "copy"))
-    with launched(copy) as (process, _):
+    with launched(copy) as service:
         (copy / ENCODER_DATA).write_bytes(b"damaged")
-        for worker in psutil.Process(process.pid).children():
+        for worker in service.children:
             worker.kill()
-        _, err = process.communicate(timeout=90)
-    assert process.returncode == 1
-    *lines, last = err.splitlines()
+        assert service.process.wait(120) == 1
+        *lines, last = service.log.splitlines()
     assert last.startswith(f"headscope serve: no worker starts any more: {copy / ENCODER_DATA} has")
     restarts = [line for line in lines if "it is started again in" in line]
     assert len(restarts) == 2 + 4

@@ -88,18 +88,22 @@ async def test_never_more_batches_at_once_than_the_engine_takes(concurrency: int
 async def test_times_are_measured() -> None:
     engine = FakeEngine(CONFIG, batch_seconds=0.05)
     with batching(engine, max_batch_tokens=8) as (batcher, _):
+        started = time.monotonic()
         first, second = await batcher.submit("encode", [text(8), text(8)])
+        elapsed = time.monotonic() - started
     assert first.queue_seconds >= 0
-    assert 0.05 <= second.queue_seconds - first.queue_seconds < 5
-    assert 0.05 <= first.inference_seconds < 5
-    assert 0.05 <= second.inference_seconds < 5
+    assert first.inference_seconds >= 0.05
+    assert second.inference_seconds >= 0.05
+    assert second.queue_seconds >= first.queue_seconds + first.inference_seconds
+    assert second.queue_seconds + second.inference_seconds <= elapsed
 
 
 async def test_success_is_remembered() -> None:
     with batching(FakeEngine(CONFIG)) as (batcher, _):
         assert batcher.last_success < time.monotonic() - 10**6
+        asked = time.monotonic()
         await batcher.submit("encode", [text(8)])
-        assert time.monotonic() - batcher.last_success < 5
+        assert asked <= batcher.last_success <= time.monotonic()
 
 
 async def test_closing_waits_for_the_running_batch_and_releases_the_engine() -> None:

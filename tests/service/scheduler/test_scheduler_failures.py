@@ -61,7 +61,7 @@ def raising(error: BaseException) -> Callable[[Sequence[Task]], None]:
 )
 async def test_a_foreign_exception_is_named_without_its_message(error: BaseException) -> None:
     with batching(AnsweringEngine(raising(error))) as (batcher, recorder):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             with pytest.raises(EngineFailed) as failed:
                 await batcher.submit("encode", [text(POISON)])
         assert failed.value.detail == f"the engine raised {type(error).__name__}"
@@ -100,7 +100,7 @@ async def test_a_failed_batch_fails_those_whose_text_it_is() -> None:
         lucky = asyncio.create_task(batcher.submit("encode", [text(60)]))
         await until(lambda: batcher.lanes["encode"].queued_tokens > 400)
         engine.let_through()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             errors = await asyncio.gather(*doomed, return_exceptions=True)
         assert [type(error) for error in errors] == [EngineFailed, list, EngineFailed]
         assert errors[0] is not errors[2]  # a traceback each, not one for both
@@ -208,7 +208,7 @@ async def test_an_answer_that_cannot_be_right_reaches_nobody(
     engine = AnsweringEngine(answer)
     tasks: list[Task] = [text(7, 1, **EVERYTHING), layer_maps(7, 2, heads=(1, 0))]
     with batching(engine) as (batcher, recorder):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             with pytest.raises(EngineFailed):
                 await batcher.submit("encode", tasks if maps else tasks[::-1])
         assert recorder.failed == ["encode"]

@@ -52,7 +52,7 @@ async def play(events: list[Any], concurrency: int) -> None:
                     for _ in range(steps):
                         await asyncio.sleep(0)
                     await asyncio.sleep(0.0005 * steps)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await asyncio.gather(*(request for request, _ in requests), return_exceptions=True)
         answered = check(engine, requests)
         await at_rest(batcher)

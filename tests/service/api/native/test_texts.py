@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -176,11 +175,9 @@ async def test_refused(
     client: httpx.AsyncClient, route: str, body: dict[str, Any], says: str
 ) -> None:
     content = json.dumps(body)
-    started = time.perf_counter()
     response = await client.post(
         route, content=content, headers={"content-type": "application/json"}
     )
-    assert time.perf_counter() - started < 1
     too_long = "tokens; at most" in says or "characters" in says
     assert_problem(response, 422, says, error_type="Tokenizer" if too_long else "Validation")
     assert CANARY not in response.text
