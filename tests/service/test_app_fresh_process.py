@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from model.artifact.manifest import Artifact
 
 HEAVY = {
@@ -45,6 +47,7 @@ print(*sorted({name.partition(".")[0] for name in sys.modules}))
 """
 
 
+@pytest.mark.slow
 def test_nothing_heavy_is_loaded(artifact: Artifact) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", FRESH, str(artifact.folder)],

@@ -13,6 +13,8 @@ import pytest
 from model.artifact.manifest import WEIGHTS, Artifact
 from service.distribution import EXTRAS
 
+pytestmark = pytest.mark.slow
+
 SERVE = """
 import asyncio, importlib.metadata, json, sys
 artifact, *missing = sys.argv[1:]

@@ -126,13 +126,28 @@ def test_the_command_line_wins_over_the_environment_over_the_default(
 ) -> None:
     by_flag, by_environment = VALUES[name]
     assert default(name) != by_environment != by_flag
-    assert getattr(from_command_line(), name) == default(name)
     monkeypatch.setenv(f"HEADSCOPE_{name.upper()}", str(by_environment))
-    assert getattr(from_command_line(), name) == by_environment
-    assert getattr(Settings(), name) == by_environment
+    found = Settings()
+    assert getattr(found, name) == by_environment
     assert getattr(from_command_line(*flag(name, by_flag)), name) == by_flag
     for other in VALUES.keys() - {name}:
-        assert getattr(from_command_line(), other) == default(other)
+        assert getattr(found, other) == default(other)
+
+
+def test_without_a_flag_the_command_line_has_the_environments_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert from_command_line() == Settings()
+    assert {name: getattr(from_command_line(), name) for name in VALUES} == {
+        name: default(name) for name in VALUES
+    }
+    others = VALUES.keys() - {"model"}  # a variable of it excludes one of an artifact
+    for name in others:
+        monkeypatch.setenv(f"HEADSCOPE_{name.upper()}", str(VALUES[name][1]))
+    found = from_command_line()
+    assert {name: getattr(found, name) for name in others} == {
+        name: VALUES[name][1] for name in others
+    }
 
 
 @pytest.mark.parametrize(("name", "value"), BAD)

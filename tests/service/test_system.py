@@ -63,11 +63,13 @@ def said(how: str, **environment: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_a_large_block_after_a_larger_one_was_freed() -> None:
     assert said("left alone") == "None 0"
     assert said("settled") == "True 1"
 
 
+@pytest.mark.slow
 def test_whoever_has_set_it_is_left_alone() -> None:
     assert said("settled", MALLOC_ARENA_MAX="4") == "False 0"
 

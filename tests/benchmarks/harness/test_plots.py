@@ -8,6 +8,7 @@ from benchmarks.harness.rows import summarise
 from tests.benchmarks.harness.ways import BASES, SAMPLES, WAYS
 
 
+@pytest.mark.slow
 def test_figures_are_the_same_bytes_for_the_same_numbers(tmp_path):
     rows = summarise(WAYS, SAMPLES, BASES)
     plots = pytest.importorskip("benchmarks.harness.plots", exc_type=ImportError)

@@ -16,6 +16,7 @@ def tokenizer_of(checkpoint: Path):
     return AutoTokenizer.from_pretrained(checkpoint).backend_tokenizer
 
 
+@pytest.mark.slow
 def test_the_workload_is_many_different_texts():
     texts = read_workload(None, 2000)
     assert len(texts) == len(set(texts)) == 2000

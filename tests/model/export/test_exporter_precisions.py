@@ -22,6 +22,8 @@ from model.runtimes.registry import has_products, runtime_of, weight_bits
 from tests.model.export.test_exporter import content
 from tests.model.export.test_verify import edit_graph, failed_keys, verified
 
+pytestmark = pytest.mark.slow
+
 CHECKOUT = Path(__file__).resolve().parents[3]
 KINDS = ("hidden", "attention", "pooled")
 PROVIDERS = {"fp16": "CPUExecutionProvider", "bf16": "OpenVINO CPU", "int8": "OpenVINO CPU"}
@@ -185,7 +187,6 @@ def elsewhere(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -
     return folder
 
 
-@pytest.mark.slow
 def test_an_export_is_the_same_bytes_in_another_process(
     artifact: Artifact, elsewhere: Path
 ) -> None:
@@ -197,7 +198,6 @@ def test_an_export_is_the_same_bytes_in_another_process(
         assert without_figures(load_artifact(folder)) == without_figures(artifact)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("precision", "score", "normalizer", "activation"),
     [

@@ -25,6 +25,8 @@ from model.packing import PackedBatch
 from tests.model.export.test_quantization import CALIBRATION, MAPS, int8_maps, run, transformers_of
 from tests.model.runtimes.test_onnx import batch_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def encoder(tiny_checkpoint: Path) -> Encoder:

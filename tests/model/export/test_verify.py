@@ -103,6 +103,7 @@ def graph_weights(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
             yield item.name, {entry.key: entry.value for entry in item.external_data}
 
 
+@pytest.mark.slow
 def test_any_changed_weight_of_the_graph_fails(
     tiny_artifact: Artifact, artifact_copy: Path
 ) -> None:

@@ -102,7 +102,7 @@ class Device:
         )
 
 
-@pytest.fixture(scope="module", params=["fp32", "fp16"])
+@pytest.fixture(scope="module", params=["fp32", pytest.param("fp16", marks=pytest.mark.slow)])
 def artifact(request: pytest.FixtureRequest) -> Artifact:
     names = {"fp32": "tiny_artifact", "fp16": "tiny_fp16"}
     found: Artifact = request.getfixturevalue(names[request.param])

@@ -24,6 +24,8 @@ from model.runtimes.openvino import OpenVinoRuntime, rounded
 from model.runtimes.registry import load_runtime
 from tests.model.runtimes.test_onnx import batch_of, rows_of, transformers_says
 
+pytestmark = pytest.mark.slow
+
 LENGTHS = [9, 4, 1, 17, 40]
 
 

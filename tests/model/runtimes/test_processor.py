@@ -48,6 +48,7 @@ def test_it_is_what_the_processors_flags_say() -> None:
     assert computes_bfloat16() <= (not saturates())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isa", ["AVX2", "AVX512_CORE"])
 def test_the_cap_makes_it_the_lesser_kind(isa: str) -> None:
     """VPMADDUBSW's sum of two products is 32767 at most, in place of 2 · 255 · 127."""

@@ -44,7 +44,15 @@ def test_a_runtime_of_the_cpu_refuses_cuda(name: Any) -> None:
         check_device(name, "cuda")
 
 
-@pytest.fixture(scope="module", params=["onnx", "pytorch", "fp16", "openvino"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "onnx",
+        "pytorch",
+        pytest.param("fp16", marks=pytest.mark.slow),
+        pytest.param("openvino", marks=pytest.mark.slow),
+    ],
+)
 def runtime(request: pytest.FixtureRequest) -> Runtime:
     """Each runtime, and ONNX Runtime as on a device."""
     names = {"fp16": "tiny_fp16", "openvino": "tiny_bf16"}

@@ -65,7 +65,7 @@ def assert_close(found: Output, wanted: Output, atol: float) -> None:
             np.testing.assert_allclose(one, other, atol=atol, rtol=0, strict=True)
 
 
-@pytest.fixture(params=["onnx", "torch"])
+@pytest.fixture(params=["onnx", pytest.param("torch", marks=pytest.mark.slow)])
 def engine(request: pytest.FixtureRequest) -> Engine:
     found: Engine = request.getfixturevalue(f"{request.param}_engine")
     return found

@@ -14,7 +14,7 @@ from service.engines.contract import Engine, MapsTask, Output, Task, TextTask
 from service.engines.onnx import OnnxEngine
 from tests.service.harness import Client, assert_problem, serving
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 INPUTS = ["The animal didn't cross the street", "because it was too tired", "", "a " * 300]
 
 

@@ -130,6 +130,7 @@ def shared_values(folder: Path, index: int, amount: int) -> dict[str, float]:
     }
 
 
+@pytest.mark.slow
 def test_counts_outlive_their_process(tmp_path: Path) -> None:
     shared_values(tmp_path, 0, 100)
     found = shared_values(tmp_path, 1, 10)

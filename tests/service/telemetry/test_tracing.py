@@ -207,6 +207,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_without_its_packages_it_does_not_start(artifact: Artifact) -> None:
     arguments = ["serve", "--artifact", str(artifact.folder), "--engine", "fake", "--port", "0"]
     done = subprocess.run(
@@ -228,6 +229,7 @@ def test_an_endpoint_that_is_none(endpoint: str) -> None:
         Settings(otlp_endpoint=endpoint)
 
 
+@pytest.mark.slow
 def test_who_asks_for_no_traces_loads_nothing_for_them() -> None:
     program = "import sys, service.process.server; print('opentelemetry.sdk' in sys.modules)"
     done = subprocess.run(
