@@ -57,6 +57,7 @@ def test_only_known_devices_are_taken(
     assert "argument --device: invalid choice" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_export_in_half_precision(
     exported: Callable[..., Artifact],
     tiny_checkpoint: Path,
