@@ -54,7 +54,7 @@ _LOCATION = b"location"
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 WeightBits = Literal[7, 8]
 GraphRuntimeName = Literal["onnx", "openvino"]
-RuntimeName = GraphRuntimeName | Literal["pytorch"]
+RuntimeName = Literal[GraphRuntimeName, "pytorch"]
 
 
 class FileRecord(BaseModel):
