@@ -140,8 +140,8 @@ class MultiHeadAttention(nn.Module):
             query=lambda x: batch.pad(self.query(x)),
             key=lambda x: batch.pad(self.key(x)),
         )
-        weights = attention_weights(heads, hidden, hidden, batch.mask)
         value = batch.pad(self.value(hidden))
+        weights = attention_weights(heads, hidden, hidden, batch.mask)
         context = batch.pack(self._context(weights, value, head_mask))
         return self.output(context.reshape(*hidden.shape[:-1], -1)), weights
 
