@@ -142,7 +142,7 @@ class Inference:
                 text.input_ids,
                 text.segment_ids,
                 hidden_layers=(options.layer,) if options.tokens else (),
-                pooling=Pooling(options.layer, mode, self.first_pooled_token(text))
+                pooling=Pooling(options.layer, mode, self._first_pooled_token(text))
                 if options.pooled
                 else None,
             )
@@ -203,7 +203,7 @@ class Inference:
         self._tokenizing.shutdown(wait=True)
         return self.engines.close()
 
-    def first_pooled_token(self, text: TokenizedText) -> int:
+    def _first_pooled_token(self, text: TokenizedText) -> int:
         """The first token that pooling counts: those of a prompt may not."""
         if self.sentence.include_prompt:
             return 0
@@ -234,6 +234,6 @@ class Inference:
     def _attention_text(self, text: TokenizedText) -> AttentionText:
         separators = np.isin(text.input_ids, [*self.tokenizer.separator_ids]).nonzero()[0]
         pooling = Pooling(
-            self.config.num_hidden_layers, self.sentence.pooling, self.first_pooled_token(text)
+            self.config.num_hidden_layers, self.sentence.pooling, self._first_pooled_token(text)
         )
         return AttentionText(text, tuple(separators.tolist()), pooling)

@@ -44,8 +44,6 @@ class LayerMaps:
 
     text: int
     """Index of the text among the request's."""
-    selected: bool
-    """Whether the layer is one of the selection's, or computed for the rollout alone."""
     weights: Any | None
     """Converted `[heads, T, S]`."""
     top: tuple[Any, Any] | None
@@ -127,7 +125,6 @@ class MapsReduction:
                 top = self.convert(indices), self.convert(values)
         return LayerMaps(
             self.text,
-            selected,
             weights,
             top,
             statistics(maps, self.separators) if selected and wanted.statistics else None,

@@ -76,7 +76,7 @@ def reduced(
 def test_whole_maps_are_converted(maps: plain.Array) -> None:
     found = reduced(maps, weights=True)
     np.testing.assert_array_equal(found.weights, 2 * maps, strict=True)
-    assert (found.text, found.selected) == (9, True)
+    assert found.text == 9
     assert (found.top, found.statistics, found.mean) == (None, None, None)
 
 
@@ -101,7 +101,7 @@ def test_a_pass_for_the_rollout_alone_takes_the_mean_over_heads(maps: plain.Arra
     asked = {"weights": True, "statistics": True}
     found = reduced(maps, selected=False, rollout=True, **asked)
     np.testing.assert_allclose(found.mean, sum(maps.astype(np.float64)) / 3, rtol=1e-6)
-    assert (found.selected, found.weights, found.statistics) == (False, None, None)
+    assert (found.weights, found.statistics) == (None, None)
 
 
 def test_one_pass_may_serve_both() -> None:
