@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -144,3 +144,18 @@ def rows_of(page: Page, table: str) -> list[list[str]]:
         [cell.strip() for cell in row.locator("th, td").all_inner_texts()]
         for row in page.locator(f"{table} tbody tr").all()
     ]
+
+
+def drawn(page: Page) -> list[str]:
+    """The pixels of each canvas of the map that is shown, as data URLs."""
+    return page.evaluate(
+        "() => [...document.querySelectorAll('.mapview canvas')].map((one) => one.toDataURL())"
+    )
+
+
+def until(page: Page, condition: Callable[[], bool], seconds: float = 10) -> None:
+    """Wait until a condition on what pages show or ask for holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never held"
+        page.wait_for_timeout(50)
