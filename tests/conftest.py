@@ -117,7 +117,9 @@ def exported(exports: Path) -> Callable[..., Artifact]:
         with FileLock(f"{out}.lock"):
             if not out.exists():
                 from model.export.exporter import export
+                from tests.exports import share_work
 
+                share_work()
                 export(checkpoint, out, name, precision)
         return load_artifact(out)
 
