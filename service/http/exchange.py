@@ -85,10 +85,10 @@ class ExchangeMiddleware:
     async def _answer(self, exchange: Exchange, receive: Receive) -> None:
         body = RequestBody(self.limits, self.budget)
         try:
-            if self.keys:
-                self.keys.check(exchange.scope)
+            exchange.scope["state"]["client"] = self._client(exchange.scope)
             content = await body.read(exchange.scope, receive)
             exchange.received = time.perf_counter()
+            exchange.scope["state"]["received"] = time.monotonic()
             answer = self.app(exchange.scope, ReplayedBody(content), exchange.send)
             ended = await until_disconnect(answer, receive, lambda: exchange.complete)
             exchange.client_left = not ended
@@ -98,6 +98,12 @@ class ExchangeMiddleware:
             await self._refuse(exchange, receive, error)
         finally:
             self.budget.give_back(body.size)
+
+    def _client(self, scope: Scope) -> str:
+        """Whoever shares one rate of service: the owner of a key, or an address without keys."""
+        if self.keys:
+            return self.keys.check(scope)
+        return str(scope["client"][0]) if scope.get("client") else ""
 
     async def _refuse(self, exchange: Exchange, receive: Receive, error: ServiceError) -> None:
         response = self.error_response(exchange.scope["path"], error, exchange.request_id)
