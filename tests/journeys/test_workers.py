@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 
@@ -262,18 +263,21 @@ async def test_a_killed_worker_takes_only_its_own_with_it(service: Workers) -> N
         await until(lambda: sum(service.connections()) == 20)
         busy = max(service.connections())
         assert busy == 10
+        load.killed = time.monotonic()
         service.children[0].kill()
         async with asyncio.timeout(60):
             while restarts(seen[-1]) == restarts(seen[0]) or len(service.children) < 2:
                 seen.append(await scrape(service.port))
                 await asyncio.sleep(0.05)
         assert min(found["headscope_workers []"] for found in seen) == 1
+        lost = load.outcomes["lost"]
         seen += [await scrape(service.port) for _ in range(20)]
         assert seen[-1]["headscope_workers []"] == 2
+        await load.until("right", load.outcomes["right"] + 100)
     seen.append(await scrape(service.port))
 
-    assert load.outcomes["right"] > 100
-    assert load.outcomes["lost"] <= busy + 1
+    assert load.outcomes["lost"] == lost, "nothing more once another worker was started"
+    assert lost - load.late <= busy, "who connected before can only have been in flight on it"
     assert load.outcomes.keys() <= {"right", "lost"}
     for before, after in itertools.pairwise(seen):
         for name in before:
