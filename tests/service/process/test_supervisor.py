@@ -16,7 +16,7 @@ def test_the_service_ends_when_no_worker_starts_any_more(
     artifact: Artifact, tmp_path: Path
 ) -> None:
     copy = Path(shutil.copytree(artifact.folder, tmp_path / "copy"))
-    with launched(copy) as service:
+    with launched(copy, most_pause_seconds=0.05) as service:
         (copy / ENCODER_DATA).write_bytes(b"damaged")
         for worker in service.children:
             worker.kill()
