@@ -26,7 +26,7 @@ from service.process.channel import CLOSED, CONNECTION, DRAIN, LOADED, MESSAGE_B
 from service.process.server import Server, end
 from service.settings import Settings
 from service.state import state_of
-from service.telemetry.metrics import share
+from service.telemetry.shared import share
 
 LATE_SECONDS = 10
 """A worker that still runs so long after its last request should have ended is stuck."""
