@@ -46,6 +46,7 @@ class Server(uvicorn.Server):
             HttpProtocol,
             client_timeout_seconds=settings.client_timeout_seconds,
             error_response=error_response,
+            count_refusal=self._state.metrics.refused_unread,
         )
         config = uvicorn.Config(
             app,

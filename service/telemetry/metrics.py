@@ -196,6 +196,10 @@ class Metrics:
         """A request was not admitted, or not computed in time."""
         self.refused_requests.labels(lane, reason).inc()
 
+    def refused_unread(self, status: int) -> None:
+        """What came was answered with an error before it was a request."""
+        self.requests.labels("unmatched", str(status)).inc()
+
     def live_difference(self, kind: Kind, max_abs_diff: float) -> None:
         """A batch was computed again, and was so far from it."""
         self._worst[kind] = max(self._worst.get(kind, 0.0), max_abs_diff)
