@@ -176,7 +176,9 @@ class Supervisor:
             async with asyncio.timeout(self._settings.drain_seconds + LATE_SECONDS):
                 await asyncio.gather(*endings)
         self._kill()
-        return all([await worker.process.wait() == 0 for worker in serving])
+        for worker in self._workers.values():  # or asyncio warns of one that ends after its loop
+            await worker.process.wait()
+        return all(worker.process.returncode == 0 for worker in serving)
 
     def _kill(self) -> None:
         for worker in self._workers.values():
