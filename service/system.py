@@ -51,6 +51,11 @@ def lower_priority() -> None:
     os.setpriority(os.PRIO_PROCESS, thread, min(niceness, 19))
 
 
+def tokenize_in_the_calling_thread() -> None:
+    """Keep the tokenizers library from threads of its own, which know no priority."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
 def torch_environment() -> dict[str, str]:
     """The environment of a PyTorch process: ours, where OpenMP's threads sleep by default."""
     return OPENMP | os.environ

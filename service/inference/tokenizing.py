@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from service.errors import DeadlinePassed, Unprocessable
 from service.inference.excerpt import Input
 from service.inference.tokenizer import Options, TextTokenizer, TokenizedText, characters
-from service.system import lower_priority
+from service.system import lower_priority, tokenize_in_the_calling_thread
 
 INLINE_CHARACTERS = 512
 """One input of so many is tokenised on the event loop, which takes at most 0.2 ms; to hand it to a
@@ -45,7 +45,7 @@ class Tokenizing:
             segments: that the model tells apart.
 
         """
-        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the library's own threads know no priority
+        tokenize_in_the_calling_thread()
         self.tokenizer = tokenizer
         self._limits = limits
         self._segments = segments
