@@ -21,7 +21,7 @@ from service.health.peers import Answers, Peers
 from service.health.readiness import Readiness
 from service.health.watch import Watch
 from service.http import middleware
-from service.http.budget import ByteBudget
+from service.http.budget import ByteBudget, releasing
 from service.inference.core import Inference
 from service.inference.engine_pool import EnginePool
 from service.inference.tokenizer import Limits, TextTokenizer
@@ -29,6 +29,7 @@ from service.inference.tokenizing import CHARACTERS_PER_TOKEN, RequestLimits
 from service.scheduler.admission import BatchLimits
 from service.settings import Settings
 from service.state import ServiceState
+from service.system import in_lower_priority
 from service.telemetry.access import AccessLog
 from service.telemetry.metrics import Metrics
 from service.telemetry.requests import RequestObserver
@@ -77,6 +78,7 @@ def create_app(
             for observer in observers:
                 stack.callback(observer.close)
             await stack.enter_async_context(watch.watching())
+            await stack.enter_async_context(releasing(state.bodies, state.replies))
             if peers:
                 answers: Answers = {"ready": readiness.answer, "refresh": state.refresh_metrics}
                 await stack.enter_async_context(peers.answering(answers))
@@ -96,7 +98,9 @@ def create_app(
     )
     app.state.service = state
     dialects.install(app)
-    middleware.install(app, settings, state.metrics, observers, dialects.error_response)
+    middleware.install(
+        app, settings, state.metrics, state.bodies, observers, dialects.error_response
+    )
     return app
 
 
@@ -134,6 +138,7 @@ def build_state(
         readiness=Readiness(engines, live_verification, peers),
         live_verification=live_verification,
         metrics=metrics,
+        bodies=ByteBudget(settings.max_body_bytes_in_flight, "bodies"),
         replies=ByteBudget(settings.max_bytes_in_flight),
         peers=peers,
         give_up=_log.critical,
@@ -185,8 +190,8 @@ def engine_factories(
         return engine
 
     return {
-        "onnx": lambda: tried(onnx),
-        "torch": lambda: tried(torch),
+        "onnx": lambda: in_lower_priority(lambda: tried(onnx)),
+        "torch": lambda: in_lower_priority(lambda: tried(torch)),
         "fake": lambda: FakeEngine(artifact.manifest.config),
     }
 

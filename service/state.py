@@ -27,6 +27,8 @@ class ServiceState:
     readiness: Readiness
     live_verification: LiveVerification
     metrics: Metrics
+    bodies: ByteBudget
+    """Bytes of all requests' bodies in flight."""
     replies: ByteBudget
     """Bytes of all replies in flight."""
     peers: Peers | None

@@ -11,6 +11,11 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 """Names of glibc's parameters, from malloc.h."""
@@ -49,6 +54,19 @@ def lower_priority() -> None:
     thread = threading.get_native_id()
     niceness = os.getpriority(os.PRIO_PROCESS, os.getpid()) + COMPUTING_NICENESS
     os.setpriority(os.PRIO_PROCESS, thread, min(niceness, 19))
+
+
+def in_lower_priority(call: Callable[[], T]) -> T:
+    """The result of a call of lower priority, as are threads and processes that it starts."""
+    with ThreadPoolExecutor(1, "starting", lower_priority) as thread:
+        return thread.submit(call).result()
+
+
+def release_memory() -> None:
+    """Give pages that glibc's allocator has free back to the system; see malloc_trim(3)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def tokenize_in_the_calling_thread() -> None:

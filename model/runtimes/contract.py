@@ -41,6 +41,8 @@ class Runtime(Protocol):
     config: EncoderConfig
     provider: str
     """The hardware that computes, as the runtime reports it."""
+    spare_calls: int
+    """Calls that may go beside as many as there are threads, which then share the cores."""
 
     @property
     def alive(self) -> bool:

@@ -24,6 +24,7 @@ class HostRuntime(ABC):
 
     config: EncoderConfig
     alive = True
+    spare_calls = 0
 
     @abstractmethod
     def hidden_states(

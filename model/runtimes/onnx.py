@@ -55,6 +55,8 @@ class OnnxRuntime(HostRuntime):
     A short text that comes while no other is computed has every core to itself.
     """
 
+    spare_calls = 1
+
     def __init__(self, artifact: Artifact, threads: int = 1) -> None:
         """Load the graphs; the encoder twice if there are several threads.
 

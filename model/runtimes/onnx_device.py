@@ -84,6 +84,7 @@ class BoundRuntime:
     """ONNX Runtime on a device; see `Runtime`."""
 
     GRAPHS: tuple[GraphName, ...] = ("encoder", "device_attention", "device_pooling")
+    spare_calls = 0
 
     def __init__(
         self,

@@ -1,7 +1,5 @@
-"""The whole contract between the scheduler and an engine.
-
-Notation: T query and S key tokens of one text, H hidden size, L layers, N heads; numbered from 0.
-"""
+"""The whole contract between the scheduler and an engine."""
+# T query and S key tokens of one text, H hidden size, L layers, N heads; numbered from 0.
 
 from __future__ import annotations
 
@@ -76,6 +74,7 @@ class Engine(ABC):
     name: str
     provider: str  # what really computes, as the runtime reports it
     concurrency: int
+    spare_calls: int = 0  # calls on top of these, for short batches while all others are long
     hidden_size: int  # H
     batch_tokens: int = 512  # most of a batch, unless an operator knows better
 

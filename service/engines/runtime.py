@@ -23,6 +23,7 @@ class RuntimeEngine(Engine):
         self.name = name
         self.provider = runtime.provider
         self.concurrency = concurrency
+        self.spare_calls = runtime.spare_calls
         self.hidden_size = runtime.config.hidden_size
         self._runtime = runtime
 

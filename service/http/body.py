@@ -14,12 +14,9 @@ from service.http.budget import ByteBudget
 
 @dataclass(frozen=True)
 class BodyLimits:
-    """Bounds on request bodies."""
+    """Bounds on one request's body."""
 
     max_bytes: int
-    """Bytes of one body."""
-    max_bytes_in_flight: int
-    """Bytes of all bodies in memory."""
     seconds: float
     """Time for a client to send one body."""
 

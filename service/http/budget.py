@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
+from service import system
 from service.errors import Overloaded
+
+RELEASE_SECONDS, RELEASE_BYTES = 5.0, 2**24
+"""How often freed memory goes back to the system, if bodies and replies have held so much since."""
 
 
 class ByteBudget:
@@ -18,6 +23,8 @@ class ByteBudget:
     def __init__(self, limit: int, what: str = "replies") -> None:
         self.limit = limit
         self.held = 0
+        self.returned = 0
+        """Bytes that were given back, ever."""
         self._what = what
 
     def take(self, size: int, own: int = 0) -> None:
@@ -37,6 +44,7 @@ class ByteBudget:
     def give_back(self, size: int) -> None:
         """Return bytes that were taken."""
         self.held -= size
+        self.returned += size
 
     @contextlib.contextmanager
     def hold(self, size: int) -> Iterator[None]:
@@ -51,3 +59,24 @@ class ByteBudget:
             yield
         finally:
             self.give_back(size)
+
+
+@contextlib.asynccontextmanager
+async def releasing(*budgets: ByteBudget) -> AsyncIterator[None]:
+    """Let the memory of large bodies and replies go back to the system soon after they are done."""
+
+    async def release() -> None:
+        released = 0
+        while True:
+            await asyncio.sleep(RELEASE_SECONDS)
+            returned = sum(budget.returned for budget in budgets)
+            if returned - released >= RELEASE_BYTES:
+                released = returned
+                await asyncio.to_thread(system.release_memory)
+
+    task = asyncio.create_task(release())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

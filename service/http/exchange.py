@@ -41,6 +41,7 @@ class ExchangeMiddleware:
         app: ASGIApp,
         metrics: Metrics,
         limits: BodyLimits,
+        bodies: ByteBudget,
         keys: ApiKeys | None,
         error_response: ErrorResponse,
     ) -> None:
@@ -49,7 +50,8 @@ class ExchangeMiddleware:
         Args:
             app: answers requests whose body is complete.
             metrics: count requests, their seconds and clients that left.
-            limits: bounds on bodies.
+            limits: bounds on one body.
+            bodies: bytes of all bodies in flight.
             keys: that requests must have; None admits everybody.
             error_response: the form of an error.
 
@@ -59,7 +61,7 @@ class ExchangeMiddleware:
         self.limits = limits
         self.keys = keys
         self.error_response = error_response
-        self.budget = ByteBudget(limits.max_bytes_in_flight, "bodies")
+        self.budget = bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event."""

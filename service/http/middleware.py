@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from service.http.body import BodyLimits
+from service.http.budget import ByteBudget
 from service.http.exchange import ErrorResponse, ExchangeMiddleware
 from service.http.keys import ApiKeys
 from service.settings import Settings
@@ -38,20 +39,18 @@ def install(
     app: FastAPI,
     settings: Settings,
     metrics: Metrics,
+    bodies: ByteBudget,
     observers: Sequence[RequestObserver],
     error_response: ErrorResponse,
 ) -> None:
     """Stand around an application's routes; preflight requests of other origins need no key."""
-    limits = BodyLimits(
-        settings.max_body_bytes,
-        settings.max_body_bytes_in_flight,
-        settings.client_timeout_seconds,
-    )
+    limits = BodyLimits(settings.max_body_bytes, settings.client_timeout_seconds)
     keys = None if settings.api_keys is None else ApiKeys(settings.api_keys)
     app.add_middleware(
         ExchangeMiddleware,
         metrics=metrics,
         limits=limits,
+        bodies=bodies,
         keys=keys,
         error_response=error_response,
     )

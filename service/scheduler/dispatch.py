@@ -1,7 +1,8 @@
 """The lanes, and the threads that compute what waits in them.
 
 A batch starts the moment a worker is idle and something waits. A worker that finishes takes its
-next batch itself, so an engine never waits for the event loop.
+next batch itself, so an engine never waits for the event loop. Where an engine takes spare calls, a
+short text whose turn it is goes beside long batches instead of behind them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from service.system import lower_priority
 _log = logging.getLogger("headscope")
 
 CLOSE_SECONDS = 5.0
+SHORT_TOKENS, LONG_TOKENS = 64, 128
+"""A batch of so few tokens may go beside others that all have at least so many."""
 Inspect = Callable[[Sequence[Task], Sequence[Output]], None]
 """A function of a batch and its outputs, called in the worker's thread."""
 
@@ -48,6 +51,11 @@ class Running(NamedTuple):
 
     began: float
     entries: Sequence[Entry]
+
+    @property
+    def tokens(self) -> int:
+        """Of all its entries."""
+        return sum(entry.task.tokens for entry in self.entries)
 
 
 class Dispatcher:
@@ -91,9 +99,11 @@ class Dispatcher:
         self._finished = finished
         self._inspect = inspect
         self._threads = ThreadPoolExecutor(
-            engine.concurrency, f"{engine.name}-engine", lower_priority
+            engine.concurrency + engine.spare_calls, f"{engine.name}-engine", lower_priority
         )
         self._idle = engine.concurrency
+        self._spare = engine.spare_calls
+        """Idle workers that take short batches alone."""
         self._running: dict[int, Running] = {}
         """Running batches by thread."""
         self._virtual_time = 0.0
@@ -112,6 +122,9 @@ class Dispatcher:
         while self._idle and (taken := self._take()):
             self._idle -= 1
             self._threads.submit(self._work, *taken)
+        while self._spare and (taken := self._take_short()):
+            self._spare -= 1
+            self._threads.submit(self._work, *taken, spare=True)
 
     def overdue(self) -> list[Running]:
         """The batches that take longer than any may."""
@@ -128,7 +141,11 @@ class Dispatcher:
         self._threads.shutdown(wait=False)
         seconds = 0 if self.overdue() else CLOSE_SECONDS
         with self._rests:
-            return self._rests.wait_for(lambda: self._idle == self._engine.concurrency, seconds)
+            return self._rests.wait_for(self._at_rest, seconds)
+
+    def _at_rest(self) -> bool:
+        workers = self._engine.concurrency, self._engine.spare_calls
+        return (self._idle, self._spare) == workers
 
     def _take(self) -> tuple[Lane, list[Entry]] | None:
         """The next batch, from the lane that is furthest below its share. Under the lock."""
@@ -139,7 +156,17 @@ class Dispatcher:
                 return lane, batch
         return None
 
-    def _work(self, lane: Lane, batch: list[Entry]) -> None:
+    def _take_short(self) -> tuple[Lane, list[Entry]] | None:
+        """A short batch whose turn it is, while all that run are long. Under the lock."""
+        running = [each.tokens for each in list(self._running.values())]
+        if len(running) < self._engine.concurrency or min(running) < LONG_TOKENS:
+            return None
+        for lane in self.lanes.values():
+            if 0 < lane.first_tokens <= SHORT_TOKENS and (batch := lane.take(SHORT_TOKENS)):
+                return lane, batch
+        return None
+
+    def _work(self, lane: Lane, batch: list[Entry], *, spare: bool = False) -> None:
         """Compute a batch, and others for as long as something waits. In a worker's thread."""
         taken: tuple[Lane, list[Entry]] | None = (lane, batch)
         try:
@@ -148,9 +175,10 @@ class Dispatcher:
                 seconds = self._compute(lane, batch)
                 with self.lock:
                     lane.served += seconds / lane.share
-                    taken = self._take()
+                    taken = self._take_short() if spare else self._take()
                     if not taken:
-                        self._idle += 1
+                        self._spare += spare
+                        self._idle += not spare
                         self._rests.notify_all()
         except BaseException as error:
             self.crash = type(error).__name__

@@ -55,6 +55,13 @@ class Lane:
         """Texts that wait, and maps."""
         return len(self.texts) + len(self.maps)
 
+    @property
+    def first_tokens(self) -> int:
+        """Tokens of the text whose turn it is; 0 where none waits, or maps go before it."""
+        if self.maps:
+            return 0
+        return next((entry.task.tokens for entry in self.texts), 0)
+
     def push(self, submission: Submission) -> None:
         """Queue all tasks of a submission."""
         for entry in submission.entries:

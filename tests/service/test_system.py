@@ -7,6 +7,8 @@ import os
 import platform
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -84,3 +86,41 @@ def test_serving_settles_it_before_anything_else(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(system, "settle_allocator", settle)
     with pytest.raises(TaskResult):
         cli.main(["serve", "--port", "1"])
+
+
+def test_what_starts_in_lower_priority_stays_there_and_nothing_else() -> None:
+    def started() -> tuple[int, int, int]:
+        """Niceness of the calling thread, of a thread that it starts, and of a process."""
+        with ThreadPoolExecutor(1) as threads:
+            thread = threads.submit(niceness).result()
+        program = "import os; print(os.getpriority(os.PRIO_PROCESS, 0))"
+        process = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+        return niceness(), thread, int(process.stdout)
+
+    own = niceness()
+    expected = min(own + system.COMPUTING_NICENESS, 19)
+    assert system.in_lower_priority(started) == (expected, expected, expected)
+    assert niceness() == own
+
+
+def niceness() -> int:
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+
+def test_freed_memory_goes_back_to_the_system() -> None:
+    """Many blocks too small for the system's own, with one kept now and then between them."""
+    blocks = [LIBC.malloc(2**15) for _ in range(4000)]
+    for block in blocks:
+        ctypes.memset(block, 1, 2**15)
+    kept = blocks[::100]
+    for block in set(blocks) - set(kept):
+        LIBC.free(block)
+    before = resident_bytes()
+    system.release_memory()
+    assert resident_bytes() <= before - 2**26 or before < 2**27
+    for block in kept:
+        LIBC.free(block)
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -22,7 +22,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, artifact: Artifact) -> list[Any]:
     def load(*arguments: Any) -> Any:
         found.append(arguments)
         provider = CUDA if arguments[1] == "cuda" else CPU
-        return SimpleNamespace(provider=provider, config=artifact.manifest.config)
+        return SimpleNamespace(spare_calls=0, provider=provider, config=artifact.manifest.config)
 
     monkeypatch.setattr("service.engines.onnx.load_runtime", load)
     return found

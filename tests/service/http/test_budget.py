@@ -18,7 +18,7 @@ from model.artifact.manifest import Artifact
 from service.api.native.attention import STREAM_BYTES
 from service.engines.fake import FakeEngine
 from service.errors import Overloaded
-from service.http.budget import ByteBudget
+from service.http.budget import RELEASE_BYTES, ByteBudget, releasing
 from service.inference.attention import CHUNK_TOKENS
 from service.state import state_of
 from tests.service.harness import (
@@ -66,6 +66,25 @@ def test_one_alone_always_may() -> None:
             pytest.fail("it was let in")
     with budget.hold(1):
         assert budget.held == 1
+
+
+@pytest.mark.anyio
+async def test_memory_goes_back_once_much_was_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    released: list[int] = []
+    monkeypatch.setattr("service.http.budget.RELEASE_SECONDS", 0.01)
+    monkeypatch.setattr("service.system.release_memory", lambda: released.append(budget.returned))
+    budget, other = ByteBudget(100), ByteBudget(100)
+    async with releasing(budget, other):
+        with budget.hold(RELEASE_BYTES):
+            await asyncio.sleep(0.05)
+            assert released == []  # it is in use
+        await until(lambda: released)
+        await asyncio.sleep(0.05)
+        assert released == [RELEASE_BYTES]  # once
+        for _ in range(4):
+            with other.hold(RELEASE_BYTES // 4):
+                pass
+        await until(lambda: len(released) == 2)
 
 
 @pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError, GeneratorExit])

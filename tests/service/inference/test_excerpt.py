@@ -17,8 +17,8 @@ from service.inference.excerpt import Cutter, Direction
 PROSE = "The water of the river runs down from the hills into one sea, where ships wait. "
 PIECES = st.sampled_from(
     ["the ", "water", " ", "  ", "\n", "!", "!!!", "[SEP]", "[SE", "P]", "<|end|>", "<|", "|>",
-     "水", "e\u0301", "\u0301", "é", "👩‍👩‍👧", "x" * 120, "don't ", "1234567890", "ﬁ", "İ", "\u200b",
-     "\0", "ß"]
+     "水", "e\u0301", "\u0301", "é", "👩‍👩‍👧", "x" * 120, "don't ", "1234567890", "ﬁ", "İ",
+     "\u200b", "\0", "ß"]
 )  # fmt: skip
 
 

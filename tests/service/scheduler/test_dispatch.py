@@ -38,6 +38,38 @@ async def test_a_text_alone_starts_at_once() -> None:
         await asyncio.gather(first, second)
 
 
+async def test_a_short_text_goes_beside_long_batches_where_the_engine_spares_a_call() -> None:
+    engine = GatedEngine(concurrency=2)
+    engine.spare_calls = 1
+    with batching(engine, max_batch_tokens=512) as (batcher, _):
+        long = asyncio.create_task(batcher.submit("encode", [text(300)] * 8))
+        await until(lambda: engine.batches == [[300], [300]])
+        short = [asyncio.create_task(batcher.submit("encode", [text(n)])) for n in (60, 5, 65)]
+        await until(lambda: engine.batches[2:] == [[60]])
+        await asyncio.sleep(0.02)
+        assert len(engine.batches) == 3  # one more call, no two
+        engine.let_through()
+        await asyncio.gather(long, *short)
+        assert batcher.close()
+
+
+@pytest.mark.parametrize(("running", "comes"), [(100, 10), (300, 65)])
+async def test_no_call_is_spared_for_what_is_not_short_beside_what_is_long(
+    running: int, comes: int
+) -> None:
+    engine = GatedEngine()
+    engine.spare_calls = 1
+    with batching(engine, max_batch_tokens=512) as (batcher, _):
+        first = asyncio.create_task(batcher.submit("encode", [text(running)]))
+        await until(lambda: engine.batches)
+        second = asyncio.create_task(batcher.submit("encode", [text(comes)]))
+        await until(lambda: batcher.lanes["encode"].queued_texts)
+        await asyncio.sleep(0.02)
+        assert engine.batches == [[running]]
+        engine.let_through()
+        await asyncio.gather(first, second)
+
+
 async def test_what_arrives_meanwhile_makes_the_next_batch() -> None:
     engine = GatedEngine()
     with batching(engine, max_batch_tokens=64) as (batcher, recorder):
