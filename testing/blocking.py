@@ -31,7 +31,7 @@ class Session:
     def ask(
         self, path: str, body: object = None, headers: Mapping[str, str] | None = None
     ) -> Reply:
-        """The reply to a POST of a body as JSON, or to a GET without one.
+        """The reply to a POST of a body as JSON, bytes as they are, or to a GET without one.
 
         Raises:
             OSError: nobody listens, or the reply takes too long.
@@ -41,7 +41,7 @@ class Session:
         sent = dict(headers or {})
         content = None
         if body is not None:
-            content = json.dumps(body).encode()
+            content = body if isinstance(body, bytes) else json.dumps(body).encode()
             sent["content-type"] = "application/json"
         self._connection.request("GET" if body is None else "POST", path, content, sent)
         return _whole(self._connection.getresponse())
