@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile --p
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 TORCH_OPTIONS = $(shell $(PYTHON) -c "import urllib.request; urllib.request.urlopen('$(TORCH_INDEX)/torch/', timeout=5)" 2>&- && echo --extra-index-url $(TORCH_INDEX))
 
-.PHONY: setup serve test check lint chaos soak fuzz bench clean
+.PHONY: setup serve test check lint chaos abuse soak fuzz bench clean
 
 serve: .venv/.serving
 	@echo '== the artifact: export and verification, unless the cache has it'
@@ -59,7 +59,7 @@ test: setup lint
 	@tests/journeys/dashboard/install_chromium
 	$(PYTEST)
 
-chaos soak fuzz: setup
+chaos abuse soak fuzz: setup
 	@mkdir -p .bench
 	$(BIN)/python -m trials.$@ --json .bench/$@.json
 

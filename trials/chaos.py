@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from trials import company, disconnects, faults, mixups, overload, stalls, stops
+from trials import (
+    bodies,
+    company,
+    disconnects,
+    faults,
+    mixups,
+    neighbours,
+    overload,
+    saturation,
+    stalls,
+    stops,
+)
 from trials.gates import Trial, main
 
 TRIALS: dict[str, Trial] = {
@@ -13,6 +24,9 @@ TRIALS: dict[str, Trial] = {
     "stops": stops.run,
     "disconnects": disconnects.run,
     "stalls": stalls.run,
+    "neighbours": neighbours.run,
+    "saturation": saturation.run,
+    "bodies": bodies.run,
 }
 
 if __name__ == "__main__":

@@ -112,13 +112,13 @@ async def singles(service: Service, seconds: int) -> tuple[set[str], float]:
 
 async def trial(scale: Scale) -> list[Gate]:
     """Alone, then beside each."""
-    gates, seconds = [], scale.of(30, 2)
+    gates, seconds = [], scale.of(30, 1)
     async with serve() as service:
         await singles(service, seconds)
         outcomes, alone = await singles(service, seconds)
         before = service.resident_bytes()
         gates.append(exactly("alone", {"right"}, outcomes))
-        for neighbour in NEIGHBOURS:
+        for neighbour in NEIGHBOURS[:: scale.of(1, 3)]:
             probes = Probes()
             async with probing(service, probes), neighbour.beside(service):
                 outcomes, beside = await singles(service, seconds)

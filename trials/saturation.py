@@ -47,7 +47,7 @@ async def found_capacity(service: Service, seconds: int) -> float:
         requests(),
         connections=CONNECTIONS,
         seconds=float(seconds),
-        warm_up_seconds=3.0,
+        warm_up_seconds=1.0,
     )
     result = await asyncio.to_thread(generate, job)
     return result.outcomes.count("right") / result.seconds
@@ -85,11 +85,11 @@ async def trial(scale: Scale) -> list[Gate]:
     """The capacity, and then several times it."""
     gates: list[Gate] = []
     async with serve() as service:
-        capacity = await found_capacity(service, scale.of(15, 3))
+        capacity = await found_capacity(service, scale.of(15, 2))
         for times in TIMES:
             probes = Probes()
             async with probing(service, probes):
-                asking = asyncio.create_task(at(service, times * capacity, scale.of(40, 4)))
+                asking = asyncio.create_task(at(service, times * capacity, scale.of(40, 2)))
                 await asyncio.sleep(10 * PROBE_SECONDS)
                 silence = await metrics_silence(service)
                 gates += judge(times, capacity, await asking, scale.slack)
