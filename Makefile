@@ -10,7 +10,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PORT ?= 8000
-PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 # modules are compiled as they are first imported: most of them never are
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile --prefer-binary --constraint constraints.txt
 # PyPI's torch for Linux brings gigabytes of CUDA. This index has a CPU build of the same version,
