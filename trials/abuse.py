@@ -13,6 +13,7 @@ import time
 from collections import Counter
 
 from testing.blocking import ask as ask_blocking
+from testing.client import ask
 from testing.generators import generate
 from testing.load import Job
 from trials.bodies import ALLOWED, MOST_BYTES, SHAPES, bodies
@@ -46,6 +47,7 @@ async def trial(scale: Scale) -> list[Gate]:
     probes = Probes()
     async with serve() as service:
         job = Job(service.port, list(SINGLE), rate=RATE, count=round(RATE * ROUND_SECONDS))
+        await ask(service.port, "/verify", {"inputs": "PyTorch starts"})
         await asyncio.to_thread(generate, job)
         before = service.resident_bytes()
         async with probing(service, probes):

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
-from testing.client import request
+from testing.client import ask, request
 from testing.generators import generate, load_beside
 from testing.load import Job
 from trials.gates import Gate, Scale, at_most, exactly, main
@@ -114,6 +114,7 @@ async def trial(scale: Scale) -> list[Gate]:
     """Alone, then beside each."""
     gates, seconds = [], scale.of(30, 1)
     async with serve() as service:
+        await ask(service.port, "/verify", {"inputs": "PyTorch starts"})
         await singles(service, seconds)
         outcomes, alone = await singles(service, seconds)
         before = service.resident_bytes()
