@@ -94,7 +94,7 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.service = state
-    dialects.install(app)
+    dialects.install(app, settings)
     middleware.install(app, settings, state.metrics, observers, dialects.error_response)
     return app
 

@@ -1,11 +1,12 @@
-"""One request and its reply, in pure ASGI: id, key, body, timing, count, unforeseen failures."""
+"""One request and its reply, in pure ASGI: id, checks, body, timing, count, what nobody foresaw."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from starlette.responses import Response
@@ -15,11 +16,14 @@ from service import logs
 from service.errors import ServiceError
 from service.http.body import BodyLimits, ClientLeft, ReplayedBody, RequestBody, until_disconnect
 from service.http.budget import ByteBudget
-from service.http.keys import ApiKeys
 from service.telemetry.metrics import Metrics
 
 ErrorResponse = Callable[[str, ServiceError, str], Response]
 """Path, error and request id → the error in the form of the path's dialect."""
+Check = Callable[[Scope], None]
+"""Raises a `ServiceError` where a request may not pass."""
+ENDINGS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
+"""What ends a request, and is no failure of it."""
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 _BODY_HEADERS = {b"content-length", b"transfer-encoding"}
 
@@ -30,10 +34,10 @@ def new_request_id() -> str:
 
 
 class ExchangeMiddleware:
-    """Gives each request an id, asks for a key, reads the body, times and counts the exchange.
+    """Gives each request an id, checks it, reads the body, times and counts the exchange.
 
     A client that leaves cancels all work below. An exception that nobody foresaw is answered as an
-    internal error.
+    internal error; so is a panic of a library in Rust, which is no `Exception` in Python.
     """
 
     def __init__(
@@ -41,7 +45,7 @@ class ExchangeMiddleware:
         app: ASGIApp,
         metrics: Metrics,
         limits: BodyLimits,
-        keys: ApiKeys | None,
+        checks: Sequence[Check],
         error_response: ErrorResponse,
     ) -> None:
         """Stand around an application.
@@ -50,14 +54,14 @@ class ExchangeMiddleware:
             app: answers requests whose body is complete.
             metrics: count requests, their seconds and clients that left.
             limits: bounds on bodies.
-            keys: that requests must have; None admits everybody.
+            checks: what a request must pass before its body is read, in this order.
             error_response: the form of an error.
 
         """
         self.app = app
         self.metrics = metrics
         self.limits = limits
-        self.keys = keys
+        self.checks = checks
         self.error_response = error_response
         self.budget = ByteBudget(limits.max_bytes_in_flight, "bodies")
 
@@ -71,7 +75,9 @@ class ExchangeMiddleware:
         scope.setdefault("state", {})["request_id"] = exchange.request_id
         try:
             await self._answer(exchange, receive)
-        except Exception:
+        except ENDINGS:
+            raise
+        except BaseException:
             if not exchange.status:
                 failure = ServiceError("something went wrong inside the service")
                 await self._refuse(exchange, receive, failure)
@@ -85,8 +91,8 @@ class ExchangeMiddleware:
     async def _answer(self, exchange: Exchange, receive: Receive) -> None:
         body = RequestBody(self.limits, self.budget)
         try:
-            if self.keys:
-                self.keys.check(exchange.scope)
+            for check in self.checks:
+                check(exchange.scope)
             content = await body.read(exchange.scope, receive)
             exchange.received = time.perf_counter()
             answer = self.app(exchange.scope, ReplayedBody(content), exchange.send)
