@@ -8,23 +8,23 @@ _QUALITY = re.compile(r"[ \t]*q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)[ \t]*", re.I
 
 
 def prefers(accept: str, named: str, default: str) -> bool:
-    """Whether a client names a media type, and likes it no less than the default.
+    """Whether a client names a media type, and names the default with no higher weight.
+
+    A range as `*/*` is no name: beside one it asks for whatever else there is, and clients add it
+    to all that they ask for.
 
     Args:
         accept: the values of `Accept`, separated by commas.
-        named: a media type that only who names it gets; a range is no name.
+        named: a media type that only who names it gets.
         default: the media type that everyone else gets.
 
     """
     qualities: dict[str, float] = {}
     for item in accept.lower().split(","):
-        media_range, *parameters = item.split(";")
-        quality = _quality(parameters)
-        media_range = media_range.strip()
-        qualities[media_range] = max(quality, qualities.get(media_range, 0.0))
-    ranges = (default, f"{default.partition('/')[0]}/*", "*/*")
-    otherwise = next((qualities[one] for one in ranges if one in qualities), 0.0)
-    return qualities.get(named, 0.0) > 0 and qualities[named] >= otherwise
+        media_type, *parameters = item.split(";")
+        name = media_type.strip()
+        qualities[name] = max(_quality(parameters), qualities.get(name, 0.0))
+    return qualities.get(named, 0.0) > 0 and qualities[named] >= qualities.get(default, 0.0)
 
 
 def _quality(parameters: list[str]) -> float:

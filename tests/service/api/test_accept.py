@@ -20,7 +20,8 @@ BINARY = [
     "{st}, */*",
     "*/*;q=0.8, {st};q=0.9",
     "{st};q=0.5, application/json;q=0.4, */*",
-    "{st};q=0.5, application/json;q=0.4, application/*",
+    "{st};q=0.5, */*",
+    "{st};q=0.5, application/*;q=0.6, */*;q=0",
     "{st};q=0.5, text/html",
     "{st};q=0, {st};q=0.5",
     "{st};version=1;q=0.5",
@@ -43,8 +44,6 @@ JSON = [
     "{st};q=0, */*",
     "{st};q=0.5, application/json",
     "application/json;q=0.9, {st};q=0.8",
-    "{st};q=0.5, */*;q=0.6",
-    "{st};q=0.5, application/*;q=0.6, */*;q=0",
     "{st};q=0.5, application/json;q=0.6, */*;q=0.1",
 ]
 
