@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextvars import copy_context
 from typing import Any
 
 import httpx
@@ -143,7 +144,7 @@ def test_what_ends_a_request_is_no_failure_of_it(ending: type[BaseException]) ->
     layer = ExchangeMiddleware(unused, Metrics(), limits, [end], error_response)
     scope = {"type": "http", "path": "/", "headers": [], "method": "GET"}
     with pytest.raises(ending):
-        layer(scope, unused, unused).send(None)
+        copy_context().run(layer(scope, unused, unused).send, None)
     assert sent == []
 
 
