@@ -25,6 +25,7 @@ from service.http.budget import ByteBudget
 from service.inference.core import Inference
 from service.inference.engine_pool import EnginePool
 from service.inference.tokenizer import Limits, TextTokenizer
+from service.inference.tokenizing import CHARACTERS_PER_TOKEN, RequestLimits
 from service.scheduler.admission import BatchLimits
 from service.settings import Settings
 from service.state import ServiceState
@@ -34,7 +35,7 @@ from service.telemetry.requests import RequestObserver
 
 _log = logging.getLogger("headscope")
 
-CHARACTERS_PER_TOKEN = 64
+CHARACTERS_PER_INPUT_TOKEN = 64
 
 
 def create_app(
@@ -129,7 +130,7 @@ def build_state(
     return ServiceState(
         settings=settings,
         artifact=artifact,
-        inference=Inference(manifest, tokenizer, engines, settings.max_client_batch_size),
+        inference=Inference(manifest, tokenizer, engines, request_limits(settings)),
         readiness=Readiness(engines, live_verification, peers),
         live_verification=live_verification,
         metrics=metrics,
@@ -197,8 +198,17 @@ def batch_limits(settings: Settings, batch_tokens: int) -> BatchLimits:
         settings.max_queue_tokens,
         settings.max_queue_texts,
         settings.queue_timeout_seconds,
+        settings.queue_target_seconds,
         settings.batch_timeout_seconds,
     )
+
+
+def request_limits(settings: Settings) -> RequestLimits:
+    """The limits of one request."""
+    characters = settings.max_request_characters
+    if characters is None:
+        characters = CHARACTERS_PER_TOKEN * settings.max_queue_tokens // 2
+    return RequestLimits(settings.max_client_batch_size, characters)
 
 
 def token_limits(settings: Settings, artifact: Artifact) -> Limits:
@@ -212,4 +222,4 @@ def token_limits(settings: Settings, artifact: Artifact) -> Limits:
     tokens = settings.max_length or artifact.manifest.sentence.max_length
     if tokens > table:
         raise ValueError(f"max_length {tokens} is more than the position table's {table}")
-    return Limits(tokens, settings.max_characters or CHARACTERS_PER_TOKEN * tokens)
+    return Limits(tokens, settings.max_characters or CHARACTERS_PER_INPUT_TOKEN * tokens)

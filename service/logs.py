@@ -14,6 +14,7 @@ import json
 import logging
 import sys
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -34,6 +35,8 @@ _OURS = ("headscope", "model", "service")
 _SHOWN = ("headscope", "uvicorn")
 MOST_EXCEPTIONS = 8
 """Exceptions of a chain that are logged; the rest is left out."""
+QUIET_SECONDS = 60.0
+"""Between two lines about the same that may happen any number of times."""
 
 _log = logging.getLogger("headscope")
 _chosen = ("info", "text")
@@ -66,6 +69,20 @@ def chosen() -> tuple[str, str]:
     return _chosen
 
 
+class Occasional:
+    """An error that is logged when it comes, and not again for QUIET_SECONDS."""
+
+    def __init__(self) -> None:
+        self._said = -QUIET_SECONDS
+
+    def error(self, message: str, *arguments: object) -> None:
+        """Log it, unless that was done lately."""
+        now = time.monotonic()
+        if now - self._said >= QUIET_SECONDS:
+            self._said = now
+            _log.error(message, *arguments)
+
+
 class TextFormatter(logging.Formatter):
     """A line a record, and one more for each exception."""
 
@@ -93,9 +110,9 @@ class JsonFormatter(logging.Formatter):
 
 def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
     """The fields of a record that may be logged."""
-    time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+    written = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
     fields: dict[str, Any] = {
-        "time": time.replace("+00:00", "Z"),
+        "time": written.replace("+00:00", "Z"),
         "level": record.levelname.lower(),
         "logger": record.name,
         "message": _message(record),

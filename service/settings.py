@@ -120,6 +120,12 @@ class Settings(BaseSettings):
         description="Most characters of one input, whatever `truncate` says; "
         "64 times the most tokens by default.",
     )
+    max_request_characters: int | None = Field(
+        None,
+        gt=0,
+        description="Most characters of all inputs of one request; 16 for each token that it may "
+        "have by default.",
+    )
     max_client_batch_size: int = Field(512, gt=0, description="Most inputs of one request.")
     max_body_bytes: int = Field(16 * 2**20, gt=0, description="Most bytes of a request's body.")
     max_body_bytes_in_flight: int = Field(
@@ -142,10 +148,16 @@ class Settings(BaseSettings):
         "default: 512 on a CPU, 16384 on CUDA.",
     )
     max_queue_tokens: int = Field(
-        131072, gt=0, description="Most tokens waiting in a lane; beyond it, 429."
+        262144,
+        gt=0,
+        description="Most tokens waiting in a lane; beyond it, 429. A request takes at most half "
+        "of what is free.",
     )
     max_queue_texts: int = Field(
-        16384, gt=0, description="Most texts waiting in a lane; beyond it, 429."
+        16384,
+        gt=0,
+        description="Most texts waiting in a lane; beyond it, 429. A request takes at most half of "
+        "what is free.",
     )
     client_timeout_seconds: float = Field(
         20.0,
@@ -169,6 +181,12 @@ class Settings(BaseSettings):
         gt=0,
         description="How long a request may wait for its first batch; one that is predicted to "
         "wait longer is refused at once, 429.",
+    )
+    queue_target_seconds: float = Field(
+        0.5,
+        gt=0,
+        description="Longer waits are for bursts alone: once all requests wait longer, for a tenth "
+        "of a second, only those are admitted that wait at most twice as long.",
     )
     batch_timeout_seconds: float = Field(
         60.0,

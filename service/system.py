@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 """Names of glibc's parameters, from malloc.h."""
@@ -19,6 +20,9 @@ ALLOCATOR = {
     M_ARENA_MAX: 2,
 }
 OPENMP = {"OMP_WAIT_POLICY": "PASSIVE"}
+COMPUTING_NICENESS = 5
+"""Of threads that compute: the event loop goes first when it has something to do, and where cores
+are free it costs them nothing."""
 
 
 def settle_allocator() -> bool:
@@ -35,6 +39,21 @@ def settle_allocator() -> bool:
     if mallopt is None:
         return False
     return [mallopt(name, value) for name, value in ALLOCATOR.items()] == [1] * len(ALLOCATOR)
+
+
+def lower_priority() -> None:
+    """Let the calling thread, and those that it starts, give way to the event loop's.
+
+    On Linux a thread has a niceness of its own; nobody needs a privilege to raise it.
+    """
+    thread = threading.get_native_id()
+    niceness = os.getpriority(os.PRIO_PROCESS, os.getpid()) + COMPUTING_NICENESS
+    os.setpriority(os.PRIO_PROCESS, thread, min(niceness, 19))
+
+
+def tokenize_in_the_calling_thread() -> None:
+    """Keep the tokenizers library from threads of its own, which know no priority."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 
 def torch_environment() -> dict[str, str]:

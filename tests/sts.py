@@ -15,8 +15,6 @@ from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.pooling import TextPooling
 from model.runtimes.registry import load_runtime
 
-PUBLISHED = 86.716
-"""Spearman's correlation ×100 of all-MiniLM-L6-v2 on the development set, in float32."""
 MAX_TOKENS = 256
 Pair = tuple[str, str, float]
 

@@ -101,8 +101,8 @@ async def maps(service: Service, texts: Sequence[str]) -> list[np.ndarray]:
 
 async def trial(scale: Scale) -> list[Gate]:
     """Alone, then in company."""
-    count, generator = scale.of(20_000, 150), random.Random(SEED)
-    texts = read_workload(None, scale.of(1_000, 30))
+    count, generator = scale.of(20_000, 60), random.Random(SEED)
+    texts = read_workload(None, scale.of(1_000, 15))
     found = Found()
     async with serve() as service:
         alone = []

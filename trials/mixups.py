@@ -89,7 +89,7 @@ def _is_right(asked: Asked, text: str, result: dict[str, Any]) -> bool:
 
 async def trial(scale: Scale) -> list[Gate]:
     """So many clients, each of which asks again as soon as it was answered."""
-    count = scale.of(200_000, 1_500)
+    count = scale.of(200_000, 600)
     source, outcomes = requests(random.Random(SEED)), Counter[str]()
     todo = iter(range(count))
     async with stub(max_batch_tokens=128) as service:

@@ -144,6 +144,11 @@ def judge(times: float, capacity: float, result: Result, slack: float) -> list[G
     ]
 
 
+def right(result: Result) -> float:
+    """The share of requests that were answered."""
+    return result.outcomes.count("right") / len(result.outcomes)
+
+
 def _whole(retry_after: str | None) -> bool:
     return retry_after is not None and retry_after.isdigit() and int(retry_after) >= 1
 
@@ -195,11 +200,12 @@ def _settings(**others: Any) -> dict[str, Any]:
 
 
 async def burst_after_idling(scale: Scale) -> Gate:
-    """Single short texts, then a burst that takes half of the time that it may wait."""
+    """Single short texts, then a burst that takes half of the time that it may wait, or a third."""
     burst = round(TEXTS / BATCH_SECONDS) * scale.of(4, 2)
     body = {"outputs": ["pooled"], "dimensions": 1}
     texts = ["the water of the " + "word " * (TOKENS - 6)] * TEXTS
-    seconds = 2 * burst * BATCH_SECONDS / TEXTS
+    # by what a single text takes it would be four times; a busy machine may take longer itself
+    seconds = scale.of(2, 3) * burst * BATCH_SECONDS / TEXTS
     settings = _settings(queue_timeout_seconds=seconds)
     async with stub({"batch_seconds": BATCH_SECONDS}, **settings) as service:
         for _ in range(10):
@@ -231,12 +237,12 @@ async def trial(scale: Scale) -> list[Gate]:
         await load.learn()
         if scale is Scale.FULL:
             gates.append(await found_capacity(load))
-        baseline = await load.at(0.5, scale.of(20, 2))
+        baseline = await load.at(0.5, scale.of(20, 1))
         async with probing(service, probes):
             for times in GOODPUT if scale is Scale.FULL else (3.0,):
                 result = await load.at(times, scale.of(20, 2))
                 gates += judge(times, capacity, result, scale.slack)
-        after = await load.at(0.5, scale.of(20, 2))
+        after = await load.at(0.5, scale.of(20, 1))
     gates += [
         exactly("liveness probes that failed", 0, probes.failed),
         at_most("p99 of liveness", 250 * scale.slack, p99(probes.latencies_ms), " ms"),
@@ -245,7 +251,11 @@ async def trial(scale: Scale) -> list[Gate]:
         seconds = recovered_after(baseline, after)
         gates.append(at_most("recovery at 0.5×C", RECOVERY_SECONDS, seconds, " s"))
     else:
-        gates.append(exactly("wrong or shed at 0.5×C", {"right"}, set(after.outcomes)))
+        others = set(after.outcomes) - {"right", "shed"}
+        gates += [
+            exactly("neither right nor shed at 0.5×C", set(), others),
+            at_least("share of right at 0.5×C, and at 3×C", right(result), right(after)),
+        ]
     return [*gates, await retry_after_grows(scale), await burst_after_idling(scale)]
 
 

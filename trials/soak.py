@@ -102,9 +102,9 @@ async def load(service: Service, seconds: float, seed: int) -> Counter[str]:
 async def trial(scale: Scale) -> list[Gate]:
     """Warm up, measure, load, measure."""
     async with serve(*PATIENT_FLAGS) as service:
-        outcomes = await load(service, scale.of(180, 3), SEED)
+        outcomes = await load(service, scale.of(180, 1), SEED)
         before, resident = await canary(service), service.resident_bytes()
-        outcomes += await load(service, scale.of(900, 3), SEED + 1)
+        outcomes += await load(service, scale.of(900, 2), SEED + 1)
         after = await canary(service)
         growth = 100 * (service.resident_bytes() / resident - 1)
     wrong = {outcome for outcome in outcomes if outcome not in ("right", "left")}

@@ -74,7 +74,7 @@ async def _readiness(service: Service, until: float) -> int:
 
 async def sigterm(scale: Scale) -> list[Gate]:
     """Again and again."""
-    count = scale.of(50, 3)
+    count = scale.of(50, 1)
     stops: list[Stop] = []
     for _ in range(0, count, 3):
         stops += await asyncio.gather(

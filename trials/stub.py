@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from service.app import create_app
 from service.artifacts import open_artifact
+from service.process.listener import bound
 from service.process.server import Server, end
 from service.settings import Settings
 from trials.engines import TrialEngine
@@ -34,8 +35,9 @@ def main() -> int:
     engine = TrialEngine(artifact.manifest.config, faults=faults, **stub.engine)
     app = create_app(settings, artifact, engine)
     app.add_api_route("/trial", lambda: engine.counts)
-    server = Server(app, settings)
-    server.run()
+    with bound(settings.host, settings.port) as sockets:
+        server = Server(app, settings)
+        server.run(sockets)
     return end(server)
 
 

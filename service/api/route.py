@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, get_type_hints
 
-import orjson
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
@@ -18,8 +16,10 @@ from starlette.types import Receive, Scope, Send
 
 from service.api.accept import prefers
 from service.api.media import SAFETENSORS, Part
-from service.errors import InvalidRequest, Unprocessable, UnsupportedMediaType
+from service.api.strict_json import check_media_type, read_json
+from service.errors import Unprocessable
 from service.inference.timings import Timings
+from service.scheduler.submission import Caller
 from service.state import ServiceState
 
 TIMEOUT_HEADER = "x-request-timeout-ms"
@@ -40,7 +40,8 @@ class JsonRoute(APIRoute):
         model: type[BaseModel] = get_type_hints(self.endpoint)["body"]
 
         async def handle(request: Request) -> Response:
-            content = read_json(await request.body(), request)
+            check_media_type(request)
+            content = await read_json(await request.body())
             try:
                 body = model.model_validate(content)
             except ValidationError as error:
@@ -54,33 +55,14 @@ class JsonRoute(APIRoute):
         return handle
 
 
-def read_json(body: bytes, request: Request) -> Any:
-    """A JSON body, parsed by orjson, which refuses NaN, lone surrogates and broken UTF-8.
-
-    Raises:
-        UnsupportedMediaType: the content type is another, or the body is compressed.
-        InvalidRequest: the body is not JSON.
-
-    """
-    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content_type != "application/json":
-        raise UnsupportedMediaType("the content type must be application/json")
-    if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise UnsupportedMediaType("compressed bodies are not taken")
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise InvalidRequest(f"the body is not valid JSON (at byte {error.pos})") from None
-
-
 def service_of(request: Request) -> ServiceState:
     """The state of the service that a request came to."""
     state: ServiceState = request.app.state.service
     return state
 
 
-def deadline(request: Request) -> float:
-    """`time.monotonic()` at which the reply must have begun: the setting, or what the caller asks.
+def caller_of(request: Request) -> Caller:
+    """Who asks, and until when the reply must have begun: the setting, or what the caller asks.
 
     Raises:
         Unprocessable: the header is no whole number of milliseconds.
@@ -92,7 +74,7 @@ def deadline(request: Request) -> float:
         if not _MILLISECONDS.fullmatch(asked):
             raise Unprocessable(f"{TIMEOUT_HEADER} must be a whole number of milliseconds")
         seconds = min(seconds, int(asked) / 1000)
-    return time.monotonic() + seconds
+    return Caller(request.state.client, request.state.received + seconds)
 
 
 def wants_safetensors(request: Request) -> bool:

@@ -37,11 +37,12 @@ def serve(engine: RuntimeEngine, connection: Connection) -> None:
 
 
 def main() -> None:
-    """Load the encoder and serve it; an interrupt is the parent's to handle.
+    """Load the encoder and serve it; what a terminal sends is the parent's to handle.
 
     Arguments are the artifact's folder, the connection's descriptor, threads, and how to log.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     system.settle_allocator()
     folder, descriptor, threads, log_level, log_format = sys.argv[1:]
     logs.configure(log_level, log_format)

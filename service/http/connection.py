@@ -14,6 +14,7 @@ import contextlib
 import fcntl
 import struct
 import sys
+from collections.abc import Callable
 from socket import SO_LINGER, SOL_SOCKET
 from termios import TIOCOUTQ
 from typing import Any
@@ -41,10 +42,22 @@ class HttpProtocol(StrictReader):
         *args: Any,
         client_timeout_seconds: float,
         error_response: ErrorResponse,
+        count_refusal: Callable[[int], None],
         **kwargs: Any,
     ) -> None:
+        """Speak to one client.
+
+        Args:
+            *args: uvicorn's own.
+            client_timeout_seconds: what a client has for each step.
+            error_response: the form of an error.
+            count_refusal: hears the status of each error that is answered here.
+            **kwargs: uvicorn's own.
+
+        """
         super().__init__(*args, **kwargs)
         self._error_response = error_response
+        self._count_refusal = count_refusal
         self.access_log = False  # uvicorn's line would hold the target as the caller wrote it
         self._timeout = client_timeout_seconds
         self._answering = 0
@@ -52,6 +65,8 @@ class HttpProtocol(StrictReader):
         self._final_error: ServiceError | None = None
         """The error that ends the connection, once earlier requests are answered."""
         self._closing = False
+        self._began = self.loop.time()
+        """When the request that is being read began."""
         self._head_deadline: float | None = None
         self._write_deadline: float | None = None
         self._last_untaken_bytes = 0
@@ -74,6 +89,8 @@ class HttpProtocol(StrictReader):
         self._unset_keepalive_if_required()
         if self._final_error or self._closing:
             return
+        if self._in_head and not self._uncounted_bytes:
+            self._began = self.loop.time()
         if self._in_head and self._head_deadline is None:
             self._head_deadline = self.loop.time() + self._timeout
         try:
@@ -89,8 +106,9 @@ class HttpProtocol(StrictReader):
     def on_message_begin(self) -> None:
         """The first byte of a request: the rest of its head is due."""
         super().on_message_begin()
+        self._began = self.loop.time()
         if self._head_deadline is None:
-            self._head_deadline = self.loop.time() + self._timeout
+            self._head_deadline = self._began + self._timeout
 
     def on_headers_complete(self) -> None:
         """A whole head: its request starts, or waits for its turn.
@@ -140,15 +158,18 @@ class HttpProtocol(StrictReader):
         request_id = new_request_id()
         path = str(self.url.partition(b"?")[0], "latin-1")
         response = self._error_response(path, error, request_id)
+        milliseconds = round(1000 * (self.loop.time() - self._began))
         headers = [
             *self.server_state.default_headers,
             *response.raw_headers,
             (b"x-request-id", request_id.encode("ascii")),
+            (b"x-total-time", str(milliseconds).encode("ascii")),
             (b"connection", b"close"),
         ]
         lines = [name + b": " + value + b"\r\n" for name, value in dict(headers).items()]
         head = b"".join([STATUS_LINE[response.status_code], *lines, b"\r\n"])
         self._connection.write(head + bytes(response.body))
+        self._count_refusal(response.status_code)
         self.close()
 
     def is_closing(self) -> bool:

@@ -1,4 +1,4 @@
-"""One request and its reply, in pure ASGI: id, checks, body, timing, count, what nobody foresaw."""
+"""One request and its reply, in pure ASGI: id, admission, body, timing, count, the unforeseen."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import random
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from starlette.responses import Response
@@ -14,14 +14,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import logs
 from service.errors import ServiceError
+from service.http.admission import Admission
 from service.http.body import BodyLimits, ClientLeft, ReplayedBody, RequestBody, until_disconnect
 from service.http.budget import ByteBudget
 from service.telemetry.metrics import Metrics
 
 ErrorResponse = Callable[[str, ServiceError, str], Response]
 """Path, error and request id → the error in the form of the path's dialect."""
-Check = Callable[[Scope], None]
-"""Raises a `ServiceError` where a request may not pass."""
 ENDINGS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
 """What ends a request, and is no failure of it."""
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
@@ -34,7 +33,7 @@ def new_request_id() -> str:
 
 
 class ExchangeMiddleware:
-    """Gives each request an id, checks it, reads the body, times and counts the exchange.
+    """Gives each request an id, admits it, reads the body, times and counts the exchange.
 
     A client that leaves cancels all work below. An exception that nobody foresaw is answered as an
     internal error; so is a panic of a library in Rust, which is no `Exception` in Python.
@@ -45,7 +44,7 @@ class ExchangeMiddleware:
         app: ASGIApp,
         metrics: Metrics,
         limits: BodyLimits,
-        checks: Sequence[Check],
+        admission: Admission,
         error_response: ErrorResponse,
     ) -> None:
         """Stand around an application.
@@ -54,14 +53,14 @@ class ExchangeMiddleware:
             app: answers requests whose body is complete.
             metrics: count requests, their seconds and clients that left.
             limits: bounds on bodies.
-            checks: what a request must pass before its body is read, in this order.
+            admission: lets requests in before their bodies are read.
             error_response: the form of an error.
 
         """
         self.app = app
         self.metrics = metrics
         self.limits = limits
-        self.checks = checks
+        self.admission = admission
         self.error_response = error_response
         self.budget = ByteBudget(limits.max_bytes_in_flight, "bodies")
 
@@ -91,10 +90,10 @@ class ExchangeMiddleware:
     async def _answer(self, exchange: Exchange, receive: Receive) -> None:
         body = RequestBody(self.limits, self.budget)
         try:
-            for check in self.checks:
-                check(exchange.scope)
+            exchange.scope["state"]["client"] = self.admission.client(exchange.scope)
             content = await body.read(exchange.scope, receive)
             exchange.received = time.perf_counter()
+            exchange.scope["state"]["received"] = time.monotonic()
             answer = self.app(exchange.scope, ReplayedBody(content), exchange.send)
             ended = await until_disconnect(answer, receive, lambda: exchange.complete)
             exchange.client_left = not ended

@@ -24,22 +24,26 @@ class ApiKeys:
         """Keep a digest of each key; `keys` are separated by commas."""
         self._digests = [_digest(key.strip().encode()) for key in keys.split(",")]
 
-    def check(self, scope: Scope) -> None:
-        """Refuse a request without a key, before its body is read.
+    def check(self, scope: Scope) -> str:
+        """The name of a request's key; refuses one without a key, before its body is read.
 
         Raises:
             Unauthorized: the path needs a key, and the request has none that is known.
 
         """
-        if scope["path"] not in OPEN_PATHS and not self._admits(scope):
+        name = self._name(scope)
+        if not name and scope["path"] not in OPEN_PATHS:
             raise Unauthorized("a key is needed: Authorization: Bearer KEY")
+        return name
 
-    def _admits(self, scope: Scope) -> bool:
+    def _name(self, scope: Scope) -> str:
+        """A name that tells keys apart and nothing of them; empty without a known key."""
         found = [value for name, value in scope["headers"] if name == b"authorization"]
         if len(found) != 1 or len(found[0]) > MAX_HEADER_BYTES:
-            return False
+            return ""
         digest = _digest(_key(found[0]))
-        return sum(hmac.compare_digest(digest, known) for known in self._digests) > 0
+        known = [hmac.compare_digest(digest, each) for each in self._digests]
+        return f"key {known.index(True)}" if any(known) else ""
 
 
 def _key(authorization: bytes) -> bytes:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
+from service.http.admission import Admission
 from service.http.body import BodyLimits
-from service.http.exchange import Check, ErrorResponse, ExchangeMiddleware
+from service.http.exchange import ErrorResponse, ExchangeMiddleware
 from service.http.hosts import allowed_hosts
 from service.http.keys import ApiKeys
 from service.settings import Settings
@@ -48,16 +49,13 @@ def install(
         settings.max_body_bytes_in_flight,
         settings.client_timeout_seconds,
     )
-    checks: list[Check] = []
-    if hosts := allowed_hosts(settings.allowed_hosts, settings.host):
-        checks.append(hosts.check)
-    if settings.api_keys is not None:
-        checks.append(ApiKeys(settings.api_keys).check)
+    hosts = allowed_hosts(settings.allowed_hosts, settings.host)
+    keys = None if settings.api_keys is None else ApiKeys(settings.api_keys)
     app.add_middleware(
         ExchangeMiddleware,
         metrics=metrics,
         limits=limits,
-        checks=checks,
+        admission=Admission(hosts, keys),
         error_response=error_response,
     )
     if settings.cors_origins is not None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -29,13 +28,13 @@ from service.inference.maps import (
 from service.inference.statistics import rollout_step, shift
 from service.inference.timings import Timings
 from service.inference.tokenizer import TokenizedText
-from service.scheduler.lanes import TaskResult
 from service.scheduler.scheduler import Scheduler
+from service.scheduler.submission import ANYBODY, Caller, TaskResult
 
 GROUP_BYTES = 8 * 2**20
 """Bytes of maps that are computed, and then waiting to be taken, at a time; a layer of one text may
 alone have more."""
-CHUNK_TOKENS = 4096
+CHUNK_TOKENS = 1024
 """Tokens of texts whose hidden states are kept at a time; one text may alone have more."""
 Job = tuple[MapsTask, MapsReduction]
 """Maps to compute, and what is taken from them."""
@@ -72,8 +71,8 @@ class AttentionStream:
     texts: Sequence[AttentionText]
     timings: Timings
     """Seconds so far."""
-    finish_by: float = math.inf
-    """`time.monotonic()` of the deadline of whatever is computed next."""
+    caller: Caller = ANYBODY
+    """Who asks, with the deadline of whatever is computed next."""
     convert: Convert = _unchanged
     passes: list[LayerPass] = field(init=False)
 
@@ -121,9 +120,9 @@ class AttentionStream:
         if ablated:
             tasks += [text.task((), (), pooled=True) for text in texts]
         if first:
-            done = await self.scheduler.submit("attention", tasks, self.finish_by)
+            done = await self.scheduler.submit("attention", tasks, self.caller)
         else:
-            done = await self.scheduler.resume("attention", tasks, finish_by=self.finish_by)
+            done = await self.scheduler.resume("attention", tasks, caller=self.caller)
         self.timings.add(done)
         outputs: list[Output] = [item.output for item in done]
         found, whole = outputs[: len(texts)], outputs[len(texts) :]
@@ -151,7 +150,7 @@ class AttentionStream:
                 return None
             tasks, reduce = zip(*groups.popleft(), strict=True)
             return asyncio.create_task(
-                self.scheduler.resume("attention", tasks, reduce, self.finish_by)
+                self.scheduler.resume("attention", tasks, reduce, self.caller)
             )
 
         running = begin()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,18 +17,18 @@ from model.artifact.compare import Comparison
 from model.artifact.manifest import Manifest
 from model.artifact.pooling import PoolingName, l2_normalize
 from service.engines.contract import Floats, Pooling, TextTask
-from service.errors import Unprocessable
 from service.inference.attention import AttentionStream, AttentionText
 from service.inference.engine_pool import EnginePool
+from service.inference.excerpt import Input
 from service.inference.maps import AttentionSelection
 from service.inference.timings import Timings
-from service.inference.tokenizer import Input, Options, TextTokenizer, TokenizedText, characters
+from service.inference.tokenizer import Options, TextTokenizer, TokenizedText
+from service.inference.tokenizing import RequestLimits, Tokenizing
 from service.inference.verification import compare_engines
+from service.scheduler.lanes import LaneName
 from service.scheduler.scheduler import Scheduler
+from service.scheduler.submission import Caller
 
-INLINE_CHARACTERS = 512
-"""One input of so many is tokenised on the event loop, which takes at most 0.2 ms; to hand it to a
-thread and back costs 0.1 ms of processor time. Longer ones and lists go to a thread."""
 INLINE_VECTORS = 32
 """Vectors that are normalised on the event loop; more go to a thread."""
 
@@ -39,6 +38,7 @@ class PreparedTexts:
     """The tokenised texts of a request, and who will compute them."""
 
     texts: list[TokenizedText]
+    caller: Caller
     scheduler: Scheduler
     timings: Timings
 
@@ -80,7 +80,11 @@ class Inference:
     """One artifact's tokenizer and engines."""
 
     def __init__(
-        self, manifest: Manifest, tokenizer: TextTokenizer, engines: EnginePool, max_inputs: int
+        self,
+        manifest: Manifest,
+        tokenizer: TextTokenizer,
+        engines: EnginePool,
+        limits: RequestLimits,
     ) -> None:
         """Serve an artifact.
 
@@ -88,7 +92,7 @@ class Inference:
             manifest: of the artifact.
             tokenizer: of the artifact, with the service's limits.
             engines: compute.
-            max_inputs: inputs of one request.
+            limits: of one request.
 
         """
         self.manifest = manifest
@@ -96,40 +100,46 @@ class Inference:
         self.sentence = manifest.sentence
         self.tokenizer = tokenizer
         self.engines = engines
-        self._max_inputs = max_inputs
-        self._tokenizing = ThreadPoolExecutor(1, "tokenizer")
+        self._tokenizing = Tokenizing(tokenizer, limits, self.config.type_vocab_size)
 
     async def prepare(
-        self, inputs: Sequence[Input], options: Options, engine: str | None = None
+        self,
+        inputs: Sequence[Input],
+        options: Options,
+        caller: Caller,
+        lane: LaneName,
+        engine: str | None = None,
     ) -> PreparedTexts:
         """Tokenise a request's inputs, and find who computes them.
 
         Args:
             inputs: texts, or pairs of them.
             options: how they are tokenised.
+            caller: who asks.
+            lane: where they will be computed; a request that it would refuse costs nothing.
             engine: name of the engine; the service's own when None.
 
         Raises:
             Unprocessable: too many inputs, or one that does not fit the model.
             EngineNotInstalled: the service has no such engine.
             EngineUnavailable: the engine has failed, or cannot be started.
+            Overloaded: the queue has no room, or the deadline cannot be met.
 
         """
         began = time.monotonic()
-        texts = await self._tokenize(inputs, options)
+        scheduler = await self.engines.get(engine)
+        scheduler.check_room(lane, caller)
+        texts = await self._tokenizing.tokenize(inputs, options, caller.finish_by)
         tokens = sum(len(text.input_ids) for text in texts)
         timings = Timings(tokens, began, time.monotonic() - began)
-        return PreparedTexts(texts, await self.engines.get(engine), timings)
+        return PreparedTexts(texts, caller, scheduler, timings)
 
-    async def encode(
-        self, prepared: PreparedTexts, options: EncodeOptions, finish_by: float
-    ) -> list[TextEncoding]:
+    async def encode(self, prepared: PreparedTexts, options: EncodeOptions) -> list[TextEncoding]:
         """Contextual embeddings of each text.
 
         Args:
             prepared: the texts.
             options: the arrays wanted.
-            finish_by: `time.monotonic()` at which all must be computed.
 
         Raises:
             Overloaded: the queue has no room, or the deadline cannot be met.
@@ -148,7 +158,7 @@ class Inference:
             )
             for text in prepared.texts
         ]
-        results = await prepared.scheduler.submit("encode", tasks, finish_by)
+        results = await prepared.scheduler.submit("encode", tasks, prepared.caller)
         prepared.timings.add(results)
         outputs = [result.output for result in results]
         if not options.pooled:
@@ -167,7 +177,6 @@ class Inference:
         self,
         prepared: PreparedTexts,
         selection: AttentionSelection,
-        finish_by: float,
         convert: Callable[[Any], Any],
     ) -> AttentionStream:
         """Attention of each text, a layer at a time.
@@ -175,19 +184,16 @@ class Inference:
         Args:
             prepared: the texts.
             selection: what is wanted of their maps.
-            finish_by: `time.monotonic()` at which the first results must be computed.
             convert: applied to each array of weights in the thread that computed it.
 
         """
         texts = [self._attention_text(text) for text in prepared.texts]
         scheduler, timings = prepared.scheduler, prepared.timings
         stream = AttentionStream(scheduler, self.config, selection, texts, timings)
-        stream.finish_by, stream.convert = finish_by, convert
+        stream.caller, stream.convert = prepared.caller, convert
         return stream
 
-    async def verify(
-        self, inputs: Sequence[Input], options: Options, finish_by: float
-    ) -> Comparison:
+    async def verify(self, inputs: Sequence[Input], options: Options, caller: Caller) -> Comparison:
         """The same texts through PyTorch and ONNX: every hidden state, every map, pooled.
 
         Raises:
@@ -195,12 +201,12 @@ class Inference:
             ServiceError: an engine is not there, or failed.
 
         """
-        texts = await self._tokenize(inputs, options)
-        return await compare_engines(self.engines, texts, self.manifest, finish_by)
+        texts = await self._tokenizing.tokenize(inputs, options, caller.finish_by)
+        return await compare_engines(self.engines, texts, self.manifest, caller)
 
     def close(self) -> bool:
         """Let running work finish; returns whether it has."""
-        self._tokenizing.shutdown(wait=True)
+        self._tokenizing.close()
         return self.engines.close()
 
     def _first_pooled_token(self, text: TokenizedText) -> int:
@@ -208,23 +214,6 @@ class Inference:
         if self.sentence.include_prompt:
             return 0
         return min(text.prompt_tokens, len(text.input_ids) - 1)
-
-    async def _tokenize(self, inputs: Sequence[Input], options: Options) -> list[TokenizedText]:
-        if len(inputs) > self._max_inputs:
-            raise Unprocessable(
-                f"{len(inputs)} inputs in one request; at most {self._max_inputs} are taken"
-            )
-        if len(inputs) == 1 and characters(inputs) <= INLINE_CHARACTERS:
-            texts = self.tokenizer.tokenize(inputs, options)
-        else:
-            loop = asyncio.get_running_loop()
-            texts = await loop.run_in_executor(
-                self._tokenizing, self.tokenizer.tokenize, inputs, options
-            )
-        for index, text in enumerate(texts):
-            if text.segment_ids.max() >= self.config.type_vocab_size:
-                raise Unprocessable(f"inputs[{index}] is a pair; this model has one segment only")
-        return texts
 
     def _finish(self, pooled: Sequence[Floats], options: EncodeOptions) -> list[Floats]:
         normalize = self.sentence.normalize if options.normalize is None else options.normalize

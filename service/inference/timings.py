@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from service.scheduler.lanes import TaskResult
+from service.scheduler.submission import TaskResult
 
 
 @dataclass

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from tokenizers import Encoding, Tokenizer
@@ -15,9 +14,7 @@ from model.artifact.manifest import reading
 from model.artifact.sentence import SentenceConfig
 from service.engines.contract import Ids
 from service.errors import InputTooLong, Unprocessable
-
-Direction = Literal["right", "left"]
-Input = str | tuple[str, str]
+from service.inference.excerpt import Cutter, Direction, Excerpt, Input, Offset
 
 
 @dataclass(frozen=True)
@@ -67,41 +64,45 @@ class TextTokenizer:
             self._whole = Tokenizer.from_file(str(path))
         self.separator_ids = frozenset(self._whole.encode("").ids[1:])
         """Ids of the special tokens that end a text, as [SEP] does."""
-        self._truncating: dict[Direction, Tokenizer] = {}
+        self._cutters: dict[Direction, Cutter] = {}
         self._lock = threading.Lock()
 
-    def tokenize(self, inputs: Sequence[Input], options: Options) -> list[TokenizedText]:
-        """Tokenise the inputs of one request.
+    def tokenize(
+        self, inputs: Sequence[Input], options: Options, first: int = 0
+    ) -> list[TokenizedText]:
+        """Tokenise inputs of one request.
+
+        Args:
+            inputs: texts or pairs.
+            options: how.
+            first: index of the first of them in the request.
 
         Raises:
-            Unprocessable: an unknown prompt, a character that is no character, or nothing left.
+            Unprocessable: an unknown prompt, or nothing left of a text.
             InputTooLong: too many characters, or too many tokens with `truncate` off.
 
         """
         prompt = self._prompt(options.prompt_name)
-        prefixed = []
-        for index, text in enumerate(inputs):
+        for index, text in enumerate(inputs, first):
             self._check_characters(index, text)
-            segments = (text,) if isinstance(text, str) else text
-            first = prompt + segments[0]
-            prefixed.append(first if len(segments) == 1 else (first, segments[1]))
-        encodings = self._whole.encode_batch(prefixed)
+        prefixed = [_with_prompt(prompt, text) for text in inputs]
+        if options.truncate:
+            cut = self._cutter(options.direction)
+            excerpts = [cut.encode(text) for text in prefixed]
+        else:
+            excerpts = [Excerpt(encoding) for encoding in self._whole.encode_batch(prefixed)]
         texts = []
-        for index, encoding in enumerate(encodings):
-            truncated = len(encoding.ids) > self.limits.max_tokens
-            if truncated and options.truncate:
-                text = prefixed[index]
-                segments = (text,) if isinstance(text, str) else text
-                encoding = self._truncating_tokenizer(options.direction).encode(*segments)  # noqa: PLW2901
+        for index, excerpt in enumerate(excerpts, first):
+            count = len(excerpt.encoding.ids)
             # also when cut: a limit below the number of special tokens cuts nothing
-            if len(encoding.ids) > self.limits.max_tokens:
+            if count > self.limits.max_tokens:
                 raise InputTooLong(
-                    f"inputs[{index}] has {len(encoding.ids)} tokens; at most "
+                    f"inputs[{index}] has {count} tokens; at most "
                     f"{self.limits.max_tokens} fit (`truncate` cuts it)"
                 )
-            if not encoding.ids:
+            if not count:
                 raise Unprocessable(f"inputs[{index}] has no tokens")
-            texts.append(_tokenized(encoding, len(prompt), truncated))
+            texts.append(_tokenized(excerpt, len(prompt)))
         return texts
 
     def _prompt(self, name: str | None) -> str:
@@ -121,13 +122,15 @@ class TextTokenizer:
                 f"{self.limits.max_characters} are taken, whatever `truncate` says"
             )
 
-    def _truncating_tokenizer(self, direction: Direction) -> Tokenizer:
+    def _cutter(self, direction: Direction) -> Cutter:
         with self._lock:
-            if direction not in self._truncating:
-                tokenizer = Tokenizer.from_str(self._whole.to_str())
-                tokenizer.enable_truncation(self.limits.max_tokens, direction=direction)
-                self._truncating[direction] = tokenizer
-            return self._truncating[direction]
+            if direction not in self._cutters:
+                self._cutters[direction] = Cutter(self._whole, self.limits.max_tokens, direction)
+            return self._cutters[direction]
+
+
+def _with_prompt(prompt: str, text: Input) -> Input:
+    return prompt + text if isinstance(text, str) else (prompt + text[0], text[1])
 
 
 def characters(inputs: Sequence[Input]) -> int:
@@ -135,29 +138,32 @@ def characters(inputs: Sequence[Input]) -> int:
     return sum(len(text) if isinstance(text, str) else sum(map(len, text)) for text in inputs)
 
 
-def _tokenized(encoding: Encoding, prompt_length: int, truncated: bool) -> TokenizedText:
-    offsets = encoding.offsets
+def _tokenized(excerpt: Excerpt, prompt_length: int) -> TokenizedText:
+    encoding = excerpt.encoding
+    offsets = excerpt.offsets
     prompt_tokens = 0
     if prompt_length:
-        offsets, prompt_tokens = _without_prompt(encoding, prompt_length)
+        offsets, prompt_tokens = _without_prompt(encoding, offsets, prompt_length)
     return TokenizedText(
         tokens=encoding.tokens,
         input_ids=np.array(encoding.ids, np.int64),
         segment_ids=np.array(encoding.type_ids, np.int64),
         offsets=offsets,
-        truncated=truncated,
+        truncated=excerpt.truncated,
         prompt_tokens=prompt_tokens,
     )
 
 
-def _without_prompt(encoding: Encoding, prompt_length: int) -> tuple[list[tuple[int, int]], int]:
+def _without_prompt(
+    encoding: Encoding, offsets: Sequence[Offset], prompt_length: int
+) -> tuple[list[Offset], int]:
     """Offsets in the caller's string, and the number of tokens up to the prompt's last."""
-    offsets, prompt_tokens = [], 0
-    for index, (start, end) in enumerate(encoding.offsets):
+    found, prompt_tokens = [], 0
+    for index, (start, end) in enumerate(offsets):
         if encoding.sequence_ids[index] == 0:
             if end <= prompt_length:
                 prompt_tokens = index + 1
-            offsets.append((max(start - prompt_length, 0), max(end - prompt_length, 0)))
+            found.append((max(start - prompt_length, 0), max(end - prompt_length, 0)))
         else:
-            offsets.append((start, end))
-    return offsets, prompt_tokens
+            found.append((start, end))
+    return found, prompt_tokens

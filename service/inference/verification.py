@@ -15,10 +15,11 @@ from service.errors import EngineTimeout
 from service.inference.engine_pool import EnginePool
 from service.inference.tokenizer import TokenizedText
 from service.scheduler.scheduler import Scheduler
+from service.scheduler.submission import Caller
 
 
 async def compare_engines(
-    engines: EnginePool, texts: Sequence[TokenizedText], manifest: Manifest, finish_by: float
+    engines: EnginePool, texts: Sequence[TokenizedText], manifest: Manifest, caller: Caller
 ) -> Comparison:
     """Every hidden state, map and pooled vector of each text, from both engines.
 
@@ -26,7 +27,7 @@ async def compare_engines(
         engines: of the service.
         texts: the caller's.
         manifest: of the artifact, whose precision decides the tolerances.
-        finish_by: `time.monotonic()` of the deadline.
+        caller: who asks.
 
     Raises:
         EngineTimeout: the deadline came first.
@@ -34,36 +35,36 @@ async def compare_engines(
 
     """
     try:
-        async with asyncio.timeout(finish_by - time.monotonic()):
-            return await _compare(engines, texts, manifest, finish_by)
+        async with asyncio.timeout(caller.finish_by - time.monotonic()):
+            return await _compare(engines, texts, manifest, caller)
     except TimeoutError:
         raise EngineTimeout("the deadline came before all of it was verified") from None
 
 
 async def _compare(
-    engines: EnginePool, texts: Sequence[TokenizedText], manifest: Manifest, finish_by: float
+    engines: EnginePool, texts: Sequence[TokenizedText], manifest: Manifest, caller: Caller
 ) -> Comparison:
     reference, candidate = await engines.get("torch"), await engines.get("onnx")
     comparison = Comparison()
     tolerances = TOLERANCES[manifest.precision]
     for text in texts:
         expected, found = await asyncio.gather(
-            _everything(reference, text, manifest, finish_by),
-            _everything(candidate, text, manifest, finish_by),
+            _everything(reference, text, manifest, caller),
+            _everything(candidate, text, manifest, caller),
         )
         await asyncio.to_thread(comparison.add, expected, found, tolerances)
     return comparison
 
 
 async def _everything(
-    scheduler: Scheduler, text: TokenizedText, manifest: Manifest, finish_by: float
+    scheduler: Scheduler, text: TokenizedText, manifest: Manifest, caller: Caller
 ) -> Mapping[Key, Floats]:
     layers = range(manifest.config.num_hidden_layers)
     heads = tuple(range(manifest.config.num_attention_heads))
     task = TextTask(text.input_ids, text.segment_ids, (*layers, len(layers)))
-    (result,) = await scheduler.submit("attention", [task], finish_by)
+    (result,) = await scheduler.submit("attention", [task], caller)
     hidden = result.output.hidden
     tasks = [MapsTask(hidden[layer], hidden[layer], layer, heads) for layer in layers]
-    results = await scheduler.resume("attention", tasks, finish_by=finish_by)
+    results = await scheduler.resume("attention", tasks, caller=caller)
     maps = np.stack([item.output.maps for item in results])
     return keyed(hidden, maps, manifest.sentence.pooling)

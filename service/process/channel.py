@@ -1,7 +1,8 @@
 """The messages between the supervisor and a worker, over a socket pair that keeps them whole.
 
     supervisor → worker    its `Assignment`, once; CONNECTION, with a client's socket; DRAIN
-    worker → supervisor    LOADED, or the reason of a failure in a line; CLOSED and a number
+    worker → supervisor    LOADED, or the reason of a failure in a line; CLOSED and a number;
+                           ALIVE, every BEAT_SECONDS once it is loaded
 
 The end of the channel is a message too: to a worker, that no connection will come any more, because
 the service stops or the supervisor is gone; to the supervisor, that the worker has ended.
@@ -9,6 +10,7 @@ the service stops or the supervisor is gone; to the supervisor, that the worker 
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -20,7 +22,13 @@ DRAIN = b"drain"
 LOADED = b"loaded"
 CLOSED = b"closed "
 """Followed by the number of connections that have ended since the last such message."""
+ALIVE = b"alive"
+"""Sent by the worker's event loop, on which all of its replies depend."""
+BEAT_SECONDS = 1.0
 MESSAGE_BYTES = 65536
+SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+"""The supervisor's alone, though a terminal sends them to everyone. A worker ignores them; until it
+does, it has them blocked, as it inherits it."""
 
 
 class Assignment(BaseModel):

@@ -7,7 +7,23 @@ import contextlib
 import socket
 import time
 
-from service.process.channel import CLOSED, CONNECTION, DRAIN, LOADED, MESSAGE_BYTES
+from service.process.channel import (
+    ALIVE,
+    BEAT_SECONDS,
+    CLOSED,
+    CONNECTION,
+    DRAIN,
+    LOADED,
+    MESSAGE_BYTES,
+)
+
+LATE_BEATS = 3
+"""A worker that has missed so many gets connections only if the others take none."""
+MISSED_BEATS = 10
+"""A worker that has missed so many hangs, and is killed. A busy machine delays a beat by fractions
+of a second, and the supervisor, which counts them, as well."""
+LOADING_BEATS = 600
+"""As many while it is loading, when it sends none."""
 
 
 class WorkerHandle:
@@ -28,12 +44,21 @@ class WorkerHandle:
         self._index = index
         self._channel = channel
         self._reason = ""
-        asyncio.get_running_loop().add_reader(channel, self._receive)
+        self._missed = 0
+        """Beats since it was last heard of; none while this process itself stands still."""
+        loop = asyncio.get_running_loop()
+        loop.add_reader(channel, self._receive)
+        self._next_beat = loop.call_later(BEAT_SECONDS, self._beat)
 
     @property
     def serves(self) -> bool:
         """Whether connections may be given to it."""
         return self.loaded and not self.gone
+
+    @property
+    def late(self) -> bool:
+        """Whether it may hang: nothing was heard of it lately."""
+        return self._missed >= LATE_BEATS
 
     def give(self, connection: socket.socket, number: int) -> bool:
         """Hand a connection over, if the worker has room for one now."""
@@ -51,7 +76,8 @@ class WorkerHandle:
             self._channel.send(DRAIN)
 
     def finish(self) -> None:
-        """Nothing more will come; it ends when what it has is done."""
+        """Nothing more will come; it ends when what it has is done, silent or not."""
+        self._next_beat.cancel()
         with contextlib.suppress(OSError):
             self._channel.shutdown(socket.SHUT_WR)
 
@@ -77,11 +103,24 @@ class WorkerHandle:
             pass
         if not self.gone:
             self.gone = True
+            self._next_beat.cancel()
             self.settled.set()
             asyncio.get_running_loop().remove_reader(self._channel)
             self._channel.close()
 
+    def _beat(self) -> None:
+        self._missed += 1
+        if self._missed >= (MISSED_BEATS if self.loaded else LOADING_BEATS):
+            seconds = self._missed * BEAT_SECONDS
+            self._reason = f"worker {self._index} hangs: nothing was heard of it for {seconds:g} s"
+            self.kill()
+        else:
+            self._next_beat = asyncio.get_running_loop().call_later(BEAT_SECONDS, self._beat)
+
     def _read(self, message: bytes) -> None:
+        self._missed = 0
+        if message == ALIVE:
+            return
         if message == LOADED:
             self.loaded = True
             self.settled.set()

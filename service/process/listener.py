@@ -1,19 +1,21 @@
-"""The port of a service of several processes: bound at once, opened when they can serve."""
+"""The port of a service: bound at once, opened when it can serve."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import socket
 from collections.abc import Callable, Iterator
+
+from service import logs
 
 BACKLOG = 2048
 MOST_AT_ONCE = 64
 """Connections accepted before anything else gets a turn."""
 RETRY_SECONDS = 0.01
-
-_log = logging.getLogger("headscope")
+EXHAUSTED_SECONDS = 1.0
+"""Until it is tried again when the system had no descriptor, or no memory, for a connection."""
+EXHAUSTED = "no connection can be accepted for now, and those that come wait: %s"
 
 
 @contextlib.contextmanager
@@ -57,6 +59,7 @@ class Listener:
         self._give = give
         self._held: socket.socket | None = None
         """Accepted, and not yet taken in."""
+        self._exhausted = logs.Occasional()
         listener.listen(BACKLOG)
         self._watch()
 
@@ -79,8 +82,8 @@ class Listener:
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError as error:
-                _log.error("no connection can be accepted: %s", error.strerror)
-                self._pause(100 * RETRY_SECONDS)
+                self._exhausted.error(EXHAUSTED, error.strerror)
+                self._pause(EXHAUSTED_SECONDS)
                 return
             if not self._give(connection):
                 self._held = connection

@@ -7,8 +7,11 @@ import contextlib
 import gc
 import logging
 import os
+import signal
 import socket
 import sys
+import threading
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -20,6 +23,7 @@ from service import logs
 from service.api.dialects import error_response
 from service.app import create_app
 from service.http.connection import HttpProtocol
+from service.process.listener import Listener, bound
 from service.settings import Settings
 from service.state import state_of
 
@@ -29,21 +33,25 @@ KEEP_ALIVE_SECONDS = 75
 LINGER_SECONDS = 1.0
 """How long the port stays open once readiness fails, and then how long a connection may be idle."""
 
+_log = logging.getLogger("headscope")
+
 
 class Server(uvicorn.Server):
     """uvicorn's, but whoever sends it requests can tell that it stops before it has stopped."""
 
     def __init__(self, app: FastAPI, settings: Settings) -> None:
-        seconds = settings.client_timeout_seconds
+        self._state = state_of(app)
+        self._state.give_up = self.give_up
         http: Any = partial(
-            HttpProtocol, client_timeout_seconds=seconds, error_response=error_response
+            HttpProtocol,
+            client_timeout_seconds=settings.client_timeout_seconds,
+            error_response=error_response,
+            count_refusal=self._state.metrics.refused_unread,
         )
         config = uvicorn.Config(
             app,
             http=http,
             ws="none",
-            host=settings.host,
-            port=settings.port,
             log_level=settings.log_level,
             log_config=None,
             access_log=False,
@@ -53,13 +61,13 @@ class Server(uvicorn.Server):
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
         )
         super().__init__(config)
-        self._state = state_of(app)
-        self._state.give_up = self.give_up
         self.failure = ""
         """Why the service has ended by itself."""
+        self._listeners: list[Listener] = []
+        self._opening: set[asyncio.Task[None]] = set()
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve until told to stop.
+        """Serve at bound sockets until told to stop.
 
         What the process has made until now is no garbage; to look through it now and then, as the
         collector would, stops every request for 40 ms.
@@ -84,6 +92,45 @@ class Server(uvicorn.Server):
         self.failure = why
         self.should_exit = True
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the application, and let connections come.
+
+        uvicorn would leave it to libuv to accept them, which ends one at once, without a word, when
+        the process has no descriptor left.
+        """
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            raise SystemExit(1)
+        self.servers = []
+        self.open(sockets or [])
+        self.started = True
+
+    def open(self, sockets: Iterable[socket.socket]) -> None:
+        """Let connections come."""
+        for listener in sockets:
+            self._listeners.append(Listener(listener, self._take))
+            host, port, *_ = listener.getsockname()
+            _log.info("serving http://%s:%d", host, port)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn; a hangup ends the service in order too, unless it is ignored (`nohup`)."""
+        heeded = (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
+        )
+        with super().capture_signals():
+            if heeded:
+                signal.signal(signal.SIGHUP, self._hang_up)
+            try:
+                yield
+            finally:
+                if heeded:
+                    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+    def _hang_up(self, *_: object) -> None:
+        self.should_exit = True
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain, close the port, let connections end by themselves, and then as uvicorn does."""
         if not self._state.readiness.draining:
@@ -96,16 +143,14 @@ class Server(uvicorn.Server):
             await asyncio.sleep(0.02)
         await super().shutdown(sockets)
 
-    async def serve_connection(self, connection: socket.socket) -> None:
-        """Serve a connection that somebody else has accepted.
+    def serve_connection(self, connection: socket.socket) -> None:
+        """Serve a connection that was accepted."""
+        opening = asyncio.create_task(self._connect(connection))
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
 
-        Raises:
-            OSError: its client has left already.
-
-        """
-        connection.setblocking(False)
-        loop = asyncio.get_running_loop()
-        await loop.connect_accepted_socket(self.make_protocol, connection)
+    def connection_ended(self) -> None:
+        """A connection is over; nobody has to know."""
 
     def make_protocol(self) -> asyncio.Protocol:
         """What speaks HTTP on a new connection."""
@@ -113,20 +158,25 @@ class Server(uvicorn.Server):
         state = self.lifespan.state
         return protocol(config=self.config, server_state=self.server_state, app_state=state)
 
+    def _take(self, connection: socket.socket) -> bool:
+        self.serve_connection(socket.socket(fileno=connection.detach()))
+        return True
+
+    async def _connect(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(self.make_protocol, connection)
+        except OSError:  # its client has left already
+            connection.close()
+            self.connection_ended()
+
     async def _close_port(self) -> None:
-        """Stop listening, but for who has connected already and was not accepted yet."""
-        descriptors = [one.fileno() for server in self.servers for one in server.sockets]
-        listeners = [socket.socket(fileno=os.dup(descriptor)) for descriptor in descriptors]
-        for server in self.servers:
-            server.close()
-        for listener in listeners:
-            waiting = []
-            with listener, contextlib.suppress(BlockingIOError):
-                while True:
-                    waiting.append(listener.accept()[0])
-            for connection in waiting:
-                with contextlib.suppress(OSError):
-                    await self.serve_connection(connection)
+        """Stop listening, but for who has connected already."""
+        for listener in self._listeners:
+            listener.close()
+        if self._opening:
+            await asyncio.wait(self._opening)
 
 
 def serve(settings: Settings, artifact: Artifact) -> int:
@@ -135,11 +185,13 @@ def serve(settings: Settings, artifact: Artifact) -> int:
     Raises:
         ModelError: the artifact cannot be loaded, or the device is not there.
         ServiceError: the engine cannot be started.
+        OSError: the port cannot be had.
 
     """
     logs.configure(settings.log_level, settings.log_format)
-    server = Server(create_app(settings, artifact), settings)
-    server.run()
+    with bound(settings.host, settings.port) as sockets:
+        server = Server(create_app(settings, artifact), settings)
+        server.run(sockets)
     return end(server)
 
 

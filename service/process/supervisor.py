@@ -13,9 +13,8 @@ import os
 import signal
 import socket
 import sys
-import tempfile
 import time
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,8 @@ from prometheus_client.multiprocess import mark_process_dead
 from model.artifact.manifest import Artifact
 from service import logs
 from service.errors import EngineUnavailable
-from service.process.channel import Assignment
+from service.process import folder
+from service.process.channel import SIGNALS, Assignment
 from service.process.handle import WorkerHandle
 from service.process.listener import Listener, bound
 from service.settings import Settings, worker_environment
@@ -51,11 +51,8 @@ def serve(settings: Settings, artifact: Artifact) -> int:
 
     """
     logs.configure(settings.log_level, settings.log_format)
-    with (
-        bound(settings.host, settings.port) as sockets,
-        tempfile.TemporaryDirectory(prefix="headscope-") as folder,
-    ):
-        return asyncio.run(Supervisor(settings, artifact, Path(folder)).run(sockets))
+    with bound(settings.host, settings.port) as sockets, folder.made() as shared:
+        return asyncio.run(Supervisor(settings, artifact, shared).run(sockets))
 
 
 class Supervisor:
@@ -81,12 +78,14 @@ class Supervisor:
         """
         serving = asyncio.create_task(self._serve(sockets))
 
-        def stop() -> None:
-            if not serving.cancel():  # asked before
+        def stop(number: signal.Signals) -> None:
+            asked_before = not serving.cancel()
+            if asked_before and number != signal.SIGHUP:  # a terminal that goes may send several
                 self._kill()
 
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, stop)
+        for number in SIGNALS:
+            if signal.getsignal(number) != signal.SIG_IGN:  # as SIGHUP is under `nohup`
+                asyncio.get_running_loop().add_signal_handler(number, stop, number)
         await asyncio.wait([serving])
         finished = await self._finish()
         if not serving.cancelled():
@@ -103,10 +102,13 @@ class Supervisor:
         await _together(self._keep(index) for index in indices)
 
     def _give(self, connection: socket.socket) -> bool:
-        """Hand a connection to the worker with the fewest; among those, in turn."""
+        """Hand a connection to the worker with the fewest; among those, in turn.
+
+        One that may hang comes last.
+        """
         self._given += 1
         workers = [worker for worker in self._workers.values() if worker.serves]
-        workers.sort(key=lambda worker: (worker.connections, worker.last_number))
+        workers.sort(key=lambda worker: (worker.late, worker.connections, worker.last_number))
         return any(worker.give(connection, self._given) for worker in workers)
 
     async def _start(self, index: int) -> None:
@@ -146,7 +148,7 @@ class Supervisor:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         ours.send(assignment.model_dump_json().encode())
-        with theirs:
+        with theirs, _blocked(SIGNALS):
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "service.process.worker", str(theirs.fileno())),
                 stdin=asyncio.subprocess.DEVNULL,
@@ -174,11 +176,23 @@ class Supervisor:
             async with asyncio.timeout(self._settings.drain_seconds + LATE_SECONDS):
                 await asyncio.gather(*endings)
         self._kill()
-        return all([await worker.process.wait() == 0 for worker in serving])
+        for worker in self._workers.values():  # or asyncio warns of one that ends after its loop
+            await worker.process.wait()
+        return all(worker.process.returncode == 0 for worker in serving)
 
     def _kill(self) -> None:
         for worker in self._workers.values():
             worker.kill()
+
+
+@contextlib.contextmanager
+def _blocked(signals: Iterable[signal.Signals]) -> Iterator[None]:
+    """Start processes that have these signals blocked; here they are held back meanwhile."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
 
 
 async def _together(jobs: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from fastapi import FastAPI
 
@@ -22,11 +22,22 @@ from service import logs, system
 from service.app import create_app
 from service.errors import ServiceError
 from service.health.peers import Peers
-from service.process.channel import CLOSED, CONNECTION, DRAIN, LOADED, MESSAGE_BYTES, Assignment
+from service.process.channel import (
+    ALIVE,
+    BEAT_SECONDS,
+    CLOSED,
+    CONNECTION,
+    DRAIN,
+    LOADED,
+    MESSAGE_BYTES,
+    SIGNALS,
+    Assignment,
+)
+from service.process.folder import held
 from service.process.server import Server, end
 from service.settings import Settings
 from service.state import state_of
-from service.telemetry.metrics import share
+from service.telemetry.shared import share
 
 LATE_SECONDS = 10
 """A worker that still runs so long after its last request should have ended is stuck."""
@@ -41,23 +52,19 @@ class WorkerServer(Server):
         self._channel = channel
         self._closed = 0
         """Connections that have ended and were not yet reported."""
-        self._opening: set[asyncio.Task[None]] = set()
+        self._exhausted = logs.Occasional()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals are the supervisor's, even those that a terminal sends to everyone."""
         yield
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
-        """Start the application, and say so."""
-        await self.lifespan.startup()
-        if self.lifespan.should_exit:
-            raise SystemExit(1)
-        self.servers = []
+    def open(self, sockets: Iterable[socket.socket]) -> None:  # noqa: ARG002
+        """Say that connections may come."""
         self._channel.setblocking(False)
         asyncio.get_running_loop().add_reader(self._channel, self._receive)
         self._channel.send(LOADED)
-        self.started = True
+        self._beat()
 
     def _receive(self) -> None:
         while True:
@@ -70,29 +77,19 @@ class WorkerServer(Server):
             except ConnectionResetError:  # the supervisor was killed; what it sent is still there
                 continue
             if message == CONNECTION:
-                self._open(descriptors)
+                self._take_over(descriptors)
             elif message == DRAIN:
                 self.drain()
             else:
                 self._stop()
                 return
 
-    def _open(self, descriptors: list[int]) -> None:
-        if not descriptors:  # this process has no descriptor left to give it
-            self._report_closed()
+    def _take_over(self, descriptors: list[int]) -> None:
+        if not descriptors:
+            self._exhausted.error("connections are lost: this worker has no descriptor for them")
+            self.connection_ended()
         for descriptor in descriptors:
-            connection = socket.socket(fileno=descriptor)
-            opening = asyncio.create_task(self.serve_connection(connection))
-            self._opening.add(opening)
-            opening.add_done_callback(self._opening.discard)
-
-    async def serve_connection(self, connection: socket.socket) -> None:
-        """Serve a connection, and report its end."""
-        try:
-            await super().serve_connection(connection)
-        except OSError:
-            connection.close()
-            self._report_closed()
+            self.serve_connection(socket.socket(fileno=descriptor))
 
     def make_protocol(self) -> asyncio.Protocol:
         """What speaks HTTP on a new connection, and reports its end."""
@@ -101,12 +98,18 @@ class WorkerServer(Server):
 
         def connection_lost(exc: Exception | None) -> None:
             lost(exc)
-            self._report_closed()
+            self.connection_ended()
 
         protocol.connection_lost = connection_lost  # type: ignore[method-assign]
         return protocol
 
-    def _report_closed(self) -> None:
+    def _beat(self) -> None:
+        with contextlib.suppress(OSError):  # full for now, or the supervisor is gone
+            self._channel.send(ALIVE)
+        asyncio.get_running_loop().call_later(BEAT_SECONDS, self._beat)
+
+    def connection_ended(self) -> None:
+        """Report the end of a connection."""
         self._closed += 1
         with contextlib.suppress(OSError):  # full for now, or the supervisor is gone
             self._channel.send(CLOSED + str(self._closed).encode())
@@ -142,20 +145,23 @@ def application(assignment: Assignment) -> FastAPI:
 
 
 def main() -> int:
-    """Do what the supervisor assigns."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    """Do what the supervisor assigns. It started this process with SIGNALS blocked."""
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     system.settle_allocator()
     with socket.socket(fileno=int(sys.argv[1])) as channel:
         assignment = Assignment.model_validate_json(channel.recv(MESSAGE_BYTES))
         logs.configure(assignment.settings.log_level, assignment.settings.log_format)
-        try:
-            app = application(assignment)
-        except (ModelError, ServiceError, ValueError, OSError) as error:
-            channel.send(" ".join(str(error).split()).encode())
-            return 1
-        server = WorkerServer(app, assignment.settings, channel)
-        server.run()
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(held(assignment.folder))
+                app = application(assignment)
+            except (ModelError, ServiceError, ValueError, OSError) as error:
+                channel.send(" ".join(str(error).split()).encode())
+                return 1
+            server = WorkerServer(app, assignment.settings, channel)
+            server.run()
     return end(server)
 
 

@@ -1,17 +1,27 @@
-"""Admission: bounds on the tokens and texts that wait in a lane, and on their waiting time."""
+"""Admission: bounds on the tokens and texts that wait in a lane, and on their time."""
 
 from __future__ import annotations
 
 import math
+import random
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from service.errors import DeadlinePassed, Overloaded, Unprocessable
 from service.scheduler.lanes import Lane
+from service.scheduler.submission import Caller
 
 RefusalReason = Literal["tokens", "texts", "wait", "deadline"]
 """The bound for which a request was not admitted, or given up before any of it was computed."""
+
+
+class Workers(NamedTuple):
+    """The threads that compute."""
+
+    threads: int
+    idle: int
 
 
 class Refusal(NamedTuple):
@@ -28,72 +38,123 @@ class BatchLimits:
     max_batch_tokens: int
     """Tokens of a batch; a longer text goes alone."""
     max_queue_tokens: int
-    """Tokens waiting in a lane."""
+    """Tokens waiting in a lane; a request takes at most half of what is free."""
     max_queue_texts: int = 2**14
-    """Texts waiting in a lane."""
+    """Texts waiting in a lane; a request takes at most half of what is free."""
     queue_seconds: float = math.inf
     """Waiting time until the first batch of a request."""
+    queue_target_seconds: float = math.inf
+    """Waiting time that all requests have for no longer than a moment."""
     batch_seconds: float = math.inf
     """Computing time of a batch; one that takes longer hangs."""
 
 
-def predicted_wait(
-    lane: Lane, lanes: Iterable[Lane], limits: BatchLimits, concurrency: int
-) -> float:
-    """Seconds until all that waits in a lane has begun, at the pace of its last batches.
+@dataclass(frozen=True)
+class Demand:
+    """A request that asks to be admitted."""
 
-    Where something waits, a batch is running that has to end before. While other lanes wait too,
-    it gets its share of the engine, and at worst goes last.
+    caller: Caller
+    texts: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """When a request would begin and end, in seconds from now."""
+
+    wait: float
+    """Until its first text begins."""
+    total: float
+    """Until its last text is computed."""
+
+
+def forecast(
+    lane: Lane, demand: Demand, others: Iterable[Lane], limits: BatchLimits, workers: Workers
+) -> Forecast:
+    """What a request has to expect, were it to come now, at the pace of the last batches.
+
+    Args:
+        lane: where it would wait.
+        demand: the request.
+        others: lanes with which this one shares the engine.
+        limits: of batches.
+        workers: who computes them.
+
     """
-    if not lane.queued_tokens:
-        return 0.0
     most = limits.max_batch_tokens
-    others = [other for other in lanes if other is not lane and other.queued_tokens]
-    work = lane.pace.predict(lane.queued_tokens, most)
-    everything = work + sum(other.pace.predict(other.queued_tokens, most) for other in others)
-    share = lane.share / (lane.share + sum(other.share for other in others))
-    return (min(work / share, everything) + lane.pace.seconds) / concurrency
+    last_batch = min(demand.tokens, most)
+    before = lane.map_tokens + lane.texts.tokens_before(demand.caller.client)
+    before_last = lane.map_tokens + lane.texts.tokens_before(
+        demand.caller.client, demand.tokens - last_batch
+    )
+    shared = [other for other in others if other is not lane and other.queued_tokens]
+    share = lane.share / (lane.share + sum(other.share for other in shared))
+    elsewhere = sum(other.pace.predict(other.queued_tokens, most) for other in shared)
+    running = 0.0 if workers.idle else lane.pace.seconds
+
+    def until(tokens: int) -> float:
+        """Seconds until so many tokens have begun; a batch that runs has to end before."""
+        work = lane.pace.predict(tokens, most)
+        return (min(work / share, work + elsewhere) + running) / workers.threads
+
+    return Forecast(until(before), until(before_last) + lane.pace.predict(last_batch, most))
 
 
 def check_admission(
-    lane: Lane, texts: int, tokens: int, wait: float, patience: float, limits: BatchLimits
+    lane: Lane, demand: Demand, expected: Forecast, limits: BatchLimits
 ) -> Refusal | None:
     """The refusal of a request that cannot wait in a lane now; None if it can.
 
     Args:
         lane: where it would wait.
-        texts: of the request.
-        tokens: of the request.
-        wait: seconds that are predicted for it.
-        patience: seconds that it may wait.
+        demand: the request.
+        expected: when it would begin and end.
         limits: the bounds.
 
     Raises:
         Unprocessable: the request alone exceeds a bound.
 
     """
-    for size, limit, unit in (
-        (tokens, limits.max_queue_tokens, "tokens"),
-        (texts, limits.max_queue_texts, "texts"),
-    ):
-        if size > limit:
+    now = time.monotonic()
+    left = demand.caller.finish_by - now
+    if left <= 0:
+        return Refusal("deadline", deadline_passed(retry_after(expected.wait)))
+    bounds: tuple[tuple[RefusalReason, int, int, int], ...] = (
+        ("tokens", demand.tokens, lane.queued_tokens, limits.max_queue_tokens),
+        ("texts", demand.texts, lane.queued_texts, limits.max_queue_texts),
+    )
+    for unit, size, _, limit in bounds:
+        if 2 * size > limit:
             raise Unprocessable(
-                f"the request has {size} {unit}; at most {limit} fit into the queue, "
+                f"the request has {size} {unit}; at most {limit // 2} are taken at a time, "
                 "send it in parts"
             )
-    retry = max(1, math.ceil(wait))
-    if patience <= 0:
-        return Refusal("deadline", deadline_passed(retry))
-    if lane.queued_tokens + tokens > limits.max_queue_tokens:
-        held = f"the queue holds {lane.queued_tokens} of {limits.max_queue_tokens} tokens"
-        return Refusal("tokens", Overloaded(held, retry_after_seconds=retry))
-    if lane.queued_texts + texts > limits.max_queue_texts:
-        held = f"the queue holds {lane.queued_texts} of {limits.max_queue_texts} texts"
-        return Refusal("texts", Overloaded(held, retry_after_seconds=retry))
-    if wait > patience:
-        why = f"a wait of {wait:.1f} s is predicted, and {patience:.1f} s are allowed"
-        return Refusal("wait", Overloaded(why, retry_after_seconds=retry))
+    for unit, size, held, limit in bounds:
+        if 2 * size > limit - held:
+            why = f"the queue holds {held} of {limit} {unit}"
+            if 2 * size > 2:
+                why += f", and a request takes at most half of the rest: this one has {size}"
+            return _refused(unit, why, expected.wait)
+    patience = min(left, limits.queue_seconds)
+    lane.congestion.observe(expected.wait, now)
+    allowed = lane.congestion.most_seconds(patience)
+    if expected.wait > allowed:
+        why = f"a wait of {expected.wait:.1f} s is predicted, and {allowed:.1f} s are allowed"
+        return _refused("wait", why, expected.wait)
+    total = expected.total * lane.margin.factor
+    if total > left:
+        why = f"it would take about {total:.1f} s, and {left:.1f} s are left of its time"
+        return _refused("deadline", why, total - left)
     return None
+
+
+def _refused(reason: RefusalReason, why: str, seconds: float) -> Refusal:
+    return Refusal(reason, Overloaded(why, retry_after_seconds=retry_after(seconds)))
+
+
+def retry_after(wait: float) -> int:
+    """Whole seconds after which to try again: once or twice the wait, so that not all come then."""
+    return max(1, round(random.uniform(1, 2) * wait))  # noqa: S311 - no secret
 
 
 def deadline_passed(retry_after_seconds: int) -> DeadlinePassed:

@@ -10,16 +10,19 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from service.engines.contract import Engine, Output, Task
 from service.errors import EngineFailed, EngineOutOfMemory, ServiceError
-from service.scheduler.admission import BatchLimits
+from service.scheduler.admission import BatchLimits, Workers
+from service.scheduler.congestion import Congestion
 from service.scheduler.isolation import isolate
-from service.scheduler.lanes import LANE_SHARES, Entry, Lane
+from service.scheduler.lanes import LANE_SHARES, Lane
 from service.scheduler.outputs import check_outputs
+from service.scheduler.submission import Entry, Submission
+from service.system import lower_priority
 
 _log = logging.getLogger("headscope")
 
@@ -70,7 +73,10 @@ class Dispatcher:
             inspect: is shown each batch that was computed, before it is reduced.
 
         """
-        self.lanes = {name: Lane(name, share) for name, share in LANE_SHARES.items()}
+        self.lanes = {
+            name: Lane(name, share, congestion=Congestion(limits.queue_target_seconds))
+            for name, share in LANE_SHARES.items()
+        }
         self.lock = threading.Lock()
         self._rests = threading.Condition(self.lock)
         """Notified when a worker becomes idle."""
@@ -84,19 +90,25 @@ class Dispatcher:
         self._limits = limits
         self._finished = finished
         self._inspect = inspect
-        self._threads = ThreadPoolExecutor(engine.concurrency, f"{engine.name}-engine")
+        self._threads = ThreadPoolExecutor(
+            engine.concurrency, f"{engine.name}-engine", lower_priority
+        )
         self._idle = engine.concurrency
         self._running: dict[int, Running] = {}
         """Running batches by thread."""
         self._virtual_time = 0.0
         """`served` of the lane that went last: where one that was empty starts, without credit."""
 
-    def push(self, lane: Lane, entries: Iterable[Entry]) -> None:
+    @property
+    def workers(self) -> Workers:
+        """The threads that compute."""
+        return Workers(self._engine.concurrency, self._idle)
+
+    def push(self, lane: Lane, submission: Submission) -> None:
         """Queue tasks, and start who is idle. Under the lock."""
         if not lane.queued_tokens:
             lane.served = max(lane.served, self._virtual_time)
-        for entry in entries:
-            lane.push(entry)
+        lane.push(submission)
         while self._idle and (taken := self._take()):
             self._idle -= 1
             self._threads.submit(self._work, *taken)

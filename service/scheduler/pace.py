@@ -1,45 +1,90 @@
-"""The time that batches take, estimated from the last ones."""
+"""The time that batches take, estimated from the last ones, and the error of such predictions."""
 
 from __future__ import annotations
 
+import bisect
 import math
 from dataclasses import dataclass
 
 WEIGHT = 0.1
-"""Weight of the last batch in all averages."""
+"""Weight of the last batch, or request, in all averages."""
+SHORTEST_PREDICTION, LARGEST_RATIO = 0.1, 3.0
+"""Predictions of fewer seconds say nothing of their errors; a larger error counts as this one."""
 
 
 @dataclass
-class Pace:
-    """A batch takes `a + b · tokens` seconds: least squares over the last batches.
+class _Size:
+    """Batches of about one size."""
 
-    With a cost a token alone, a few batches of one short text each would make a long queue look as
-    if it took minutes.
-    """
-
+    batches: int = 0
     tokens: float = 0.0
     """Mean tokens of a batch."""
     seconds: float = 0.0
-    """Mean seconds of a batch; 0 before the first."""
-    variance: float = 0.0
-    """Variance of the tokens."""
-    covariance: float = 0.0
-    """Covariance of tokens and seconds."""
+    """Mean seconds of a batch."""
+
+
+class Pace:
+    """The time of a batch by its tokens, between the sizes that there were.
+
+    Each power of two keeps a mean of its own, so that hours of single short texts do not unteach
+    what a full batch takes. What is much larger than any yet counts as quick: a prediction that is
+    too short is mended by the first such batch, one that is too long would keep it away.
+    """
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, _Size] = {}
+        self._points: list[tuple[float, float]] = []
+        """Tokens and seconds of each size; both ascending."""
+        self.seconds = 0.0
+        """Mean seconds of a batch of any size; 0 before the first."""
 
     def account(self, tokens: int, seconds: float) -> None:
         """A batch of so many tokens took a worker so long."""
-        weight = WEIGHT if self.seconds else 1.0
-        more_tokens, more_seconds = tokens - self.tokens, seconds - self.seconds
-        self.tokens += weight * more_tokens
-        self.seconds += weight * more_seconds
-        self.variance = (1 - weight) * (self.variance + weight * more_tokens**2)
-        self.covariance = (1 - weight) * (self.covariance + weight * more_tokens * more_seconds)
+        self.seconds += (WEIGHT if self._sizes else 1.0) * (seconds - self.seconds)
+        size = self._sizes.setdefault(tokens.bit_length(), _Size())
+        size.batches += 1
+        weight = max(WEIGHT, 1 / size.batches)
+        size.tokens += weight * (tokens - size.tokens)
+        size.seconds += weight * (seconds - size.seconds)
+        self._points, longest = [], 0.0
+        for _, each in sorted(self._sizes.items()):
+            longest = max(longest, each.seconds)  # more tokens never take less
+            self._points.append((each.tokens, longest))
 
     def predict(self, tokens: int, max_batch_tokens: int) -> float:
         """Seconds of a worker for so many tokens, in batches as large as they may be."""
-        if not self.seconds:
+        full, rest = divmod(tokens, max_batch_tokens)
+        return full * self._batch(max_batch_tokens) + (self._batch(rest) if rest else 0.0)
+
+    def _batch(self, tokens: int) -> float:
+        points = self._points
+        if not points:
             return 0.0
-        each = self.covariance / self.variance if self.variance else 0.0
-        each = min(max(each, 0.0), self.seconds / self.tokens)  # neither part is below 0
-        start = self.seconds - each * self.tokens
-        return start * math.ceil(tokens / max_batch_tokens) + each * tokens
+        above = bisect.bisect(points, (tokens, math.inf))
+        if above == 0 or len(points) == 1:
+            return points[0][1]
+        (x0, y0), (x1, y1) = points[above - 1 : above + 1] if above < len(points) else points[-2:]
+        return y0 + (y1 - y0) * (min(tokens, 2 * points[-1][0]) - x0) / (x1 - x0)
+
+
+@dataclass
+class Margin:
+    """How much longer requests take than was predicted: mean ratio, and its mean deviation.
+
+    The bound is that of TCP's retransmission timer (RFC 6298), with two deviations.
+    """
+
+    mean: float = 1.0
+    deviation: float = 0.0
+
+    def account(self, predicted: float, seconds: float) -> None:
+        """A request for which so many seconds were predicted took these."""
+        if predicted >= SHORTEST_PREDICTION:
+            error = min(seconds / predicted, LARGEST_RATIO) - self.mean
+            self.deviation += WEIGHT * (abs(error) - self.deviation)
+            self.mean += WEIGHT * error
+
+    @property
+    def factor(self) -> float:
+        """What a prediction is multiplied by, for nearly all requests to end within it; ≥ 1."""
+        return max(1.0, self.mean + 2 * self.deviation)

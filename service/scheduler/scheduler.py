@@ -11,21 +11,24 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from service.engines.contract import Engine, Task, TextTask
+from service.engines.contract import Engine, MapsTask, Task, TextTask
 from service.errors import EngineTimeout, EngineUnavailable, ServiceError
 from service.scheduler.admission import (
     BatchLimits,
-    Refusal,
+    Demand,
+    Forecast,
     RefusalReason,
     check_admission,
     deadline_passed,
-    predicted_wait,
+    forecast,
+    retry_after,
 )
 from service.scheduler.dispatch import Dispatcher, Inspect, Part
-from service.scheduler.lanes import Lane, LaneName, Reduce, Submission, TaskResult
+from service.scheduler.lanes import Lane, LaneName
+from service.scheduler.submission import ANYBODY, Caller, Reduce, Submission, TaskResult
 
 _log = logging.getLogger("headscope")
 
@@ -70,8 +73,7 @@ class Scheduler:
         self._closed = ""
         """The reason for which nothing is admitted any more."""
         self._numbers = itertools.count()
-        self._resumed = itertools.count(-(2**62))
-        """Numbers of tasks that continue a request: they go before all others."""
+        self._map_numbers = itertools.count(-(2**62))
 
     @property
     def last_success(self) -> float:
@@ -95,8 +97,17 @@ class Scheduler:
             return f"the {name} engine hangs: {self._late()}"
         return ""
 
+    def check_room(self, lane_name: LaneName, caller: Caller) -> None:
+        """Refuse, before it costs anything, a request that even with one text is not admitted.
+
+        Raises:
+            Overloaded: the queue has no room, or the deadline cannot be met.
+
+        """
+        self._admit(self.lanes[lane_name], Demand(caller, 0, 0), lambda _: None)
+
     async def submit(
-        self, lane_name: LaneName, tasks: Sequence[Task], finish_by: float = math.inf
+        self, lane_name: LaneName, tasks: Sequence[Task], caller: Caller = ANYBODY
     ) -> list[TaskResult]:
         """Compute the tasks of one request, all or none.
 
@@ -105,7 +116,7 @@ class Scheduler:
         Args:
             lane_name: the queue to wait in.
             tasks: at least one.
-            finish_by: `time.monotonic()` of the request's deadline.
+            caller: who asks.
 
         Raises:
             Unprocessable: the request alone exceeds the queue.
@@ -118,31 +129,32 @@ class Scheduler:
             raise EngineUnavailable(f"the {self.engine.name} engine is down", retry_after_seconds=5)
         lane = self.lanes[lane_name]
         seconds = self._limits.queue_seconds
-        submission = Submission(tasks, self._numbers, wait_seconds=seconds, finish_by=finish_by)
-        with self._lock:
-            refusal = self._check(lane, submission)
-            if not refusal:
-                self._dispatcher.push(lane, submission.entries)
-        if refusal:
-            self._observer.refused(lane_name, refusal.reason)
-            raise refusal.error
-        return await self._answered(lane, submission)
+        submission = Submission(tasks, self._numbers, caller, wait_seconds=seconds)
+
+        def push(expected: Forecast) -> None:
+            submission.predicted_seconds = expected.total
+            self._dispatcher.push(lane, submission)
+
+        self._admit(lane, Demand(caller, len(tasks), sum(task.tokens for task in tasks)), push)
+        results = await self._answered(lane, submission)
+        lane.margin.account(submission.predicted_seconds, time.monotonic() - submission.queued_at)
+        return results
 
     async def resume(
         self,
         lane_name: LaneName,
         tasks: Sequence[Task],
         reduce: Sequence[Reduce] | None = None,
-        finish_by: float = math.inf,
+        caller: Caller = ANYBODY,
     ) -> list[TaskResult]:
-        """Compute more of a request that was admitted, before those that only wait to begin.
+        """Compute more of a request that was admitted: texts in their turn, maps before all texts.
 
         Args:
             lane_name: its lane.
-            tasks: what more.
+            tasks: what more, all texts or all maps.
             reduce: for each, what becomes of its output, in the worker's thread; it stays as it
                 is when None.
-            finish_by: `time.monotonic()` of the request's deadline.
+            caller: who asks.
 
         Raises:
             EngineTimeout: the deadline came.
@@ -150,12 +162,13 @@ class Scheduler:
 
         """
         lane = self.lanes[lane_name]
-        submission = Submission(tasks, self._resumed, reduce, finish_by=finish_by)
+        numbers = self._map_numbers if isinstance(tasks[0], MapsTask) else self._numbers
+        submission = Submission(tasks, numbers, caller, reduce)
         submission.begun = True
         with self._lock:
             if self._closed:
                 raise self._stopped()
-            self._dispatcher.push(lane, submission.entries)
+            self._dispatcher.push(lane, submission)
         return await self._answered(lane, submission)
 
     def fail_overdue(self) -> None:
@@ -201,21 +214,28 @@ class Scheduler:
             submission.fail(EngineTimeout("the deadline came before all of it was computed"))
         elif not submission.future.done():
             self._observer.refused(lane.name, "deadline")
-            submission.fail(deadline_passed(max(1, math.ceil(self._wait(lane)))))
+            with self._lock:
+                wait = self._forecast(lane, Demand(submission.caller, 0, 0)).wait
+            submission.fail(deadline_passed(retry_after(wait)))
 
-    def _check(self, lane: Lane, submission: Submission) -> Refusal | None:
-        if self._closed:
-            raise self._stopped()
-        texts = len(submission.entries)
-        tokens = sum(entry.task.tokens for entry in submission.entries)
-        patience = submission.start_by - time.monotonic()
-        return check_admission(lane, texts, tokens, self._wait(lane), patience, self._limits)
+    def _admit(self, lane: Lane, demand: Demand, push: Callable[[Forecast], None]) -> None:
+        with self._lock:
+            if self._closed:
+                raise self._stopped()
+            expected = self._forecast(lane, demand)
+            refusal = check_admission(lane, demand, expected, self._limits)
+            if not refusal:
+                push(expected)
+        if refusal:
+            self._observer.refused(lane.name, refusal.reason)
+            raise refusal.error
+
+    def _forecast(self, lane: Lane, demand: Demand) -> Forecast:
+        lanes, workers = self.lanes.values(), self._dispatcher.workers
+        return forecast(lane, demand, lanes, self._limits, workers)
 
     def _stopped(self) -> EngineUnavailable:
         return EngineUnavailable(self._closed, retry_after_seconds=5)
-
-    def _wait(self, lane: Lane) -> float:
-        return predicted_wait(lane, self.lanes.values(), self._limits, self.engine.concurrency)
 
     def _late(self) -> str:
         return f"a batch takes more than {self._limits.batch_seconds:g} s"
@@ -250,7 +270,7 @@ class Scheduler:
             self._observer.batch_failed(lane.name)
             self._dropped(lane, dropped)
             return
-        waits = [began - entry.queued_at for entry in entries]
+        waits = [began - entry.submission.queued_at for entry in entries]
         for entry, output, wait in zip(entries, found, waits, strict=True):
             entry.submission.answer(entry.index, TaskResult(output, wait, seconds))
         tasks = [entry.task for entry in entries]

@@ -13,7 +13,6 @@ from prometheus_client import (
     Histogram,
     ProcessCollector,
     generate_latest,
-    values,
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
@@ -38,7 +37,7 @@ class Metrics:
         """Declare all metrics.
 
         Args:
-            shared: the folder of the workers' values, after a call of `share`.
+            shared: the folder of the workers' values, after a call of `shared.share`.
 
         """
         self.registry = registry = CollectorRegistry()
@@ -164,8 +163,12 @@ class Metrics:
             registry=registry,
         )
         self.workers.set(1)
-        for lane in LANE_SHARES:
-            for metric in (self.tokens, self.failed_batches, self.dropped_texts):
+        of_lanes = (
+            *(self.tokens, self.failed_batches, self.dropped_texts),
+            *(self.batch_texts, self.batch_tokens, self.queue_seconds, self.inference_seconds),
+        )
+        for metric in of_lanes:  # so that every file is there from the start
+            for lane in LANE_SHARES:
                 metric.labels(lane)
 
     def batch_finished(
@@ -193,6 +196,10 @@ class Metrics:
         """A request was not admitted, or not computed in time."""
         self.refused_requests.labels(lane, reason).inc()
 
+    def refused_unread(self, status: int) -> None:
+        """What came was answered with an error before it was a request."""
+        self.requests.labels("unmatched", str(status)).inc()
+
     def live_difference(self, kind: Kind, max_abs_diff: float) -> None:
         """A batch was computed again, and was so far from it."""
         self._worst[kind] = max(self._worst.get(kind, 0.0), max_abs_diff)
@@ -201,12 +208,3 @@ class Metrics:
     def render(self) -> bytes:
         """The text exposition format."""
         return generate_latest(self._scraped)
-
-
-def share(index: int) -> None:
-    """Keep the values of this process where other workers read them; before any is made.
-
-    prometheus_client names the files by process id unless told otherwise. By index, a worker that
-    is started again finds what it had counted.
-    """
-    values.ValueClass = values.MultiProcessValue(lambda: index)  # type: ignore[no-untyped-call]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from benchmarks.gpu import main
 from benchmarks.harness.bench import PRECISIONS, Bench, Options
@@ -24,16 +25,18 @@ def checkpoint(tiny_checkpoint: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def kept(
-    tmp_path_factory: pytest.TempPathFactory,
-    checkpoint: Path,
-    exported: Callable[..., Artifact],
-) -> Path:
-    """Exports that all dry runs share; those of the checkpoint are the whole test run's."""
-    folder = tmp_path_factory.mktemp("kept")
-    for precision in PRECISIONS:
-        artifact = exported(checkpoint, "tiny", precision)
-        (folder / cache_key(checkpoint, "tiny", precision)).symlink_to(artifact.folder)
+def kept(exports: Path, checkpoint: Path, exported: Callable[..., Artifact]) -> Path:
+    """Exports that all dry runs share, in all processes of a test run."""
+    folder = exports / "kept"
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            folder.mkdir()
+            for precision in PRECISIONS:
+                artifact = exported(checkpoint, "tiny", precision)
+                key = cache_key(checkpoint, "tiny", precision)
+                (folder / key).symlink_to(artifact.folder)
+            bench = Bench(Options(str(checkpoint), "cpu", QUICK, folder))
+            bench.artifact(bench.base, "fp16")
     return folder
 
 

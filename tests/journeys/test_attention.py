@@ -74,11 +74,12 @@ def without(model: Any, heads: Sequence[Head]) -> Iterator[None]:
 
 
 class Reference:
-    """transformers' maps and pooled vectors, computed once for each text and ablation."""
+    """transformers' maps and pooled vectors, and what follows from the maps: computed once each."""
 
     def __init__(self, tokenizer: Any, model: Any) -> None:
         self._tokenizer, self._model = tokenizer, model
         self._known: dict[Any, tuple[Any, Any]] = {}
+        self._statistics: dict[Any, dict[str, Any]] = {}
 
     def ids(self, text: Text) -> list[int]:
         encoding = self._tokenizer([text if isinstance(text, str) else list(text)])
@@ -99,6 +100,14 @@ class Reference:
             maps = torch.stack(output.attentions)[:, 0].numpy()
             self._known[key] = maps, output.last_hidden_state[0].mean(dim=0).numpy()
         return self._known[key]
+
+    def statistics(self, text: Text, heads: Sequence[Head] = ()) -> dict[str, Any]:
+        """Name → `[L, N]`, from the definitions."""
+        key = (text, tuple(heads))
+        if key not in self._statistics:
+            maps, _ = self.run(text, heads)
+            self._statistics[key] = plain.statistics(maps, self.separators(text))
+        return self._statistics[key]
 
     def shift(self, text: Text, heads: Sequence[Head]) -> float:
         return plain.turned(self.run(text, heads)[1], self.run(text)[1])
@@ -128,11 +137,16 @@ def close(found: Any, wanted: Any, atol: float = 1e-5) -> None:
 
 
 def assert_statistics(
-    found: dict[str, Any], index: int, maps: Any, separators: Sequence[int]
+    found: dict[str, Any],
+    index: int,
+    wanted: dict[str, Any],
+    layers: Sequence[int] = range(LAYERS),
+    heads: Sequence[int] = range(HEADS),
 ) -> None:
-    for name, values in plain.statistics(maps, separators).items():
+    for name, values in wanted.items():
         # a distance is a sum of weights times up to 255 tokens
-        close(found[f"stats.{index}.{name}"], values, 2e-4 if name == "distance" else 1e-5)
+        atol = 2e-4 if name == "distance" else 1e-5
+        close(found[f"stats.{index}.{name}"], values[np.ix_(layers, heads)], atol)
 
 
 @pytest.mark.parametrize("inputs", [SINGLE, PAIRS], ids=["texts", "pairs"])
@@ -142,7 +156,7 @@ def test_everything_of_every_head(client, reference, backend, inputs):
     for index, text in enumerate(inputs):
         maps, _ = reference.run(text)
         close(found[f"attention.{index}"], maps)
-        assert_statistics(found, index, maps, reference.separators(text))
+        assert_statistics(found, index, reference.statistics(text))
         close(found[f"rollout.{index}"], plain.rollout(maps))
 
 
@@ -157,9 +171,8 @@ def test_some_layers_and_heads_in_the_order_asked(client, reference, layers, hea
     columns = [n % HEADS for n in heads or range(HEADS)]
     for index, text in enumerate(SINGLE):
         whole, _ = reference.run(text)
-        maps = whole[rows][:, columns]
-        close(found[f"attention.{index}"], maps)
-        assert_statistics(found, index, maps, reference.separators(text))
+        close(found[f"attention.{index}"], whole[rows][:, columns])
+        assert_statistics(found, index, reference.statistics(text), rows, columns)
         close(found[f"rollout.{index}"], plain.rollout(whole))  # of all layers and heads
 
 
@@ -209,7 +222,7 @@ def test_ablation_with_statistics_and_rollout_of_pairs(client, reference, backen
     assert not any(name.startswith("attention") for name in found)
     for index, text in enumerate(PAIRS):
         maps, _ = reference.run(text, heads)
-        assert_statistics(found, index, maps[[5, 3]][:, [1, 0, 7]], reference.separators(text))
+        assert_statistics(found, index, reference.statistics(text, heads), [5, 3], [1, 0, 7])
         close(found[f"rollout.{index}"], plain.rollout(maps))
         shift = reference.shift(text, heads)
         assert found["pooled_shift"][index] == pytest.approx(shift, abs=1e-5)

@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -86,11 +88,12 @@ async def computed(service: Workers, slow: Connection) -> asyncio.Task[Reply]:
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Workers]:
-    """Two workers with the fake engine, for tests that leave them as they were."""
+    """Two workers with the fake engine, for tests that leave two that serve."""
     with serving("--engine", "fake") as service:
         yield service
         assert service.stop() == 0
-        assert service.log == ""
+        said = service.log.splitlines()
+        assert all("ended by signal 9; it is started again in" in line for line in said)
 
 
 def restarts(found: dict[str, float]) -> float:
@@ -246,53 +249,137 @@ async def test_a_worker_leaves_signals_to_its_supervisor(service: Workers) -> No
     for worker in before:
         worker.send_signal(signal.SIGTERM)
         worker.send_signal(signal.SIGINT)
-    await asyncio.sleep(1.5)
+        worker.send_signal(signal.SIGHUP)
+    await asyncio.sleep(0.5)  # uvicorn looks every 0.1 s whether it was told to stop
     assert service.children == before
     async with await Connection.to(service.port) as connection:
         reply = await connection.ask(READY)
     assert (reply.status, reply.closes) == (200, False)
 
 
-async def test_a_killed_worker_takes_only_its_own_with_it() -> None:
+async def test_a_killed_worker_takes_only_its_own_with_it(service: Workers) -> None:
+    await until(lambda: service.connections() == [0, 0])
+    seen = [await scrape(service.port)]
+    load = await learned(service.port)
+    async with load.running(20):
+        await until(lambda: sum(service.connections()) == 20)
+        busy = max(service.connections())
+        assert busy == 10
+        load.killed = time.monotonic()
+        service.children[0].kill()
+        async with asyncio.timeout(60):
+            while restarts(seen[-1]) == restarts(seen[0]) or len(service.children) < 2:
+                seen.append(await scrape(service.port))
+                await asyncio.sleep(0.05)
+        assert min(found["headscope_workers []"] for found in seen) == 1
+        lost = load.outcomes["lost"]
+        seen += [await scrape(service.port) for _ in range(20)]
+        assert seen[-1]["headscope_workers []"] == 2
+        await load.until("right", load.outcomes["right"] + 100)
+    seen.append(await scrape(service.port))
+
+    assert load.outcomes["lost"] == lost, "nothing more once another worker was started"
+    assert lost - load.late <= busy, "who connected before can only have been in flight on it"
+    assert load.outcomes.keys() <= {"right", "lost"}
+    for before, after in itertools.pairwise(seen):
+        for name in before:
+            if name.partition(" ")[0].endswith(("_total", "_count", "_sum", "_bucket")):
+                assert after[name] >= before[name], name
+    name = "headscope_requests_total [('route', '/encode'), ('status', '200')]"
+    answered = seen[-1][name] - seen[0].get(name, 0)
+    right = load.outcomes["right"] + len(TEXTS)
+    assert right - load.outcomes["lost"] <= answered <= right + load.outcomes["lost"]
+    async with connected(service.port, 4) as connections:
+        for connection in connections:
+            assert (await connection.ask(READY)).status == 200
+
+
+async def test_a_worker_that_hangs_is_started_again() -> None:
+    """Its connections are lost, all others go on, and the service is ready again."""
     with serving("--engine", "fake") as service:
         load = await learned(service.port)
         async with load.running(20):
-            seen = [await scrape(service.port)]
             await until(lambda: sum(service.connections()) == 20)
-            busy = max(service.connections())
-            assert busy == 10
-            service.children[0].kill()
+            hanging, other = service.children
+            hanging.suspend()
+            await until(lambda: hanging.pid not in {one.pid for one in service.children})
             async with asyncio.timeout(60):
-                while restarts(seen[-1]) < 1 or len(service.children) < 2:
-                    seen.append(await scrape(service.port))
+                while restarts(found := await scrape(service.port)) < 1:
                     await asyncio.sleep(0.05)
-            assert min(found["headscope_workers []"] for found in seen) == 1
-            seen += [await scrape(service.port) for _ in range(20)]
-            assert seen[-1]["headscope_workers []"] == 2
-        seen.append(await scrape(service.port))
-
-        assert load.outcomes["right"] > 100
-        assert load.outcomes["lost"] <= busy + 1
-        assert load.outcomes.keys() <= {"right", "lost"}
-        for before, after in itertools.pairwise(seen):
-            for name in before:
-                if name.partition(" ")[0].endswith(("_total", "_count", "_sum", "_bucket")):
-                    assert after[name] >= before[name], name
-        answered = seen[-1]["headscope_requests_total [('route', '/encode'), ('status', '200')]"]
-        right = load.outcomes["right"] + len(TEXTS)
-        assert right - load.outcomes["lost"] <= answered <= right + load.outcomes["lost"]
-        async with connected(service.port, 4) as connections:
-            for connection in connections:
-                assert (await connection.ask(READY)).status == 200
+            assert found["headscope_workers []"] == 2
+            await load.until("right", load.outcomes["right"] + 100)
+        assert other in service.children
+        assert load.outcomes.keys() == {"right", "lost"}
+        assert load.outcomes["lost"] <= 10
+        await asyncio.to_thread(service.wait_until_ready)
+        (line,) = service.log.splitlines()
+        assert "worker 0 hangs: nothing was heard of it for 10 s; it is started again" in line
         assert service.stop() == 0
+
+
+async def test_no_signal_ends_a_worker_that_has_just_begun() -> None:
+    with serving("--engine", "fake", ready=False) as service:
+        await until(lambda: len(service.children) == 2)
+        begun = service.children
+        for worker in begun:
+            for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+                worker.send_signal(number)
+        await asyncio.to_thread(service.wait_until_ready)
+        assert service.children == begun
+        assert service.log == ""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_without_a_terminal_a_hangup_means_nothing(workers: int) -> None:
+    """As `nohup` starts it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        started = serving("--engine", "fake", workers=workers)
+        with started as service:
+            service.process.send_signal(signal.SIGHUP)
+            await asyncio.sleep(1.5)
+            reply = await ask(service.port, "/health/ready")
+            assert (reply.status, reply.closes) == (200, False)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+async def test_what_a_killed_service_leaves_the_next_one_removes(tmp_path: Path) -> None:
+    environment = clean_environment(TMPDIR=str(tmp_path))
+    flags = ("--workers", "2", "--engine", "fake", "--log-level", "warning")
+    for _ in range(2):
+        with Workers.of_headscope(*flags, environment=environment) as service:
+            await asyncio.to_thread(service.wait_until_ready)
+            assert len(list(tmp_path.iterdir())) == 1
+            workers = service.children
+            service.process.kill()
+            await asyncio.to_thread(psutil.wait_procs, workers, 60)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_without_descriptors_clients_wait_and_the_log_says_why(workers: int) -> None:
+    with serving("--engine", "fake", workers=workers) as service:
+        process = psutil.Process(service.process.pid)
+        before = process.rlimit(psutil.RLIMIT_NOFILE)
+        process.rlimit(psutil.RLIMIT_NOFILE, (3, before[1]))
+        async with connected(service.port, 30) as connections:
+            asked = [asyncio.create_task(connection.ask(LIVE)) for connection in connections]
+            await until(lambda: "no connection can be accepted" in service.log)
+            process.rlimit(psutil.RLIMIT_NOFILE, before)
+            replies = await asyncio.gather(*asked)
+        assert {reply.status for reply in replies} == {200}
+        (line,) = service.log.splitlines()
+        assert line.endswith("and those that come wait: Too many open files")
 
 
 @pytest.mark.parametrize(
     ("workers", "number", "exit_code"),
     [
         (2, signal.SIGTERM, 0),
-        (3, signal.SIGINT, 0),
+        (2, signal.SIGHUP, 0),
         (1, signal.SIGTERM, -signal.SIGTERM),
+        (1, signal.SIGHUP, 0),
     ],
 )
 async def test_a_stop_under_load_loses_nothing(
@@ -355,7 +442,7 @@ async def test_workers_end_with_their_supervisor() -> None:
 async def test_workers_that_cannot_start_end_the_service_with_one_line(
     flags: list[str], says: str
 ) -> None:
-    with serving("--engine", "fake", *flags, workers=3, ready=False) as service:
+    with serving("--engine", "fake", *flags, ready=False) as service:
         assert await asyncio.to_thread(service.process.wait, 60) == 1
         (line,) = service.log.splitlines()
         assert line.startswith("headscope serve: ")

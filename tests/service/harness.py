@@ -20,6 +20,7 @@ from service.app import create_app
 from service.engines.contract import Engine, MapsTask, Output, Pooling, Task, TextTask
 from service.engines.fake import FakeEngine
 from service.inference.tokenizer import TokenizedText
+from service.process.listener import bound
 from service.process.server import Server
 from service.scheduler.admission import BatchLimits
 from service.scheduler.lanes import LaneName
@@ -210,19 +211,21 @@ async def serving(
 @contextlib.contextmanager
 def listening(artifact: Artifact, engine: Engine, **settings: Any) -> Iterator[tuple[FastAPI, int]]:
     """An application behind a real server in a thread, and its port; raw requests name any host."""
-    app = create_app(Settings(port=0, **{"allowed_hosts": "*"} | settings), artifact, engine)
+    app = create_app(Settings(**{"allowed_hosts": "*"} | settings), artifact, engine)
     server = Server(app, state_of(app).settings)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.005)
-        yield app, server.servers[0].sockets[0].getsockname()[1]
-    finally:
-        state_of(app).readiness.draining = True  # nobody has to be told
-        server.should_exit = True
-        thread.join(timeout=20)
+    with bound("127.0.0.1", 0) as sockets:
+        port = sockets[0].getsockname()[1]
+        thread = threading.Thread(target=server.run, args=[sockets])
+        thread.start()
+        try:
+            while not server.started:
+                assert thread.is_alive()
+                time.sleep(0.005)
+            yield app, port
+        finally:
+            state_of(app).readiness.draining = True  # nobody has to be told
+            server.should_exit = True
+            thread.join(timeout=20)
 
 
 def assert_problem(

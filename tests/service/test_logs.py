@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import timeit
 import traceback
 from collections.abc import Callable
@@ -241,3 +242,14 @@ def test_the_request_id_costs_next_to_nothing(log: Log) -> None:
 
     line = seconds(lambda: logging.getLogger("headscope").warning("a line"))
     assert seconds(lambda: logs.request_id.set("id")) < line / 5
+
+
+def test_what_happens_often_is_said_now_and_then(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    occasional = logs.Occasional()
+    for _ in range(1000):
+        now += logs.QUIET_SECONDS / 240
+        occasional.error("at %g", now)
+    times = [float(line.rpartition(" ")[2]) for line in log.text.splitlines()]
+    assert times == pytest.approx([0.25, 60.25, 120.25, 180.25, 240.25])

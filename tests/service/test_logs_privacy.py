@@ -23,6 +23,7 @@ from service.engines.runtime import RuntimeEngine
 from service.engines.torch import TorchEngine
 from service.engines.torch_process import serve
 from service.errors import EngineFailed
+from service.process.listener import bound
 from service.process.server import Server
 from service.settings import Settings
 from service.state import state_of
@@ -83,16 +84,17 @@ def service(artifact: Artifact) -> Iterator[Service]:
         )
         app = create_app(settings, artifact, AnsweringEngine(fail_over_poison))
         server = Server(app, settings)
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        try:
-            while not server.started:
-                assert thread.is_alive()
-                thread.join(0.01)
-            yield Service(app, port, log, collector)
-        finally:
-            server.should_exit = True
-            thread.join(timeout=20)
+        with bound("127.0.0.1", port) as sockets:
+            thread = threading.Thread(target=server.run, args=[sockets])
+            thread.start()
+            try:
+                while not server.started:
+                    assert thread.is_alive()
+                    thread.join(0.01)
+                yield Service(app, port, log, collector)
+            finally:
+                server.should_exit = True
+                thread.join(timeout=20)
 
 
 LONG = f"{CANARY} " * 600

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import math
 from collections.abc import AsyncGenerator, Sequence
 from typing import Annotated, Any, Literal, TypeVar
@@ -29,7 +30,7 @@ from service.api.route import (
     JsonRoute,
     PartsResponse,
     Reply,
-    deadline,
+    caller_of,
     service_of,
     wants_safetensors,
 )
@@ -110,13 +111,13 @@ class AttentionRequest(TextRequest):
 @router.post("/attention", response_model=None, responses=documented(AttentionReply))
 async def attention(body: AttentionRequest, request: Request) -> Response:
     """The attention weights of any head of any layer."""
-    state, binary, finish_by = service_of(request), wants_safetensors(request), deadline(request)
+    state, binary, caller = service_of(request), wants_safetensors(request), caller_of(request)
     inference = state.inference
     selection = attention_selection(body, inference.config)
     half = body.dtype == "float16"
     if half and not binary:
         raise Unprocessable("dtype float16 is for the binary form (Accept: safetensors)")
-    prepared = await inference.prepare(body.inputs, body.options, body.backend)
+    prepared = await inference.prepare(body.inputs, body.options, caller, "attention", body.backend)
     fields = {"layers": list(selection.layers), "heads": list(selection.heads)}
     header = Header(inference.manifest.model, prepared.engine, fields)
     writer: Writer
@@ -127,7 +128,7 @@ async def attention(body: AttentionRequest, request: Request) -> Response:
     lengths = [len(text.input_ids) for text in prepared.texts]
     size = writer.length or json_bytes(selection, lengths)
     check_size(size, state.settings.max_response_bytes, FEWER_MAPS, binary=binary)
-    stream = inference.attention(prepared, selection, finish_by, writer.dump)
+    stream = inference.attention(prepared, selection, writer.dump)
     held = size if writer.keeps_back else min(size, STREAM_BYTES)
 
     async def parts() -> AsyncGenerator[Part]:
@@ -143,7 +144,7 @@ async def attention(body: AttentionRequest, request: Request) -> Response:
     else:
         rest = parts()
         complete = [await anext(rest)]
-        stream.finish_by = math.inf
+        stream.caller = dataclasses.replace(caller, finish_by=math.inf)
     reply = Reply(complete, writer.media_type, prepared.timings, rest, writer.length)
     return PartsResponse(reply)
 

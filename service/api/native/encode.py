@@ -36,7 +36,7 @@ from service.api.route import (
     JsonRoute,
     PartsResponse,
     Reply,
-    deadline,
+    caller_of,
     service_of,
     wants_safetensors,
 )
@@ -80,10 +80,10 @@ class EncodeRequest(TextRequest):
 @router.post("/encode", response_model=None, responses=documented(EncodeReply))
 async def encode(body: EncodeRequest, request: Request) -> Response:
     """Contextual embeddings: token-level vectors, one pooled vector a text, or both."""
-    state, binary, finish_by = service_of(request), wants_safetensors(request), deadline(request)
+    state, binary, caller = service_of(request), wants_safetensors(request), caller_of(request)
     inference = state.inference
     options = encode_options(body, inference.config)
-    prepared = await inference.prepare(body.inputs, body.options, body.backend)
+    prepared = await inference.prepare(body.inputs, body.options, caller, "encode", body.backend)
     as_base64 = body.encoding_format == "base64"
     each = 4 if binary else 6 if as_base64 else JSON_BYTES_PER_FLOAT
     size = each * floats(options, prepared.texts, inference.config.hidden_size)
@@ -92,7 +92,7 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
     state.replies.take(size)
     release = functools.partial(state.replies.give_back, size)
     try:
-        encodings = await inference.encode(prepared, options, finish_by)
+        encodings = await inference.encode(prepared, options)
         header = Header(inference.manifest.model, prepared.engine, {})
         if binary:
             write = functools.partial(encode_safetensors, header, prepared.texts, encodings)
@@ -144,16 +144,21 @@ def encode_json(
     *,
     as_base64: bool,
 ) -> list[Part]:
-    """The JSON reply; a vector that was not asked for is absent."""
-    results = []
+    """The JSON reply, a part for each text; a vector that was not asked for is absent.
+
+    Nothing else runs while a part is written, so none has more than one text.
+    """
+    opening = orjson.dumps({**header.names, "results": []}).removesuffix(b"]}")
+    closing = b'],"usage":' + orjson.dumps(usage(texts)) + b"}"
+    parts: list[Part] = [opening]
     for text, encoding in zip(texts, encodings, strict=True):
         fields = text_fields(text)
         for name, array in (("embeddings", encoding.tokens), ("pooled", encoding.pooled)):
             if array is not None:
                 fields[name] = _base64(array) if as_base64 else np.ascontiguousarray(array)
-        results.append(fields)
-    reply = {**header.names, "results": results, "usage": usage(texts)}
-    return [orjson.dumps(reply, option=orjson.OPT_SERIALIZE_NUMPY)]
+        result = orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY)
+        parts.append(result if len(parts) == 1 else b"," + result)
+    return [b"".join([*parts, closing])]
 
 
 def encode_safetensors(

@@ -18,7 +18,8 @@ from pydantic_core import PydanticCustomError
 
 from service.api.media import SAFETENSORS
 from service.errors import ReplyTooLarge
-from service.inference.tokenizer import Direction, Input, Options, TokenizedText
+from service.inference.excerpt import Direction, Input
+from service.inference.tokenizer import Options, TokenizedText
 
 BackendName = Literal["onnx", "torch"]
 MAX_FIELDS = 64

@@ -15,7 +15,7 @@ from model.artifact.manifest import Precision
 from service.api.native.replies import VerifyReply
 from service.api.native.texts import Inputs, StrictRequest
 from service.api.problems import PROBLEMS
-from service.api.route import JsonRoute, deadline, service_of
+from service.api.route import JsonRoute, caller_of, service_of
 from service.inference.tokenizer import Options
 
 router = APIRouter(route_class=JsonRoute, tags=["operations"])
@@ -33,7 +33,7 @@ async def verify(body: VerifyRequest, request: Request) -> Response:
     """The inputs through PyTorch and ONNX: every hidden state, every map, the pooled vector."""
     inference = service_of(request).inference
     options = Options(truncate=body.truncate)
-    comparison = await inference.verify(body.inputs, options, deadline(request))
+    comparison = await inference.verify(body.inputs, options, caller_of(request))
     content = report(comparison, inference.manifest.precision)
     return Response(orjson.dumps(content), media_type="application/json")
 

@@ -23,6 +23,9 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+PATIENCE_SECONDS = 60
+"""For what a page comes to show: a bound that only ends what hangs."""
+expect.set_options(timeout=1000 * PATIENCE_SECONDS)
 VIEWER: dict[str, Any] = {"viewport": {"width": 1360, "height": 1300}, "color_scheme": "light"}
 """Who looks, where a test says nothing else."""
 
@@ -133,9 +136,9 @@ def traffic(url: str, pause_seconds: float) -> Iterator[list[float]]:
         thread.join()
 
 
-def said(page: Page, text: str, seconds: float = 10) -> None:
+def said(page: Page, text: str) -> None:
     """Wait until the page's status says so."""
-    expect(page.locator("#status")).to_have_text(text, timeout=1000 * seconds)
+    expect(page.locator("#status")).to_have_text(text)
 
 
 def rows_of(page: Page, table: str) -> list[list[str]]:
@@ -153,9 +156,9 @@ def drawn(page: Page) -> list[str]:
     )
 
 
-def until(page: Page, condition: Callable[[], bool], seconds: float = 10) -> None:
+def until(page: Page, condition: Callable[[], bool]) -> None:
     """Wait until a condition on what pages show or ask for holds."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert time.monotonic() < deadline, "the condition never held"
         page.wait_for_timeout(50)

@@ -1,4 +1,4 @@
-"""The dashboard at 512 tokens: quick to answer, and never more than a part of the tensor."""
+"""The dashboard at 512 tokens: as quick to answer, and never more than a part of the tensor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
-from tests.journeys.dashboard.browser import rows_of, said
+from tests.journeys.dashboard.browser import drawn, rows_of, said, until
 from tests.journeys.dashboard.oracle import one_map
 
 pytestmark = pytest.mark.e2e
@@ -31,7 +31,8 @@ WORDS = (
 )
 TEXT = " ".join(WORDS[(7 * i + i // 5) % len(WORDS)] for i in range(510))
 MOST_BYTES = 9 * 2**20
-ATTEMPTS = 4
+SHORT = " ".join(TEXT.split()[:14])
+ATTEMPTS, MOVES = 4, 8
 """Other work on the machine may spoil some of them; a slow page spoils all."""
 
 MEASURE = """
@@ -55,31 +56,41 @@ MEASURE = """
 """
 
 
-def test_a_hover_answers_within_100_ms(visitor, api):
-    page = visitor.open(visitor.state(view="head", layer=2, head=0, a=TEXT))
-    said(page, "Layer 2 head 0 shown.")
-    expect(page.locator("#facts")).to_contain_text("512 tokens")
-    assert max(visitor.attention_bytes()) < 2 * 2**20, "one head of one layer"
-    page.evaluate(MEASURE)
+def hovered(page):
+    """Median milliseconds from a move of the mouse to its paint, over the heatmap and the lines."""
+    page.bring_to_front()
     heatmap = page.locator(".heatmap canvas").bounding_box()
     lines = page.locator(".lines canvas").bounding_box()
-    attempts = []
-    for _ in range(ATTEMPTS):
-        page.evaluate("() => { answers.length = 0; }")
-        for i in range(12):
-            page.mouse.move(heatmap["x"] + 100 + 25 * i, heatmap["y"] + 90 + 20 * i)
-            page.wait_for_timeout(60)
-            page.mouse.move(lines["x"] + 30, lines["y"] + 8 + 40 * i)
-            page.wait_for_timeout(60)
-        answers = sorted(page.evaluate("() => answers"))
-        assert len(answers) >= 20
-        attempts.append((statistics.median(answers), answers[int(0.9 * len(answers))]))
-        half, most = attempts[-1]
-        if half <= 60 and most <= 100:
-            break
-    else:
-        pytest.fail(f"medians and 90th percentiles in ms: {attempts}")
+    places = []
+    for i in range(1, 1 + MOVES):
+        share = i / (1 + MOVES)
+        across, down = 86 + share * (heatmap["width"] - 90), 70 + share * (heatmap["height"] - 74)
+        places.append((heatmap["x"] + across, heatmap["y"] + down))
+        places.append((lines["x"] + 30, lines["y"] + share * min(lines["height"], 800)))
+    page.evaluate("() => { answers.length = 0; }")
+    for count, place in enumerate(places, start=1):
+        page.mouse.move(*place)
+        page.wait_for_function("(count) => answers.length === count", arg=count)
+    return statistics.median(page.evaluate("() => answers"))
+
+
+def test_a_hover_answers_as_soon_as_with_few_tokens(visitor, api):
+    pages = []
+    for text in (SHORT, TEXT):
+        page = visitor.open(visitor.state(view="head", layer=2, head=0, a=text))
+        said(page, "Layer 2 head 0 shown.")
+        page.evaluate(MEASURE)
+        pages.append(page)
+    expect(page.locator("#facts")).to_contain_text("512 tokens")
+    assert max(visitor.attention_bytes()) < 2 * 2**20, "one head of one layer"
+    requests, ratios = len(visitor.requests), []
+    while len(ratios) < ATTEMPTS and min(ratios, default=9) > 3:
+        few, many = map(hovered, pages)
+        ratios.append(many / few)
+    assert min(ratios) <= 3, ratios
+    assert len(visitor.requests) == requests
     weights = one_map(api, TEXT, 2, 0)
+    lines = page.locator(".lines canvas").bounding_box()
     page.mouse.move(lines["x"] + 30, lines["y"] + 8 + 13 * 20)
     expect(page.locator(".links caption")).to_contain_text("looks at")
     shown = [float(row[2]) for row in rows_of(page, ".links")]
@@ -88,7 +99,7 @@ def test_a_hover_answers_within_100_ms(visitor, api):
 
 def test_all_heads_come_layer_by_layer(visitor, api):
     page = visitor.open(visitor.state(sort="distance", a=TEXT))
-    said(page, "72 heads drawn.", seconds=20)
+    said(page, "72 heads drawn.")
     assert max(visitor.attention_bytes()) < MOST_BYTES, "all maps in float16 have 37.7 MB"
     assert len(visitor.attention_bytes()) >= 6
     widths = page.evaluate(
@@ -114,20 +125,18 @@ def test_the_finder_and_zoom(visitor, api):
     page = visitor.open(
         visitor.state(view="head", layer=1, head=8, a=TEXT, **{"from": 300, "to": 301})
     )
-    expect(page.locator("#finder .chip")).to_have_count(8, timeout=20_000)
+    expect(page.locator("#finder .chip")).to_have_count(8)
     assert max(visitor.attention_bytes()) < MOST_BYTES
     names = page.locator("#finder .chip").all_inner_texts()
     layer, head = map(int, names[0].split()[0].split("·"))
     weight = one_map(api, TEXT, layer, head)[300, 301]
     assert float(names[0].split()[1]) == pytest.approx(weight, abs=1e-3)
-    canvas = page.locator(".heatmap canvas")
-    before = canvas.screenshot()
+    before = drawn(page)
     for _ in range(4):
         page.get_by_role("button", name="Zoom in").click()
-    expect(page.get_by_role("button", name="Zoom in")).to_be_visible()
     expect(page).to_have_url(re.compile("zoom=16"))
-    assert canvas.screenshot() != before
-    canvas.focus()
+    until(page, lambda: drawn(page) != before)
+    page.locator(".heatmap canvas").focus()
     for _ in range(3):
         page.keyboard.press("ArrowDown")
     expect(page.locator(".readout")).to_contain_text("→")

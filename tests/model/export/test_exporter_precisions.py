@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -24,7 +21,6 @@ from tests.model.export.test_verify import edit_graph, failed_keys, verified
 
 pytestmark = pytest.mark.slow
 
-CHECKOUT = Path(__file__).resolve().parents[3]
 KINDS = ("hidden", "attention", "pooled")
 PROVIDERS = {"fp16": "CPUExecutionProvider", "bf16": "OpenVINO CPU", "int8": "OpenVINO CPU"}
 
@@ -150,41 +146,6 @@ def test_wrong_weights_fail(copy: Path) -> None:
 def without_figures(artifact: Artifact) -> Any:
     """The manifest but for what verification measured, which is the machine's."""
     return artifact.manifest.model_copy(update={"verification": None})
-
-
-ELSEWHERE = """
-import sys
-from pathlib import Path
-from model.checkpoint import load_checkpoint
-from model.export.exporter import export
-from model.export.graphs import export_encoder
-from model.export.to_onnx import save_graph
-
-checkpoint = Path(sys.argv[1])
-export(checkpoint, Path("int8"), "tiny", "int8")
-for name, dtype, three_axes in (("fp16", "float16", False), ("bf16", "float32", True)):
-    Path(name).mkdir()
-    graph = export_encoder(load_checkpoint(checkpoint), dtype, three_axes=three_axes)
-    save_graph(graph, Path(name, "encoder.onnx"), external="encoder.onnx.data")
-"""
-
-
-@pytest.fixture(scope="module")
-def elsewhere(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Another process's, on as many threads as it likes; the tests' own run on one.
-
-    Of int8 everything, of the others the encoder's graph: another one than float32's.
-    """
-    folder = tmp_path_factory.mktemp("elsewhere")
-    subprocess.run(
-        [sys.executable, "-c", ELSEWHERE, str(tiny_checkpoint)],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(CHECKOUT), "PYTHONHASHSEED": "7"},
-        check=True,
-        capture_output=True,
-        timeout=300,
-    )
-    return folder
 
 
 def test_an_export_is_the_same_bytes_in_another_process(

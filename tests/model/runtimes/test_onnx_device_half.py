@@ -46,18 +46,18 @@ def tensors_of(output: EncoderOutput, text: int, rows: slice) -> dict[Key, np.nd
 
 
 @pytest.mark.slow
-def test_a_real_model_passes_with_room_to_spare(
-    exported: Callable[..., Artifact], minilm_checkpoint: Path
-) -> None:
-    record = exported(minilm_checkpoint, "minilm", "fp16").manifest.verification
+def test_a_real_model_passes_with_room_to_spare(minilm: Callable[[Precision], Artifact]) -> None:
+    record = minilm("fp16").manifest.verification
     assert record.passed
     assert record.min_cosine == {"hidden": 1.0, "attention": 1.0, "pooled": 1.0}
     assert record.max_abs_diff_below["pooled"] <= 1e-3
 
 
 @pytest.mark.slow
-def test_sts_benchmark_within_a_tenth_of_a_point(
+def test_vectors_of_sentences_hardly_change(
     sts_vectors: Callable[[Precision], np.ndarray], sts_pairs: list[sts.Pair]
 ) -> None:
-    exact = sts.spearman(sts_vectors("fp32"), sts_pairs)
-    assert sts.spearman(sts_vectors("fp16"), sts_pairs) == pytest.approx(exact, abs=0.1)
+    """The least cosine is 0.999999, and Spearman's correlation 0.001 more."""
+    half, exact = sts_vectors("fp16"), sts_vectors("fp32")
+    assert (half * exact).sum(axis=1).min() >= 0.99999
+    assert sts.spearman(half, sts_pairs) == pytest.approx(sts.spearman(exact, sts_pairs), abs=0.02)

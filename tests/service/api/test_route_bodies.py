@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 CANARY = b"c4n4ry"
 JSON = {"content-type": "application/json"}
 GOOD = b'{"inputs": "still here?"}'
-DEEP = 100_000
+DEEP = 30_000
 
 
 @pytest.fixture(autouse=True)

@@ -58,15 +58,15 @@ async def test_not_ready_while_the_queue_of_a_hung_engine_is_full(
 ) -> None:
     monkeypatch.setattr("service.health.readiness.PROBE_SECONDS", 0.05)
     engine = GatedEngine()
-    async with serving(artifact, engine, max_queue_tokens=6) as client:
+    async with serving(artifact, engine, max_queue_tokens=12) as client:
         waiting = []
         for inputs in ("a", "a b c d"):
             waiting.append(asyncio.create_task(client.post("/encode", json={"inputs": inputs})))
             await until(lambda: engine.batches)
         while (await samples(client))["headscope_queue_tokens", (("lane", "encode"),)] < 6:
             await asyncio.sleep(0.001)
-        overloaded = await client.post("/encode", json={"inputs": "a"})
-        assert_problem(overloaded, 429, says="holds 6 of 6 tokens", error_type="Overloaded")
+        overloaded = await client.post("/encode", json={"inputs": "a b c"})
+        assert_problem(overloaded, 429, says="holds 6 of 12 tokens", error_type="Overloaded")
         assert overloaded.json()["retryable"] is True
         assert_problem(await client.get("/health/ready"), 503, error_type="Unhealthy")
         engine.let_through()

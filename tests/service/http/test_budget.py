@@ -19,6 +19,7 @@ from service.api.native.attention import STREAM_BYTES
 from service.engines.fake import FakeEngine
 from service.errors import Overloaded
 from service.http.budget import ByteBudget
+from service.inference.attention import CHUNK_TOKENS
 from service.state import state_of
 from tests.service.harness import (
     CONFIG,
@@ -77,7 +78,7 @@ def test_a_reply_that_fails_releases_it(error: type[BaseException]) -> None:
 
 HIDDEN = 2 * 128 * 4
 """Bytes a token: what enters each of the artifact's layers."""
-STREAM = STREAM_BYTES + 4096 * HIDDEN
+STREAM = STREAM_BYTES + CHUNK_TOKENS * HIDDEN
 """What a streamed reply to many tokens holds."""
 
 

@@ -194,7 +194,10 @@ class Alone:
         client.setblocking(False)
         ours.setblocking(False)
         http: Any = functools.partial(
-            HttpProtocol, client_timeout_seconds=self.client_seconds, error_response=error_response
+            HttpProtocol,
+            client_timeout_seconds=self.client_seconds,
+            error_response=error_response,
+            count_refusal=lambda _: None,
         )
         config = uvicorn.Config(
             self._answer, http=http, ws="none", lifespan="off", interface="asgi3", log_config=None

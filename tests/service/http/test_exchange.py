@@ -17,6 +17,7 @@ from service.api.dialects import error_response
 from service.app import create_app
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
+from service.http.admission import Admission
 from service.http.body import BodyLimits
 from service.http.exchange import ENDINGS, ExchangeMiddleware
 from service.settings import Settings
@@ -134,14 +135,15 @@ def test_a_panic_of_a_library_is_a_problem_too(
 def test_what_ends_a_request_is_no_failure_of_it(ending: type[BaseException]) -> None:
     sent: list[Any] = []
 
-    def end(_: object) -> None:
-        raise ending
+    class Ending(Admission):
+        def client(self, scope: Any) -> str:
+            raise ending
 
     async def unused(*message: Any) -> Any:
         sent.append(message)
 
     limits = BodyLimits(1000, 1000, 60)
-    layer = ExchangeMiddleware(unused, Metrics(), limits, [end], error_response)
+    layer = ExchangeMiddleware(unused, Metrics(), limits, Ending(None, None), error_response)
     scope = {"type": "http", "path": "/", "headers": [], "method": "GET"}
     with pytest.raises(ending):
         copy_context().run(layer(scope, unused, unused).send, None)

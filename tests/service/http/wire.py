@@ -52,4 +52,5 @@ def refusal(port: int, *parts: bytes) -> dict[str, Any]:
     assert headers["content-type"] == "application/problem+json"
     assert headers["connection"] == "close"
     assert headers["date"]
+    assert headers["x-total-time"].isdecimal()
     return problem

@@ -353,13 +353,13 @@ async def test_a_failure_ends_the_stream(good: int, parts_read: int) -> None:
 async def test_only_the_first_chunk_has_to_be_admitted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.inference.attention.CHUNK_TOKENS", 20)
     engine = GatedEngine()
-    with batching(engine, max_queue_tokens=30) as (batcher, _):
+    with batching(engine, max_queue_tokens=60) as (batcher, _):
         parts = streamed(batcher, subjects(20, 20, 20))
         first = asyncio.ensure_future(anext(parts))
         await until(lambda: engine.batches)
         waiting = asyncio.create_task(batcher.submit("attention", [text(30)]))
         await until(lambda: batcher.lanes["attention"].queued_tokens == 30)
-        refused = streamed(batcher, subjects(5))
+        refused = streamed(batcher, subjects(16))
         with pytest.raises(Overloaded):
             await anext(refused)
         engine.let_through()

@@ -13,6 +13,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from model.artifact.manifest import TOKENIZER, Artifact, Precision, load_artifact
+from model.runtimes.registry import weight_bits
 from service.cli import main
 from service.engines.contract import Pooling, TextTask
 from service.engines.onnx import OnnxEngine
@@ -25,11 +26,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def int8_folder(small_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("precisions") / "int8"
-    command = ["export", "--model", str(small_checkpoint), "--precision", "int8"]
-    assert main([*command, "--out", str(out)]) == 0
-    return out
+def int8_folder(exported: Callable[..., Artifact], tiny_checkpoint: Path) -> Path:
+    folder: Path = exported(tiny_checkpoint, "tiny", "int8").folder
+    return folder
 
 
 def test_an_int8_export_is_verified(int8_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,10 +72,11 @@ def test_a_process_loads_only_the_runtime_that_it_serves_with(
         "from model.artifact.manifest import load_artifact\n"
         "from service.engines.contract import Pooling, TextTask\n"
         "from service.engines.onnx import OnnxEngine\n"
-        "engine = OnnxEngine(load_artifact(Path(sys.argv[1])), 'cpu')\n"
-        "ids = np.array([101, 2000, 102])\n"
+        "artifact = load_artifact(Path(sys.argv[1]))\n"
+        "engine = OnnxEngine(artifact, 'cpu')\n"
+        "ids = np.array([2, 20, 3])\n"
         "(output,) = engine.run([TextTask(ids, ids * 0, pooling=Pooling(2, 'mean'))])\n"
-        "assert output.pooled.shape == (128,)\n"
+        "assert output.pooled.shape == (artifact.manifest.config.hidden_size,)\n"
         "print(*{'torch', 'onnx', 'onnxruntime', 'openvino'}.intersection(sys.modules))"
     )
     folder = int8_folder if precision == "int8" else artifact.folder
@@ -86,21 +86,36 @@ def test_a_process_loads_only_the_runtime_that_it_serves_with(
 
 # ── the default model ──────────────────────────────────────────────────────────────────────
 
+Minilm = Callable[[Precision], Artifact]
 Vectors = Callable[[Precision], np.ndarray]
 
 
+@pytest.mark.parametrize(("precision", "least"), [("bf16", 0.9998), ("int8", 0.965)])
+def test_the_record_of_every_precision(minilm: Minilm, precision: Precision, least: float) -> None:
+    """Vectors of odd texts and of random ids: 0.9999 in bf16, 0.977 in int8, 0.979 of 7 bits.
+
+    8-bit weights where products saturate have 0.954.
+    """
+    manifest = minilm(precision).manifest
+    assert manifest.weight_bits == weight_bits(precision)
+    assert manifest.verification.passed
+    assert manifest.verification.min_cosine["pooled"] >= least
+
+
 @pytest.mark.parametrize(
-    ("precision", "lost"), [("fp32", 0.02), ("bf16", 0.05), ("int8", 0.2)], ids=str
+    ("precision", "lost"), [("fp32", 0.02), ("bf16", 0.05), ("int8", 0.4)], ids=str
 )
 def test_the_quality_of_every_precision(
     sts_vectors: Vectors, sts_pairs: list[sts.Pair], precision: Precision, lost: float
 ) -> None:
-    assert len(sts_pairs) == 1500
-    expected = (
-        sts.PUBLISHED if precision == "fp32" else sts.spearman(sts_vectors("fp32"), sts_pairs)
-    )
+    """fp32 has 88.409, bf16 0.003 more, int8 0.17 less, 0.10 more with weights of 7 bits.
+
+    In the other fifths of STS-B, int8 of either kind is up to 0.27 away from fp32; in the whole,
+    which `tests/journeys/test_quality.py` holds for fp32, 0.08.
+    """
+    assert len(sts_pairs) == 300
     found = sts.spearman(sts_vectors(precision), sts_pairs)
-    assert found == pytest.approx(expected, abs=lost)
+    assert found == pytest.approx(88.409, abs=lost)
 
 
 @pytest.mark.parametrize(
@@ -109,6 +124,10 @@ def test_the_quality_of_every_precision(
 def test_how_near_a_precision_is_to_fp32(
     sts_vectors: Vectors, precision: Precision, least: float, mean: float
 ) -> None:
+    """bf16: 0.99996 and 0.99999; int8: 0.988 and 0.9959, of 7 bits 0.982 and 0.9952.
+
+    8-bit weights where products saturate have a mean of 0.9941.
+    """
     cosines = (sts_vectors(precision) * sts_vectors("fp32")).sum(axis=1)
     assert cosines.min() >= least
     assert cosines.mean() >= mean
@@ -119,8 +138,7 @@ def test_how_near_a_precision_is_to_fp32(
     [("fp32", 0.999999, 0.999999), ("bf16", 0.9999, 0.99998), ("int8", 0.995, 0.99999)],
 )
 def test_the_company_of_a_text_hardly_matters(
-    exported: Callable[..., Artifact],
-    minilm_checkpoint: Path,
+    minilm: Minilm,
     sts_vectors: Vectors,
     sts_pairs: list[sts.Pair],
     precision: Precision,
@@ -132,10 +150,10 @@ def test_the_company_of_a_text_hardly_matters(
     Sums in another order can move a value over the edge of a rounding step, and int8's steps are
     wide: a vector in a hundred changes, by less than int8 itself costs.
     """
-    artifact = exported(minilm_checkpoint, "minilm", precision)
+    artifact = minilm(precision)
     engine = OnnxEngine(artifact, "cpu", 1)
     texts = sts.sentences(sts_pairs)
-    order = random.Random(0).sample(range(len(texts)), 1000)
+    order = random.Random(0).sample(range(len(texts)), 300)
     found = embed(engine, artifact, [texts[i] for i in order])
     cosines = (found * sts_vectors(precision)[order]).sum(axis=1)
     assert cosines.min() >= least

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from service.inference.timings import Timings
-from service.scheduler.lanes import TaskResult
+from service.scheduler.submission import TaskResult
 
 
 def test_of_tasks_side_by_side_the_longest_counts() -> None:

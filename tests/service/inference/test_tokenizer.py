@@ -13,7 +13,8 @@ from transformers import AutoTokenizer
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from service.errors import InputTooLong, Unprocessable
-from service.inference.tokenizer import Input, Limits, Options, TextTokenizer, TokenizedText
+from service.inference.excerpt import Input
+from service.inference.tokenizer import Limits, Options, TextTokenizer, TokenizedText
 
 TEXTS: list[Input] = [
     "The animal didn't cross the street because it was too tired",

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from testing.process import Service, clean_environment
+from testing.process import Service, clean_environment, free_port
+
+PROGRAM = """
+import sys
+from service.cli import main
+from service.process import supervisor
+
+supervisor.FIRST_PAUSE_SECONDS = min(supervisor.FIRST_PAUSE_SECONDS, {pause})
+supervisor.MOST_PAUSE_SECONDS = min(supervisor.MOST_PAUSE_SECONDS, {pause})
+sys.exit(main())
+"""
 
 
 @contextlib.contextmanager
-def launched(artifact: Path) -> Iterator[Service]:
-    flags = ["--workers", "2", "--engine", "fake", "--log-level", "error"]
+def launched(artifact: Path, most_pause_seconds: float = 8.0) -> Iterator[Service]:
+    """The service; a worker is started again after so many seconds at most."""
+    port = free_port()
+    command = [sys.executable, "-c", PROGRAM.format(pause=most_pause_seconds), "serve"]
+    flags = ["--port", str(port), "--workers", "2", "--engine", "fake", "--log-level", "error"]
     environment = clean_environment(TMPDIR=str(artifact.parent))
-    with Service.of_headscope(
-        *flags, "--artifact", str(artifact), environment=environment
+    with Service(
+        [*command, *flags, "--artifact", str(artifact)], port, environment=environment
     ) as service:
         service.wait_until_ready()
         yield service

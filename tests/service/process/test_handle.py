@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator
 
 import pytest
 
-from service.process.channel import CLOSED, CONNECTION, DRAIN, LOADED
-from service.process.handle import WorkerHandle
+from service.process import handle
+from service.process.channel import ALIVE, CLOSED, CONNECTION, DRAIN, LOADED
+from service.process.handle import MISSED_BEATS, WorkerHandle
 from tests.service.harness import until
 
 pytestmark = pytest.mark.anyio
@@ -93,3 +95,64 @@ async def test_its_end_has_its_own_reason_or_its_exit_code() -> None:
         assert worker.process.stdin is not None
         worker.process.stdin.close()
         assert await worker.ended() == "worker 7 ended with exit code 3"
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handle, "BEAT_SECONDS", 0.01)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("loaded", [True, False])
+async def test_a_silent_worker_is_killed(loaded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handle, "LOADING_BEATS", 20)
+    async with handled() as (worker, channel):
+        if loaded:
+            channel.send(LOADED)
+            await worker.settled.wait()
+        reason = await asyncio.wait_for(worker.ended(), 60)
+        assert worker.process.returncode == -9
+    beats = MISSED_BEATS if loaded else 20
+    assert reason == f"worker 7 hangs: nothing was heard of it for {beats * 0.01:g} s"
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_worker_that_is_heard_of_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By any message; and as it finishes it may be silent."""
+    beats = []
+    beat = WorkerHandle._beat
+    monkeypatch.setattr(WorkerHandle, "_beat", lambda self: (beats.append(self), beat(self)))
+    async with handled() as (worker, channel):
+        channel.send(LOADED)
+        while len(beats) < 3 * MISSED_BEATS:
+            for message in (ALIVE, CLOSED + b"0"):
+                seen = len(beats)
+                channel.send(message)
+                await until(lambda seen=seen: len(beats) > seen)
+        assert worker.process.returncode is None
+        await until(lambda: worker.late)
+        assert worker.serves
+        channel.send(ALIVE)
+        await until(lambda: not worker.late)
+        worker.finish()
+        seen = len(beats)
+        await asyncio.sleep(0.01 * 2 * MISSED_BEATS)
+        assert len(beats) == seen
+        assert worker.process.returncode is None
+
+
+async def test_beats_that_this_process_itself_misses_do_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A machine that sleeps, or a supervisor that was stopped, comes back to workers that live."""
+    kills: list[int] = []
+    monkeypatch.setattr(WorkerHandle, "kill", lambda worker: kills.append(worker.process.pid))
+    monkeypatch.setattr(handle, "BEAT_SECONDS", 0.01)
+    async with handled() as (worker, channel):
+        channel.send(LOADED)
+        await worker.settled.wait()
+        time.sleep(0.01 * 3 * MISSED_BEATS)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert kills == []
+        await until(lambda: kills)

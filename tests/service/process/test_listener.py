@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
+import os
 import socket
+import time
 
 import pytest
 
+from service.process import listener as module
 from service.process.listener import Listener, bound
 from tests.service.harness import until
+from tests.service.logged import Log
 
 
 @pytest.mark.anyio
@@ -56,3 +61,51 @@ def test_every_address_of_a_host_on_one_port() -> None:
     with pytest.raises(OSError, match="known"), bound("no.such.host.invalid", 0):
         pass
     gc.collect()
+
+
+class WithoutDescriptors(socket.socket):
+    """A listening socket of a process that has no descriptor left, for now."""
+
+    left = False
+    asked = 0
+
+    def accept(self) -> tuple[socket.socket, object]:
+        self.asked += 1
+        if not self.left:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return super().accept()
+
+
+@pytest.mark.anyio
+async def test_without_descriptors_connections_wait(
+    monkeypatch: pytest.MonkeyPatch, log: Log
+) -> None:
+    """It is said once, however long that lasts, and it is tried again now and then only."""
+    pause = 0.05
+    monkeypatch.setattr(module, "EXHAUSTED_SECONDS", pause)
+    given: list[socket.socket] = []
+
+    def give(connection: socket.socket) -> bool:
+        given.append(connection.dup())
+        return True
+
+    with WithoutDescriptors() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.setblocking(False)
+        opened = Listener(listener, give)
+        began = time.monotonic()
+        clients = [socket.create_connection(listener.getsockname()) for _ in range(3)]
+        await until(lambda: listener.asked >= 5)
+        assert listener.asked <= (time.monotonic() - began) / pause + 1
+        assert given == []
+        listener.left = True
+        await until(lambda: len(given) == 3)
+        opened.close()
+    (line,) = [line for line in log.text.splitlines() if " headscope: " in line]
+    assert line.endswith(
+        "no connection can be accepted for now, and those that come wait: Too many open files"
+    )
+    for number, (client, taken) in enumerate(zip(clients, given, strict=True)):
+        with client, taken:
+            client.send(b"%d" % number)
+            assert int(taken.recv(9)) == number

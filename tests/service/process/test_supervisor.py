@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
 from model.artifact.manifest import ENCODER_DATA, Artifact
+from testing.process import Service, clean_environment, free_port
 from tests.service.process.launched import launched
+
+LIMITED = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+"""A program that may not write a larger file, as on a file system that is full."""
 
 
 @pytest.mark.slow
@@ -16,7 +25,7 @@ def test_the_service_ends_when_no_worker_starts_any_more(
     artifact: Artifact, tmp_path: Path
 ) -> None:
     copy = Path(shutil.copytree(artifact.folder, tmp_path / "copy"))
-    with launched(copy) as service:
+    with launched(copy, most_pause_seconds=0.05) as service:
         (copy / ENCODER_DATA).write_bytes(b"damaged")
         for worker in service.children:
             worker.kill()
@@ -26,3 +35,20 @@ def test_the_service_ends_when_no_worker_starts_any_more(
     restarts = [line for line in lines if "it is started again in" in line]
     assert len(restarts) == 2 + 4
     assert sum("ended by signal 9" in line for line in restarts) == 2
+
+
+@pytest.mark.slow
+def test_without_room_for_metrics_the_service_ends_with_one_line(
+    artifact: Artifact, tmp_path: Path
+) -> None:
+    port = free_port()
+    flags = ["--workers", "2", "--engine", "fake", "--log-level", "error", "--port", str(port)]
+    command = [sys.executable, "-c", LIMITED, "-m", "service", "serve", *flags]
+    command += ["--artifact", str(artifact.folder)]
+    with Service(command, port, environment=clean_environment(TMPDIR=str(tmp_path))) as service:
+        assert service.process.wait(120) == 1
+        line, *more = service.log.splitlines()
+        assert more == []
+    assert line.startswith(f"headscope serve: a worker cannot keep its metrics, {tmp_path}/")
+    assert line.endswith(" takes no more: File too large")
+    assert list(tmp_path.iterdir()) == []

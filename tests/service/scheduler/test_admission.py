@@ -15,10 +15,11 @@ from service.errors import (
     Overloaded,
     Unprocessable,
 )
-from service.scheduler.admission import BatchLimits, predicted_wait
-from service.scheduler.lanes import Lane
+from service.scheduler.admission import BatchLimits, Demand, Workers, forecast
+from service.scheduler.lanes import Lane, LaneName
 from service.scheduler.pace import Pace
 from service.scheduler.scheduler import Scheduler
+from service.scheduler.submission import ANYBODY, Caller
 from tests.service.harness import (
     CONFIG,
     GatedEngine,
@@ -36,7 +37,7 @@ def plugged(batcher: Scheduler) -> asyncio.Task[object]:
 
 
 async def test_a_request_that_never_fits_is_refused_for_good() -> None:
-    with batching(FakeEngine(CONFIG), max_queue_tokens=100) as (batcher, recorder):
+    with batching(FakeEngine(CONFIG), max_queue_tokens=200) as (batcher, recorder):
         with pytest.raises(Unprocessable, match="101 tokens; at most 100"):
             await batcher.submit("encode", [text(50), text(51)])
         assert len(await batcher.submit("encode", [text(50), text(50)])) == 2
@@ -45,27 +46,42 @@ async def test_a_request_that_never_fits_is_refused_for_good() -> None:
 
 async def test_a_full_queue_refuses_until_there_is_room() -> None:
     engine = GatedEngine()
-    with batching(engine, max_queue_tokens=100) as (batcher, _):
+    with batching(engine, max_queue_tokens=200) as (batcher, _):
         plug = plugged(batcher)
         await until(lambda: engine.batches)
         waiting = asyncio.create_task(batcher.submit("encode", [text(60)]))
         await until(lambda: batcher.lanes["encode"].queued_tokens == 60)
-        with pytest.raises(Overloaded, match="60 of 100 tokens") as refused:
-            await batcher.submit("encode", [text(41)])
+        with pytest.raises(Overloaded, match=r"60 of 200 tokens.* half of the rest") as refused:
+            await batcher.submit("encode", [text(71)])
         assert (refused.value.retry_after_seconds or 0) >= 1
         assert batcher.lanes["encode"].queued_tokens == 60  # nothing of the refused one stayed
 
-        fits = asyncio.create_task(batcher.submit("encode", [text(40)]))
+        fits = asyncio.create_task(batcher.submit("encode", [text(70)]))
         other_lane = asyncio.create_task(batcher.submit("attention", [text(100)]))
-        await until(lambda: batcher.lanes["encode"].queued_tokens == 100)
+        await until(lambda: batcher.lanes["encode"].queued_tokens == 130)
         engine.let_through()
         await asyncio.gather(plug, waiting, fits, other_lane)
         assert len(await batcher.submit("encode", [text(100)])) == 1
 
 
-@pytest.mark.parametrize(("queued", "seconds"), [(50, 1), (1000, 11), (4100, 42)])
-async def test_retry_after_is_how_long_the_queue_takes(
-    queued: int, seconds: int, monkeypatch: pytest.MonkeyPatch
+async def test_a_large_request_leaves_room_for_small_ones() -> None:
+    engine = GatedEngine()
+    with batching(engine, max_queue_tokens=1000, max_queue_texts=100) as (batcher, _):
+        plug = plugged(batcher)
+        await until(lambda: engine.batches)
+        waiting = [asyncio.create_task(batcher.submit("encode", [text(10)] * 50))]
+        await until(lambda: batcher.lanes["encode"].queued_tokens == 500)
+        with pytest.raises(Overloaded, match="500 of 1000 tokens"):
+            await batcher.submit("encode", [text(10)] * 50)
+        waiting += [asyncio.create_task(batcher.submit("encode", [text(10)])) for _ in range(40)]
+        await until(lambda: batcher.lanes["encode"].queued_texts == 90)
+        engine.let_through()
+        await asyncio.gather(plug, *waiting)
+
+
+@pytest.mark.parametrize(("queued", "seconds"), [(50, 0.5), (1000, 10.0), (4100, 41.0)])
+async def test_retry_after_is_once_or_twice_how_long_the_queue_takes(
+    queued: int, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = FakeClock(monkeypatch)
 
@@ -76,17 +92,22 @@ async def test_retry_after_is_how_long_the_queue_takes(
             return outputs
 
     engine = HundredTokensASecond()
-    with batching(engine, max_queue_tokens=queued) as (batcher, _):
-        engine.let_through(2)
-        await batcher.submit("encode", [text(30)])
-        await batcher.submit("encode", [text(40)])
+    told = set()
+    with batching(engine, max_queue_tokens=2 * queued, max_queue_texts=4) as (batcher, _):
+        engine.let_through(3)
+        for length in (10, 30, 50):
+            await batcher.submit("encode", [text(length)])
         plug = plugged(batcher)
-        await until(lambda: len(engine.batches) == 3)
-        waiting = asyncio.create_task(batcher.submit("encode", [text(queued)]))
+        await until(lambda: len(engine.batches) == 4)
+        waiting = asyncio.create_task(batcher.submit("encode", [text(queued - 1), text(1)]))
         await until(lambda: batcher.lanes["encode"].queued_tokens == queued)
-        with pytest.raises(Overloaded) as refused:
-            await batcher.submit("encode", [text(1)])
-        assert refused.value.retry_after_seconds == seconds
+        for _ in range(40):
+            with pytest.raises(Overloaded) as refused:
+                await batcher.submit("encode", [text(1), text(2)])
+            told.add(refused.value.retry_after_seconds)
+        assert seconds <= min(told) + 0.5
+        assert max(told) <= 2.2 * seconds + 1.5  # the batch that runs, and whole seconds
+        assert len(told) > 1 or seconds < 1  # not all come back at once
         engine.let_through()
         await asyncio.gather(plug, waiting)
 
@@ -100,6 +121,8 @@ class FakeClock:
             "service.scheduler.scheduler",
             "service.scheduler.dispatch",
             "service.scheduler.lanes",
+            "service.scheduler.admission",
+            "service.scheduler.submission",
         ):
             monkeypatch.setattr(f"{module}.time", self)
 
@@ -171,56 +194,120 @@ async def test_a_hung_engine_keeps_nothing_of_those_who_left() -> None:
             request.cancel()
             await asyncio.gather(request, return_exceptions=True)
         assert len(recorder.drops) == 100
-        assert sum(map(len, batcher.lanes["encode"].buckets.values())) == 1
+        assert len(batcher.lanes["encode"].texts) == 1
         engine.let_through()
         await asyncio.gather(plug, patient)
 
 
 def tenth_a_token() -> Pace:
-    """A tenth of a second a token, and nothing a batch."""
-    return Pace(tokens=0.01, seconds=0.001, variance=1.0, covariance=0.1)
+    """A tenth of a second a token."""
+    pace = Pace()
+    for tokens in (1, 64):
+        pace.account(tokens, tokens / 10)
+    return pace
+
+
+def waits(seconds: float) -> str:
+    return rf"a wait of {seconds:.1f} s is predicted".replace(".", r"\.")
 
 
 async def test_a_wait_that_would_be_too_long_is_refused_before_it_begins() -> None:
     engine = GatedEngine()
-    with batching(engine, queue_seconds=2.0) as (batcher, recorder):
-        plug = asyncio.create_task(batcher.submit("encode", [text(1)]))
+    with batching(engine, queue_seconds=3.0) as (batcher, recorder):
+        plug = plugged(batcher)
         await until(lambda: engine.batches)
         lane = batcher.lanes["encode"]
         lane.pace = tenth_a_token()
+        running = lane.pace.seconds  # of the batch that has to end first
         waiting = asyncio.create_task(batcher.submit("encode", [text(15)]))
         await until(lambda: lane.queued_tokens == 15)
-        with pytest.raises(Overloaded, match=r"a wait of 1\.5 s is predicted") as impatient:
-            await batcher.submit("encode", [text(8)], time.monotonic() + 1)
-        assert impatient.value.retry_after_seconds == 2
-        other = asyncio.create_task(batcher.submit("encode", [text(10)]))  # 1.5 s are allowed
+        soon = Caller(finish_by=time.monotonic() + 1)
+        with pytest.raises(Overloaded, match=waits(1.5 + running)) as impatient:
+            await batcher.submit("encode", [text(8)], soon)
+        assert 2 <= (impatient.value.retry_after_seconds or 0) <= 5
+        other = asyncio.create_task(batcher.submit("encode", [text(10)]))  # 3 s are allowed
         await until(lambda: lane.queued_tokens == 25)
-        with pytest.raises(Overloaded, match=r"a wait of 2\.5 s"):
+        with pytest.raises(Overloaded, match=waits(2.5 + running)):
             await batcher.submit("encode", [text(8)])
-        assert recorder.refusals == [("encode", "wait")] * 2
+        with pytest.raises(Overloaded, match=waits(2.5 + running)):
+            batcher.check_room("encode", ANYBODY)
+        assert recorder.refusals == [("encode", "wait")] * 3
         engine.let_through()
         await asyncio.gather(plug, waiting, other)
 
 
+async def test_what_cannot_end_in_time_is_refused_before_it_begins() -> None:
+    engine = GatedEngine()
+    with batching(engine) as (batcher, recorder):
+        lane = batcher.lanes["encode"]
+        lane.pace = tenth_a_token()
+        soon = Caller(finish_by=time.monotonic() + 10)
+        with pytest.raises(Overloaded, match=r"would take about 15\.0 s, and (10\.0|9\.9) s") as no:
+            await batcher.submit("encode", [text(50)] * 3, soon)
+        assert no.value.status == 429
+        fits = asyncio.create_task(batcher.submit("encode", [text(30)] * 3, soon))
+        await until(lambda: engine.batches)
+        lane.margin.mean = 2.0  # requests have taken that much longer than was predicted
+        with pytest.raises(Overloaded, match=r"would take about"):
+            await batcher.submit("encode", [text(55)], soon)
+        assert recorder.refusals == [("encode", "deadline")] * 2
+        engine.let_through()
+        await fits
+
+
+async def test_a_queue_that_stands_is_cut_to_twice_its_target(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = FakeClock(monkeypatch)
+    engine = GatedEngine()
+    limits = {"queue_seconds": 60.0, "queue_target_seconds": 2.0}
+    with batching(engine, **limits) as (batcher, recorder):
+        plug = plugged(batcher)
+        await until(lambda: engine.batches)
+        lane = batcher.lanes["encode"]
+        lane.pace = tenth_a_token()
+        burst = [asyncio.create_task(batcher.submit("encode", [text(10)])) for _ in range(30)]
+        await until(lambda: lane.queued_texts == 30)  # up to 30 s are allowed: a burst
+        clock.now += 0.11
+        tardy = asyncio.create_task(batcher.submit("encode", [text(10)]))
+        await until(lambda: lane.queued_texts == 31)
+        clock.now += 0.11  # all that came for a tenth of a second would wait for more than 2 s
+        with pytest.raises(Overloaded, match=r"predicted, and 4\.0 s are allowed"):
+            await batcher.submit("encode", [text(10)])
+        assert recorder.refusals == [("encode", "wait")]
+        engine.let_through()
+        await asyncio.gather(plug, tardy, *burst)
+        assert len(await batcher.submit("encode", [text(10)])) == 1
+        assert not lane.congestion.standing
+
+
 async def test_the_queue_is_bounded_in_texts_too() -> None:
     engine = GatedEngine()
-    with batching(engine, max_queue_texts=3) as (batcher, recorder):
+    with batching(engine, max_queue_texts=6) as (batcher, recorder):
         with pytest.raises(Unprocessable, match="4 texts; at most 3"):
             await batcher.submit("encode", [text(1)] * 4)
-        plug = asyncio.create_task(batcher.submit("encode", [text(1)]))
+        plug = plugged(batcher)
         await until(lambda: engine.batches)
         waiting = asyncio.create_task(batcher.submit("encode", [text(1), text(2)]))
         await until(lambda: batcher.lanes["encode"].queued_texts == 2)
-        with pytest.raises(Overloaded, match="2 of 3 texts"):
-            await batcher.submit("encode", [text(1), text(1)])
+        with pytest.raises(Overloaded, match="2 of 6 texts"):
+            await batcher.submit("encode", [text(1)] * 3)
         assert recorder.refusals == [("encode", "texts")]
         engine.let_through()
         await asyncio.gather(plug, waiting)
         assert batcher.lanes["encode"].queued_texts == 0
 
 
+class Queued(Lane):
+    """A lane in which so many tokens wait."""
+
+    def __init__(self, name: LaneName, share: float, tokens: int) -> None:
+        super().__init__(name, share, pace=tenth_a_token())
+        self.map_tokens = tokens
+
+
 @pytest.mark.parametrize(
-    ("own", "other", "concurrency", "seconds"),
+    ("own", "other", "threads", "seconds"),
     [
         (100, 0, 1, 10.0),
         (100, 0, 4, 2.5),
@@ -230,16 +317,16 @@ async def test_the_queue_is_bounded_in_texts_too() -> None:
     ],
 )
 def test_the_wait_is_that_of_the_lanes_work_at_its_share(
-    own: int, other: int, concurrency: int, seconds: float
+    own: int, other: int, threads: int, seconds: float
 ) -> None:
-    lane = Lane("encode", 3.0, queued_tokens=own, pace=tenth_a_token())
-    beside = Lane("attention", 1.0, queued_tokens=other, pace=tenth_a_token())
-    found = predicted_wait(lane, [lane, beside], BatchLimits(64, 10**6), concurrency)
-    assert found == pytest.approx(seconds, abs=0.01)
+    lane, beside = Queued("encode", 3.0, own), Queued("attention", 1.0, other)
+    limits, workers = BatchLimits(64, 10**6), Workers(threads, idle=1)
+    found = forecast(lane, Demand(ANYBODY, 1, 30), [lane, beside], limits, workers)
+    assert found.wait == pytest.approx(seconds)
+    assert found.total == pytest.approx(seconds + 3)
 
 
 def test_the_batch_that_runs_has_to_end_first() -> None:
-    lane = Lane("encode", 3.0, queued_tokens=1, pace=Pace(tokens=64, seconds=8.0))
-    assert predicted_wait(lane, [lane], BatchLimits(64, 10**6), 1) == 16.0
-    lane.queued_tokens = 0
-    assert predicted_wait(lane, [lane], BatchLimits(64, 10**6), 1) == 0.0
+    lane = Queued("encode", 3.0, 0)
+    found = forecast(lane, Demand(ANYBODY, 1, 30), [lane], BatchLimits(64, 10**6), Workers(2, 0))
+    assert found.wait == lane.pace.seconds / 2

@@ -9,18 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.scheduler.lanes import MAX_PADDING_SHARE, Entry, Lane, Submission
+from service.scheduler.lanes import MAX_PADDING_SHARE, WINDOW_BATCHES, Lane
+from service.scheduler.submission import Caller, Entry, Submission
 from tests.service.harness import text
 
 
 def fill(lane: Lane, lengths: list[int]) -> list[Entry]:
-    async def submit() -> Submission:
-        return Submission([text(length) for length in lengths], itertools.count())
+    """Queue a request of one text for each length."""
 
-    entries = asyncio.run(submit()).entries
-    for entry in entries:
-        lane.push(entry)
-    return entries
+    async def submit() -> list[Submission]:
+        numbers = itertools.count()
+        return [Submission([text(length)], numbers, Caller()) for length in lengths]
+
+    submissions = asyncio.run(submit())
+    for submission in submissions:
+        lane.push(submission)
+    return [entry for submission in submissions for entry in submission.entries]
 
 
 def drain(lane: Lane, max_batch_tokens: int) -> list[list[int]]:
@@ -67,7 +71,7 @@ def test_what_left_is_not_taken_and_not_kept() -> None:
     for entry in (entries[0], entries[2], entries[3]):
         lane.remove(entry)
     assert lane.queued_tokens == 8
-    assert sum(len(bucket) for bucket in lane.buckets.values()) == 1
+    assert len(lane.texts) == lane.queued_texts == 1
     assert drain(lane, 64) == [[1]]
 
 
@@ -97,10 +101,11 @@ def test_every_batch_holds_the_oldest_and_keeps_every_bound(
         grid = max(real) * len(real)
         assert len(batch) == 1 or sum(real) <= max_batch_tokens
         assert grid - sum(real) <= MAX_PADDING_SHARE * grid
+        passed = sum(lengths[number] for number in range(max(batch)) if number in waiting)
+        assert passed <= WINDOW_BATCHES * max_batch_tokens  # no more than so much is passed over
         for length in set(real):  # equal ones leave in the order they came
             same = [number for number in batch if lengths[number] == length]
             younger = [number for number in waiting if lengths[number] == length]
             assert same == sorted(same)
             assert not younger or max(same) < min(younger)
-    assert not lane.buckets
-    assert lane.queued_tokens == 0
+    assert lane.queued_tokens == lane.queued_texts == 0

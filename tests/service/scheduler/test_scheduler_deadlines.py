@@ -9,6 +9,7 @@ import time
 import pytest
 
 from service.errors import DeadlinePassed, EngineTimeout
+from service.scheduler.submission import Caller
 from tests.service.harness import (
     GatedEngine,
     assert_same,
@@ -59,7 +60,7 @@ async def test_a_deadline_during_the_computation_is_a_timeout() -> None:
     engine = GatedEngine()
     with batching(engine) as (batcher, recorder):
         with pytest.raises(EngineTimeout) as failed:
-            await batcher.submit("encode", [text(8)], time.monotonic() + SOON)
+            await batcher.submit("encode", [text(8)], Caller(finish_by=time.monotonic() + SOON))
         assert failed.value.status == 504
         assert recorder.refusals == []
         engine.let_through()
@@ -80,13 +81,15 @@ async def test_a_request_that_has_begun_may_wait_for_its_rest() -> None:
 async def test_a_request_that_continues_has_its_deadline_too() -> None:
     engine = GatedEngine()
     with batching(engine) as (batcher, _), pytest.raises(EngineTimeout):
-        await batcher.resume("attention", [layer_maps(8)], finish_by=time.monotonic() + SOON)
+        await batcher.resume(
+            "attention", [layer_maps(8)], caller=Caller(finish_by=time.monotonic() + SOON)
+        )
 
 
 async def test_a_deadline_that_has_passed_is_refused_at_once() -> None:
     engine = GatedEngine()
     with batching(engine) as (batcher, recorder):
         with pytest.raises(DeadlinePassed):
-            await batcher.submit("encode", [text(8)], time.monotonic() - 1)
+            await batcher.submit("encode", [text(8)], Caller(finish_by=time.monotonic() - 1))
         assert recorder.refusals == [("encode", "deadline")]
     assert engine.batches == []

@@ -88,7 +88,7 @@ async def assert_takes_work(batcher: Scheduler) -> None:
     """Nothing waits, and every lane takes work again."""
     for lane in batcher.lanes.values():
         assert lane.queued_tokens == 0
-        assert not lane.buckets
+        assert lane.queued_texts == 0
     lanes: list[LaneName] = ["encode", "attention"]
     for lane_name in lanes:
         assert len(await batcher.submit(lane_name, [text(5)])) == 1

@@ -73,13 +73,13 @@ async def test_of_equals_the_first_to_come_goes_first() -> None:
 
 async def test_a_full_queue_does_not_refuse_it() -> None:
     engine = GatedEngine()
-    with batching(engine, max_queue_tokens=20) as (batcher, _):
+    with batching(engine, max_queue_tokens=40) as (batcher, _):
         plug = asyncio.create_task(batcher.submit("attention", [text(1)]))
         await until(lambda: engine.batches)
         waiting = asyncio.create_task(batcher.submit("attention", [text(20)]))
         await until(lambda: batcher.lanes["attention"].queued_tokens == 20)
         with pytest.raises(Overloaded):
-            await batcher.submit("attention", [text(1)])
+            await batcher.submit("attention", [text(11)])
         more = asyncio.create_task(batcher.resume("attention", [layer_maps(30), layer_maps(5)]))
         await until(lambda: batcher.lanes["attention"].queued_tokens == 55)
         engine.let_through()

@@ -99,7 +99,8 @@ async def test_labels_are_templates_however_many_paths(client: httpx.AsyncClient
 SHARING = """
 import sys
 from pathlib import Path
-from service.telemetry.metrics import Metrics, share
+from service.telemetry.metrics import Metrics
+from service.telemetry.shared import share
 
 folder, index, what = sys.argv[1:]
 share(int(index))

@@ -1,0 +1,27 @@
+"""What makes the many exports of a test run cheap: no process computes the same part of them twice.
+
+Each process's first export is made as a user's is.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from torch.onnx._internal.exporter import _registration
+
+from model.export import exporter
+
+WITHOUT_WEIGHTS = ("export_attention", "export_device_attention", "export_device_pooling")
+"""The graphs that depend on an encoder's configuration alone."""
+
+
+@functools.cache
+def share_work() -> None:
+    """Keep PyTorch's table of ONNX operators, and each graph that holds no weights.
+
+    PyTorch makes its table again for every graph, which takes a second.
+    """
+    for name in WITHOUT_WEIGHTS:
+        setattr(exporter, name, functools.cache(getattr(exporter, name)))
+    operators = _registration.onnxscript_apis
+    operators.get_torchlib_ops = functools.cache(operators.get_torchlib_ops)

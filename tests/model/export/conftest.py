@@ -1,0 +1,62 @@
+"""Exports that these tests share, and those of another process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from tests.exports import share_work
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+ELSEWHERE = """
+import sys
+from pathlib import Path
+from model.checkpoint import load_checkpoint
+from model.export.exporter import export
+from model.export.graphs import export_encoder
+from model.export.to_onnx import save_graph
+from tests.exports import share_work
+
+share_work()
+checkpoint = Path(sys.argv[1])
+export(checkpoint, Path("fp32"), "tiny")
+export(checkpoint, Path("int8"), "tiny", "int8")
+for name, dtype, three_axes in (("fp16", "float16", False), ("bf16", "float32", True)):
+    Path(name).mkdir()
+    graph = export_encoder(load_checkpoint(checkpoint), dtype, three_axes=three_axes)
+    save_graph(graph, Path(name, "encoder.onnx"), external="encoder.onnx.data")
+"""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_work() -> None:
+    share_work()
+
+
+@pytest.fixture(scope="session")
+def elsewhere(exports: Path, tiny_checkpoint: Path) -> Path:
+    """Another process's exports of `tiny_checkpoint`, on two threads; the tests' own run on one.
+
+    Of fp32 and int8 everything, of the others the encoder's graph: another one than float32's.
+    """
+    folder = exports / "elsewhere"
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            folder.mkdir()
+            copy = folder / "copy of the checkpoint"
+            copy.symlink_to(tiny_checkpoint)
+            other = {"PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo", "OMP_NUM_THREADS": "2"}
+            subprocess.run(
+                [sys.executable, "-c", ELSEWHERE, str(copy)],
+                cwd=folder,
+                env=os.environ | {"PYTHONPATH": str(CHECKOUT)} | other,
+                check=True,
+                capture_output=True,
+                timeout=300,
+            )
+    return folder

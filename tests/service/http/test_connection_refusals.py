@@ -1,0 +1,87 @@
+"""What is refused before it is a request: counted, and timed from its own first byte."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+from fastapi import FastAPI
+
+from model.artifact.manifest import Artifact
+from service.engines.fake import FakeEngine
+from service.state import state_of
+from testing.raw_http import AMBIGUOUS, CHUNKED, GET, LARGE, POST
+from tests.service.harness import CONFIG, listening
+from tests.service.http.wire import refusal
+
+SECONDS = 0.4
+"""That the server gives a client."""
+
+
+@pytest.fixture(scope="module")
+def served(artifact: Artifact) -> Iterator[tuple[FastAPI, int]]:
+    with listening(artifact, FakeEngine(CONFIG), client_timeout_seconds=SECONDS) as served:
+        yield served
+
+
+@contextlib.contextmanager
+def kept_open(port: int) -> Iterator[socket.socket]:
+    """A connection on which one request was answered."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(GET + b"\r\n")
+        received(connection)
+        yield connection
+
+
+def received(connection: socket.socket) -> http.client.HTTPResponse:
+    reply = http.client.HTTPResponse(connection)
+    reply.begin()
+    reply.read()
+    return reply
+
+
+def counted(app: FastAPI, status: int) -> float:
+    """Refusals with this status until now."""
+    name, labels = "headscope_requests_total", {"route": "unmatched", "status": str(status)}
+    return state_of(app).metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+@pytest.mark.parametrize(
+    ("status", "part"),
+    [
+        (400, AMBIGUOUS["TLS"]),
+        (400, AMBIGUOUS["no host"]),
+        (400, POST + CHUNKED + b"\r\nno chunk\r\n"),
+        (408, GET),
+        (431, LARGE["header"]),
+    ],
+    ids=["no HTTP", "ambiguous", "within a body", "late", "too large"],
+)
+def test_each_is_counted_once(served: tuple[FastAPI, int], status: int, part: bytes) -> None:
+    app, port = served
+    before = counted(app, status)
+    assert refusal(port, part)["status"] == status
+    assert counted(app, status) == before + 1
+
+
+def test_the_time_is_that_of_the_head(served: tuple[FastAPI, int]) -> None:
+    with kept_open(served[1]) as connection:
+        connection.sendall(GET)
+        reply = received(connection)
+    assert reply.status == 408
+    assert int(reply.headers["x-total-time"]) >= 1000 * SECONDS - 1
+
+
+def test_an_idle_connection_is_no_part_of_the_time(served: tuple[FastAPI, int]) -> None:
+    with kept_open(served[1]) as connection:
+        time.sleep(2 * SECONDS)
+        began = time.monotonic()
+        connection.sendall(AMBIGUOUS["TLS"])
+        reply = received(connection)
+        most = 1000 * (time.monotonic() - began)
+    assert reply.status == 400
+    assert int(reply.headers["x-total-time"]) <= most + 1

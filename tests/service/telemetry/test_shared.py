@@ -1,0 +1,177 @@
+"""Files of metrics: every block is allocated, and a full file system is an error, not a signal."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.mmap_dict import MmapedDict
+
+from service.telemetry.shared import FIRST_BYTES, AllocatedDict
+from tests.service.logged import Log
+
+SERIES = [f"series {n}{n % 9 * 'x'}" for n in range(3 * FIRST_BYTES // 32)]
+"""More than the first size holds, of every padding."""
+Opened = Callable[[Path], AllocatedDict]
+COUNTING = """
+import sys
+from pathlib import Path
+from service.telemetry.metrics import Metrics
+from service.telemetry.shared import share
+
+share(0)
+metrics = Metrics(Path(sys.argv[1]))
+filler = Path(sys.argv[1], "filler").open("wb", buffering=0)
+try:
+    while True:
+        filler.write(bytes(4096))
+except OSError as error:
+    print(error.strerror)
+for number in range(3000):
+    metrics.requests.labels(f"/{number}", "200").inc()
+    metrics.request_seconds.labels(f"/{number}").observe(1)
+print(metrics.render().count(b"headscope_requests_total{"))
+"""
+
+
+@contextlib.contextmanager
+def small_file_system(folder: Path, size: str) -> Iterator[Path]:
+    """A file system of some bytes, where one can be mounted."""
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no `mount` here")
+    if done.returncode:
+        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], timeout=60, check=True)
+
+
+def holes(path: Path) -> int:
+    """Bytes of a file that the file system has not allocated."""
+    found = path.stat()
+    return max(0, found.st_size - 512 * found.st_blocks)
+
+
+def values(path: Path) -> dict[str, float]:
+    """A file's series as any other process reads them."""
+    read = MmapedDict.read_all_values_from_file(str(path))  # type: ignore[no-untyped-call]
+    return {key.strip(): value for key, value, *_ in read}
+
+
+def counting(folder: Path) -> subprocess.CompletedProcess[str]:
+    """A worker's metrics in a process of their own, which a signal would end."""
+    return subprocess.run(
+        [sys.executable, "-c", COUNTING, str(folder)],
+        env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture
+def opened() -> Iterator[Opened]:
+    """Files that are closed at the end."""
+    with contextlib.ExitStack() as stack:
+
+        def open_(path: Path) -> AllocatedDict:
+            return stack.enter_context(contextlib.closing(AllocatedDict(str(path))))
+
+        yield open_
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on the file system takes nothing more."""
+
+    def fallocate(*_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", fallocate)
+
+
+def test_a_file_has_no_holes_however_it_grows(opened: Opened, tmp_path: Path) -> None:
+    path = tmp_path / "counter_0.db"
+    found = opened(path)
+    assert (path.stat().st_size, holes(path)) == (FIRST_BYTES, 0)
+    for number, name in enumerate(SERIES):
+        assert found.read_value(name) == (0.0, 0.0)
+        found.write_value(name, number, 0.0)
+        assert holes(path) == 0
+    assert path.stat().st_size > 2 * FIRST_BYTES
+    assert values(path) == {name: number for number, name in enumerate(SERIES)}
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_worker_that_is_started_again_goes_on(opened: Opened, tmp_path: Path) -> None:
+    path = tmp_path / "counter_0.db"
+    before = opened(path)
+    before.write_value("unknown until now", 1.0, 0.0)
+    for name in SERIES:
+        before.read_value(name)
+        before.write_value(name, 5.0, 0.0)
+    size = path.stat().st_size
+    after = opened(path)
+    assert path.stat().st_size == size
+    assert {after.read_value(name) for name in SERIES} == {(5.0, 0.0)}
+    assert "unknown until now" not in values(path)
+
+
+@pytest.mark.usefixtures("full")
+def test_without_room_there_is_no_file_and_the_reason_is_said(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="cannot keep its metrics") as refused:
+        AllocatedDict(str(tmp_path / "counter_0.db"))
+    assert str(refused.value) == (
+        f"a worker cannot keep its metrics, {tmp_path} takes no more: No space left on device"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_room_to_grow_what_was_counted_still_is(
+    opened: Opened, tmp_path: Path, log: Log, request: pytest.FixtureRequest
+) -> None:
+    path = tmp_path / "counter_0.db"
+    found = opened(path)
+    request.getfixturevalue("full")
+    for name in SERIES:
+        found.read_value(name)
+        found.write_value(name, 1.0, 0.0)
+    kept = values(path)
+    assert 0 < len(kept) < len(SERIES)
+    assert list(kept) == SERIES[: len(kept)]
+    found.write_value(SERIES[0], 7.0, 0.0)
+    assert values(path)[SERIES[0]] == 7.0
+    assert holes(path) == 0
+    (line,) = log.text.splitlines()
+    assert line.endswith(
+        f"further metrics are not counted, {tmp_path} takes no more: No space left on device"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "starts"), [("64k", False), ("4m", True)])
+def test_a_full_file_system_ends_no_process_by_a_signal(
+    tmp_path: Path, size: str, starts: bool
+) -> None:
+    with small_file_system(tmp_path, size) as folder:
+        done = counting(folder)
+    if not starts:
+        assert done.returncode == 1
+        assert "a worker cannot keep its metrics" in done.stderr.splitlines()[-1]
+        return
+    assert done.returncode == 0, done.stderr
+    told, counted = done.stdout.split("\n")[:2]
+    assert told == "No space left on device"
+    assert 100 < int(counted) < 3000
+    assert "further metrics are not counted" in done.stderr

@@ -1,0 +1,150 @@
+"""Single short texts beside one other client whose requests are legal, on the real engine.
+
+Each kind of neighbour in turn; the texts come at fixed times, whatever the service does, and count
+from then. Meanwhile liveness is asked for, and afterwards the memory is looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+from testing.client import request
+from testing.generators import generate, load_beside
+from testing.load import Job
+from trials.gates import Gate, Scale, at_most, exactly, main
+from trials.overload import Probes, p99, probing
+from trials.servers import Service, serve
+
+RATE = 10.0
+"""Single texts a second."""
+SINGLE = [
+    ("/encode", {"inputs": f"a short text, number {n}", "outputs": ["pooled"]}) for n in range(50)
+]
+WORDS = "the water runs down the hill and " * 36
+"""250 words, more tokens than a text may have."""
+CUT = {"truncate": True, "outputs": ["pooled"]}
+BINARY = {"accept": "application/vnd.safetensors"}
+SLOW_BYTES, SLOW_SECONDS = 2**16, 0.1
+MEMORY_SECONDS = 60
+Beside = Callable[[Service], AbstractAsyncContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """One kind of other client."""
+
+    name: str
+    beside: Beside
+
+
+def sending(path: str, body: object, headers: dict[str, str] | None = None) -> Beside:
+    """A client that sends the same request again as soon as it has its reply."""
+
+    @contextlib.asynccontextmanager
+    async def beside(service: Service) -> AsyncIterator[None]:
+        job = Job(
+            service.port,
+            [(path, body)],
+            headers or {},
+            connections=1,
+            seconds=3600.0,
+            patience_seconds=600.0,
+        )
+        with load_beside(job):
+            yield
+
+    return beside
+
+
+@contextlib.asynccontextmanager
+async def slow_reader(service: Service) -> AsyncIterator[None]:
+    """A client that takes 75 MB of maps, 64 KiB at a time."""
+
+    async def read() -> None:
+        while True:
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", service.port, limit=SLOW_BYTES
+            )
+            with contextlib.closing(writer):
+                writer.write(
+                    request("/attention", {"inputs": [WORDS] * 4, "truncate": True}, BINARY)
+                )
+                while await reader.read(SLOW_BYTES):
+                    await asyncio.sleep(SLOW_SECONDS)
+
+    task = asyncio.create_task(read())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+NEIGHBOURS: Sequence[Neighbour] = (
+    Neighbour(
+        "lists of 512 texts of 250 words", sending("/encode", {"inputs": [WORDS] * 512, **CUT})
+    ),
+    Neighbour(
+        "lists of 32 texts of 250 words", sending("/encode", {"inputs": [WORDS] * 32, **CUT})
+    ),
+    Neighbour("bodies of 8 MB", sending("/encode", {"inputs": ["!" * 16384] * 512, **CUT})),
+    Neighbour(
+        "every map of 6 texts",
+        sending("/attention", {"inputs": [WORDS] * 6, "truncate": True}, BINARY),
+    ),
+    Neighbour(
+        "/verify of 20 texts", sending("/verify", {"inputs": [WORDS] * 20, "truncate": True})
+    ),
+    Neighbour("a slow reader of 75 MB", slow_reader),
+)
+
+
+async def singles(service: Service, seconds: int) -> tuple[set[str], float]:
+    """How single texts ended, and the p99 of their latency in ms."""
+    job = Job(service.port, list(SINGLE), rate=RATE, count=round(RATE * seconds))
+    result = await asyncio.to_thread(generate, job)
+    return set(result.outcomes), p99(result.latencies_ms)
+
+
+async def trial(scale: Scale) -> list[Gate]:
+    """Alone, then beside each."""
+    gates, seconds = [], scale.of(30, 2)
+    async with serve() as service:
+        await singles(service, seconds)
+        outcomes, alone = await singles(service, seconds)
+        before = service.resident_bytes()
+        gates.append(exactly("alone", {"right"}, outcomes))
+        for neighbour in NEIGHBOURS:
+            probes = Probes()
+            async with probing(service, probes), neighbour.beside(service):
+                outcomes, beside = await singles(service, seconds)
+            name = f"beside {neighbour.name}"
+            allowed = min(1000.0, 10 * alone) * scale.slack
+            gates += [
+                exactly(f"{name}: single texts", {"right"}, outcomes),
+                at_most(f"{name}: their p99 (alone {alone:.0f} ms)", allowed, beside, " ms"),
+                exactly(f"{name}: liveness probes that failed", 0, probes.failed),
+                at_most(
+                    f"{name}: longest silence of liveness",
+                    250 * scale.slack,
+                    max(probes.latencies_ms),
+                    " ms",
+                ),
+            ]
+        await asyncio.sleep(scale.of(MEMORY_SECONDS, 0))
+        growth = service.resident_bytes() / before
+        gates.append(at_most("memory a minute later, times that before", 1.2 * scale.slack, growth))
+    return gates
+
+
+def run(scale: Scale) -> list[Gate]:
+    """The gate of a single short text beside any one legal client."""
+    return asyncio.run(trial(scale))
+
+
+if __name__ == "__main__":
+    main(__doc__, neighbours=run)
