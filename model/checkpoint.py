@@ -19,6 +19,15 @@ from model.encoder import Encoder
 from model.errors import CheckpointError
 from model.families.registry import FAMILIES, read_config
 
+_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+)
+"""Sizes of the config, each of which is an axis of a tensor."""
+
 
 def load_checkpoint(folder: Path) -> Encoder:
     """Build the encoder of a checkpoint, in float32 and in evaluation mode.
@@ -50,9 +59,11 @@ def build_encoder(config: EncoderConfig, tensors: Mapping[str, Tensor], source: 
         source: where they come from, for the report.
 
     Raises:
-        CheckpointError: names all keys that are missing, unexpected, mis-shaped or not finite.
+        CheckpointError: names all keys that are missing, unexpected, mis-shaped or not finite; or
+            the sizes of the config that no tensors of these could have.
 
     """
+    _check_sizes(config, tensors, source)
     with torch.device("meta"):
         encoder = Encoder(config)
     wanted = {name: tuple(p.shape) for name, p in encoder.state_dict().items()}
@@ -77,6 +88,24 @@ def build_encoder(config: EncoderConfig, tensors: Mapping[str, Tensor], source: 
     state = {name: tensors[name].to(torch.float32) for name in wanted}
     encoder.load_state_dict(state, assign=True)
     return encoder.eval().requires_grad_(False)
+
+
+def _check_sizes(config: EncoderConfig, tensors: Mapping[str, Tensor], source: str) -> None:
+    """Refuse sizes beyond those of the tensors before a module of such a size is built.
+
+    Modules take time and memory a layer, and torch cannot count the elements of any size.
+    """
+    longest = max((size for tensor in tensors.values() for size in tensor.shape), default=0)
+    problems = [
+        f"{name} {getattr(config, name)}, where no tensor is longer than {longest}"
+        for name in _SIZES
+        if getattr(config, name) > longest
+    ]
+    if config.num_hidden_layers > len(tensors):
+        layers = config.num_hidden_layers
+        problems.append(f"num_hidden_layers {layers}, where there are {len(tensors)} tensors")
+    if problems:
+        raise CheckpointError(f"{source} does not fit its config: {'; '.join(problems)}")
 
 
 def load_weights(path: Path, config: EncoderConfig) -> Encoder:

@@ -97,7 +97,7 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.service = state
-    dialects.install(app)
+    dialects.install(app, settings)
     middleware.install(
         app, settings, state.metrics, state.bodies, observers, dialects.error_response
     )

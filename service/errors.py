@@ -7,6 +7,7 @@
     ├── ReplyTooLarge            413     Validation   the predicted reply exceeds the limit
     ├── BodyTooLarge             413     Validation
     ├── UnsupportedMediaType     415     Validation
+    ├── MisdirectedRequest       421     Validation   for a host that is not the service's
     ├── Unprocessable            422     Validation   well-formed JSON that asks for the impossible
     │   └── InputTooLong         422     Tokenizer
     ├── HeaderFieldsTooLarge     431     Validation
@@ -81,6 +82,12 @@ class UnsupportedMediaType(ServiceError):
         "unsupported-media-type",
         "Validation",
     )
+
+
+class MisdirectedRequest(ServiceError):
+    """The request is for another host."""
+
+    status, title, slug, error_type = 421, "Misdirected request", "misdirected", "Validation"
 
 
 class Unprocessable(ServiceError):

@@ -1,11 +1,13 @@
 """Every setting of the service, from the command line and the environment.
 
 A flag of the command line wins over a `HEADSCOPE_*` variable, which wins over the default. Model
-and artifact are one choice: a flag of either wins over the variables of both.
+and artifact are one choice: a flag of either wins over the variables of both. A variable of that
+prefix that is no setting is refused: misspelt, it would be a key or a limit that nobody holds.
 """
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from pathlib import Path
@@ -25,6 +27,7 @@ from model.sources import DEFAULT_MODEL
 _SERVED = {"model", "artifact"}
 _KEY = re.compile(r"[!-~]+")
 _ORIGIN = re.compile(r"\*|https?://[^/?#\s]+")
+_HOST = re.compile(r"\*|[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 
 
 def _default_cache() -> Path:
@@ -43,9 +46,12 @@ class _Variables(EnvSettingsSource):
         """The values by setting; those of flags and arguments are in `current_state`.
 
         Raises:
-            ValueError: a model and an artifact are given, by two flags or by two variables.
+            ValueError: a variable is no setting; or a model and an artifact are given, by two
+                flags or by two variables.
 
         """
+        if unknown := self._unknown():
+            raise ValueError("; ".join(unknown))
         values = super().__call__()
         if _SERVED & self.current_state.keys():
             values = {name: value for name, value in values.items() if name not in _SERVED}
@@ -56,6 +62,18 @@ class _Variables(EnvSettingsSource):
             if given.keys() >= _SERVED:
                 raise ValueError(f"{names} are both given: one of them is served")
         return values
+
+    def _unknown(self) -> list[str]:
+        """What is said of each variable that is no setting, and never its value."""
+        prefix, names = self.env_prefix.lower(), list(self.settings_cls.model_fields)
+        said = []
+        for variable in sorted(self.env_vars):  # in lower case, as their names are read
+            name = variable.removeprefix(prefix)
+            if variable.startswith(prefix) and name not in names:
+                (likely,) = difflib.get_close_matches(name, names, 1) or [""]
+                hint = f": did you mean {(prefix + likely).upper()}?" if likely else ""
+                said.append(f"{variable.upper()} is no setting{hint}")
+        return said
 
 
 class Settings(BaseSettings):
@@ -200,6 +218,14 @@ class Settings(BaseSettings):
         None,
         description="Origins, separated by commas, whose pages may use the service; or `*`.",
     )
+    allowed_hosts: str | None = Field(
+        None,
+        description="Hosts, separated by commas, that requests may be for; or `*`. By default this "
+        "machine's own names where the service listens on a loopback address, and any elsewhere.",
+    )
+    verify_route: bool = Field(
+        True, description="Serve `POST /verify`, which computes every text twice."
+    )
     allow_unverified: bool = Field(
         False, description="Serve an artifact whose verification failed."
     )
@@ -250,3 +276,11 @@ class Settings(BaseSettings):
             if not _ORIGIN.fullmatch(origin.strip()):
                 raise ValueError("an origin is `*`, or a scheme and a host: https://example.org")
         return origins
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _hosts_can_be_met(cls, hosts: str | None) -> str | None:
+        for host in [] if hosts is None else hosts.split(","):
+            if not _HOST.fullmatch(host.strip()):
+                raise ValueError("a host is `*`, or a name or an address without a port: [::1]")
+        return hosts

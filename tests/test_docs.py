@@ -47,7 +47,8 @@ def test_setting_defaults():
         )
         shown = row[1].strip().strip("`")
         if field.default_factory is None and field.default is not None:
-            assert shown == str(field.default).removesuffix(".0").replace("False", "false")
+            default = str(field.default).removesuffix(".0")
+            assert shown == {"False": "false", "True": "true"}.get(default, default)
 
 
 def test_routes():

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
 
-from model.artifact.manifest import GOLDEN, Artifact, reading
+from model.artifact.manifest import GOLDEN, Artifact, reading, writing
 from model.config import EncoderConfig
 
 Ids = NDArray[np.int64]
@@ -57,13 +57,19 @@ def golden_inputs(tokenizer: Tokenizer, config: EncoderConfig) -> Iterator[tuple
 
 
 def save_golden(path: Path, texts: Sequence[GoldenText]) -> None:
-    """Write the texts, in order."""
+    """Write the texts, in order.
+
+    Raises:
+        ArtifactError: the file cannot be written.
+
+    """
     tensors = {
         f"{name}.{index}": np.ascontiguousarray(tensor)
         for index, text in enumerate(texts)
         for name, tensor in vars(text).items()
     }
-    save_file(dict(sorted(tensors.items())), path)
+    with writing(path):
+        save_file(dict(sorted(tensors.items())), path)
 
 
 def read_golden(artifact: Artifact) -> list[GoldenText]:

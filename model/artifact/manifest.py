@@ -168,6 +168,21 @@ def reading(path: Path) -> Iterator[None]:
         ) from None
 
 
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Context of writing an artifact's file with a library.
+
+    Raises:
+        ArtifactError: the library failed; in one line, why.
+
+    """
+    try:
+        yield
+    except Exception as error:  # the libraries' own exceptions share no base class
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ArtifactError(f"{path} cannot be written: {reason}") from None
+
+
 def record_file(path: Path) -> FileRecord:
     """Hash and size of a file."""
     return FileRecord(sha256=sha256_of(path), bytes=path.stat().st_size)

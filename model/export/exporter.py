@@ -38,6 +38,7 @@ from model.artifact.manifest import (
     load_artifact,
     record_file,
     write_manifest,
+    writing,
 )
 from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import Float
@@ -96,7 +97,8 @@ def export(
         device: where it is verified; the graphs are the same.
 
     Raises:
-        ModelError: the checkpoint is not usable, the device is not there, or `out` is taken.
+        ModelError: the checkpoint is not usable, the device is not there, `out` is taken, or there
+            is no room for it.
 
     """
     check_device(runtime_of(precision), device)
@@ -127,9 +129,10 @@ def _build(
     config = encoder.config
     sentence = SentenceConfig.from_checkpoint(checkpoint, config.max_position_embeddings)
     tokenizer = load_tokenizer(checkpoint, config, lowercase=sentence.lowercase)
-    tokenizer.save(str(folder / TOKENIZER), pretty=False)
-    save_file(dict(sorted(encoder.state_dict().items())), folder / WEIGHTS)
-    save_file(head_parameters(encoder), folder / HEADS)
+    with writing(path := folder / TOKENIZER):
+        tokenizer.save(str(path), pretty=False)
+    _save_tensors(dict(sorted(encoder.state_dict().items())), folder / WEIGHTS)
+    _save_tensors(head_parameters(encoder), folder / HEADS)
     inputs = golden_inputs(tokenizer, config)
     save_golden(folder / GOLDEN, [golden_text(encoder, *text) for text in inputs])
 
@@ -157,6 +160,11 @@ def _build(
         verification=unverified,
     )
     write_manifest(folder, manifest)
+
+
+def _save_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
+    with writing(path):
+        save_file(tensors, path)
 
 
 def golden_text(encoder: Encoder, input_ids: Ids, segment_ids: Ids) -> GoldenText:

@@ -16,6 +16,7 @@ import onnx
 import torch
 from torch import Tensor, nn
 
+from model.artifact.manifest import writing
 from model.artifact.signature import GraphSignature
 from model.errors import ArtifactError
 
@@ -103,11 +104,17 @@ def without_metadata(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def save_graph(model: onnx.ModelProto, path: Path, external: str | None = None) -> None:
-    """Write a graph; with `external`, its weights go to that file beside it."""
+    """Write a graph; with `external`, its weights go to that file beside it.
+
+    Raises:
+        ArtifactError: a file cannot be written.
+
+    """
     onnx.checker.check_model(model)
-    if external is None:
-        onnx.save_model(model, path)
-    else:
-        onnx.save_model(
-            model, path, save_as_external_data=True, location=external, size_threshold=1024
-        )
+    with writing(path):
+        if external is None:
+            onnx.save_model(model, path)
+        else:
+            onnx.save_model(
+                model, path, save_as_external_data=True, location=external, size_threshold=1024
+            )

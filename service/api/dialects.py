@@ -13,8 +13,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from service.api import dashboard, documentation, native, operations
+from service.api.native import verify
 from service.api.problems import describe_errors, problem_response
 from service.errors import ServiceError, Unprocessable
+from service.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,12 @@ def _owner(path: str) -> Dialect:
     return NATIVE
 
 
-def install(app: FastAPI) -> None:
+def install(app: FastAPI, settings: Settings) -> None:
     """Add the routes of every dialect, and answer every error in its form."""
     for dialect in DIALECTS:
         for router in dialect.routers:
-            app.include_router(router)
+            if settings.verify_route or router is not verify.router:
+                app.include_router(router)
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)

@@ -42,6 +42,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
         408: "The request took too long to send",
         413: "Body or predicted reply too large",
         415: "Wrong content type or encoding",
+        421: "The host is not one that the service answers for",
         422: "Wrong schema, or an input that does not fit",
         429: "Overloaded",
         500: "The engine failed",

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from service.api.accept import prefers
 from service.api.media import SAFETENSORS, Part
 from service.api.strict_json import check_media_type, read_json
 from service.errors import Unprocessable
@@ -77,9 +78,9 @@ def caller_of(request: Request) -> Caller:
 
 
 def wants_safetensors(request: Request) -> bool:
-    """Whether the client accepts the binary form by name."""
-    accepted = request.headers.get("accept", "").lower().split(",")
-    return any(item.partition(";")[0].strip() == SAFETENSORS for item in accepted)
+    """Whether the client accepts the binary form by name, and likes JSON no more."""
+    accepted = ",".join(request.headers.getlist("accept"))
+    return prefers(accepted, SAFETENSORS, "application/json")
 
 
 def _nothing() -> None:

@@ -1,7 +1,8 @@
-"""One request and its reply, in pure ASGI: id, key, body, timing, count, unforeseen failures."""
+"""One request and its reply, in pure ASGI: id, admission, body, timing, count, the unforeseen."""
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 import time
@@ -13,13 +14,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import logs
 from service.errors import ServiceError
+from service.http.admission import Admission
 from service.http.body import BodyLimits, ClientLeft, ReplayedBody, RequestBody, until_disconnect
 from service.http.budget import ByteBudget
-from service.http.keys import ApiKeys
 from service.telemetry.metrics import Metrics
 
 ErrorResponse = Callable[[str, ServiceError, str], Response]
 """Path, error and request id → the error in the form of the path's dialect."""
+ENDINGS = (asyncio.CancelledError, GeneratorExit, KeyboardInterrupt, SystemExit)
+"""What ends a request, and is no failure of it."""
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 _BODY_HEADERS = {b"content-length", b"transfer-encoding"}
 
@@ -30,10 +33,10 @@ def new_request_id() -> str:
 
 
 class ExchangeMiddleware:
-    """Gives each request an id, asks for a key, reads the body, times and counts the exchange.
+    """Gives each request an id, admits it, reads the body, times and counts the exchange.
 
     A client that leaves cancels all work below. An exception that nobody foresaw is answered as an
-    internal error.
+    internal error; so is a panic of a library in Rust, which is no `Exception` in Python.
     """
 
     def __init__(
@@ -42,7 +45,7 @@ class ExchangeMiddleware:
         metrics: Metrics,
         limits: BodyLimits,
         bodies: ByteBudget,
-        keys: ApiKeys | None,
+        admission: Admission,
         error_response: ErrorResponse,
     ) -> None:
         """Stand around an application.
@@ -52,14 +55,14 @@ class ExchangeMiddleware:
             metrics: count requests, their seconds and clients that left.
             limits: bounds on one body.
             bodies: bytes of all bodies in flight.
-            keys: that requests must have; None admits everybody.
+            admission: lets requests in before their bodies are read.
             error_response: the form of an error.
 
         """
         self.app = app
         self.metrics = metrics
         self.limits = limits
-        self.keys = keys
+        self.admission = admission
         self.error_response = error_response
         self.budget = bodies
 
@@ -73,7 +76,9 @@ class ExchangeMiddleware:
         scope.setdefault("state", {})["request_id"] = exchange.request_id
         try:
             await self._answer(exchange, receive)
-        except Exception:
+        except ENDINGS:
+            raise
+        except BaseException:
             if not exchange.status:
                 failure = ServiceError("something went wrong inside the service")
                 await self._refuse(exchange, receive, failure)
@@ -87,7 +92,7 @@ class ExchangeMiddleware:
     async def _answer(self, exchange: Exchange, receive: Receive) -> None:
         body = RequestBody(self.limits, self.budget)
         try:
-            exchange.scope["state"]["client"] = self._client(exchange.scope)
+            exchange.scope["state"]["client"] = self.admission.client(exchange.scope)
             content = await body.read(exchange.scope, receive)
             exchange.received = time.perf_counter()
             exchange.scope["state"]["received"] = time.monotonic()
@@ -100,12 +105,6 @@ class ExchangeMiddleware:
             await self._refuse(exchange, receive, error)
         finally:
             self.budget.give_back(body.size)
-
-    def _client(self, scope: Scope) -> str:
-        """Whoever shares one rate of service: the owner of a key, or an address without keys."""
-        if self.keys:
-            return self.keys.check(scope)
-        return str(scope["client"][0]) if scope.get("client") else ""
 
     async def _refuse(self, exchange: Exchange, receive: Receive, error: ServiceError) -> None:
         response = self.error_response(exchange.scope["path"], error, exchange.request_id)

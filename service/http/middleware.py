@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
+from service.http.admission import Admission
 from service.http.body import BodyLimits
 from service.http.budget import ByteBudget
 from service.http.exchange import ErrorResponse, ExchangeMiddleware
+from service.http.hosts import allowed_hosts
 from service.http.keys import ApiKeys
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
@@ -45,13 +47,14 @@ def install(
 ) -> None:
     """Stand around an application's routes; preflight requests of other origins need no key."""
     limits = BodyLimits(settings.max_body_bytes, settings.client_timeout_seconds)
+    hosts = allowed_hosts(settings.allowed_hosts, settings.host)
     keys = None if settings.api_keys is None else ApiKeys(settings.api_keys)
     app.add_middleware(
         ExchangeMiddleware,
         metrics=metrics,
         limits=limits,
         bodies=bodies,
-        keys=keys,
+        admission=Admission(hosts, keys),
         error_response=error_response,
     )
     if settings.cors_origins is not None:

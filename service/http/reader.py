@@ -1,8 +1,9 @@
 """The requests of a connection, read by uvicorn and llhttp, and more strictly than they do.
 
 Refused here where llhttp lets it pass: other transfer codings than chunked, HTTP versions but 1.0
-and 1.1, no Host or several, a target that is no path, and heads of any size. Trailers are dropped:
-uvicorn puts them among the headers. A request to upgrade is read as the plain one that it also is.
+and 1.1, no Host or several, a target that is no path, and heads of any size. The host of a target
+that names one replaces the header's (RFC 9112, 3.2.2). Trailers are dropped: uvicorn puts them
+among the headers. A request to upgrade is read as the plain one that it also is.
 """
 
 from __future__ import annotations
@@ -100,6 +101,8 @@ class StrictReader(HttpToolsProtocol):
         method = self.parser.get_method()
         if not _TARGET.fullmatch(self.url) or method == b"CONNECT":
             raise InvalidRequest("the request's target is not a path")
+        if not self.url.startswith((b"/", b"*")):
+            self._take_host_of_target()
         if self._uncounted_bytes > HEAD_BYTES:
             sizes = (len(name) + len(value) + 4 for name, value in self.headers)
             self._uncounted_bytes = len(self.url) + sum(sizes)
@@ -124,6 +127,11 @@ class StrictReader(HttpToolsProtocol):
         super().on_message_complete()
         self._in_head = True
         self._uncounted_bytes = 0
+
+    def _take_host_of_target(self) -> None:
+        host = self.url.partition(b"://")[2].partition(b"/")[0]
+        others = [header for header in self.headers if header[0] != b"host"]
+        self.headers[:] = [(b"host", host), *others]
 
     def _head_without_upgrade(self) -> bytes:
         version = self.parser.get_http_version().encode("ascii")

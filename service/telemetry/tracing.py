@@ -21,6 +21,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AttributeValue
 
 from service.distribution import version
+from service.telemetry.collector import bounded_session
 from service.telemetry.requests import RequestSummary
 
 SEND_SECONDS = 1.5
@@ -67,7 +68,8 @@ class Tracing:
         )
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         url = f"{otlp_endpoint.rstrip('/')}/v1/traces"
-        exporter = Exporter(url, timeout=SEND_SECONDS)
+        session = bounded_session(SEND_SECONDS)
+        exporter = Exporter(url, timeout=SEND_SECONDS, session=session)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("headscope", version())
         self._propagator = TraceContextTextMapPropagator()

@@ -14,7 +14,8 @@ CANARY = {"inputs": ["still", "here?"]}
 
 @pytest.mark.parametrize("seed", [0])
 def test_each_is_answered_or_cut_off_and_nobody_notices(seed: int) -> None:
-    with Service.of_headscope("--engine", "fake", "--client-timeout-seconds", "1") as service:
+    flags = ("--client-timeout-seconds", "1", "--allowed-hosts", "*")
+    with Service.of_headscope("--engine", "fake", *flags) as service:
         service.wait_until_ready()
         before = ask(service.port, "/attention", CANARY)
         assert before.status == 200

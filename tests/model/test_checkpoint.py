@@ -191,6 +191,48 @@ def test_a_long_list_is_cut_and_counted(make_checkpoint: Callable[..., Path]) ->
     assert "and 8 more" in message
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("num_hidden_layers", "num_hidden_layers {size}, where there are 37 tensors"),
+        *(
+            (name, f"{name} {{size}}, where no tensor is longer than 60")
+            for name in (
+                "vocab_size",
+                "hidden_size",
+                "intermediate_size",
+                "max_position_embeddings",
+                "type_vocab_size",
+            )
+        ),
+    ],
+)
+@pytest.mark.parametrize("size", [61, 10**6, 10**12, 10**18, 10**30])
+def test_no_module_is_built_of_a_size_that_no_tensor_has(
+    make_checkpoint: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    says: str,
+    size: int,
+) -> None:
+    built: list[object] = []
+    monkeypatch.setattr("model.checkpoint.Encoder", built.append)
+    folder = make_checkpoint()
+    edit_json(folder / "config.json", **{name: 3 * size, "num_attention_heads": 3})
+    assert refusal(folder).endswith(f"does not fit its config: {says.format(size=3 * size)}")
+    assert built == []
+
+
+def test_sizes_that_no_tensor_has_are_reported_together(
+    make_checkpoint: Callable[..., Path],
+) -> None:
+    folder = make_checkpoint()
+    edit_json(folder / "config.json", vocab_size=10**9, num_hidden_layers=10**9)
+    message = refusal(folder)
+    assert "vocab_size 1000000000, " in message
+    assert "; num_hidden_layers 1000000000, " in message
+
+
 def test_the_config_decides_which_score_parameters_there_are(
     make_checkpoint: Callable[..., Path],
 ) -> None:

@@ -174,6 +174,20 @@ def test_a_bad_variable_is_one_line_too(
     assert "port: " in one_line(capsys, "serve")
 
 
+@pytest.mark.parametrize("command", ["serve", "export", "fetch"])
+def test_a_misspelt_variable_is_one_line_too(
+    command: str,
+    served: list[tuple[Settings, Artifact]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("HEADSCOPE_API_KEY", "s3cret")
+    assert main([command]) == 1
+    line = one_line(capsys, command)
+    assert line.endswith("HEADSCOPE_API_KEY is no setting: did you mean HEADSCOPE_API_KEYS?")
+    assert served == []
+
+
 def test_a_real_process_exits_with_one_line(copy: Path) -> None:
     damage(copy, ENCODER_DATA, "one bit")
     done = subprocess.run(

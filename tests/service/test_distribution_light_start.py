@@ -38,7 +38,7 @@ async def main():
     transport = httpx.ASGITransport(app)
     async with (
         app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url="http://light") as client,
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
     ):
         for route in ("/encode", "/attention"):
             response = await client.post(route, json={"inputs": "Hello world"})

@@ -158,7 +158,7 @@ GOOD = json.dumps({"inputs": "a b", "outputs": ["pooled"]})
 
 def post(path: str = "/encode", *, method: str = "POST", **headers: str) -> bytes:
     lines = {
-        "host": "headscope",
+        "host": "localhost",
         "content-type": "application/json",
         "content-length": str(len(GOOD)),
         "connection": "close",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "fallback": ("fail", "torch"),
     "verify_share": (0.5, 0.25),
     "drain_seconds": (7, 8),
+    "allowed_hosts": ("*", "example.org,[::1]"),
+    "verify_route": (True, False),
     "allow_unverified": (False, True),
     "cache_folder": (Path("/flag"), Path("/environment")),
     "hub_endpoint": ("http://flag", "http://environment"),
@@ -70,6 +73,11 @@ BAD: list[tuple[str, str]] = [
     ("api_keys", ""),
     ("api_keys", "a,,b"),
     ("cors_origins", "example.org"),
+    ("allowed_hosts", ""),
+    ("allowed_hosts", "http://example.org"),
+    ("allowed_hosts", "example.org:80"),
+    ("allowed_hosts", "example.org,,b"),
+    ("allowed_hosts", "::1"),
     ("fallback", "onnx"),
     ("verify_share", "1.1"),
     ("verify_share", "-0.1"),
@@ -175,6 +183,41 @@ def test_an_unknown_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
         from_command_line("--max-lenght", "8")
     assert exited.value.code == 2
     assert "max-lenght" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("variable", "says"),
+    [
+        ("HEADSCOPE_API_KEY", "HEADSCOPE_API_KEY is no setting: did you mean HEADSCOPE_API_KEYS?"),
+        ("headscope_max_lenght", "MAX_LENGHT is no setting: did you mean HEADSCOPE_MAX_LENGTH?"),
+        ("HEADSCOPE_", "HEADSCOPE_ is no setting"),
+        ("HEADSCOPE_XYZZY", "HEADSCOPE_XYZZY is no setting"),
+        ("HEADSCOPE_HEADSCOPE_PORT", "HEADSCOPE_HEADSCOPE_PORT is no setting"),
+    ],
+)
+def test_a_variable_that_is_no_setting_is_refused(
+    variable: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "c4n4ry")
+    for read in (Settings, from_command_line):
+        with pytest.raises(ValueError, match=re.escape(says)) as refused:
+            read()
+        assert "c4n4ry" not in str(refused.value)
+    if says.endswith("no setting"):
+        assert "did you mean" not in str(refused.value)
+
+
+def test_all_that_are_none_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PROT", "HOTS"):
+        monkeypatch.setenv(f"HEADSCOPE_{name}", "1")
+    with pytest.raises(ValueError, match=r"HOTS is .*_HOST\?; HEADSCOPE_PROT is .*_PORT"):
+        Settings()
+
+
+def test_variables_of_others_are_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HEADSCOPE", "HEADSCOPES_KEY", "MY_HEADSCOPE_KEY", "OTEL_SERVICE_NAME"):
+        monkeypatch.setenv(name, "1")
+    assert Settings() == from_command_line()
 
 
 def test_settings_do_not_change() -> None:

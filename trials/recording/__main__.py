@@ -5,6 +5,7 @@
     python -m trials.recording fake --out tests/recording/replies.jsonl
     python -m trials.recording compare before.jsonl after.jsonl
 
+A service on this machine's own address needs `--allowed-hosts '*'`, as requests name their own.
 Requests are sent one after the other, each over a connection of its own. A line of a recording is
 a request's name and its replies; values that differ from one run to the next have been replaced,
 see `normalise.RULES`.

@@ -22,7 +22,10 @@ WAIT_SECONDS = 300.0
 NOT_FAKE: frozenset[Group] = frozenset({"engines", "pages"})
 """Groups whose replies depend on the processor, or on the wording of the documentation."""
 FAKE_WHOLE_BYTES = 4200
-FAKE_FLAGS = ("--log-level", "error", "--engine", "fake", "--client-timeout-seconds", "2")
+FAKE_FLAGS = (
+    *("--log-level", "error", "--engine", "fake", "--client-timeout-seconds", "2"),
+    *("--allowed-hosts", "*"),  # of requests that are recorded
+)
 
 FIRST = Request("pages", "first", plain("GET", "/info") + plain("GET", "/metrics"), replies=2)
 """The model's shape; and a first look at the metrics, which are counted only from then on."""

@@ -10,8 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors import SafetensorError
 
-from model.artifact.manifest import FILES, Artifact, load_artifact, record_file, write_manifest
+from model.artifact.manifest import (
+    FILES,
+    Artifact,
+    load_artifact,
+    record_file,
+    write_manifest,
+    writing,
+)
 from model.errors import ArtifactError
 
 NAMES = (
@@ -210,3 +218,19 @@ def test_the_module_needs_neither_torch_nor_a_runtime() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )
     assert result.stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
+        (RuntimeError("of a library,\n  at length"), "of a library, at length"),
+        (SafetensorError("I/O error"), "I/O error"),
+        (RuntimeError(), "RuntimeError"),
+    ],
+)
+def test_what_cannot_be_written_is_one_line(tmp_path: Path, error: Exception, reason: str) -> None:
+    path = tmp_path / "file"
+    with pytest.raises(ArtifactError) as refused, writing(path):
+        raise error
+    assert str(refused.value) == f"{path} cannot be written: {reason}"

@@ -61,6 +61,19 @@ async def test_a_dialect_brings_its_own_errors(artifact: Artifact, onnx_engine: 
         assert_problem(await client.get("/nowhere", headers=key), 404)
 
 
+async def test_verify_is_a_route_that_can_be_left_out(
+    artifact: Artifact, onnx_engine: OnnxEngine
+) -> None:
+    async with serving(artifact, onnx_engine, verify_route=False) as client:
+        for method in ("POST", "GET", "OPTIONS"):
+            assert_problem(await client.request(method, "/verify", json={"inputs": "a"}), 404)
+        document = (await client.get("/openapi.json")).text
+        assert "/encode" in document
+        assert "erify" not in document
+        assert (await client.post("/encode", json={"inputs": "a"})).status_code == 200
+        assert "verify" not in (await client.get("/")).text.lower()
+
+
 @pytest.mark.usefixtures("other_dialect")
 def test_a_refusal_before_the_route_is_known_has_the_form_of_its_path() -> None:
     error = InvalidRequest("not HTTP")

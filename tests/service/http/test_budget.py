@@ -171,7 +171,7 @@ def slow_reader(port: int, body: dict[str, Any]) -> Iterator[socket.socket]:
     """Has asked for a binary reply, and takes nothing of it by itself."""
     content = json.dumps(body).encode()
     head = (
-        "POST /attention HTTP/1.1\r\nhost: headscope\r\ncontent-type: application/json\r\n"
+        "POST /attention HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         f"accept: {BINARY['accept']}\r\ncontent-length: {len(content)}\r\n\r\n"
     )
     with socket.socket() as connection:

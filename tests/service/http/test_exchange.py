@@ -5,17 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextvars import copy_context
 from typing import Any
 
 import httpx
 import pytest
+from tokenizers import pre_tokenizers
 
 from model.artifact.manifest import Artifact
+from service.api.dialects import error_response
 from service.app import create_app
+from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
+from service.http.admission import Admission
+from service.http.body import BodyLimits
+from service.http.exchange import ENDINGS, ExchangeMiddleware
 from service.settings import Settings
 from service.state import state_of
-from tests.service.harness import GatedEngine, assert_problem, serving, until
+from service.telemetry.metrics import Metrics
+from tests.service.harness import CONFIG, GatedEngine, assert_problem, listening, serving, until
+from tests.service.logged import logged
 
 pytestmark = pytest.mark.anyio
 
@@ -94,6 +103,51 @@ async def test_what_nobody_foresaw_is_a_problem_too(
         metrics = (await client.get("/metrics")).text
     assert 'headscope_requests_total{route="/encode",status="500"} 1.0' in metrics
     assert 'headscope_requests_total{route="/encode",status="200"} 1.0' in metrics
+
+
+@pytest.mark.parametrize("inputs", ["Kanarienvogel", ["Kanarienvogel", "b"]])
+def test_a_panic_of_a_library_is_a_problem_too(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch, inputs: str | list[str]
+) -> None:
+    """As pyo3 raises it, of a class that is no `Exception`."""
+
+    def panic(*_: object) -> None:
+        pre_tokenizers.FixedLength(length=0).pre_tokenize_str("Kanarienvogel")
+
+    with pytest.raises(BaseException, match="chunk size must be non-zero") as raised:
+        panic()
+    assert not isinstance(raised.value, Exception)
+    with logged() as log, listening(artifact, FakeEngine(CONFIG)) as (app, port):
+        url, asked = f"http://127.0.0.1:{port}/encode", {"inputs": inputs}
+        with monkeypatch.context() as broken:
+            broken.setattr(state_of(app).inference.tokenizer, "tokenize", panic)
+            reply = httpx.post(url, json=asked)
+        assert_problem(reply, 500, says="something went wrong", error_type="Backend")
+        assert httpx.post(url, json=asked).status_code == 200
+        assert value(app, "headscope_requests_total", route="/encode", status="500") == 1
+    (line,) = [line for line in log.objects if line["level"] in ("error", "critical")]
+    assert [error["type"] for error in line["exception"]] == ["pyo3_runtime.PanicException"]
+    assert "detail" not in line["exception"][0]
+    assert "Kanarienvogel" not in log.text + log.json
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_what_ends_a_request_is_no_failure_of_it(ending: type[BaseException]) -> None:
+    sent: list[Any] = []
+
+    class Ending(Admission):
+        def client(self, scope: Any) -> str:
+            raise ending
+
+    async def unused(*message: Any) -> Any:
+        sent.append(message)
+
+    limits = BodyLimits(1000, 1000, 60)
+    layer = ExchangeMiddleware(unused, Metrics(), limits, Ending(None, None), error_response)
+    scope = {"type": "http", "path": "/", "headers": [], "method": "GET"}
+    with pytest.raises(ending):
+        copy_context().run(layer(scope, unused, unused).send, None)
+    assert sent == []
 
 
 class Connection:

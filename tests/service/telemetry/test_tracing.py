@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -196,6 +198,41 @@ async def test_a_collector_that_hangs_keeps_nobody(
         connection, _ = silent.accept()
         with connection:  # it was asked, and answers when nobody waits any more
             connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+
+
+async def test_a_collector_without_end_costs_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    """Spans that it took are sent; a head that goes on for ever is given up."""
+    heads = {
+        b"HTTP/1.1 200 OK\r\n\r\n": 0,
+        b"HTTP/1.1 500 No\r\n\r\n": 1,
+        b"HTTP/1.1 100 Continue\r\n\r\n": 2,
+    }
+    for head, lines in heads.items():
+        again = head if b" 100 " in head else b"x" * 2**20
+        with socket.create_server(("127.0.0.1", 0)) as server:
+
+            def serve(
+                server: socket.socket = server, head: bytes = head, again: bytes = again
+            ) -> None:
+                with contextlib.suppress(OSError):  # the library tries once more
+                    while True:
+                        connection, _ = server.accept()
+                        with connection, contextlib.suppress(ConnectionError):
+                            connection.recv(65536)
+                            connection.sendall(head)
+                            while True:
+                                connection.sendall(again)
+
+            thread = threading.Thread(target=serve, daemon=True)
+            thread.start()
+            tracing = Tracing(f"http://127.0.0.1:{server.getsockname()[1]}")
+            tracing.observe(summary())
+            assert tracing._provider.force_flush()
+            tracing.close()
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join(60)
+            assert not thread.is_alive()
+        assert len([r for r in caplog.records if r.levelno >= logging.INFO]) == lines
 
 
 WITHOUT = """
