@@ -10,7 +10,8 @@ from service.engines.contract import Engine
 from service.errors import EngineNotInstalled, EngineUnavailable
 from service.scheduler.admission import BatchLimits
 from service.scheduler.dispatch import Inspect
-from service.scheduler.scheduler import Observer, Scheduler
+from service.scheduler.observer import Observer
+from service.scheduler.scheduler import Scheduler
 
 
 class EnginePool:

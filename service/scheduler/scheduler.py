@@ -12,7 +12,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from service.engines.contract import Engine, MapsTask, Task, TextTask
 from service.errors import EngineTimeout, EngineUnavailable, ServiceError
@@ -20,7 +19,6 @@ from service.scheduler.admission import (
     BatchLimits,
     Demand,
     Forecast,
-    RefusalReason,
     check_admission,
     deadline_passed,
     forecast,
@@ -28,27 +26,10 @@ from service.scheduler.admission import (
 )
 from service.scheduler.dispatch import Dispatcher, Inspect, Part
 from service.scheduler.lanes import Lane, LaneName
+from service.scheduler.observer import Observer
 from service.scheduler.submission import ANYBODY, Caller, Reduce, Submission, TaskResult
 
 _log = logging.getLogger("headscope")
-
-
-class Observer(Protocol):
-    """What the scheduler reports as it happens."""
-
-    def batch_finished(
-        self, lane: LaneName, tasks: Sequence[Task], waits: Sequence[float], seconds: float
-    ) -> None:
-        """A batch was computed; `waits` are its texts' queue times in seconds."""
-
-    def batch_failed(self, lane: LaneName) -> None:
-        """A batch, or what is left of one after its right texts were answered, failed."""
-
-    def dropped(self, lane: LaneName) -> None:
-        """A text whose client left was dropped before it was computed."""
-
-    def refused(self, lane: LaneName, reason: RefusalReason) -> None:
-        """A request was not admitted, or waited for too long."""
 
 
 class Scheduler:

@@ -1,0 +1,28 @@
+"""What a scheduler tells as it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from service.engines.contract import Task
+from service.scheduler.admission import RefusalReason
+from service.scheduler.lanes import LaneName
+
+
+class Observer(Protocol):
+    """What the scheduler reports as it happens."""
+
+    def batch_finished(
+        self, lane: LaneName, tasks: Sequence[Task], waits: Sequence[float], seconds: float
+    ) -> None:
+        """A batch was computed; `waits` are its texts' queue times in seconds."""
+
+    def batch_failed(self, lane: LaneName) -> None:
+        """A batch, or what is left of one after its right texts were answered, failed."""
+
+    def dropped(self, lane: LaneName) -> None:
+        """A text whose client left was dropped before it was computed."""
+
+    def refused(self, lane: LaneName, reason: RefusalReason) -> None:
+        """A request was not admitted, or waited for too long."""
