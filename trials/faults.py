@@ -86,7 +86,8 @@ async def flaky(scale: Scale) -> list[Gate]:
             f"{outcomes['500']} of {outcomes.total()}",
             outcomes["500"] <= MOST_TEXTS * raised,
         ),
-        exactly("… outcomes", {"right", "500"}, set(outcomes)),
+        exactly("… outcomes but right and 500", set(), set(outcomes) - {"right", "500"}),
+        at_least("… requests that failed, as faults were there", scale.of(1, 0), outcomes["500"]),
         Gate("… right", "the rest", str(outcomes["right"]), outcomes["right"] > raised),
         exactly("… right or a single error afterwards", 20, _fine(after)),
     ]

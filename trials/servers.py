@@ -14,7 +14,9 @@ from testing.memory import family_bytes
 from testing.process import free_port
 from trials.stub import Stub
 
-PATIENT = {"queue_timeout_seconds": 1e6, "request_timeout_seconds": 1e6}
+PATIENT = dict.fromkeys(
+    ("queue_timeout_seconds", "queue_target_seconds", "request_timeout_seconds"), 1e6
+)
 """Settings with which nobody is refused or given up for the time that they wait."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from pathlib import Path
 
@@ -15,7 +14,9 @@ from service.engines.onnx import OnnxEngine
 from service.inference.core import EncodeOptions, Inference
 from service.inference.engine_pool import EnginePool
 from service.inference.tokenizer import Options, TextTokenizer
+from service.inference.tokenizing import RequestLimits
 from service.scheduler.admission import BatchLimits
+from service.scheduler.submission import ANYBODY
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
@@ -29,6 +30,9 @@ def default_checkpoint() -> Path:
     """The default model's checkpoint."""
     settings = Settings()
     return locate(settings.model, settings.cache_folder, settings.hub_endpoint, print)
+
+
+EVERYTHING = RequestLimits(10**9, 10**9)
 
 
 class InProcess:
@@ -49,13 +53,13 @@ class InProcess:
 
         async def run() -> float:
             engines = EnginePool(self._engine, {}, self._limits, Metrics())
-            inference = Inference(self._manifest, self._tokenizer, engines, len(texts))
+            inference = Inference(self._manifest, self._tokenizer, engines, EVERYTHING)
             last = self._manifest.config.num_hidden_layers
             wanted = EncodeOptions(layer=last, tokens=False, pooled=True)
 
             async def encode(part: list[str]) -> None:
-                prepared = await inference.prepare(part, Options(truncate=True))
-                await inference.encode(prepared, wanted, math.inf)
+                prepared = await inference.prepare(part, Options(truncate=True), ANYBODY, "encode")
+                await inference.encode(prepared, wanted)
 
             parts = [texts[i : i + 100] for i in range(0, len(texts), 100)]
             started = time.perf_counter()

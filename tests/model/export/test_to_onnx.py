@@ -51,9 +51,7 @@ def module_signature(sizes: AttentionSizes) -> GraphSignature:
 @pytest.mark.parametrize(
     ("score", "normalizer", "sizes"),
     [
-        ("scaled_dot_product", "softmax", SIZES),
-        ("cosine", "sparsemax", SIZES),
-        ("bilinear", "softmax", UNEQUAL),
+        ("bilinear", "softmax", SIZES),
         ("additive", "sparsemax", UNEQUAL),
     ],
 )

@@ -40,7 +40,8 @@ MANY = 100
 def served(artifact: Artifact) -> Iterator[tuple[FastAPI, int]]:
     engine = FakeEngine(CONFIG)
     settings: dict[str, Any] = {"max_bytes_in_flight": 2**40, "max_queue_tokens": 2**40}
-    settings["queue_timeout_seconds"] = settings["request_timeout_seconds"] = 600
+    settings |= dict.fromkeys(("queue_timeout_seconds", "queue_target_seconds"), 600)
+    settings["request_timeout_seconds"] = 600
     log = logging.handlers.BufferingHandler(1000)
     log.setLevel(logging.WARNING)
     logging.getLogger().addHandler(log)

@@ -19,6 +19,7 @@ from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
 from service.http.admission import Admission
 from service.http.body import BodyLimits
+from service.http.budget import ByteBudget
 from service.http.exchange import ENDINGS, ExchangeMiddleware
 from service.settings import Settings
 from service.state import state_of
@@ -142,8 +143,10 @@ def test_what_ends_a_request_is_no_failure_of_it(ending: type[BaseException]) ->
     async def unused(*message: Any) -> Any:
         sent.append(message)
 
-    limits = BodyLimits(1000, 1000, 60)
-    layer = ExchangeMiddleware(unused, Metrics(), limits, Ending(None, None), error_response)
+    limits, bodies = BodyLimits(1000, 60), ByteBudget(1000, "bodies")
+    layer = ExchangeMiddleware(
+        unused, Metrics(), limits, bodies, Ending(None, None), error_response
+    )
     scope = {"type": "http", "path": "/", "headers": [], "method": "GET"}
     with pytest.raises(ending):
         copy_context().run(layer(scope, unused, unused).send, None)

@@ -37,6 +37,7 @@ async def test_what_waits_too_long_is_given_up_and_never_computed() -> None:
         assert recorder.refusals == [("encode", "deadline")]
         engine.let_through()
         await plug
+        await until(lambda: batcher._dispatcher.workers.idle)
         assert len(await batcher.submit("encode", [text(10)])) == 1
     assert engine.batches == [[1], [10]]
 
