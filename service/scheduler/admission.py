@@ -143,6 +143,9 @@ def check_admission(
         return _refused("wait", why, expected.wait)
     total = expected.total * lane.margin.factor
     if total > left:
+        lane.margin.relax()
+        if not lane.queued_tokens:
+            lane.pace.relax()
         why = f"it would take about {total:.1f} s, and {left:.1f} s are left of its time"
         return _refused("deadline", why, total - left)
     return None

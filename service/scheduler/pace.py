@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 WEIGHT = 0.1
 """Weight of the last batch, or request, in all averages."""
+RELAXING = 0.05
+"""Share of a prediction that is forgotten with each request that is refused for it."""
 SHORTEST_PREDICTION, LARGEST_RATIO = 0.1, 3.0
 """Predictions of fewer seconds say nothing of their errors; a larger error counts as this one."""
 
@@ -51,6 +53,13 @@ class Pace:
             longest = max(longest, each.seconds)  # more tokens never take less
             self._points.append((each.tokens, longest))
 
+    def relax(self) -> None:
+        """Nobody comes to show that the predictions are right: trust them a little less."""
+        self.seconds *= 1 - RELAXING
+        for size in self._sizes.values():
+            size.seconds *= 1 - RELAXING
+        self._points = [(tokens, seconds * (1 - RELAXING)) for tokens, seconds in self._points]
+
     def predict(self, tokens: int, max_batch_tokens: int) -> float:
         """Seconds of a worker for so many tokens, in batches as large as they may be."""
         full, rest = divmod(tokens, max_batch_tokens)
@@ -83,6 +92,11 @@ class Margin:
             error = min(seconds / predicted, LARGEST_RATIO) - self.mean
             self.deviation += WEIGHT * (abs(error) - self.deviation)
             self.mean += WEIGHT * error
+
+    def relax(self) -> None:
+        """A request was refused, and so cannot show whether it would have taken longer."""
+        self.deviation *= 1 - RELAXING
+        self.mean += RELAXING * (1 - self.mean)
 
     @property
     def factor(self) -> float:

@@ -144,9 +144,9 @@ def encode_json(
     *,
     as_base64: bool,
 ) -> list[Part]:
-    """The JSON reply, a part for each text; a vector that was not asked for is absent.
+    """The JSON reply; a vector that was not asked for is absent.
 
-    Nothing else runs while a part is written, so none has more than one text.
+    Nothing else runs while orjson writes, so it writes one text at a time.
     """
     opening = orjson.dumps({**header.names, "results": []}).removesuffix(b"]}")
     closing = b'],"usage":' + orjson.dumps(usage(texts)) + b"}"
@@ -158,7 +158,8 @@ def encode_json(
                 fields[name] = _base64(array) if as_base64 else np.ascontiguousarray(array)
         result = orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY)
         parts.append(result if len(parts) == 1 else b"," + result)
-    return [b"".join([*parts, closing])]
+    parts.append(closing)
+    return parts if sum(map(len, parts)) > INLINE_BYTES else [b"".join(parts)]
 
 
 def encode_safetensors(

@@ -255,6 +255,23 @@ async def test_what_cannot_end_in_time_is_refused_before_it_begins() -> None:
         await fits
 
 
+async def test_a_prediction_that_was_wrong_refuses_only_for_a_while() -> None:
+    """Each refusal trusts it less, as nothing else could show that it is wrong."""
+    with batching(FakeEngine(CONFIG), max_batch_tokens=64) as (batcher, recorder):
+        lane = batcher.lanes["encode"]
+        lane.pace.account(64, 90.0)  # the machine slept
+        refused = 0
+        while True:
+            try:
+                await batcher.submit("encode", [text(64)], Caller(finish_by=time.monotonic() + 30))
+                break
+            except Overloaded:
+                refused += 1
+        assert 5 < refused < 50
+        assert recorder.refusals == [("encode", "deadline")] * refused
+        assert lane.pace.predict(64, 64) < 20  # and what it took has mended it
+
+
 async def test_a_queue_that_stands_is_cut_to_twice_its_target(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.scheduler.pace import Pace
+from service.scheduler.pace import LARGEST_RATIO, Margin, Pace
 
 SIZES = st.lists(st.tuples(st.integers(1, 512), st.floats(1e-6, 10)), min_size=1, max_size=60)
 
@@ -53,3 +53,46 @@ def test_no_wait_is_negative_or_shorter_than_that_of_less(
     pace = after(*batches)
     assert pace.predict(tokens, 512) >= 0
     assert pace.predict(tokens + 1, 512) >= pace.predict(tokens, 512) - 1e-9
+
+
+def test_relaxing_makes_predictions_shorter_and_batches_mend_them() -> None:
+    pace = after(*[(512, 60.0)] * 3)
+    before = pace.predict(512, 512)
+    for _ in range(20):
+        pace.relax()
+    assert pace.predict(512, 512) == pytest.approx(before * 0.95**20)
+    for _ in range(60):
+        pace.account(512, 60.0)
+    assert pace.predict(512, 512) == pytest.approx(60, rel=0.01)
+
+
+def test_the_margin_covers_nearly_all_and_is_never_below_one() -> None:
+    rng, margin = np.random.default_rng(0), Margin()
+    ratios = rng.normal(1.4, 0.2, 2000)
+    covered = []
+    for ratio in ratios:
+        covered.append(ratio <= margin.factor)
+        margin.account(2.0, 2.0 * ratio)
+    assert 0.9 < np.mean(covered[100:]) < 0.999
+    for _ in range(200):
+        margin.account(2.0, 0.2)
+    assert margin.factor == 1.0
+
+
+def test_what_was_predicted_to_be_over_at_once_teaches_nothing_and_an_outlier_little() -> None:
+    margin = Margin()
+    margin.account(0.01, 10.0)
+    assert margin.factor == 1.0
+    margin.account(1.0, 1e6)
+    assert margin.factor < LARGEST_RATIO
+
+
+def test_refusals_lessen_the_margin() -> None:
+    margin = Margin()
+    for _ in range(100):
+        margin.account(1.0, 3.0)
+    high = margin.factor
+    for _ in range(100):
+        margin.relax()
+    assert high == pytest.approx(3.0, rel=0.05)
+    assert margin.factor == pytest.approx(1.0, abs=0.05)
