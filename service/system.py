@@ -9,6 +9,7 @@ for each other, for which there is no core beside the service's own engine.
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
+_log = logging.getLogger("headscope")
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 """Names of glibc's parameters, from malloc.h."""
@@ -49,11 +51,15 @@ def settle_allocator() -> bool:
 def lower_priority() -> None:
     """Let the calling thread, and those that it starts, give way to the event loop's.
 
-    On Linux a thread has a niceness of its own; nobody needs a privilege to raise it.
+    On Linux a thread has a niceness of its own; nobody needs a privilege to raise it. Where a sandbox
+    forbids it all the same, the log says so.
     """
     thread = threading.get_native_id()
-    niceness = os.getpriority(os.PRIO_PROCESS, os.getpid()) + COMPUTING_NICENESS
-    os.setpriority(os.PRIO_PROCESS, thread, min(niceness, 19))
+    try:
+        niceness = os.getpriority(os.PRIO_PROCESS, os.getpid()) + COMPUTING_NICENESS
+        os.setpriority(os.PRIO_PROCESS, thread, min(niceness, 19))
+    except OSError as error:
+        _log.warning("a thread that computes keeps the event loop's priority: %s", error)
 
 
 def in_lower_priority(call: Callable[[], T]) -> T:

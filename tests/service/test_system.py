@@ -103,6 +103,17 @@ def test_what_starts_in_lower_priority_stays_there_and_nothing_else() -> None:
     assert niceness() == own
 
 
+def test_where_priorities_cannot_be_lowered_the_log_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def forbidden(*_: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "setpriority", forbidden)
+    assert system.in_lower_priority(lambda: 3) == 3
+    assert "keeps the event loop's priority" in caplog.text
+
+
 def niceness() -> int:
     return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
