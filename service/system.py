@@ -51,8 +51,8 @@ def settle_allocator() -> bool:
 def lower_priority() -> None:
     """Let the calling thread, and those that it starts, give way to the event loop's.
 
-    On Linux a thread has a niceness of its own; nobody needs a privilege to raise it. Where a sandbox
-    forbids it all the same, the log says so.
+    On Linux a thread has a niceness of its own; nobody needs a privilege to raise it. Where a
+    sandbox forbids it all the same, the log says so.
     """
     thread = threading.get_native_id()
     try:
