@@ -162,7 +162,9 @@ class Dispatcher:
         if len(running) < self._engine.concurrency or min(running) < LONG_TOKENS:
             return None
         for lane in self.lanes.values():
-            if 0 < lane.first_tokens <= SHORT_TOKENS and (batch := lane.take(SHORT_TOKENS)):
+            if 0 < lane.first_tokens <= SHORT_TOKENS and (
+                batch := lane.take(SHORT_TOKENS, beside=True)
+            ):
                 return lane, batch
         return None
 

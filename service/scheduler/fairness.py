@@ -27,6 +27,8 @@ as long as its mean."""
 
 class _Place(NamedTuple):
     start: float
+    continues: bool
+    """Whether texts of its request go before it: of equal starts what only begins goes first."""
     number: int
     entry: Entry
 
@@ -60,12 +62,11 @@ class ClientQueue:
             entry.start = start
             start += entry.task.tokens
             self.tokens += entry.task.tokens
-            bisect.insort(self._order, _Place(entry.start, entry.number, entry), key=_place)
+            bisect.insort(self._order, _Place(*_key(entry), entry), key=_place)
 
     def remove(self, entry: Entry) -> None:
         """The text no longer waits."""
-        place = (entry.start, entry.number)
-        del self._order[bisect.bisect_left(self._order, place, key=_place)]
+        del self._order[bisect.bisect_left(self._order, _key(entry), key=_place)]
         self.tokens -= entry.task.tokens
         self._requests[entry.submission] -= 1
         if not self._requests[entry.submission]:
@@ -83,7 +84,7 @@ class ClientQueue:
 
     def tokens_before(self, start: float) -> int:
         """Tokens of the texts that go before one which comes now and has this start time."""
-        count = bisect.bisect_right(self._order, (start, 2**63), key=_place)
+        count = bisect.bisect(self._order, (start, True, -1), key=_place)
         if count == len(self._order):
             return self.tokens
         exact = sum(place.entry.task.tokens for place in self._order[: min(count, EXACT)])
@@ -150,11 +151,18 @@ class FairQueue:
             held += entry.task.tokens
         return found
 
-    def begin(self, batch: Sequence[Entry]) -> None:
-        """Waiting texts are computed now; the first of them is the first in fair order."""
+    def begin(self, batch: Sequence[Entry], *, beside: bool = False) -> None:
+        """Waiting texts are computed now.
+
+        Args:
+            batch: the texts; the first of them is the first in fair order.
+            beside: whether they go beside the batches before them, whose virtual time is not over.
+
+        """
         first = self._clients[batch[0].submission.caller.client]
         self._served = max(self._served, first.served)
-        first.begin_batch()
+        if not beside:
+            first.begin_batch()
         for entry in batch:
             self._clients[entry.submission.caller.client].account(entry.task.tokens)
 
@@ -173,5 +181,9 @@ class FairQueue:
         return before + tokens + sum(min(queue.tokens, share) for queue in others)
 
 
-def _place(place: tuple[float, int] | _Place) -> tuple[float, int]:
-    return place[0], place[1]
+def _place(place: _Place) -> tuple[float, bool, int]:
+    return place[:3]
+
+
+def _key(entry: Entry) -> tuple[float, bool, int]:
+    return entry.start, entry.index > 0, entry.number

@@ -87,10 +87,11 @@ class Lane:
             self.remove(entry)
         return entries
 
-    def take(self, max_batch_tokens: int) -> list[Entry]:
+    def take(self, max_batch_tokens: int, *, beside: bool = False) -> list[Entry]:
         """The first text in fair order and those nearest to its length, within the budget.
 
-        What should have begun by now leaves the queue and is not in the batch.
+        What should have begun by now leaves the queue and is not in the batch. What goes `beside`
+        the batches before it does not wait for any of them.
         """
         while self.queued_texts:
             window = [*self.maps.values()] or self.texts.first(WINDOW_BATCHES * max_batch_tokens)
@@ -100,7 +101,7 @@ class Lane:
             if not late:
                 batch = nearest(window, max_batch_tokens)
                 if not self.maps:
-                    self.texts.begin(batch)
+                    self.texts.begin(batch, beside=beside)
                 for entry in batch:
                     self.remove(entry)
                     entry.submission.begun = True

@@ -32,17 +32,17 @@ class Queue:
         self.names[submission] = name
         return submission
 
-    def take(self, count: int = 1) -> str:
+    def take(self, count: int = 1, *, beside: bool = False) -> str:
         taken = []
         for _ in range(count):
             (entry, *_) = self.texts
             assert self.texts.first(1) == [entry]
-            self.begin([entry])
+            self.begin([entry], beside=beside)
             taken.append(self.names[entry.submission])
         return "".join(taken)
 
-    def begin(self, batch: list[Entry]) -> None:
-        self.texts.begin(batch)
+    def begin(self, batch: list[Entry], *, beside: bool = False) -> None:
+        self.texts.begin(batch, beside=beside)
         for entry in batch:
             self.texts.remove(entry)
 
@@ -64,6 +64,16 @@ def test_a_single_text_goes_between_those_of_a_list() -> None:
     assert queue.take(4) == "abLL"
     queue.push("c", 10)
     assert queue.take(2) == "cL"
+
+
+def test_single_texts_one_after_another_each_go_before_the_rest_of_a_list() -> None:
+    queue = Queue()
+    queue.push("L", *[10] * 100)
+    assert queue.take(2) == "LL"
+    for name in "abc":  # each comes while the same batch of the list is computed
+        queue.push(name, 5)
+        assert queue.take(beside=True) == name
+    assert queue.take(3) == "LLL"
 
 
 def test_lists_go_in_turn_by_their_tokens() -> None:
