@@ -92,7 +92,7 @@ async def torch_engine(client: Client) -> TorchEngine:
 async def test_over_http_a_dead_process_is_started_again(
     artifact: Artifact, onnx_engine: OnnxEngine
 ) -> None:
-    async with serving(artifact, onnx_engine) as client:
+    async with serving(artifact, onnx_engine, request_timeout_seconds=600) as client:
         first = await client.post("/encode", json=BODY)
         assert first.json()["backend"] == "torch"
         engine = await torch_engine(client)
@@ -125,7 +125,7 @@ async def test_over_http_torch_that_is_not_installed_is_never_replaced(
     artifact: Artifact, onnx_engine: OnnxEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    async with serving(artifact, onnx_engine) as client:
+    async with serving(artifact, onnx_engine, request_timeout_seconds=600) as client:
         for route, body in [
             ("/encode", {"inputs": "a", "backend": "torch"}),
             ("/attention", {"inputs": "a", "backend": "torch"}),

@@ -109,7 +109,7 @@ async def test_a_share_is_that_share(artifact: Artifact, onnx_engine: OnnxEngine
 async def test_by_default_nothing_is_computed_again(
     artifact: Artifact, onnx_engine: OnnxEngine
 ) -> None:
-    async with serving(artifact, Drifting(onnx_engine)) as client:
+    async with serving(artifact, Drifting(onnx_engine), request_timeout_seconds=600) as client:
         await client.post("/encode", json={"inputs": "once"})
         assert state_of(client.app).inference.engines._others == {}
 

@@ -42,7 +42,7 @@ async def bent(
     artifact: Artifact, onnx_engine: OnnxEngine, anyio_backend: str
 ) -> AsyncIterator[tuple[Client, Bent]]:
     engine = Bent(onnx_engine)
-    async with serving(artifact, engine) as client:
+    async with serving(artifact, engine, request_timeout_seconds=600) as client:
         yield client, engine
 
 
