@@ -92,6 +92,7 @@ NEIGHBOURS: Sequence[Neighbour] = (
         "lists of 32 texts of 250 words", sending("/encode", {"inputs": [WORDS] * 32, **CUT})
     ),
     Neighbour("bodies of 8 MB", sending("/encode", {"inputs": ["!" * 16384] * 512, **CUT})),
+    Neighbour("bodies of 2 MB", sending("/encode", {"inputs": ["!" * 16384] * 128, **CUT})),
     Neighbour(
         "every map of 6 texts",
         sending("/attention", {"inputs": [WORDS] * 6, "truncate": True}, BINARY),
