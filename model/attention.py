@@ -19,7 +19,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from model.attention_weights import SCORE_PREFIX, Heads, attention_weights, split_heads
+from model.attention_weights import (
+    SCORE_PREFIX,
+    AttentionRule,
+    Heads,
+    attention_weights,
+    repeat_heads,
+    split_heads,
+)
 from model.config import NormalizerName, ScoreName
 from model.packing import PackedBatch
 from model.scores import SCORES
@@ -80,9 +87,8 @@ class MultiHeadAttention(nn.Module):
         if SCORES[score].same_size and sizes.p_q != sizes.p_k:
             raise ValueError(f"{score} needs p_q = p_k, not {sizes.p_q} and {sizes.p_k}")
         n = sizes.num_heads
-        self.num_heads = n
-        self.score: ScoreName = score
-        self.normalizer: NormalizerName = normalizer
+        self.num_heads = self.num_value_heads = n
+        self.rule = AttentionRule(score, normalizer)
         self.query = nn.Linear(sizes.d_q, n * sizes.p_q, bias=bias)
         self.key = nn.Linear(sizes.d_k, n * sizes.p_k, bias=bias)
         self.value = nn.Linear(sizes.d_v, n * sizes.p_v, bias=bias)
@@ -122,7 +128,11 @@ class MultiHeadAttention(nn.Module):
         return self.output(self._context(weights, self.value(value), head_mask)), weights
 
     def packed(
-        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None = None
+        self,
+        hidden: Tensor,
+        batch: PackedBatch,
+        head_mask: Tensor | None = None,
+        heads: Heads | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Self-attention of packed texts, each over itself; only the weights are padded.
 
@@ -130,52 +140,53 @@ class MultiHeadAttention(nn.Module):
             hidden: `[T, d]` or `[1, T, d]`, T the tokens of all texts.
             batch: where each token stands in the grid `[B, S]`.
             head_mask: as for `forward`.
+            heads: what attends; the module's own when None.
 
         Returns:
             The output, like `hidden` but of size p_o, and the weights `[B, N, S, S]`.
 
         """
-        heads = replace(
-            self.heads,
-            query=lambda x: batch.pad(self.query(x)),
-            key=lambda x: batch.pad(self.key(x)),
+        heads = heads or self.heads
+        query, key = heads.query, heads.key
+        padded = replace(
+            heads, query=lambda x: batch.pad(query(x)), key=lambda x: batch.pad(key(x))
         )
         value = batch.pad(self.value(hidden))
-        weights = attention_weights(heads, hidden, hidden, batch.mask)
+        weights = attention_weights(padded, hidden, hidden, batch.mask)
         context = batch.pack(self._context(weights, value, head_mask))
         return self.output(context.reshape(*hidden.shape[:-1], -1)), weights
 
     @property
     def heads(self) -> Heads:
         """All N heads."""
-        return Heads(
-            self.num_heads,
-            self.query,
-            self.key,
-            self.score,
-            self.normalizer,
-            dict(self.score_parameters.items()),
-        )
-
-    def some_heads(self, numbers: Sequence[int]) -> Heads:
-        """Heads by their numbers, 0 … N−1, which compute nothing of the others."""
-        chosen = list(numbers)
-        parameters = {name: tensor[chosen] for name, tensor in self.head_parameters().items()}
-        return Heads.from_parameters(parameters, self.score, self.normalizer)
+        return Heads(self.num_heads, self.query, self.key, self.rule, self._score_parameters())
 
     def head_parameters(self) -> dict[str, Tensor]:
-        """Query, key and score parameters by name, as `Heads.from_parameters` takes them."""
+        """Parameters of all N heads by name, `[N, …]` each, as `Heads.from_parameters` takes them.
+
+        `query_weight` `[N, p_q, d_q]`, `key_weight` `[N, p_k, d_k]`, their biases `[N, p]` where
+        there are any, and the score's own.
+        """
         parameters = {
             f"{role}_{name}": tensor.reshape(self.num_heads, -1, *tensor.shape[1:])
             for role, projection in (("query", self.query), ("key", self.key))
             for name, tensor in projection.named_parameters()
         }
-        scores = self.score_parameters.items()
-        return parameters | {f"{SCORE_PREFIX}{name}": tensor for name, tensor in scores}
+        return parameters | self._score_parameters()
+
+    def some_heads(self, numbers: Sequence[int]) -> Heads:
+        """Heads by their numbers, 0 … N−1, which compute nothing of the others."""
+        chosen = list(numbers)
+        parameters = {name: tensor[chosen] for name, tensor in self.head_parameters().items()}
+        return Heads.from_parameters(parameters, self.rule)
+
+    def _score_parameters(self) -> dict[str, Tensor]:
+        return {f"{SCORE_PREFIX}{name}": each for name, each in self.score_parameters.items()}
 
     def _context(self, weights: Tensor, value: Tensor, head_mask: Tensor | None) -> Tensor:
-        """`[B, N, T, S]` and projected `[B, S, N·p_v]` → `[B, T, N·p_v]`."""
-        context = weights @ split_heads(value, self.num_heads)
+        """`[B, N, T, S]` and projected `[B, S, m·p_v]` → `[B, T, N·p_v]`."""
+        values = split_heads(value, self.num_value_heads)
+        context = weights @ repeat_heads(values, self.num_heads // self.num_value_heads)
         if head_mask is not None:
             context = context * head_mask[..., None, None]
         return merge_heads(context)

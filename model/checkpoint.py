@@ -19,16 +19,6 @@ from model.encoder import Encoder
 from model.errors import CheckpointError
 from model.families.registry import FAMILIES, read_config
 
-_SIZES = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "max_position_embeddings",
-    "type_vocab_size",
-)
-"""Sizes of the config, each of which is an axis of a tensor."""
-
-
 def load_checkpoint(folder: Path) -> Encoder:
     """Build the encoder of a checkpoint, in float32 and in evaluation mode.
 
@@ -38,15 +28,15 @@ def load_checkpoint(folder: Path) -> Encoder:
 
     """
     config = read_config(folder)
-    encoder_key = FAMILIES[config.model_type].encoder_key
+    family = FAMILIES[config.model_type]
     tensors: dict[str, Tensor] = {}
     for path in weight_files(folder):
         for key, tensor in _read(path).items():
-            name = encoder_key(key)
-            if name in tensors:
-                raise CheckpointError(f"{folder} holds {name} twice")
-            if name is not None:
-                tensors[name] = tensor
+            name = family.encoder_key(key)
+            found = {} if name is None else family.convert(name, tensor)
+            if twice := sorted(tensors.keys() & found.keys()):
+                raise CheckpointError(f"{folder} holds {twice[0]} twice")
+            tensors |= found
     return build_encoder(config, tensors, source=str(folder))
 
 
@@ -97,15 +87,29 @@ def _check_sizes(config: EncoderConfig, tensors: Mapping[str, Tensor], source: s
     """
     longest = max((size for tensor in tensors.values() for size in tensor.shape), default=0)
     problems = [
-        f"{name} {getattr(config, name)}, where no tensor is longer than {longest}"
-        for name in _SIZES
-        if getattr(config, name) > longest
+        f"{name} {size}, where no tensor is longer than {longest}"
+        for name, size in _sizes(config).items()
+        if size > longest
     ]
-    if config.num_hidden_layers > len(tensors):
-        layers = config.num_hidden_layers
+    if config.layer_groups > len(tensors):
+        layers = config.layer_groups
         problems.append(f"num_hidden_layers {layers}, where there are {len(tensors)} tensors")
     if problems:
         raise CheckpointError(f"{source} does not fit its config: {'; '.join(problems)}")
+
+
+def _sizes(config: EncoderConfig) -> dict[str, int]:
+    """Sizes of the config, each of which is an axis of a tensor, or part of one."""
+    names = ("vocab_size", "hidden_size", "intermediate_size", "type_vocab_size")
+    sizes = {name: getattr(config, name) for name in names}
+    if config.embeddings.positions != "none":
+        sizes["max_position_embeddings"] = config.max_position_embeddings
+    if config.attention.position_buckets is not None:
+        sizes["relative positions"] = config.attention.position_buckets.count
+    return sizes | {
+        "embedding_size": config.embeddings.size or 1,
+        "size of all heads": config.num_attention_heads * config.head_size,
+    }
 
 
 def load_weights(path: Path, config: EncoderConfig) -> Encoder:

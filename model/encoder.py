@@ -4,39 +4,33 @@ Texts are packed: T tokens of all of them, end to end (see `model.artifact.batch
 one token alone takes `[T, …]`, or `[1, T, …]` for runtimes that are faster with three axes.
 
 Notation: B texts, T tokens of all of them, S tokens of the longest, H hidden size, L layers,
-N heads, I intermediate size.
-Post-norm residuals, as in BERT (Devlin et al. 2019, https://arxiv.org/abs/1810.04805).
+N heads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from model.attention import AttentionSizes, MultiHeadAttention
-from model.config import ActivationName, EncoderConfig
+from model.attention_weights import Heads
+from model.config import EncoderConfig
+from model.embeddings import Embeddings
+from model.layers import LAYERS, Layer
+from model.norms import norm_of
 from model.packing import PackedBatch
-
-ACTIVATIONS: Mapping[ActivationName, Callable[[Tensor], Tensor]] = {
-    "gelu": functional.gelu,
-    "gelu_new": partial(functional.gelu, approximate="tanh"),
-    "gelu_pytorch_tanh": partial(functional.gelu, approximate="tanh"),
-    "relu": functional.relu,
-    "silu": functional.silu,
-    "tanh": torch.tanh,
-}
+from model.relative_positions import RelativePositions
+from model.self_attention import attention_rule
 
 
 class EncoderOutput(NamedTuple):
     """Result of a forward pass."""
 
     hidden_states: tuple[Tensor, ...]
-    """L + 1 tensors `[T, H]`: the embeddings, then each layer's output."""
+    """L + 1 tensors `[T, H]`: the embeddings, then each layer's output; the last one is normalised
+    where the encoder has a norm after its last layer."""
     attentions: tuple[Tensor, ...]
     """L tensors `[B, N, S, S]`, over keys; empty unless asked for."""
 
@@ -48,7 +42,11 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config)
-        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
+        self.relative = RelativePositions(config)
+        self.layers = nn.ModuleList(
+            LAYERS[config.layer.order](config, number) for number in range(config.layer_groups)
+        )
+        self.final_norm = nn.Identity() if config.layer.order == "post_norm" else norm_of(config)
 
     def forward(
         self,
@@ -68,69 +66,34 @@ class Encoder(nn.Module):
             All hidden states and, when asked, all attentions.
 
         """
-        hidden_states = [self.embeddings(batch.input_ids, batch.token_type_ids, batch.position_ids)]
+        hidden_states = [self.embeddings(batch)]
         attentions = []
-        for index, layer in enumerate(self.layers):
-            of_layer = None if head_mask is None else head_mask[:, index]
-            hidden, weights = layer(hidden_states[-1], batch, of_layer)
+        shared = self.relative()
+        for number in range(self.config.num_hidden_layers):
+            of_layer = None if head_mask is None else head_mask[:, number]
+            hidden, weights = self.layer(number)(hidden_states[-1], batch, of_layer, shared)
             hidden_states.append(hidden)
             if output_attentions:
                 attentions.append(weights)
+        hidden_states[-1] = self.final_norm(hidden_states[-1])
         return EncoderOutput(tuple(hidden_states), tuple(attentions))
 
-    def attention(self, layer: int) -> MultiHeadAttention:
-        """The attention of layer 0 … L−1."""
-        return cast(Layer, self.layers[layer]).attention
+    def layer(self, number: int) -> Layer:
+        """Layer 0 … L−1, which may be the same module as others."""
+        group = number * self.config.layer_groups // self.config.num_hidden_layers
+        return cast(Layer, self.layers[group])
 
+    def head_parameters(self, layer: int) -> dict[str, Tensor]:
+        """Parameters of all heads of layer 0 … L−1 by name, `[N, …]` each.
 
-class Embeddings(nn.Module):
-    """Word, position and segment embeddings, summed and normalised."""
+        With the layer's input they are all that its maps follow from: `Heads.from_parameters`.
+        """
+        return self.layer(layer).head_parameters(self.relative())
 
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.word = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size)
-        self.token_type = nn.Embedding(config.type_vocab_size, config.hidden_size)
-        self.layer_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor, position_ids: Tensor) -> Tensor:
-        """`[T]` each → `[T, H]`."""
-        summed = self.word(input_ids) + self.token_type(token_type_ids)
-        return self.layer_norm(summed + self.position(position_ids))
-
-
-class Layer(nn.Module):
-    """Self-attention, then feed-forward, each with a residual and a layer norm after it."""
-
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.attention = MultiHeadAttention(
-            AttentionSizes.uniform(config.hidden_size, config.num_attention_heads),
-            config.attention_score,
-            config.attention_normalizer,
-        )
-        self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.feed_forward = FeedForward(config)
-        self.output_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-
-    def forward(
-        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """`[T, H]` → `[T, H]` and the attention weights `[B, N, S, S]`."""
-        attended, weights = self.attention.packed(hidden, batch, head_mask)
-        hidden = self.attention_norm(hidden + attended)
-        return self.output_norm(hidden + self.feed_forward(hidden)), weights
-
-
-class FeedForward(nn.Module):
-    """W₂ f(W₁ x + b₁) + b₂ for each token alone (Vaswani et al. 2017, eq. 2)."""
-
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.expand = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.activation = ACTIVATIONS[config.hidden_act]
-        self.contract = nn.Linear(config.intermediate_size, config.hidden_size)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """`[T, H]` → `[T, H]`, through `[T, I]`."""
-        return self.contract(self.activation(self.expand(hidden)))
+    def some_heads(self, layer: int, numbers: Sequence[int]) -> Heads:
+        """Heads of layer 0 … L−1 by their numbers, which compute nothing of the others."""
+        chosen = torch.tensor(list(numbers))
+        parameters = {
+            name: tensor[chosen] for name, tensor in self.head_parameters(layer).items()
+        }
+        return Heads.from_parameters(parameters, attention_rule(self.config))

@@ -40,6 +40,12 @@ class PackedBatch(NamedTuple):
         """Boolean `[B, 1, 1, S]`, True on real tokens; each text has at least one."""
         return (self.padded_index >= 0)[:, None, None, :]
 
+    def grid_ids(self) -> Tensor:
+        """The token ids `[B, S]`; places without a token hold another's."""
+        index = self.padded_index.clamp_min(0).flatten()
+        ids = torch.index_select(self.input_ids.flatten(), 0, index)
+        return ids.reshape(self.padded_index.shape)
+
     def pad(self, x: Tensor) -> Tensor:
         """`[T, p]` or `[1, T, p]` → `[B, S, p]`; places without a token hold another's values."""
         index = self.padded_index.clamp_min(0).flatten()

@@ -21,6 +21,8 @@ Float = Literal["float32", "float16"]
 Dtype = Literal["int64"] | Float
 STATES = {"query_states": "queries", "key_states": "keys"}
 """Inputs of the attention graphs, which a layer's heads project, and their token axes."""
+IN_FLOAT32 = {"frequencies", "window", "input_norm_applies"}
+"""Parameters of a head that are float32 in every precision: angles, distances and choices."""
 GraphName = Literal["encoder", "attention", "device_attention", "device_pooling"]
 
 
@@ -110,7 +112,7 @@ def device_attention_signature(
     Args:
         config: the encoder's.
         parameters: name → shape of one head's parameter; the graph takes `[N, …]`.
-        dtype: of the parameters.
+        dtype: of the parameters, but for those of `IN_FLOAT32`.
 
     """
     states = [
@@ -119,7 +121,11 @@ def device_attention_signature(
     ]
     heads = TensorSpec(name="heads", dtype="int64", axes=("heads",))
     every = [
-        TensorSpec(name=name, dtype=dtype, axes=(config.num_attention_heads, *shape))
+        TensorSpec(
+            name=name,
+            dtype="float32" if name in IN_FLOAT32 else dtype,
+            axes=(config.num_attention_heads, *shape),
+        )
         for name, shape in parameters.items()
     ]
     weights = TensorSpec(name="attention", dtype="float32", axes=("heads", "queries", "keys"))

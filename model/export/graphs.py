@@ -20,9 +20,10 @@ from model.artifact.signature import (
 )
 from model.attention_weights import Heads, attention_weights
 from model.config import EncoderConfig
-from model.encoder import Encoder, Layer
+from model.encoder import Encoder
 from model.export.to_onnx import example_of, to_onnx
 from model.packing import PackedBatch
+from model.self_attention import attention_rule
 
 
 class HiddenStates(nn.Module):
@@ -57,7 +58,7 @@ class HeadWeights(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.config = config
+        self.rule = attention_rule(config)
         self.parameter_names = list(one_head_shapes(config))
 
     def forward(self, *inputs: Tensor) -> Tensor:
@@ -66,11 +67,8 @@ class HeadWeights(nn.Module):
         The parameters are those of `one_head_shapes`, in that order.
         """
         query_states, key_states, *parameters = inputs
-        heads = Heads.from_parameters(
-            dict(zip(self.parameter_names, parameters, strict=True)),
-            self.config.attention_score,
-            self.config.attention_normalizer,
-        )
+        named = dict(zip(self.parameter_names, parameters, strict=True))
+        heads = Heads.from_parameters(named, self.rule)
         return attention_weights(heads, query_states, key_states, in_float32=True)
 
 
@@ -117,8 +115,9 @@ class DevicePooling(nn.Module):
 def one_head_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
     """Name → shape of one head's parameter, in the attention graph's order."""
     with torch.device("meta"):
-        attention = Layer(config).attention
-    return {name: tuple(each.shape[1:]) for name, each in attention.head_parameters().items()}
+        encoder = Encoder(config.model_copy(update={"num_hidden_layers": 1}))
+        parameters = encoder.head_parameters(0)
+    return {name: tuple(each.shape[1:]) for name, each in parameters.items()}
 
 
 def export_encoder(
@@ -162,9 +161,12 @@ def signatures(config: EncoderConfig, dtype: Float) -> dict[GraphName, GraphSign
 
 
 def head_parameters(encoder: Encoder) -> dict[str, Tensor]:
-    """Every layer's query, key and score parameters; axis 0 is always heads."""
+    """All parameters of every layer's heads; axis 0 is always heads.
+
+    Each a copy, as layers may share theirs, and a file of tensors holds none twice.
+    """
     return {
-        head_parameter_name(name, layer): tensor.contiguous()
+        head_parameter_name(name, layer): tensor.clone(memory_format=torch.contiguous_format)
         for layer in range(encoder.config.num_hidden_layers)
-        for name, tensor in encoder.attention(layer).head_parameters().items()
+        for name, tensor in encoder.head_parameters(layer).items()
     }

@@ -1,4 +1,4 @@
-"""BERT (Devlin et al. 2019, https://arxiv.org/abs/1810.04805)."""
+"""BERT (Devlin et al. 2019, https://arxiv.org/abs/1810.04805), and what its descendants share."""
 
 from __future__ import annotations
 
@@ -8,26 +8,16 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from model.config import ActivationName, EncoderConfig
+from model.config import EncoderConfig
 from model.families.family import Family
+from model.families.keys import SharedKeys
 
 
-class BertConfig(EncoderConfig):
-    """BERT's keys of `config.json`, with transformers' defaults.
-
-    Unknown keys are ignored, as transformers does; keys that would change the computation in a way
-    that is not supported are refused.
-    """
+class BertConfig(SharedKeys):
+    """BERT's keys."""
 
     model_type: Literal["bert"]
-    hidden_act: ActivationName = "gelu"
-    max_position_embeddings: int = Field(gt=0, default=512)
     type_vocab_size: int = Field(gt=0, default=2)
-    layer_norm_eps: float = Field(gt=0, default=1e-12)
-    pad_token_id: int = Field(ge=0, default=0)
-    position_embedding_type: Literal["absolute"] = "absolute"
-    is_decoder: Literal[False] = False
-    add_cross_attention: Literal[False] = False
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
@@ -40,27 +30,26 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
     return EncoderConfig.model_validate(BertConfig.model_validate(fields).model_dump())
 
 
+OUTSIDE = (
+    r"^(pooler|cls|classifier|lm_head|qa_outputs|dropout)\."
+    r"|^embeddings\.(position_ids|token_type_ids)$"
+)
+"""Of BERT and its descendants: poolers, heads of tasks, and buffers of older versions."""
+RENAMES = (
+    (r"LayerNorm\.gamma$", "LayerNorm.weight"),  # of checkpoints from before 2019
+    (r"LayerNorm\.beta$", "LayerNorm.bias"),
+    (r"^embeddings\.(word|position|token_type)_embeddings\.", r"embeddings.\1."),
+    (r"^embeddings\.LayerNorm\.", "embeddings.layer_norm."),
+    (r"^encoder\.layer\.(\d+)\.attention\.self\.score\.", r"layers.\1.attention.score_parameters."),
+    (r"^encoder\.layer\.(\d+)\.attention\.self\.", r"layers.\1.attention."),
+    (r"^encoder\.layer\.(\d+)\.attention\.output\.dense\.", r"layers.\1.attention.output."),
+    (r"^encoder\.layer\.(\d+)\.attention\.output\.LayerNorm\.", r"layers.\1.attention_norm."),
+    (r"^encoder\.layer\.(\d+)\.intermediate\.dense\.", r"layers.\1.feed_forward.expand."),
+    (r"^encoder\.layer\.(\d+)\.output\.dense\.", r"layers.\1.feed_forward.contract."),
+    (r"^encoder\.layer\.(\d+)\.output\.LayerNorm\.", r"layers.\1.output_norm."),
+)
+"""BERT's keys → the encoder's."""
+
 BERT = Family(
-    config=read_config,
-    prefix="bert.",
-    outside=re.compile(
-        r"^(pooler|cls|classifier|qa_outputs|dropout)\."
-        r"|^embeddings\.(position_ids|token_type_ids)$"
-    ),
-    renames=(
-        (r"LayerNorm\.gamma$", "LayerNorm.weight"),  # of checkpoints from before 2019
-        (r"LayerNorm\.beta$", "LayerNorm.bias"),
-        (r"^embeddings\.(word|position|token_type)_embeddings\.", r"embeddings.\1."),
-        (r"^embeddings\.LayerNorm\.", "embeddings.layer_norm."),
-        (
-            r"^encoder\.layer\.(\d+)\.attention\.self\.score\.",
-            r"layers.\1.attention.score_parameters.",
-        ),
-        (r"^encoder\.layer\.(\d+)\.attention\.self\.", r"layers.\1.attention."),
-        (r"^encoder\.layer\.(\d+)\.attention\.output\.dense\.", r"layers.\1.attention.output."),
-        (r"^encoder\.layer\.(\d+)\.attention\.output\.LayerNorm\.", r"layers.\1.attention_norm."),
-        (r"^encoder\.layer\.(\d+)\.intermediate\.dense\.", r"layers.\1.feed_forward.expand."),
-        (r"^encoder\.layer\.(\d+)\.output\.dense\.", r"layers.\1.feed_forward.contract."),
-        (r"^encoder\.layer\.(\d+)\.output\.LayerNorm\.", r"layers.\1.output_norm."),
-    ),
+    config=read_config, prefix="bert.", outside=re.compile(OUTSIDE), renames=RENAMES
 )

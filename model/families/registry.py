@@ -11,10 +11,36 @@ from pydantic import ValidationError
 
 from model.config import EncoderConfig
 from model.errors import ConfigError
+from model.families.albert import ALBERT
 from model.families.bert import BERT
+from model.families.deberta_v2 import DEBERTA_V2
+from model.families.distilbert import DISTILBERT
+from model.families.electra import ELECTRA
 from model.families.family import Family
+from model.families.gemma3 import GEMMA3
+from model.families.modernbert import MODERNBERT
+from model.families.mpnet import MPNET
+from model.families.nomic_bert import NOMIC_BERT
+from model.families.qwen3 import QWEN3
+from model.families.roberta import ROBERTA
 
-FAMILIES: Mapping[str, Family] = {"bert": BERT}
+_LAYOUTS = ("embeddings", "attention", "layer")
+"""Names of our own, which a `config.json` cannot set."""
+FAMILIES: Mapping[str, Family] = {
+    "albert": ALBERT,
+    "bert": BERT,
+    "camembert": ROBERTA,
+    "deberta-v2": DEBERTA_V2,
+    "distilbert": DISTILBERT,
+    "electra": ELECTRA,
+    "gemma3_text": GEMMA3,
+    "modernbert": MODERNBERT,
+    "mpnet": MPNET,
+    "nomic_bert": NOMIC_BERT,
+    "qwen3": QWEN3,
+    "roberta": ROBERTA,
+    "xlm-roberta": ROBERTA,
+}
 
 
 def read_config(folder: Path) -> EncoderConfig:
@@ -50,7 +76,7 @@ def parse_config(fields: Mapping[str, Any]) -> EncoderConfig:
             f"config.json is not a supported encoder: model_type: Input should be {known}"
         )
     try:
-        return family.config(fields)
+        return family.config({k: v for k, v in fields.items() if k not in _LAYOUTS})
     except ValidationError as error:
         problems = "; ".join(
             f"{'.'.join(map(str, item['loc'])) or 'config'}: {item['msg']}"

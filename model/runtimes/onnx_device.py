@@ -110,10 +110,10 @@ class BoundRuntime:
             Bound(sessions[name], place) for name in self.GRAPHS
         )
         self._inputs = [spec.name for spec in manifest.signature["encoder"].inputs]
-        dtype = manifest.signature["device_attention"].inputs[-1].dtype
+        dtypes = {spec.name: spec.dtype for spec in manifest.signature["device_attention"].inputs}
         self._heads = [
             {
-                name: upload(tensor.astype(dtype), place.kind, place.index)
+                name: upload(tensor.astype(dtypes[name]), place.kind, place.index)
                 for name, tensor in layer.items()
             }
             for layer in read_heads(artifact)

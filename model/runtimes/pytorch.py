@@ -63,6 +63,6 @@ class PyTorchRuntime(HostRuntime):
         """`[heads, T, S]`."""
         states = (torch.from_numpy(array)[None] for array in (queries, keys))
         with torch.inference_mode():
-            chosen = self._encoder.attention(layer).some_heads(heads)
+            chosen = self._encoder.some_heads(layer, heads)
             maps: Floats = attention_weights(chosen, *states)[0].numpy()
         return maps

@@ -1,0 +1,66 @@
+"""The first hidden state: embeddings of words, positions and segments.
+
+Notation: T tokens of all texts, E size of an embedding, H hidden size.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from model.config import EncoderConfig
+from model.norms import norm_of
+from model.packing import PackedBatch
+
+
+class Embeddings(nn.Module):
+    """Word, segment and position embeddings, summed, and where the config says so normalised."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        layout, h = config.embeddings, config.hidden_size
+        size = layout.size or h
+        self.layout = layout
+        self.padding_id = config.pad_token_id
+        self.word = nn.Embedding(config.vocab_size, size)
+        self.position = self.token_type = self.layer_norm = self.projection = None
+        if layout.positions != "none":
+            offset = self.padding_id + 1 if layout.positions == "table_after_padding" else 0
+            self.position = nn.Embedding(config.max_position_embeddings + offset, size)
+        if config.type_vocab_size:
+            self.token_type = nn.Embedding(config.type_vocab_size, size)
+        if layout.norm:
+            self.layer_norm = norm_of(config, h if layout.projection == "before_norm" else size)
+        if layout.projection != "none":
+            self.projection = nn.Linear(size, h, bias=layout.projection_bias)
+
+    def forward(self, batch: PackedBatch) -> Tensor:
+        """`[T]` tokens → `[T, H]`; or `[1, T]` → `[1, T, H]`."""
+        hidden = self.word(batch.input_ids)
+        if self.layout.scale != 1.0:
+            hidden = hidden * self.layout.scale
+        if self.token_type is not None:
+            hidden = hidden + self.token_type(batch.token_type_ids)
+        if self.position is not None:
+            hidden = hidden + self.position(self._positions(batch))
+        if self.projection is not None and self.layout.projection == "before_norm":
+            hidden = self.projection(hidden)
+        if self.layer_norm is not None:
+            hidden = self.layer_norm(hidden)
+        if self.projection is not None and self.layout.projection == "after_norm":
+            hidden = self.projection(hidden)
+        return hidden
+
+    def _positions(self, batch: PackedBatch) -> Tensor:
+        """Rows of the position table, like `batch.position_ids`.
+
+        After padding, as fairseq counts: the n-th token of a text that is no padding token has row
+        padding id + n, and a padding token, wherever it stands, the padding id itself.
+        """
+        if self.layout.positions == "table":
+            return batch.position_ids
+        ids = batch.grid_ids()  # [B, S]
+        real = (ids != self.padding_id) & (batch.padded_index >= 0)
+        rows = real.long().cumsum(dim=1) * real.long() + self.padding_id
+        packed = torch.index_select(rows.flatten(), 0, batch.packed_index)
+        return packed.reshape(batch.input_ids.shape)

@@ -1,0 +1,94 @@
+"""DeBERTa, versions 2 and 3 (He et al. 2021, https://arxiv.org/abs/2006.03654 and 2111.09543)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from model.config import AttentionLayout, EmbeddingLayout, EncoderConfig, LogBuckets
+from model.families.bert import OUTSIDE, RENAMES
+from model.families.family import Family
+from model.families.keys import SharedKeys
+from model.families.rotary import LONGEST
+
+
+class DebertaV2Config(SharedKeys):
+    """DeBERTa's keys of `config.json`, with transformers' defaults."""
+
+    model_type: Literal["deberta-v2"]
+    type_vocab_size: int = Field(ge=0, default=0)
+    layer_norm_eps: float = Field(gt=0, default=1e-7)
+    embedding_size: int | None = Field(gt=0, default=None)
+    position_biased_input: bool = True
+    relative_attention: bool = False
+    max_relative_positions: int = -1
+    position_buckets: int = -1
+    pos_att_type: tuple[Literal["c2p", "p2c"], ...] = ()
+    norm_rel_ebd: Literal["none", "layer_norm"] = "none"
+    share_att_key: bool = False
+    conv_kernel_size: Literal[0] = 0
+    attention_score: Literal["scaled_dot_product"] = "scaled_dot_product"
+
+    @field_validator("pos_att_type", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return [kind.strip() for kind in value.lower().split("|") if kind.strip()]
+        return value or ()
+
+    @property
+    def buckets(self) -> LogBuckets:
+        """Of relative positions."""
+        farthest = self.max_relative_positions
+        farthest = self.max_position_embeddings if farthest < 1 else farthest
+        count = self.position_buckets if self.position_buckets > 0 else farthest
+        return LogBuckets(kind="deberta", count=count, max_distance=farthest)
+
+
+def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
+    """The encoder of a DeBERTa checkpoint.
+
+    Raises:
+        ValidationError: a key is missing, invalid or not supported.
+
+    """
+    config = DebertaV2Config.model_validate(fields)
+    size = config.embedding_size or config.hidden_size
+    relative = config.relative_attention
+    layouts = {
+        "max_position_embeddings": min(config.max_position_embeddings, LONGEST),
+        "attention": AttentionLayout(
+            # scores are divided by the root of p times the number of their terms
+            query_scale=(1 + len(config.pos_att_type)) ** -0.5,
+            disentangled=config.pos_att_type if relative else (),
+            position_buckets=config.buckets if relative else None,
+            position_norm=config.norm_rel_ebd == "layer_norm",
+            share_position_projections=config.share_att_key,
+        ),
+        "embeddings": EmbeddingLayout(
+            size=size,
+            positions="table" if config.position_biased_input else "none",
+            projection="none" if size == config.hidden_size else "before_norm",
+            projection_bias=False,
+        ),
+    }
+    return EncoderConfig.model_validate(config.model_dump() | layouts)
+
+
+_SELF = r"^encoder\.layer\.(\d+)\.attention\.self\."
+DEBERTA_V2 = Family(
+    config=read_config,
+    prefix="deberta.",
+    outside=re.compile(OUTSIDE + r"|^(lm_predictions|mask_predictions)\."),
+    renames=(
+        (r"^embeddings\.embed_proj\.", "embeddings.projection."),
+        (r"^encoder\.rel_embeddings\.", "relative.embeddings."),
+        (r"^encoder\.LayerNorm\.", "relative.norm."),
+        (_SELF + r"pos_(query|key)_proj\.", r"layers.\1.attention.position_\2."),
+        (_SELF + r"(query|key|value)_proj\.", r"layers.\1.attention.\2."),
+        *RENAMES,
+    ),
+)

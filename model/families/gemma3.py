@@ -1,0 +1,113 @@
+"""Gemma 3's text model, as EmbeddingGemma uses it (https://arxiv.org/abs/2509.20354)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from model.config import (
+    ActivationName,
+    AttentionLayout,
+    EmbeddingLayout,
+    EncoderConfig,
+    LayerLayout,
+)
+from model.families.family import Family
+from model.families.keys import SharedKeys
+from model.families.qwen3 import DECODER_RENAMES
+from model.families.rotary import LONGEST, LayerType, rotary_base, windows
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Gemma3Config(SharedKeys):
+    """Gemma 3's keys of `config.json`, with transformers' defaults."""
+
+    model_type: Literal["gemma3_text"]
+    vocab_size: int = Field(gt=0, default=262208)
+    hidden_size: int = Field(gt=0, default=2304)
+    intermediate_size: int = Field(gt=0, default=9216)
+    num_hidden_layers: int = Field(gt=0, default=26)
+    num_attention_heads: int = Field(gt=0, default=8)
+    hidden_act: ActivationName = Field("gelu_pytorch_tanh", alias="hidden_activation")
+    max_position_embeddings: int = Field(gt=0, default=131072)
+    layer_norm_eps: float = Field(1e-6, gt=0, alias="rms_norm_eps")
+    head_dim: int = Field(gt=0, default=256)
+    num_key_value_heads: int = Field(gt=0, default=4)
+    query_pre_attn_scalar: float = Field(gt=0, default=256)
+    attention_bias: bool = False
+    attn_logit_softcapping: None = None
+    use_bidirectional_attention: bool | None = False
+    sliding_window: int = Field(gt=0, default=4096)
+    sliding_window_pattern: int = Field(gt=0, default=6)
+    layer_types: list[LayerType] | None = None
+
+    @property
+    def kinds(self) -> list[LayerType]:
+        """The kind of each layer: every n-th one is full."""
+        return self.layer_types or [
+            "sliding_attention" if (i + 1) % self.sliding_window_pattern else "full_attention"
+            for i in range(self.num_hidden_layers)
+        ]
+
+
+def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
+    """The encoder of a Gemma 3 text checkpoint.
+
+    Raises:
+        ValidationError: a key is missing, invalid or not supported.
+
+    """
+    config = Gemma3Config.model_validate({**fields, "type_vocab_size": 0})
+    bases = {
+        "full_attention": rotary_base(fields, "rope_theta", 1e6, "full_attention"),
+        "sliding_attention": rotary_base(
+            {**fields, "rope_scaling": None}, "rope_local_base_freq", 1e4, "sliding_attention"
+        ),
+    }
+    both_ways = bool(config.use_bidirectional_attention)
+    distance = config.sliding_window // 2 if both_ways else config.sliding_window - 1
+    layouts = {
+        "max_position_embeddings": min(config.max_position_embeddings, LONGEST),
+        "attention": AttentionLayout(
+            head_size=config.head_dim,
+            num_key_value_heads=config.num_key_value_heads,
+            bias=config.attention_bias,
+            output_bias=config.attention_bias,
+            query_scale=(config.head_dim / config.query_pre_attn_scalar) ** 0.5,
+            query_key_norm=True,
+            causal=not both_ways,
+            windows=windows(config.kinds, distance),
+            rotary_bases=tuple(bases[kind] for kind in config.kinds),
+        ),
+        "layer": LayerLayout(
+            order="sandwich_norm", norm="rms_norm", gated=True, feed_forward_bias=False
+        ),
+        "embeddings": EmbeddingLayout(
+            positions="none", norm=False, scale=config.hidden_size**0.5
+        ),
+    }
+    return EncoderConfig.model_validate(config.model_dump() | layouts)
+
+
+def _convert(name: str, tensor: Tensor) -> dict[str, Tensor]:
+    """The weight of a norm, which checkpoints keep as its difference from one."""
+    return {name: tensor.float() + 1 if name.endswith("norm.weight") else tensor}
+
+
+GEMMA3 = Family(
+    config=read_config,
+    prefix="model.",
+    outside=re.compile(r"^lm_head\.|inv_freq$"),
+    renames=(
+        *DECODER_RENAMES,
+        (r"\.post_attention_layernorm\.", ".attended_norm."),
+        (r"\.pre_feedforward_layernorm\.", ".feed_forward_norm."),
+        (r"\.post_feedforward_layernorm\.", ".output_norm."),
+    ),
+    convert=_convert,
+)

@@ -1,0 +1,114 @@
+"""NomicBERT (Nussbaum et al. 2024, https://arxiv.org/abs/2402.01613).
+
+Its configs come in two forms: transformers' own, and that of the checkpoints' first publication,
+with GPT-2's names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from model.config import ActivationName, AttentionLayout, EncoderConfig, LayerLayout
+from model.families.bert import OUTSIDE
+from model.families.family import Family
+from model.families.keys import SharedKeys
+from model.families.rotary import LONGEST, rotary_base
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_FIRST_NAMES = {
+    "n_embd": "hidden_size",
+    "n_layer": "num_hidden_layers",
+    "n_head": "num_attention_heads",
+    "n_inner": "intermediate_size",
+    "n_positions": "max_position_embeddings",
+    "activation_function": "hidden_act",
+    "layer_norm_epsilon": "layer_norm_eps",
+}
+
+
+class NomicBertConfig(SharedKeys):
+    """NomicBERT's keys of `config.json`, with transformers' defaults."""
+
+    model_type: Literal["nomic_bert"]
+    hidden_act: ActivationName = "silu"
+    max_position_embeddings: int = Field(gt=0, default=2048)
+    head_dim: int | None = Field(gt=0, default=None)
+    prenorm: Literal[False] = False
+    rotary_emb_fraction: Literal[1] = 1
+    rotary_emb_interleaved: Literal[False] = False
+    rotary_emb_scale_base: None = None
+    rotary_scaling_factor: None = None
+    qkv_proj_bias: Literal[False] = False
+    mlp_fc1_bias: Literal[False] = False
+    mlp_fc2_bias: Literal[False] = False
+    use_rms_norm: Literal[False] = False
+    num_experts: Literal[0] = 0
+
+
+def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
+    """The encoder of a NomicBERT checkpoint.
+
+    Raises:
+        ValidationError: a key is missing, invalid or not supported.
+
+    """
+    named = {_FIRST_NAMES.get(key, key): value for key, value in fields.items()}
+    if named.get("hidden_act") == "swiglu":
+        named["hidden_act"] = "silu"
+    config = NomicBertConfig.model_validate(named)
+    base = rotary_base(named, "rotary_emb_base", 1000.0)
+    layouts = {
+        "max_position_embeddings": min(config.max_position_embeddings, LONGEST),
+        "attention": AttentionLayout(
+            head_size=config.head_dim,
+            bias=False,
+            output_bias=False,
+            rotary_bases=(base,) * config.num_hidden_layers,
+        ),
+        "layer": LayerLayout(gated=True, feed_forward_bias=False),
+        "embeddings": {"positions": "none"},
+    }
+    return EncoderConfig.model_validate(config.model_dump() | layouts)
+
+
+def _convert(name: str, tensor: Tensor) -> dict[str, Tensor]:
+    """Queries, keys and values apart, which the first publication keeps in one."""
+    if not name.endswith("attention.together.weight"):
+        return {name: tensor}
+    roles = ("query", "key", "value")
+    return {
+        name.replace("together", role): part
+        for role, part in zip(roles, tensor.chunk(3), strict=True)
+    }
+
+
+_LAYER = r"^layers\.(\d+)\."
+NOMIC_BERT = Family(
+    config=read_config,
+    prefix="nomic_bert.",
+    outside=re.compile(OUTSIDE + r"|inv_freq$"),
+    renames=(
+        (r"^emb_ln\.", "embeddings.layer_norm."),
+        (r"^embeddings\.(word|token_type)_embeddings\.", r"embeddings.\1."),
+        (r"^embeddings\.LayerNorm\.", "embeddings.layer_norm."),
+        (r"^encoder\.layers\.", "layers."),
+        (_LAYER + r"self_attn\.score\.", r"layers.\1.attention.score_parameters."),
+        (_LAYER + r"attn\.Wqkv\.", r"layers.\1.attention.together."),
+        (_LAYER + r"self_attn\.q_proj\.", r"layers.\1.attention.query."),
+        (_LAYER + r"self_attn\.k_proj\.", r"layers.\1.attention.key."),
+        (_LAYER + r"self_attn\.v_proj\.", r"layers.\1.attention.value."),
+        (_LAYER + r"(self_attn\.o_proj|attn\.out_proj)\.", r"layers.\1.attention.output."),
+        (_LAYER + r"(post_attention_layernorm|norm1)\.", r"layers.\1.attention_norm."),
+        (_LAYER + r"mlp\.(up_proj|fc11)\.", r"layers.\1.feed_forward.expand."),
+        (_LAYER + r"mlp\.(gate_proj|fc12)\.", r"layers.\1.feed_forward.gate."),
+        (_LAYER + r"mlp\.(down_proj|fc2)\.", r"layers.\1.feed_forward.contract."),
+        (_LAYER + r"(post_mlp_layernorm|norm2)\.", r"layers.\1.output_norm."),
+    ),
+    convert=_convert,
+)

@@ -1,0 +1,100 @@
+"""Qwen3 as a text encoder (Zhang et al. 2025, https://arxiv.org/abs/2506.05176)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from model.config import ActivationName, AttentionLayout, EncoderConfig, LayerLayout
+from model.families.family import Family
+from model.families.keys import SharedKeys
+from model.families.rotary import LONGEST, LayerType, rotary_base, windows
+
+
+class Qwen3Config(SharedKeys):
+    """Qwen3's keys of `config.json`, with transformers' defaults."""
+
+    model_type: Literal["qwen3"]
+    hidden_act: ActivationName = "silu"
+    max_position_embeddings: int = Field(gt=0, default=32768)
+    layer_norm_eps: float = Field(1e-6, gt=0, alias="rms_norm_eps")
+    head_dim: int = Field(gt=0, default=128)
+    num_key_value_heads: int | None = Field(gt=0, default=32)
+    attention_bias: bool = False
+    is_causal: bool = True
+    use_sliding_window: bool = False
+    sliding_window: int | None = Field(gt=0, default=4096)
+    max_window_layers: int = 28
+    layer_types: list[LayerType] | None = None
+
+    @property
+    def kinds(self) -> list[LayerType]:
+        """The kind of each layer."""
+        if self.layer_types is not None:
+            return self.layer_types
+        slides = self.use_sliding_window and self.sliding_window is not None
+        return [
+            "sliding_attention" if slides and i >= self.max_window_layers else "full_attention"
+            for i in range(self.num_hidden_layers)
+        ]
+
+
+def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
+    """The encoder of a Qwen3 checkpoint.
+
+    Raises:
+        ValidationError: a key is missing, invalid or not supported.
+
+    """
+    own = {"type_vocab_size": 0, "pad_token_id": fields.get("pad_token_id") or 0}
+    config = Qwen3Config.model_validate({**fields, **own})
+    base = rotary_base(fields, "rope_theta", 10000.0)
+    layouts = {
+        "max_position_embeddings": min(config.max_position_embeddings, LONGEST),
+        "attention": AttentionLayout(
+            head_size=config.head_dim,
+            num_key_value_heads=config.num_key_value_heads,
+            bias=config.attention_bias,
+            output_bias=config.attention_bias,
+            query_key_norm=True,
+            causal=config.is_causal,
+            windows=windows(config.kinds, (config.sliding_window or LONGEST) - 1),
+            rotary_bases=(base,) * config.num_hidden_layers,
+        ),
+        "layer": LayerLayout(
+            order="pre_norm", norm="rms_norm", gated=True, feed_forward_bias=False
+        ),
+        "embeddings": {"positions": "none", "norm": False},
+    }
+    return EncoderConfig.model_validate(config.model_dump() | layouts)
+
+
+DECODER_RENAMES = (
+    (r"^embed_tokens\.", "embeddings.word."),
+    (r"^norm\.", "final_norm."),
+    (r"\.self_attn\.score\.", ".attention.score_parameters."),
+    (r"\.self_attn\.q_proj\.", ".attention.query."),
+    (r"\.self_attn\.k_proj\.", ".attention.key."),
+    (r"\.self_attn\.v_proj\.", ".attention.value."),
+    (r"\.self_attn\.o_proj\.", ".attention.output."),
+    (r"\.self_attn\.q_norm\.", ".attention.query_norm."),
+    (r"\.self_attn\.k_norm\.", ".attention.key_norm."),
+    (r"\.input_layernorm\.", ".attention_norm."),
+    (r"\.mlp\.gate_proj\.", ".feed_forward.gate."),
+    (r"\.mlp\.up_proj\.", ".feed_forward.expand."),
+    (r"\.mlp\.down_proj\.", ".feed_forward.contract."),
+)
+"""Keys that decoders of this build share → the encoder's."""
+
+QWEN3 = Family(
+    config=read_config,
+    prefix="model.",
+    outside=re.compile(r"^(lm_head|score)\.|inv_freq$"),
+    renames=(
+        *DECODER_RENAMES,
+        (r"\.post_attention_layernorm\.", ".feed_forward_norm."),
+    ),
+)

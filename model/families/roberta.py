@@ -1,0 +1,49 @@
+"""RoBERTa (Liu et al. 2019, https://arxiv.org/abs/1907.11692), and those that are built like it.
+
+XLM-RoBERTa (Conneau et al. 2020, https://arxiv.org/abs/1911.02116) and CamemBERT (Martin et al.
+2020, https://arxiv.org/abs/1911.03894) differ in their words alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from model.config import EmbeddingLayout, EncoderConfig
+from model.families.bert import OUTSIDE, RENAMES
+from model.families.family import Family
+from model.families.keys import SharedKeys
+
+
+class RobertaConfig(SharedKeys):
+    """RoBERTa's keys of `config.json`, with transformers' defaults."""
+
+    model_type: Literal["roberta", "xlm-roberta", "camembert"]
+    pad_token_id: int = Field(ge=0, default=1)
+
+
+def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
+    """The encoder of a RoBERTa checkpoint.
+
+    Raises:
+        ValidationError: a key is missing, invalid or not supported.
+
+    """
+    config = RobertaConfig.model_validate(fields)
+    return EncoderConfig.model_validate(config.model_dump() | after_padding(config))
+
+
+def after_padding(config: SharedKeys) -> dict[str, Any]:
+    """The position table whose first rows are those up to the padding id, as in fairseq."""
+    return {
+        "max_position_embeddings": config.max_position_embeddings - config.pad_token_id - 1,
+        "embeddings": EmbeddingLayout(positions="table_after_padding"),
+    }
+
+
+ROBERTA = Family(
+    config=read_config, prefix="roberta.", outside=re.compile(OUTSIDE), renames=RENAMES
+)

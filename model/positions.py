@@ -1,0 +1,86 @@
+"""Where tokens stand to each other: rotary positions, distances, buckets of distances.
+
+Notation: T query positions, S key positions, p size of a head's projection, n heads. A text's
+tokens have the positions 0, 1, 2, …
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from model.config import LogBuckets
+
+
+def rotary_frequencies(base: float, size: int) -> Tensor:
+    """base^(−2i/p), i = 0 … p/2 − 1 (Su et al. 2021, section 3.2.2).
+
+    Returns:
+        `[p/2]`, float32, on the CPU whatever the default device is: it is no parameter.
+
+    """
+    exponents = torch.arange(0, size, 2, dtype=torch.float32, device="cpu") / size
+    return 1.0 / base**exponents
+
+
+def rotate(x: Tensor, frequencies: Tensor) -> Tensor:
+    """Turn features i and i + p/2 of the token at position m by the angle m · frequency i.
+
+    Args:
+        x: queries or keys, `[B, n, T, p]`.
+        frequencies: `[p/2]`, or `[n, p/2]`; float32, as half precision has no such angles.
+
+    """
+    positions = torch.arange(x.shape[-2], dtype=torch.float32, device=x.device)
+    angles = positions[:, None] * frequencies.unsqueeze(-2)  # [T, p/2] or [n, T, p/2]
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+def distances(queries: int, keys: int, device: torch.device) -> Tensor:
+    """Position of the key minus position of the query, int64 `[T, S]`."""
+    query = torch.arange(queries, device=device)
+    return torch.arange(keys, device=device) - query[:, None]
+
+
+def bucket_table(buckets: LogBuckets, longest: int) -> Tensor:
+    """The bucket of each distance −(longest − 1) … longest − 1, int64 `[2 · longest − 1]`.
+
+    On the CPU whatever the default device is: it is no parameter.
+    """
+    distance = torch.arange(1 - longest, longest, device="cpu")
+    by_kind = {"t5": _t5_buckets, "deberta": _deberta_buckets}
+    return by_kind[buckets.kind](distance, buckets.count, buckets.max_distance)
+
+
+def _t5_buckets(distance: Tensor, count: int, max_distance: int) -> Tensor:
+    """Half of the buckets for keys after the query; half of these exact, the rest logarithmic.
+
+    Raffel et al. 2020, section 2.1 (https://arxiv.org/abs/1910.10683).
+    """
+    half = count // 2
+    exact = half // 2
+    far = distance.abs()
+    ratio = (far.clamp_min(1).float() / exact).log() / math.log(max_distance / exact)
+    logarithmic = (exact + (ratio * (half - exact)).long()).clamp_max(half - 1)
+    return torch.where(far < exact, far, logarithmic) + half * (distance > 0).long()
+
+
+def _deberta_buckets(distance: Tensor, count: int, max_distance: int) -> Tensor:
+    """Exact up to half of the buckets, logarithmic beyond; R of both directions, 0 … 2R − 1.
+
+    He et al. 2021, section 3.2, with the buckets of version 2
+    (https://arxiv.org/abs/2111.09543, appendix). R is `count`; a distance beyond it is R.
+    """
+    relative = -distance  # from the key to the query
+    if max_distance > count:
+        middle = count // 2
+        near = (relative < middle) & (relative > -middle)
+        far = torch.where(near, middle - 1, relative.abs())
+        scale = torch.log(torch.tensor((max_distance - 1) / middle, device="cpu"))
+        steps = torch.ceil(torch.log(far / middle) / scale * (middle - 1)) + middle
+        relative = torch.where(far <= middle, relative.float(), steps * relative.sign()).long()
+    return (relative + count).clamp(0, 2 * count - 1)
