@@ -14,7 +14,7 @@ key**. A query that may look at no key gets weights of zero.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -24,11 +24,9 @@ from model.attention_weights import (
     AttentionRule,
     Heads,
     attention_weights,
-    repeat_heads,
     split_heads,
 )
 from model.config import NormalizerName, ScoreName
-from model.packing import PackedBatch
 from model.scores import SCORES
 
 
@@ -40,6 +38,11 @@ def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> 
 def merge_heads(x: Tensor) -> Tensor:
     """`[B, N, S, p]` → `[B, S, N·p]`."""
     return x.transpose(1, 2).flatten(2)
+
+
+def ablated(context: Tensor, head_mask: Tensor | None) -> Tensor:
+    """Each head's output `[B, N, S, p]` times its number in a head mask `[N]` or `[B, N]`."""
+    return context if head_mask is None else context * head_mask[..., None, None]
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ class MultiHeadAttention(nn.Module):
         if SCORES[score].same_size and sizes.p_q != sizes.p_k:
             raise ValueError(f"{score} needs p_q = p_k, not {sizes.p_q} and {sizes.p_k}")
         n = sizes.num_heads
-        self.num_heads = self.num_value_heads = n
+        self.num_heads = n
         self.rule = AttentionRule(score, normalizer)
         self.query = nn.Linear(sizes.d_q, n * sizes.p_q, bias=bias)
         self.key = nn.Linear(sizes.d_k, n * sizes.p_k, bias=bias)
@@ -125,36 +128,8 @@ class MultiHeadAttention(nn.Module):
         weights = attention_weights(self.heads, query, key, mask)
         if mask is not None:
             weights = weights * mask.any(dim=-1, keepdim=True)
-        return self.output(self._context(weights, self.value(value), head_mask)), weights
-
-    def packed(
-        self,
-        hidden: Tensor,
-        batch: PackedBatch,
-        head_mask: Tensor | None = None,
-        heads: Heads | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Self-attention of packed texts, each over itself; only the weights are padded.
-
-        Args:
-            hidden: `[T, d]` or `[1, T, d]`, T the tokens of all texts.
-            batch: where each token stands in the grid `[B, S]`.
-            head_mask: as for `forward`.
-            heads: what attends; the module's own when None.
-
-        Returns:
-            The output, like `hidden` but of size p_o, and the weights `[B, N, S, S]`.
-
-        """
-        heads = heads or self.heads
-        query, key = heads.query, heads.key
-        padded = replace(
-            heads, query=lambda x: batch.pad(query(x)), key=lambda x: batch.pad(key(x))
-        )
-        value = batch.pad(self.value(hidden))
-        weights = attention_weights(padded, hidden, hidden, batch.mask)
-        context = batch.pack(self._context(weights, value, head_mask))
-        return self.output(context.reshape(*hidden.shape[:-1], -1)), weights
+        context = weights @ split_heads(self.value(value), self.num_heads)
+        return self.output(merge_heads(ablated(context, head_mask))), weights
 
     @property
     def heads(self) -> Heads:
@@ -182,11 +157,3 @@ class MultiHeadAttention(nn.Module):
 
     def _score_parameters(self) -> dict[str, Tensor]:
         return {f"{SCORE_PREFIX}{name}": each for name, each in self.score_parameters.items()}
-
-    def _context(self, weights: Tensor, value: Tensor, head_mask: Tensor | None) -> Tensor:
-        """`[B, N, T, S]` and projected `[B, S, m·p_v]` → `[B, T, N·p_v]`."""
-        values = split_heads(value, self.num_value_heads)
-        context = weights @ repeat_heads(values, self.num_heads // self.num_value_heads)
-        if head_mask is not None:
-            context = context * head_mask[..., None, None]
-        return merge_heads(context)

@@ -109,16 +109,32 @@ class Heads:
         return query, repeat_heads(key, self.count // keys)
 
     def weights(
-        self, query: Tensor, key: Tensor, mask: Tensor | None = None, *, in_float32: bool = False
+        self,
+        query: Tensor,
+        key: Tensor,
+        mask: Tensor | None = None,
+        *,
+        distance: Tensor | None = None,
+        in_float32: bool = False,
     ) -> Tensor:
-        """Projected `[B, n, T, p_q]` and `[B, n, S, p_k]` → `[B, n, T, S]`."""
+        """Projected `[…, n, T, p_q]` and `[…, n, S, p_k]` → `[…, n, T, S]`.
+
+        Args:
+            query: as `projected` gives them.
+            key: likewise.
+            mask: as for `attention_weights`.
+            distance: of each key from each query, int64 `[T, S]`; None where both begin at 0.
+            in_float32: as for `attention_weights`.
+
+        """
         own = {
             name.removeprefix(SCORE_PREFIX): tensor
             for name, tensor in self.parameters.items()
             if name.startswith(SCORE_PREFIX)
         }
         scores = SCORES[self.rule.score].function(query, key, **own)
-        distance = distances(query.shape[-2], key.shape[-2], query.device)
+        if distance is None:
+            distance = distances(query.shape[-2], key.shape[-2], query.device)
         if "distance_bias" in self.parameters:
             scores = scores + _by_distance(self.parameters["distance_bias"], distance)
         if self.rule.position_buckets is not None:

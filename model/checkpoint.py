@@ -19,6 +19,7 @@ from model.encoder import Encoder
 from model.errors import CheckpointError
 from model.families.registry import FAMILIES, read_config
 
+
 def load_checkpoint(folder: Path) -> Encoder:
     """Build the encoder of a checkpoint, in float32 and in evaluation mode.
 

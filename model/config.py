@@ -169,7 +169,6 @@ class EncoderConfig(BaseModel):
         """Layers with parameters of their own."""
         return self.layer.groups or self.num_hidden_layers
 
-    @property
-    def takes_segments(self) -> int | None:
-        """How many segments a text may have; None for any, as they make no difference."""
-        return self.type_vocab_size or None
+    def knows_segment(self, segment: int) -> bool:
+        """Whether a token may have that segment; any where segments make no difference."""
+        return not self.type_vocab_size or segment < self.type_vocab_size

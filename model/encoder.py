@@ -70,11 +70,11 @@ class Encoder(nn.Module):
         attentions = []
         shared = self.relative()
         for number in range(self.config.num_hidden_layers):
+            layer, entering = self.layer(number), hidden_states[-1]
             of_layer = None if head_mask is None else head_mask[:, number]
-            hidden, weights = self.layer(number)(hidden_states[-1], batch, of_layer, shared)
-            hidden_states.append(hidden)
+            hidden_states.append(layer(entering, batch, of_layer, shared))
             if output_attentions:
-                attentions.append(weights)
+                attentions.append(layer.maps(entering, batch, shared))
         hidden_states[-1] = self.final_norm(hidden_states[-1])
         return EncoderOutput(tuple(hidden_states), tuple(attentions))
 
@@ -93,7 +93,5 @@ class Encoder(nn.Module):
     def some_heads(self, layer: int, numbers: Sequence[int]) -> Heads:
         """Heads of layer 0 … L−1 by their numbers, which compute nothing of the others."""
         chosen = torch.tensor(list(numbers))
-        parameters = {
-            name: tensor[chosen] for name, tensor in self.head_parameters(layer).items()
-        }
+        parameters = {name: tensor[chosen] for name, tensor in self.head_parameters(layer).items()}
         return Heads.from_parameters(parameters, attention_rule(self.config))

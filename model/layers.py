@@ -30,18 +30,16 @@ class Layer(nn.Module, ABC):
     @abstractmethod
     def forward(
         self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, shared: Shared
-    ) -> tuple[Tensor, Tensor]:
-        """`[T, H]` → `[T, H]` and the attention weights `[B, N, S, S]`."""
+    ) -> Tensor:
+        """`[T, H]` → `[T, H]`; arguments as those of `SelfAttention.attend`."""
+
+    def maps(self, hidden: Tensor, batch: PackedBatch, shared: Shared) -> Tensor:
+        """The attention weights `[B, N, S, S]` that the layer computes of its input."""
+        return self.attention.maps(hidden, batch, shared)
 
     def head_parameters(self, shared: Shared) -> dict[str, Tensor]:
         """All that the maps of the N heads follow from, beside the layer's input: `[N, …]` each."""
         return self.attention.all_parameters(shared)
-
-    def _attend(
-        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, shared: Shared
-    ) -> tuple[Tensor, Tensor]:
-        heads = self.attention.heads_of(shared)
-        return self.attention.packed(hidden, batch, head_mask, heads)
 
 
 class PostNormLayer(Layer):
@@ -54,11 +52,11 @@ class PostNormLayer(Layer):
 
     def forward(
         self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, shared: Shared
-    ) -> tuple[Tensor, Tensor]:
-        """`[T, H]` → `[T, H]` and the attention weights `[B, N, S, S]`."""
-        attended, weights = self._attend(hidden, batch, head_mask, shared)
+    ) -> Tensor:
+        """`[T, H]` → `[T, H]`."""
+        attended = self.attention.attend(hidden, batch, head_mask, shared)
         hidden = self.attention_norm(hidden + attended)
-        return self.output_norm(hidden + self.feed_forward(hidden)), weights
+        return self.output_norm(hidden + self.feed_forward(hidden))
 
 
 class PreNormLayer(Layer):
@@ -73,11 +71,15 @@ class PreNormLayer(Layer):
 
     def forward(
         self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, shared: Shared
-    ) -> tuple[Tensor, Tensor]:
-        """`[T, H]` → `[T, H]` and the attention weights `[B, N, S, S]`."""
-        attended, weights = self._attend(self.attention_norm(hidden), batch, head_mask, shared)
+    ) -> Tensor:
+        """`[T, H]` → `[T, H]`."""
+        attended = self.attention.attend(self.attention_norm(hidden), batch, head_mask, shared)
         hidden = hidden + attended
-        return hidden + self.feed_forward(self.feed_forward_norm(hidden)), weights
+        return hidden + self.feed_forward(self.feed_forward_norm(hidden))
+
+    def maps(self, hidden: Tensor, batch: PackedBatch, shared: Shared) -> Tensor:
+        """`[T, H]` → `[B, N, S, S]`."""
+        return self.attention.maps(self.attention_norm(hidden), batch, shared)
 
     def head_parameters(self, shared: Shared) -> dict[str, Tensor]:
         """With the norm of the layer's input; a layer without one has a norm that is not applied.
@@ -106,12 +108,12 @@ class SandwichNormLayer(PreNormLayer):
 
     def forward(
         self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, shared: Shared
-    ) -> tuple[Tensor, Tensor]:
-        """`[T, H]` → `[T, H]` and the attention weights `[B, N, S, S]`."""
-        attended, weights = self._attend(self.attention_norm(hidden), batch, head_mask, shared)
+    ) -> Tensor:
+        """`[T, H]` → `[T, H]`."""
+        attended = self.attention.attend(self.attention_norm(hidden), batch, head_mask, shared)
         hidden = hidden + self.attended_norm(attended)
         fed = self.feed_forward(self.feed_forward_norm(hidden))
-        return hidden + self.output_norm(fed), weights
+        return hidden + self.output_norm(fed)
 
 
 LAYERS: Mapping[str, type[Layer]] = {

@@ -40,9 +40,7 @@ def norm_of(config: EncoderConfig, size: int | None = None) -> nn.Module:
     return nn.LayerNorm(size, eps=config.layer_norm_eps, bias=config.layer.norm_bias)
 
 
-def normalize(
-    kind: NormName, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float
-) -> Tensor:
+def normalize(kind: NormName, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
     """What a norm of that kind gives for `[…, d]` with these parameters `[d]`."""
     if kind == "rms_norm":
         return rms_norm(x, weight, eps)

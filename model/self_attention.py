@@ -8,14 +8,23 @@ positions of one direction.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from model.attention import AttentionSizes, MultiHeadAttention
-from model.attention_weights import AttentionRule, Heads, split_heads
+from model.attention import AttentionSizes, MultiHeadAttention, ablated, merge_heads
+from model.attention_weights import (
+    AttentionRule,
+    Heads,
+    attention_weights,
+    repeat_heads,
+    split_heads,
+)
 from model.config import EncoderConfig
+from model.long_texts import attend_in_chunks, attend_in_windows, query_chunks
 from model.norms import RMSNorm
+from model.packing import PackedBatch
 from model.positions import bucket_table, rotary_frequencies
 
 Shared = Mapping[str, Tensor]
@@ -67,13 +76,55 @@ class SelfAttention(MultiHeadAttention):
             if "p2c" in layout.disentangled:
                 self.position_query = nn.Linear(h, n * p, bias=True)
         self._layout = layout
+        self._chunks = query_chunks(config)
         # no parameters, so neither a default device nor another precision changes them
-        self._frequencies = self._window = None
+        self._frequencies = self._window = self._local = None
         if layout.rotary_bases:
             self._frequencies = rotary_frequencies(layout.rotary_bases[layer], p)
         if layout.windows:
             window = layout.windows[layer]
-            self._window = torch.tensor(NO_WINDOW if window is None else window, device="cpu")
+            self._local = window
+            number = NO_WINDOW if window is None else float(window)
+            self._window = torch.tensor(number, device="cpu")
+
+    def attend(
+        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, shared: Shared
+    ) -> Tensor:
+        """Self-attention of packed texts, each over itself.
+
+        Args:
+            hidden: `[T, H]` or `[1, T, H]`, T the tokens of all texts.
+            batch: where each token stands in the grid `[B, S]`.
+            head_mask: `[B, N]`; multiplies each head's output before the output projection.
+            shared: what all layers share.
+
+        Returns:
+            The output, like `hidden`.
+
+        """
+        heads = self._padded(shared, batch)
+        query, key = heads.projected(hidden, hidden)
+        value = split_heads(batch.pad(self.value(hidden)), self.num_value_heads)
+        value = repeat_heads(value, self.num_heads // self.num_value_heads)
+        if self._local is not None:
+            context = attend_in_windows(heads, query, key, value, batch.mask, self._local)
+        else:
+            context = attend_in_chunks(heads, query, key, value, batch.mask, self._chunks)
+        packed = batch.pack(merge_heads(ablated(context, head_mask)))
+        return self.output(packed.reshape(*hidden.shape[:-1], -1))
+
+    def maps(self, hidden: Tensor, batch: PackedBatch, shared: Shared) -> Tensor:
+        """The weights `[B, N, S, S]`, of the same arguments; only these are padded."""
+        return attention_weights(self._padded(shared, batch), hidden, hidden, batch.mask)
+
+    def _padded(self, shared: Shared, batch: PackedBatch) -> Heads:
+        """All heads, which project packed texts into the grid."""
+        heads = self.heads_of(shared)
+        return replace(
+            heads,
+            query=lambda x: batch.pad(self.query(x)),
+            key=lambda x: batch.pad(self.key(x)),
+        )
 
     def heads_of(self, shared: Shared) -> Heads:
         """All N heads, with what all layers share."""

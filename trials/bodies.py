@@ -15,7 +15,7 @@ from collections.abc import Callable
 from testing.blocking import ask as ask_blocking
 from testing.client import ask
 from trials.gates import Gate, Scale, at_most, exactly, main
-from trials.neighbours import MEMORY_SECONDS
+from trials.neighbours import MEMORY_SECONDS, bytes_at_work
 from trials.overload import SEED, Probes, probing
 from trials.servers import serve
 
@@ -69,7 +69,7 @@ async def trial(scale: Scale) -> list[Gate]:
     probes, wrong = Probes(), 0
     async with serve() as service:
         expected = (await ask(service.port, "/encode", GOOD)).body
-        before = service.resident_bytes()
+        before = await bytes_at_work(service)
         async with probing(service, probes):
             for name, size in bodies(scale.of(300, len(SHAPES))):
                 content = SHAPES[name](min(size, MOST_BYTES - 100))

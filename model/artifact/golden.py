@@ -49,7 +49,7 @@ def golden_inputs(tokenizer: Tokenizer, config: EncoderConfig) -> Iterator[tuple
         encoding = tokenizer.encode(text, other)
         segment_ids = np.array(encoding.type_ids, np.int64)
         fits = 0 < len(segment_ids) <= config.max_position_embeddings
-        if fits and segment_ids.max() < config.type_vocab_size:
+        if fits and config.knows_segment(int(segment_ids.max())):
             yield np.array(encoding.ids, np.int64), segment_ids
     length = min(RANDOM_TOKENS, config.max_position_embeddings)
     ids = np.random.default_rng(0).integers(0, config.vocab_size, length)

@@ -24,6 +24,7 @@ from model.artifact.manifest import (
 )
 from model.artifact.pooling import PoolingName, TextPooling
 from model.artifact.signature import GraphSignature
+from model.config import EncoderConfig
 from model.encoder import Encoder
 from model.packing import PackedBatch
 from model.runtimes.contract import Device, Runtime
@@ -35,6 +36,10 @@ Segments = tuple[list[int], list[int]]
 
 LENGTHS = (2, 3, 7, 16, 33, 64, 128)
 BATCH_SIZES = (1, 2, 5, 8)
+MAP_BYTES = 2**28
+"""Memory of all maps of the longest text, where it has more than `ALWAYS_TOKENS`."""
+ALWAYS_TOKENS = 512
+"""Length of text that is verified whatever it takes."""
 TEXTS: tuple[str | tuple[str, str], ...] = (
     "",
     "a",
@@ -141,20 +146,32 @@ def report(result: Verification) -> str:
     )
 
 
+def longest_text(config: EncoderConfig) -> int:
+    """Tokens of the longest text: the most that the encoder takes, or what its maps leave room for.
+
+    PyTorch's maps of all heads are in memory at once.
+    """
+    heads = config.num_hidden_layers * config.num_attention_heads
+    room = math.isqrt(MAP_BYTES // (4 * heads))
+    return min(config.max_position_embeddings, max(ALWAYS_TOKENS, room))
+
+
 def grid(artifact: Artifact) -> Iterator[list[Segments]]:
     """Batches of token ids: odd texts, each length alone, and mixed batches of each size."""
     config, sentence = artifact.manifest.config, artifact.manifest.sentence
     tokenizer = Tokenizer.from_file(str(artifact.path(TOKENIZER)))
-    tokenizer.enable_truncation(sentence.max_length)
+    tokenizer.enable_truncation(min(sentence.max_length, longest_text(config)))
     encodings = [tokenizer.encode(*([t] if isinstance(t, str) else t)) for t in TEXTS]
     odd = [
         (encoding.ids, encoding.type_ids)
         for encoding in encodings
-        if encoding.ids and max(encoding.type_ids) < config.type_vocab_size
+        if encoding.ids and config.knows_segment(max(encoding.type_ids))
     ]
     generator = np.random.default_rng(0)
-    longest = config.max_position_embeddings
-    lengths = sorted({*(n for n in LENGTHS if n < longest), sentence.max_length, longest})
+    longest = longest_text(config)
+    lengths = sorted(
+        {*(n for n in LENGTHS if n < longest), min(sentence.max_length, longest), longest}
+    )
 
     def of_length(n: int) -> Segments:
         ids = generator.integers(0, config.vocab_size, n).tolist()

@@ -50,6 +50,4 @@ RENAMES = (
 )
 """BERT's keys → the encoder's."""
 
-BERT = Family(
-    config=read_config, prefix="bert.", outside=re.compile(OUTSIDE), renames=RENAMES
-)
+BERT = Family(config=read_config, prefix="bert.", outside=re.compile(OUTSIDE), renames=RENAMES)

@@ -87,9 +87,7 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
         "layer": LayerLayout(
             order="sandwich_norm", norm="rms_norm", gated=True, feed_forward_bias=False
         ),
-        "embeddings": EmbeddingLayout(
-            positions="none", norm=False, scale=config.hidden_size**0.5
-        ),
+        "embeddings": EmbeddingLayout(positions="none", norm=False, scale=config.hidden_size**0.5),
     }
     return EncoderConfig.model_validate(config.model_dump() | layouts)
 

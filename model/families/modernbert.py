@@ -78,8 +78,7 @@ def _convert(name: str, tensor: Tensor) -> dict[str, Tensor]:
         if together in name:
             halves = tensor.chunk(len(parts))
             return {
-                name.replace(together, part): half
-                for part, half in zip(parts, halves, strict=True)
+                name.replace(together, part): half for part, half in zip(parts, halves, strict=True)
             }
     return {name: tensor}
 

@@ -42,7 +42,7 @@ class Tokenizing:
         Args:
             tokenizer: of the artifact.
             limits: of a request.
-            segments: that the model tells apart.
+            segments: that the model tells apart; 0 for none, and then a text may have any.
 
         """
         tokenize_in_the_calling_thread()
@@ -77,7 +77,7 @@ class Tokenizing:
         else:
             texts = await self._in_slices(inputs, options, finish_by)
         for index, text in enumerate(texts):
-            if text.segment_ids.max() >= self._segments:
+            if 0 < self._segments <= text.segment_ids.max():
                 raise Unprocessable(f"inputs[{index}] is a pair; this model has one segment only")
         return texts
 
