@@ -138,7 +138,8 @@ class Heads:
         if "distance_bias" in self.parameters:
             scores = scores + _by_distance(self.parameters["distance_bias"], distance)
         if self.rule.position_buckets is not None:
-            scores = scores + self._position_scores(query, key, distance)
+            positions = _by_distance(self.rule.position_buckets, distance)
+            scores = scores + self._position_scores(query, key, positions)
         for allowed in self._allowed(distance):
             mask = allowed if mask is None else mask & allowed
         if in_float32:
@@ -154,12 +155,11 @@ class Heads:
             allowed.append(distance.abs() <= self.parameters["window"][..., None, None])
         return allowed
 
-    def _position_scores(self, query: Tensor, key: Tensor, distance: Tensor) -> Tensor:
-        """(q · k_r + k · q_r) / √p of relative positions r (He et al. 2021, eq. 4), `[B, n, T, S]`.
+    def _position_scores(self, query: Tensor, key: Tensor, positions: Tensor) -> Tensor:
+        """(q · k_r + k · q_r) / √p of relative positions r `[T, S]`, `[B, n, T, S]`.
 
-        Content's scores with positions are computed once for each position, and gathered.
+        He et al. 2021, eq. 4. Content's scores are computed once for each position, and gathered.
         """
-        positions = _by_distance(self.rule.position_buckets, distance)
         terms = []
         if "position_keys" in self.parameters:
             scores = query @ self.parameters["position_keys"].transpose(-2, -1)  # [B, n, T, 2R]

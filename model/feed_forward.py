@@ -16,7 +16,7 @@ from model.config import ActivationName, EncoderConfig
 
 
 def quick_gelu(x: Tensor) -> Tensor:
-    """x · σ(1.702 x) (Hendrycks & Gimpel 2016, section 2, https://arxiv.org/abs/1606.08415)."""
+    """Approximate GELU x · σ(1.702 x) (Hendrycks & Gimpel 2016, https://arxiv.org/abs/1606.08415)."""
     return x * torch.sigmoid(1.702 * x)
 
 

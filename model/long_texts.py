@@ -47,10 +47,10 @@ def attend_in_chunks(
     length = query.shape[2]
     size = (length + chunks - 1) // chunks
     rows = torch.arange(chunks * size, device=query.device).clamp_max(length - 1)
-    parts = torch.index_select(query, 2, rows).unflatten(2, (chunks, size)).unbind(2)
+    parts = torch.index_select(query, 2, rows).reshape(*query.shape[:2], chunks, size, -1)
     keys = torch.arange(length, device=query.device)
     contexts = []
-    for number, part in enumerate(parts):
+    for number, part in enumerate(parts.unbind(2)):
         positions = torch.arange(size, device=query.device) + number * size
         weights = heads.weights(part, key, mask, distance=keys - positions[:, None])
         contexts.append(weights @ value)

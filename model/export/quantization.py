@@ -24,7 +24,9 @@ from torch import Tensor, nn
 
 from model.artifact.batch import Batch
 from model.artifact.manifest import WeightBits
-from model.encoder import Encoder, Layer
+from model.encoder import Encoder
+from model.feed_forward import GatedFeedForward
+from model.layers import Layer
 from model.packing import PackedBatch
 
 SMOOTHING: Mapping[WeightBits, float] = {8: 0.5, 7: 0.6}
@@ -57,10 +59,13 @@ class Group:
 def groups(layer: Layer) -> tuple[Group, ...]:
     """The linear maps of a layer, by their input."""
     attention, feed_forward = layer.attention, layer.feed_forward
+    entering = [feed_forward.expand]
+    if isinstance(feed_forward, GatedFeedForward):
+        entering.insert(0, feed_forward.gate)
     return (
         Group((attention.query, attention.key, attention.value), smooth=True),
         Group((attention.output,), smooth=False),
-        Group((feed_forward.expand,), smooth=True),
+        Group(tuple(entering), smooth=True),
         Group((feed_forward.contract,), smooth=False),
     )
 
@@ -70,7 +75,7 @@ class Int8Linear(nn.Module):
 
     weight: Tensor
     weight_scale: Tensor
-    bias: Tensor
+    bias: Tensor | None
     divisor: Tensor | None
     scale: Tensor
     zero: Tensor
@@ -101,7 +106,7 @@ class Int8Linear(nn.Module):
         quantized = (weight / weight_scale[:, None]).round().to(torch.int8)
         self.register_buffer("weight", quantized.T.contiguous())
         self.register_buffer("weight_scale", weight_scale)
-        self.register_buffer("bias", linear.bias.detach())
+        self.register_buffer("bias", None if linear.bias is None else linear.bias.detach())
         self.register_buffer("divisor", None if smoothing is None else 1 / smoothing)
         self.register_buffer("scale", torch.tensor(scale))
         self.register_buffer("zero", torch.tensor(zero, dtype=torch.uint8))
@@ -120,7 +125,8 @@ class Int8Linear(nn.Module):
             list(self.weight.shape),
             axis=1,
         )
-        return x @ weight + self.bias
+        product = x @ weight
+        return product if self.bias is None else product + self.bias
 
 
 def quantize(
