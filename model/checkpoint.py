@@ -107,10 +107,11 @@ def _sizes(config: EncoderConfig) -> dict[str, int]:
         sizes["max_position_embeddings"] = config.max_position_embeddings
     if config.attention.position_buckets is not None:
         sizes["relative positions"] = config.attention.position_buckets.count
-    return sizes | {
-        "embedding_size": config.embeddings.size or 1,
-        "size of all heads": config.num_attention_heads * config.head_size,
-    }
+    if config.embeddings.size is not None:
+        sizes["embedding_size"] = config.embeddings.size
+    if config.attention.head_size is not None:
+        sizes["size of all heads"] = config.num_attention_heads * config.attention.head_size
+    return sizes
 
 
 def load_weights(path: Path, config: EncoderConfig) -> Encoder:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from model.attention import AttentionSizes, MultiHeadAttention
-from model.attention_weights import Heads, attention_weights
+from model.attention_weights import AttentionRule, Heads, attention_weights
 from model.normalizers import NORMALIZERS
 from model.scores import SCORES
 
@@ -43,7 +43,7 @@ def test_some_heads_equal_torchs(chosen: list[int], bias: bool) -> None:
     if bias:
         for role, vector in zip(("query", "key"), reference.in_proj_bias.chunk(3), strict=False):
             parameters[f"{role}_bias"] = vector.unflatten(0, (N, P))[chosen]
-    heads = Heads.from_parameters(parameters, "scaled_dot_product", "softmax")
+    heads = Heads.from_parameters(parameters, AttentionRule())
     found = attention_weights(heads, queries, keys, mask[:, None, None, :])
     assert found.shape == (B, len(chosen), T, S)
     torch.testing.assert_close(found, expected[:, chosen], **EXACT)

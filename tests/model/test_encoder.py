@@ -14,8 +14,9 @@ from transformers import BertModel
 from model.artifact.batch import pack
 from model.checkpoint import load_checkpoint
 from model.config import EncoderConfig
-from model.encoder import ACTIVATIONS, Encoder, EncoderOutput
+from model.encoder import Encoder, EncoderOutput
 from model.families.registry import parse_config
+from model.feed_forward import ACTIVATIONS
 from model.packing import PackedBatch
 
 Texts = list[tuple[Tensor, Tensor]]
@@ -165,11 +166,11 @@ def test_no_gradient_crosses_from_text_to_text(
     encoder = load_checkpoint(make_checkpoint(attention_normalizer=normalizer))
     batch = packed(random_texts(encoder.config, [2, 7, 1, 4]))
     with torch.no_grad():
-        embedded = encoder.embeddings(*batch[:3])
+        embedded = encoder.embeddings(batch)
     embedded.requires_grad_()
     hidden = embedded
     for layer in encoder.layers:
-        hidden, _ = layer(hidden, batch, None)
+        hidden = layer(hidden, batch, None, {})
     hidden[2:9].square().sum().backward()  # of the second text alone
     assert embedded.grad is not None
     assert embedded.grad.isfinite().all()

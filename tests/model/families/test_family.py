@@ -23,7 +23,8 @@ FAMILY = Family(
         ("made.up.block.3.w", "layers.3.weight"),  # one after the other
         ("block.3.w", "layers.3.weight"),
         ("made.up.block.12.bias", "layers.12.bias"),
-        ("made.up.made.up.block.0.w", "made.up.block.0.w"),
+        ("model.made.up.block.0.w", "layers.0.weight"),
+        ("0.auto_model.block.0.w", "layers.0.weight"),
         ("madeXup.block.0.w", "madeXup.block.0.w"),
         ("head.weight", None),
         ("made.up.head.weight", None),

@@ -1,0 +1,89 @@
+"""A family's random checkpoints, as transformers writes them, through both encoders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from model.artifact.batch import pack
+from model.attention_weights import attention_weights
+from model.checkpoint import load_checkpoint
+from model.encoder import Encoder
+from model.packing import PackedBatch
+
+VOCABULARY = 97
+LENGTHS = (1, 5, 17, 33)
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 24,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 3,
+    "intermediate_size": 40,
+    "max_position_embeddings": 48,
+}
+
+
+def randomized(model: PreTrainedModel, seed: int = 0) -> PreTrainedModel:
+    """The model with weights so wide that its attention is far from even."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            width = 0.3 if parameter.dim() > 1 else 0.2
+            parameter.add_(width * torch.randn(parameter.shape, generator=generator))
+    model.set_attn_implementation("eager")
+    return model.eval()
+
+
+def saved(model: PreTrainedModel, folder: Path) -> Path:
+    """A checkpoint of the randomized model."""
+    randomized(model).save_pretrained(folder)
+    return folder
+
+
+def texts_of(encoder: Encoder, lengths: Sequence[int]) -> list[torch.Tensor]:
+    """Random token ids; a padding token stands within one text."""
+    generator = torch.Generator().manual_seed(1)
+    texts = [torch.randint(3, VOCABULARY, (n,), generator=generator) for n in lengths]
+    texts[2][4] = encoder.config.pad_token_id
+    return texts
+
+
+def assert_equal_to(
+    reference: PreTrainedModel, folder: Path, lengths: Sequence[int] = LENGTHS
+) -> Encoder:
+    """Hidden states within 1e-5 of the largest value, maps within 5e-6, one head like all.
+
+    Texts are packed for ours and come one by one for transformers', as float32 and eager.
+    """
+    encoder = load_checkpoint(saved(reference, folder))
+    texts = texts_of(encoder, lengths)
+    with torch.no_grad():
+        packed = PackedBatch.of(pack([(text, [0] * len(text)) for text in texts]))
+        ours = encoder(packed, output_attentions=True)
+        start, sharpest = 0, 0.0
+        for row, text in enumerate(texts):
+            theirs = reference(
+                input_ids=text[None],
+                attention_mask=torch.ones(1, len(text), dtype=torch.long),
+                output_hidden_states=True,
+                output_attentions=True,
+            )
+            rows = slice(start, start := start + len(text))
+            for expected, found in zip(theirs.hidden_states, ours.hidden_states, strict=True):
+                atol = 1e-5 * expected.abs().max().item()
+                torch.testing.assert_close(found[rows], expected[0], atol=atol, rtol=0)
+            for layer, expected in enumerate(theirs.attentions):
+                found = ours.attentions[layer][row, :, : len(text), : len(text)]
+                torch.testing.assert_close(found, expected[0], atol=5e-6, rtol=0)
+                entering = ours.hidden_states[layer][None, rows]
+                heads = encoder.some_heads(layer, [1, 0])
+                some = attention_weights(heads, entering, entering)[0]
+                torch.testing.assert_close(some, expected[0, [1, 0]], atol=5e-6, rtol=0)
+                if len(text) > 16:
+                    sharpest = max(sharpest, expected.max().item())
+    assert sharpest > 0.4, "attention is nearly even, so that no fault of it would show"
+    return encoder
