@@ -84,7 +84,7 @@ def encoder_place(folder: Path) -> str:
 
 def descriptions(names: Collection[str], within: str = "") -> list[str]:
     """Those of a repository's files that describe what lies in one folder of it."""
-    return sorted(name for name in names if name.removeprefix(within) in DESCRIPTIONS)
+    return sorted({within + name for name in DESCRIPTIONS} & set(names))
 
 
 def weights(names: Collection[str], folder: Path) -> list[str]:

@@ -40,7 +40,7 @@ _ADAPTER = "adapter_config.json"
 _TRAINING = re.compile(r"(^|/)(training_args|optimizer|scheduler|scaler|rng_state)[^/]*$")
 _OTHER_WEIGHTS = (
     (
-        re.compile(r"\.(bin|pt|pth|ckpt|pkl)$"),
+        re.compile(r"(?<!openvino_model)\.(bin|pt|pth|ckpt|pkl)$"),
         "pickled weights alone ({}), which are not read, as to open them can run code: convert "
         "them to safetensors once, by AutoModel.from_pretrained(…).save_pretrained(…)",
     ),

@@ -115,10 +115,10 @@ def _export(arguments: list[str]) -> int:
     if options.out is None:
         print(open_artifact(settings, _say, options.precision).folder)
         return 0
-    from model.export.exporter import export
-
     checkpoint = find_checkpoint(settings, _say)
     name = display_name(settings.model)
+    from model.export.exporter import export
+
     exported = export(checkpoint, options.out, name, options.precision, _say, options.device)
     print(exported.artifact.folder)
     return 0 if exported.verification.passed else 1

@@ -22,10 +22,8 @@ def default_endpoint() -> str:
 
 def open_hub(endpoint: str) -> Hub:
     """A hub with the cache that the environment names, and whether it is to be asked at all."""
-    offline = any(
-        (_first(name) or "").upper() in _TRUE for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-    )
-    return Hub(endpoint.rstrip("/"), _cache(), offline)
+    offline = _first("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE") or ""
+    return Hub(endpoint.rstrip("/"), _cache(), offline.upper() in _TRUE)
 
 
 def _cache() -> Path:
