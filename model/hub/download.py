@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from model.checkpoint_files import MODULES, descriptions, lacking, modules, place, weights
 from model.errors import ModelError, SourceError
+from model.hub.progress import attempts_told, size_told
 from model.hub.repository import Hub, Repository
 from model.recognition import check_described
 
@@ -42,7 +42,8 @@ def download(hub: Hub, repository: Repository, progress: Callable[[str], None]) 
 
     """
     try:
-        return _download(hub, repository, progress)
+        with attempts_told(progress):
+            return _download(hub, repository, progress)
     except ModelError:
         raise
     except Exception as error:  # the client lets through errors of its HTTP and JSON libraries
@@ -52,8 +53,6 @@ def download(hub: Hub, repository: Repository, progress: Callable[[str], None]) 
 def _download(hub: Hub, repository: Repository, progress: Callable[[str], None]) -> Path:
     from huggingface_hub import HfApi  # noqa: PLC0415 - only a download needs it
 
-    # its warnings are of attempts; what fails is raised
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     info = HfApi(endpoint=hub.endpoint).model_info(
         repository.name, revision=repository.revision, timeout=_SECONDS, files_metadata=True
     )
@@ -68,8 +67,8 @@ def _download(hub: Hub, repository: Repository, progress: Callable[[str], None])
         _note_absent(hub, commit, MODULES)
     for name in weights(sizes, folder):
         if not (folder / name).is_file():
-            progress(f"fetching {name}{_of_size(sizes[name])}")
-            _fetch_large(hub, commit, name)
+            with size_told(folder.parents[1] / "blobs", name, sizes[name], progress):
+                _fetch_large(hub, commit, name)
     if absent := lacking(folder):
         raise SourceError(f"{repository} of {hub.endpoint} lacks {', '.join(absent)}")
     return folder
@@ -122,10 +121,6 @@ def _note_absent(hub: Hub, commit: Repository, name: str) -> None:
 
     with contextlib.suppress(EntryNotFoundError):
         _fetch_large(hub, commit, name)
-
-
-def _of_size(size: int | None) -> str:
-    return "" if size is None else f", {size / 1e6:.1f} MB"
 
 
 def _refusal(error: Exception, hub: Hub, repository: Repository) -> SourceError:
