@@ -52,7 +52,7 @@ def locate(
         ConfigError, CheckpointError: the hub's model is none that is supported.
 
     """
-    path = Path(name).expanduser()
+    path = _path(name)
     if name and path.is_dir():
         if revision is not None:
             raise SourceError(f"{name} is a folder, which has no revision {revision}")
@@ -75,11 +75,16 @@ def locate(
 
 def display_name(name: str) -> str:
     """Name of a model in replies and manifests: the hub's without a revision, or a folder's own."""
-    folder = Path(name).expanduser()
+    folder = _path(name)
     if not (name and folder.is_dir()):
         return name.partition("@")[0]
     absolute = Path(os.path.abspath(folder))  # noqa: PTH100 - a link's own name, not its target's
     return cache.name_of(absolute) or absolute.name
+
+
+def _path(name: str) -> Path:
+    """The name as a path, with `~` and `~somebody` replaced where there is such a home."""
+    return Path(os.path.expanduser(name))  # noqa: PTH111 - Path's own raises where there is none
 
 
 def _of_hub(hub: Hub, repository: Repository, progress: Callable[[str], None]) -> Path:

@@ -192,7 +192,9 @@ def test_an_unknown_name(hub: StandIn, tmp_path: Path) -> None:
     assert message == f"{start}: HF_TOKEN gives a token"
 
 
-@pytest.mark.parametrize("name", [" ", "a/b/c", "-x", "../up", "a b", "x" * 100, "/no/folder"])
+@pytest.mark.parametrize(
+    "name", [" ", "a/b/c", "-x", "../up", "a b", "x" * 100, "/no/folder", "~nobody/x"]
+)
 def test_what_is_no_name(tmp_path: Path, name: str) -> None:
     assert "neither a folder nor a model's name" in fails(name, tmp_path)
 

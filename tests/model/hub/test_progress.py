@@ -17,7 +17,7 @@ LIBRARY = logging.getLogger("huggingface_hub")
 
 
 def test_attempts_are_told_as_huggingface_hub_logs_them(
-    hub: StandIn, capfd: pytest.CaptureFixture[str]
+    hub: StandIn, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     said: list[str] = []
     before = [*LIBRARY.handlers], LIBRARY.propagate
@@ -28,6 +28,7 @@ def test_attempts_are_told_as_huggingface_hub_logs_them(
             http_backoff("GET", hub.endpoint, max_retries=1)
     assert said == ["the hub fails; the next attempt is in 1 s"]
     assert capfd.readouterr() == ("", "")
+    assert caplog.records == []
     assert (LIBRARY.handlers, LIBRARY.propagate) == before
 
 
