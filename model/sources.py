@@ -93,7 +93,7 @@ def _of_hub(hub: Hub, repository: Repository, progress: Callable[[str], None]) -
     whole = found is not None and not found.lacks
     if found is not None and whole and (found.modules_known or hub.offline):
         if not found.modules_known:
-            progress(f"{found.folder} does not tell whether {repository} has a modules.json: none")
+            progress(f"{found.folder} does not tell whether there is a modules.json; assuming none")
         return found.folder
     if hub.offline:
         lacks = f"lacks {', '.join(found.lacks)} of" if found else "does not have"
@@ -107,7 +107,7 @@ def _of_hub(hub: Hub, repository: Repository, progress: Callable[[str], None]) -
     except UnreachableError as error:
         if found is None or not whole:
             raise
-        progress(f"{error}; taking {found.folder}, as if it had no modules.json")
+        progress(f"{error}; taking {found.folder}, assuming no modules.json")
         return found.folder
 
 

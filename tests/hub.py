@@ -104,6 +104,9 @@ class Handler(BaseHTTPRequestHandler):
             if start:
                 self.file(folder, path.removeprefix(start), commit, head=head)
                 return
+            if path.startswith(tuple(f"/api/models/{name}/tree/{r}/" for r in revisions)):
+                self.reply(b"{}", {"X-Error-Code": "EntryNotFound"}, status=404)  # of a folder
+                return
         code = "RevisionNotFound" if known else "RepoNotFound"
         self.reply(b"{}", {"X-Error-Code": code}, status=404)
 

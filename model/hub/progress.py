@@ -12,9 +12,9 @@ from pathlib import Path
 
 _EVERY_SECONDS = 10.0
 _ATTEMPTS = (
-    (re.compile(r"Waiting ([\d.]+)s"), "the hub asks for {} s of patience"),
-    (re.compile(r"Retrying in ([\d.]+)s"), "the hub fails; the next attempt is in {} s"),
-    (re.compile(r"Trying to (resume)"), "the connection broke; it is taken up again"),
+    (re.compile(r"Waiting ([\d.]+)s"), "the hub asks to wait {} s"),
+    (re.compile(r"Retrying in ([\d.]+)s"), "the hub fails; trying again in {} s"),
+    (re.compile(r"Trying to (resume)"), "the connection broke; resuming"),
 )
 """Warnings of `huggingface_hub` of attempts that may take minutes, and what is said of them."""
 

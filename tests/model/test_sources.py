@@ -169,10 +169,10 @@ def test_where_nobody_can_tell_of_modules_it_is_said(
     (folder / "modules.json").unlink()
     found, said = find(NAME, tmp_path, offline=True)
     assert found == folder
-    assert said == [f"{folder} does not tell whether {NAME} has a modules.json: none"]
+    assert said == [f"{folder} does not tell whether there is a modules.json; assuming none"]
     found, said = find(NAME, tmp_path)
     assert found == folder
-    assert said[-1].endswith(f"; taking {folder}, as if it had no modules.json")
+    assert said[-1].endswith(f"; taking {folder}, assuming no modules.json")
 
 
 def test_offline(hub: StandIn, tmp_path: Path) -> None:

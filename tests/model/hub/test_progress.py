@@ -26,7 +26,7 @@ def test_attempts_are_told_as_huggingface_hub_logs_them(
         LIBRARY.getChild("utils._http").warning("You are sending unauthenticated requests.")
         with pytest.raises(Exception, match="503"):
             http_backoff("GET", hub.endpoint, max_retries=1)
-    assert said == ["the hub fails; the next attempt is in 1 s"]
+    assert said == ["the hub fails; trying again in 1 s"]
     assert capfd.readouterr() == ("", "")
     assert caplog.records == []
     assert (LIBRARY.handlers, LIBRARY.propagate) == before
@@ -38,7 +38,7 @@ def test_how_long_the_hub_lets_wait(hub: StandIn, monkeypatch: pytest.MonkeyPatc
     hub.failure = "too many"
     with attempts_told(said.append), pytest.raises(Exception, match="429"):
         http_backoff("GET", hub.endpoint, max_retries=1)
-    assert said == ["the hub asks for 8.0 s of patience"]
+    assert said == ["the hub asks to wait 8.0 s"]
 
 
 @pytest.mark.parametrize("size", [4_000_000, None])
