@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from model.artifact.cache import cache_key
 from model.artifact.manifest import Artifact, Precision, load_artifact
 from model.errors import ArtifactError, VerificationError
+from model.recognition import check_recognised
 from model.runtimes.registry import weight_bits
 from model.sources import display_name, locate
 from service.distribution import EXPORTER, require
+from service.hub import open_hub
 from service.settings import Settings
 
 Progress = Callable[[str], None]
@@ -37,9 +40,22 @@ def open_artifact(
     return artifact
 
 
+def find_checkpoint(settings: Settings, progress: Progress) -> Path:
+    """The folder of the model that the settings name.
+
+    Raises:
+        ModelError: there is none, or it is none that is supported.
+
+    """
+    hub = open_hub(settings.hub_endpoint)
+    checkpoint = locate(settings.model, hub, progress, settings.revision)
+    check_recognised(checkpoint)
+    return checkpoint
+
+
 def _cached(settings: Settings, progress: Progress, precision: Precision) -> Artifact:
     require(f"exporting {settings.model}", *EXPORTER)
-    checkpoint = locate(settings.model, settings.cache_folder, settings.hub_endpoint, progress)
+    checkpoint = find_checkpoint(settings, progress)
     name = display_name(settings.model)
     key = cache_key(checkpoint, name, precision, weight_bits(precision))
     folder = settings.cache_folder / "artifacts" / key

@@ -15,10 +15,11 @@ from pydantic_settings import CliApp
 
 from model.artifact.manifest import Precision, load_artifact
 from model.errors import ModelError
+from model.runtimes.contract import Device
 from model.runtimes.registry import has_products
-from model.sources import display_name, locate
+from model.sources import display_name
 from service import logs, system
-from service.artifacts import open_artifact
+from service.artifacts import find_checkpoint, open_artifact
 from service.distribution import EXPORTER, require
 from service.errors import ServiceError
 from service.settings import Settings
@@ -35,6 +36,8 @@ commands:
 headscope COMMAND --help tells the options of each."""
 FAILURES = (ModelError, ServiceError, ValidationError, ValueError, OSError)
 """What a command may end with, told in a line."""
+_NAME = "a hub name, name@revision, or a folder"
+_REVISION = "a branch, tag or commit of the hub's repository"
 
 _log = logging.getLogger("headscope")
 
@@ -92,7 +95,8 @@ def _open_and_serve(settings: Settings, say: Callable[[str], None]) -> int:
 
 def _export(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="headscope export")
-    parser.add_argument("--model", default=Settings().model, help="a hub name, or a folder")
+    parser.add_argument("--model", help=_NAME)
+    parser.add_argument("--revision", help=_REVISION)
     parser.add_argument("--out", type=Path, help="the artifact's folder; the cache by default")
     parser.add_argument(
         "--precision",
@@ -105,16 +109,16 @@ def _export(arguments: list[str]) -> int:
     require("an export", *EXPORTER)
     if options.precision in ("bf16", "int8"):
         require(f"--precision {options.precision}", "openvino")
-    settings = Settings(model=options.model, device=options.device)
+    settings = _of_model(options.model, options.revision, device=options.device)
     if not has_products(options.precision):
         _say(f"no fast {options.precision} products on this processor: fp32 is likely faster")
     if options.out is None:
         print(open_artifact(settings, _say, options.precision).folder)
         return 0
+    checkpoint = find_checkpoint(settings, _say)
+    name = display_name(settings.model)
     from model.export.exporter import export
 
-    checkpoint = locate(options.model, settings.cache_folder, settings.hub_endpoint, _say)
-    name = display_name(options.model)
     exported = export(checkpoint, options.out, name, options.precision, _say, options.device)
     print(exported.artifact.folder)
     return 0 if exported.verification.passed else 1
@@ -162,11 +166,19 @@ def _add_device(parser: argparse.ArgumentParser) -> None:
 
 def _fetch(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="headscope fetch")
-    parser.add_argument("name", nargs="?", default=Settings().model, help="a hub name, or a folder")
+    parser.add_argument("name", nargs="?", help=_NAME)
+    parser.add_argument("--revision", help=_REVISION)
     options = parser.parse_args(arguments)
-    settings = Settings()
-    print(locate(options.name, settings.cache_folder, settings.hub_endpoint, _say))
+    print(find_checkpoint(_of_model(options.name, options.revision), _say))
     return 0
+
+
+def _of_model(model: str | None, revision: str | None, device: Device = "auto") -> Settings:
+    """The settings with these flags; without a model the environment's, and no artifact of it."""
+    if model is None:
+        environment = Settings()
+        model, revision = environment.model, revision or environment.revision
+    return Settings(model=model, revision=revision, device=device)
 
 
 def _say(step: str) -> None:

@@ -11,9 +11,9 @@ import difflib
 import os
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -23,6 +23,7 @@ from pydantic_settings import (
 
 from model.runtimes.contract import Device
 from model.sources import DEFAULT_MODEL
+from service import hub
 
 _SERVED = {"model", "artifact"}
 _KEY = re.compile(r"[!-~]+")
@@ -40,7 +41,7 @@ def worker_environment(metrics_folder: Path) -> dict[str, str]:
 
 
 class _Variables(EnvSettingsSource):
-    """The `HEADSCOPE_*` variables; not those of model and artifact where a flag has either."""
+    """The `HEADSCOPE_*` variables; not those of what is served where a flag has it."""
 
     def __call__(self) -> dict[str, Any]:
         """The values by setting; those of flags and arguments are in `current_state`.
@@ -54,7 +55,8 @@ class _Variables(EnvSettingsSource):
             raise ValueError("; ".join(unknown))
         values = super().__call__()
         if _SERVED & self.current_state.keys():
-            values = {name: value for name, value in values.items() if name not in _SERVED}
+            served = {*_SERVED, "revision"}
+            values = {name: value for name, value in values.items() if name not in served}
         for given, names in (
             (self.settings_sources_data.get("CliSettingsSource", {}), "--model and --artifact"),
             (values, "HEADSCOPE_MODEL and HEADSCOPE_ARTIFACT"),
@@ -89,7 +91,12 @@ class Settings(BaseSettings):
         cli_prog_name="headscope serve",
     )
 
-    model: str = Field(DEFAULT_MODEL, description="A checkpoint to serve: a hub name, or a folder.")
+    model: str = Field(
+        DEFAULT_MODEL, description="A checkpoint to serve: a hub name, name@revision, or a folder."
+    )
+    revision: str | None = Field(
+        None, description="A branch, tag or commit of the model's repository on the hub."
+    )
     artifact: Path | None = Field(
         None, description="An exported artifact folder to serve, instead of a model."
     )
@@ -233,7 +240,7 @@ class Settings(BaseSettings):
         default_factory=_default_cache, description="Where exports and downloads are kept."
     )
     hub_endpoint: str = Field(
-        "https://huggingface.co", description="The hub that names are looked up at."
+        default_factory=hub.default_endpoint, description="The hub that names are looked up at."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="What is logged."
@@ -260,6 +267,12 @@ class Settings(BaseSettings):
         """pydantic-settings' order of sources, with the variables read by `_Variables`."""
         del env_settings
         return init_settings, _Variables(settings_cls), dotenv_settings, file_secret_settings
+
+    @model_validator(mode="after")
+    def _revision_is_of_a_model(self) -> Self:
+        if self.revision is not None and self.artifact is not None:
+            raise ValueError("a revision is of a model, and an artifact is served")
+        return self
 
     @field_validator("api_keys")
     @classmethod

@@ -25,8 +25,8 @@ from model.export.exporter import export
 from model.families.registry import read_config
 from model.runtimes.registry import load_runtime
 from model.sources import display_name, locate
+from service.hub import default_endpoint, open_hub
 
-CACHE, HUB = Path.home() / ".cache" / "headscope", "https://huggingface.co"
 PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 
@@ -68,7 +68,7 @@ class Bench:
     @functools.cached_property
     def model(self) -> Model:
         """The checkpoint that was named."""
-        checkpoint = locate(self.options.model, CACHE, HUB, print)
+        checkpoint = locate(self.options.model, open_hub(default_endpoint()), print)
         return Model(display_name(self.options.model).rpartition("/")[2], checkpoint)
 
     @functools.cached_property

@@ -7,9 +7,8 @@ import time
 from pathlib import Path
 
 from model.artifact.manifest import TOKENIZER, Artifact
-from model.sources import locate
 from service.app import token_limits
-from service.artifacts import open_artifact
+from service.artifacts import find_checkpoint, open_artifact
 from service.engines.onnx import OnnxEngine
 from service.inference.core import EncodeOptions, Inference
 from service.inference.engine_pool import EnginePool
@@ -28,8 +27,7 @@ def default_artifact() -> Artifact:
 
 def default_checkpoint() -> Path:
     """The default model's checkpoint."""
-    settings = Settings()
-    return locate(settings.model, settings.cache_folder, settings.hub_endpoint, print)
+    return find_checkpoint(Settings(), print)
 
 
 EVERYTHING = RequestLimits(10**9, 10**9)

@@ -71,10 +71,7 @@ def parse_config(fields: Mapping[str, Any]) -> EncoderConfig:
     """
     family = FAMILIES.get(str(fields.get("model_type")))
     if family is None:
-        known = " or ".join(map(repr, FAMILIES))
-        raise ConfigError(
-            f"config.json is not a supported encoder: model_type: Input should be {known}"
-        )
+        raise ConfigError(f"config.json is not a supported encoder: {unsupported(fields)}")
     try:
         return family.config({k: v for k, v in fields.items() if k not in _LAYOUTS})
     except ValidationError as error:
@@ -83,3 +80,13 @@ def parse_config(fields: Mapping[str, Any]) -> EncoderConfig:
             for item in error.errors(include_url=False, include_input=False)
         )
         raise ConfigError(f"config.json is not a supported encoder: {problems}") from None
+
+
+def unsupported(fields: Mapping[str, Any]) -> str:
+    """What is said of a `config.json` whose `model_type` no family has."""
+    found = (
+        f"its model_type is {fields['model_type']!r}"
+        if "model_type" in fields
+        else ("it names no model_type")
+    )
+    return f"{found}; supported are {', '.join(FAMILIES)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,8 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from model.artifact.manifest import Artifact
+from model.sources import DEFAULT_MODEL
+from tests.hub import NAME, StandIn, running
 from tests.model.checkpoints import write_checkpoint
 
 transformers_logging.disable_progress_bar()
@@ -52,3 +54,29 @@ def tiny_int8(exported: Callable[..., Artifact], tiny_checkpoint: Path) -> Artif
 def artifact_copy(tiny_artifact: Artifact, tmp_path: Path) -> Path:
     """A copy of `tiny_artifact` to damage."""
     return Path(shutil.copytree(tiny_artifact.folder, tmp_path / "artifact"))
+
+
+@pytest.fixture
+def repository(tiny_checkpoint: Path, tmp_path: Path) -> Path:
+    """The tiny checkpoint as a repository of a hub, among files that nobody needs."""
+    folder = Path(shutil.copytree(tiny_checkpoint, tmp_path / "repository"))
+    for unwanted in (
+        *("pytorch_model.bin", "tf_model.h5", "flax_model.msgpack", "README.md", "image.png"),
+        *("onnx/model.onnx", "onnx/config.json", "openvino/openvino_model.xml", "model.gguf"),
+        *("setup.py", "training_args.bin", "1_Pooling/notes.txt", "other/model.safetensors"),
+        *("model.fp16.safetensors", "trainer_state.json", ".gitattributes"),
+    ):
+        (folder / unwanted).parent.mkdir(exist_ok=True)
+        (folder / unwanted).write_bytes(b"not to be fetched")
+    return folder
+
+
+@pytest.fixture
+def hub(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    """A stand-in for a hub, which has the repository twice."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("time.sleep", lambda _: None)  # between huggingface_hub's own attempts
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    with running({NAME: repository, DEFAULT_MODEL: repository}) as server:
+        yield server

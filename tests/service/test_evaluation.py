@@ -12,8 +12,7 @@ from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
 from model.artifact.manifest import Artifact
-from model.sources import locate
-from service.artifacts import open_artifact
+from service.artifacts import find_checkpoint, open_artifact
 from service.cli import main
 from service.engines.onnx import OnnxEngine
 from service.evaluation import embed, read_pairs, score, spearman
@@ -53,10 +52,7 @@ def test_the_default_model_ranks_as_sentence_transformers_does(
 ) -> None:
     settings = Settings()
     artifact = open_artifact(settings)
-    reference = SentenceTransformer(
-        str(locate(settings.model, settings.cache_folder, settings.hub_endpoint, print)),
-        device="cpu",
-    )
+    reference = SentenceTransformer(str(find_checkpoint(settings, print)), device="cpu")
     rows = read_pairs(pairs)
     texts = [text for row in rows for text in row[:2]]
     expected = reference.encode(texts, normalize_embeddings=True)

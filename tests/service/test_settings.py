@@ -16,6 +16,7 @@ from service.settings import Settings
 
 VALUES: dict[str, tuple[Any, Any]] = {
     "model": ("from/flag", "from/environment"),
+    "revision": ("flag", "environment"),
     "artifact": (Path("/flag"), Path("/environment")),
     "engine": ("fake", "torch"),
     "device": ("cpu", "cuda"),
@@ -104,7 +105,7 @@ BAD: list[tuple[str, str]] = [
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
-        if name.upper().startswith("HEADSCOPE_"):
+        if name.upper().startswith(("HEADSCOPE_", "HF_ENDPOINT")):
             monkeypatch.delenv(name)
 
 
@@ -151,7 +152,7 @@ def test_without_a_flag_the_command_line_has_the_environments_values(
     assert {name: getattr(from_command_line(), name) for name in VALUES} == {
         name: default(name) for name in VALUES
     }
-    others = VALUES.keys() - {"model"}  # a variable of it excludes one of an artifact
+    others = VALUES.keys() - {"model", "revision"}  # variables of them exclude one of an artifact
     for name in others:
         monkeypatch.setenv(f"HEADSCOPE_{name.upper()}", str(VALUES[name][1]))
     found = from_command_line()
@@ -248,6 +249,35 @@ def test_model_and_artifact_of_one_level_are_refused(monkeypatch: pytest.MonkeyP
         monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match="HEADSCOPE_MODEL and HEADSCOPE_ARTIFACT are both given"):
         from_command_line()
+
+
+def test_a_variable_of_a_revision_is_of_the_variables_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HEADSCOPE_REVISION", "v1")
+    assert Settings().revision == "v1"
+    assert from_command_line("--model", "by/flag").revision is None
+    assert from_command_line("--artifact", "/by/flag").revision is None
+    assert from_command_line("--model", "by/flag", "--revision", "v2").revision == "v2"
+    assert from_command_line("--revision", "v2").revision == "v2"
+
+
+def test_an_artifact_has_no_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = "a revision is of a model, and an artifact is served"
+    with pytest.raises(ValueError, match=message):
+        from_command_line("--artifact", "a", "--revision", "b")
+    monkeypatch.setenv("HEADSCOPE_ARTIFACT", "/by/variable")
+    with pytest.raises(ValueError, match=message):
+        from_command_line("--revision", "b")
+
+
+def test_the_hub_is_the_one_that_other_tools_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Settings().hub_endpoint == "https://huggingface.co"
+    monkeypatch.setenv("HF_ENDPOINT", "https://mirror")
+    assert Settings().hub_endpoint == "https://mirror"
+    monkeypatch.setenv("HEADSCOPE_HUB_ENDPOINT", "https://ours")
+    assert Settings().hub_endpoint == "https://ours"
+    assert from_command_line("--hub-endpoint", "https://flag").hub_endpoint == "https://flag"
 
 
 @pytest.mark.parametrize("name", ["model", "artifact"])

@@ -1,0 +1,126 @@
+"""The files of a repository that make up a checkpoint, and what a folder lacks of them.
+
+Formats: transformers' checkpoints (safetensors, in shards or not) and sentence-transformers'
+`modules.json`. Pickles, and exports to other frameworks, are never among them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+CONFIG = "config.json"
+MODULES = "modules.json"
+TOKENIZERS = (
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "spiece.model",
+    "spm.model",
+    "sentencepiece.bpe.model",
+    "tokenizer.model",
+)
+"""Files, each of which can hold a tokenizer's vocabulary."""
+DESCRIPTIONS = frozenset(
+    {
+        *TOKENIZERS,
+        CONFIG,
+        MODULES,
+        INDEX,
+        "merges.txt",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "config_sentence_transformers.json",
+        "sentence_bert_config.json",
+        "sentence_roberta_config.json",
+        "sentence_distilbert_config.json",
+        "sentence_camembert_config.json",
+        "sentence_albert_config.json",
+        "sentence_xlm-roberta_config.json",
+        "sentence_xlnet_config.json",
+    }
+)
+"""Names of the small files that say what a checkpoint is, in its folder or in a module's."""
+_WITHOUT_CONFIG = {"Normalize", "Transformer", "MLMTransformer"}
+"""Modules that have no `config.json`, or whose `config.json` is the encoder's."""
+
+
+def modules(folder: Path) -> list[dict[str, Any]]:
+    """The entries of `modules.json`; none where it is absent, or is no list of modules."""
+    content = read_json(folder / MODULES)
+    return [item for item in content if isinstance(item, dict)] if isinstance(content, list) else []
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file; None where there is none that can be read."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def kind(module: dict[str, Any]) -> str:
+    """The class of an entry of `modules.json`, without its package."""
+    return str(module.get("type", "")).rpartition(".")[2]
+
+
+def place(module: dict[str, Any]) -> str:
+    """The folder of a module with its `/`; empty for the checkpoint's own, or one outside it."""
+    path = PurePosixPath(str(module.get("path") or ""))
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        return ""
+    return f"{path.as_posix()}/"
+
+
+def encoder_place(folder: Path) -> str:
+    """The folder of the encoder's config and weights, with its `/`; empty for the checkpoint's."""
+    return next((place(item) for item in modules(folder) if kind(item).endswith("Transformer")), "")
+
+
+def descriptions(names: Collection[str], within: str = "") -> list[str]:
+    """Those of a repository's files that describe what lies in one folder of it."""
+    return sorted({within + name for name in DESCRIPTIONS} & set(names))
+
+
+def weights(names: Collection[str], folder: Path) -> list[str]:
+    """Those of a repository's files that hold the tensors of its encoder and modules.
+
+    Args:
+        names: all files of the repository.
+        folder: where its descriptions are.
+
+    """
+    encoder = encoder_place(folder)
+    wanted = {encoder + WEIGHTS}
+    if encoder + WEIGHTS not in names:
+        wanted = {encoder + shard for shard in shards(folder / encoder)}
+    wanted |= {place(item) + WEIGHTS for item in modules(folder) if place(item)}
+    return sorted(wanted & set(names))
+
+
+def shards(folder: Path) -> list[str]:
+    """The files that a safetensors index names; none where there is no index."""
+    index = read_json(folder / INDEX)
+    named = index.get("weight_map") if isinstance(index, dict) else None
+    return sorted({str(name) for name in named.values()}) if isinstance(named, dict) else []
+
+
+def lacking(folder: Path) -> list[str]:
+    """The files without which a folder is no whole checkpoint."""
+    encoder = encoder_place(folder)
+    wanted = [encoder + CONFIG]
+    if not any((folder / at / name).is_file() for at in {"", encoder} for name in TOKENIZERS):
+        wanted.append(encoder + TOKENIZERS[0])
+    for item in modules(folder):
+        if place(item) and kind(item) not in _WITHOUT_CONFIG:
+            wanted.append(place(item) + CONFIG)
+        if place(item) and kind(item) == "Dense":
+            wanted.append(place(item) + WEIGHTS)
+    if not (folder / encoder / WEIGHTS).is_file():
+        wanted += [encoder + shard for shard in shards(folder / encoder)] or [encoder + WEIGHTS]
+    return [name for name in wanted if not (folder / name).is_file()]

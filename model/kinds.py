@@ -1,0 +1,100 @@
+"""What a model is by its `config.json`, when it is no encoder that is supported.
+
+The names are transformers' `model_type`s; of kinds that another key or the architecture's name
+tells, only the most used are listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+VISION = "a vision model, no text encoder"
+AUDIO = "an audio model, no text encoder"
+MULTIMODAL = "a model of text and images, no text encoder"
+ENCODER_DECODER = "an encoder–decoder, which is not served yet"
+DECODER = "a decoder-only language model, which is not served"
+KINDS: Mapping[str, str] = {
+    "clip": MULTIMODAL,
+    "siglip": MULTIMODAL,
+    "align": MULTIMODAL,
+    "blip": MULTIMODAL,
+    "blip-2": MULTIMODAL,
+    "layoutlm": MULTIMODAL,
+    "layoutlmv3": MULTIMODAL,
+    "llava": MULTIMODAL,
+    "qwen2_vl": MULTIMODAL,
+    "qwen2_5_vl": MULTIMODAL,
+    "vilt": MULTIMODAL,
+    "visual_bert": MULTIMODAL,
+    "vit": VISION,
+    "beit": VISION,
+    "deit": VISION,
+    "convnext": VISION,
+    "detr": VISION,
+    "dinov2": VISION,
+    "resnet": VISION,
+    "segformer": VISION,
+    "swin": VISION,
+    "clip_vision_model": VISION,
+    "whisper": AUDIO,
+    "clap": AUDIO,
+    "hubert": AUDIO,
+    "speech_to_text": AUDIO,
+    "speecht5": AUDIO,
+    "wav2vec2": AUDIO,
+    "wav2vec2-bert": AUDIO,
+    "wavlm": AUDIO,
+    "t5": ENCODER_DECODER,
+    "mt5": ENCODER_DECODER,
+    "umt5": ENCODER_DECODER,
+    "longt5": ENCODER_DECODER,
+    "bart": ENCODER_DECODER,
+    "mbart": ENCODER_DECODER,
+    "m2m_100": ENCODER_DECODER,
+    "marian": ENCODER_DECODER,
+    "pegasus": ENCODER_DECODER,
+    "encoder-decoder": ENCODER_DECODER,
+    "gpt2": DECODER,
+    "gpt_neo": DECODER,
+    "gpt_neox": DECODER,
+    "gptj": DECODER,
+    "openai-gpt": DECODER,
+    "bloom": DECODER,
+    "falcon": DECODER,
+    "gemma": DECODER,
+    "gemma2": DECODER,
+    "gemma3_text": DECODER,
+    "llama": DECODER,
+    "mamba": DECODER,
+    "mistral": DECODER,
+    "mixtral": DECODER,
+    "opt": DECODER,
+    "phi": DECODER,
+    "phi3": DECODER,
+    "qwen2": DECODER,
+    "qwen3": DECODER,
+}
+_IMAGES = {"vision_config", "image_size", "patch_size", "pretrained_cfg"}
+_SOUNDS = {"audio_config", "num_mel_bins", "sampling_rate"}
+
+
+def kind_of(config: Mapping[str, Any]) -> str | None:
+    """What a model is; None for one of no kind that is known here.
+
+    Args:
+        config: the content of a `config.json` whose `model_type` is not supported.
+
+    """
+    keys = config.keys()
+    names = config.get("architectures")
+    architecture = str(names[0]) if isinstance(names, list) and names else ""
+    signs = {
+        MULTIMODAL: {"vision_config", "text_config"} <= keys,
+        VISION: bool(keys & _IMAGES),
+        AUDIO: bool(keys & _SOUNDS),
+        ENCODER_DECODER: config.get("is_encoder_decoder") is True,
+        DECODER: architecture.endswith(("ForCausalLM", "LMHeadModel")),
+    }
+    listed = KINDS.get(str(config.get("model_type")))
+    return listed or next((kind for kind, sign in signs.items() if sign), None)
