@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = {
     "model": (
         {"errors"},
-        {"config"},
+        {"config", "modules"},
         {"artifact", "families", "normalizers", "scores", "tokenizer"},
         {"attention_weights", "packing", "sources"},
         {"attention"},
@@ -42,7 +42,7 @@ FLOORS = {
 """The rooms of each package, folders and loose files, from the ground up."""
 CORE = ("engines", "scheduler", "inference")
 """Rooms of the service that know no wire form."""
-TORCH_FREE = ("errors", "config", "artifact", "sources")
+TORCH_FREE = ("errors", "config", "modules", "artifact", "sources")
 """Rooms of the model that the service may import anywhere."""
 TORCH_FREE_RUNTIMES = {
     "model.runtimes",

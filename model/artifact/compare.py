@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.artifact.manifest import Precision
-from model.artifact.pooling import PoolingName, l2_normalize, pool
+from model.artifact.pooling import PoolingModes, l2_normalize, pool
 
 Floats = NDArray[np.float32]
 Kind = Literal["hidden", "attention", "pooled"]
@@ -168,7 +168,7 @@ def difference(reference: Floats, candidate: Floats, tolerance: Tolerance) -> Di
     )
 
 
-def keyed(hidden: Sequence[Floats], maps: Floats, pooling: PoolingName) -> dict[Key, Floats]:
+def keyed(hidden: Sequence[Floats], maps: Floats, pooling: PoolingModes) -> dict[Key, Floats]:
     """One text's tensors by key.
 
     Args:

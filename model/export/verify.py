@@ -22,7 +22,7 @@ from model.artifact.manifest import (
     Precision,
     VerificationRecord,
 )
-from model.artifact.pooling import PoolingName, TextPooling
+from model.artifact.pooling import PoolingModes, TextPooling, modes_of
 from model.artifact.signature import GraphSignature
 from model.encoder import Encoder
 from model.packing import PackedBatch
@@ -167,7 +167,7 @@ def grid(artifact: Artifact) -> Iterator[list[Segments]]:
         yield [of_length(int(n)) for n in generator.choice(lengths[: len(LENGTHS)], size)]
 
 
-def torch_tensors(encoder: Encoder, batch: Batch, pooling: PoolingName) -> list[dict[Key, Floats]]:
+def torch_tensors(encoder: Encoder, batch: Batch, pooling: PoolingModes) -> list[dict[Key, Floats]]:
     """The reference tensors of each text of a batch."""
     with torch.inference_mode():
         output = encoder(PackedBatch.of(batch), output_attentions=True)
@@ -187,14 +187,15 @@ def torch_tensors(encoder: Encoder, batch: Batch, pooling: PoolingName) -> list[
 
 
 def runtime_tensors(
-    runtime: Runtime, batch: Batch, pooling: PoolingName
+    runtime: Runtime, batch: Batch, pooling: PoolingModes
 ) -> list[dict[Key, Floats]]:
     """The same tensors from the artifact's graphs, as a service asks for them."""
     config = runtime.config
     texts, last = range(len(batch.padded_index)), config.num_hidden_layers
     layers, heads = range(last + 1), range(config.num_attention_heads)
     asked = [(text, layer) for text in texts for layer in layers]
-    poolings = [TextPooling(text, last, pooling, 0, config.hidden_size) for text in texts]
+    size = len(modes_of(pooling)) * config.hidden_size
+    poolings = [TextPooling(text, last, pooling, 0, size) for text in texts]
     states, vectors = runtime.encode(batch, asked, poolings)
     tensors = []
     for text, vector in zip(texts, vectors, strict=True):

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from model.artifact.manifest import Precision
+from model.artifact.pooling import modes_of
 from service.api.problems import PROBLEMS
 from service.api.route import service_of
 from service.distribution import version
@@ -75,12 +76,12 @@ def describe(state: ServiceState) -> dict[str, Any]:
     """The content of `/info`: TEI's fields, then ours."""
     settings, artifact = state.settings, state.artifact
     manifest, engine = artifact.manifest, state.inference.engines.default.engine
-    limits = state.inference.tokenizer.limits
+    limits, sentence = state.inference.tokenizer.limits, manifest.sentence
     return {
         "model_id": manifest.model,
         "model_sha": manifest.files["weights.safetensors"].sha256,
         "model_dtype": DTYPES[manifest.precision],
-        "model_type": {"embedding": {"pooling": manifest.sentence.pooling}},
+        "model_type": {"embedding": {"pooling": "+".join(modes_of(sentence.pooling))}},
         "max_concurrent_requests": settings.max_queue_texts,
         "max_input_length": limits.max_tokens,
         "max_batch_tokens": settings.max_batch_tokens or engine.batch_tokens,
@@ -98,8 +99,13 @@ def describe(state: ServiceState) -> dict[str, Any]:
         "hidden_size": manifest.config.hidden_size,
         "attention_score": manifest.config.attention_score,
         "attention_normalizer": manifest.config.attention_normalizer,
-        "normalize": manifest.sentence.normalize,
-        "prompts": sorted(manifest.sentence.prompts),
+        "normalize": sentence.normalize,
+        "prompts": sorted(sentence.prompts),
+        "default_prompt_name": sentence.default_prompt_name,
+        "embedding_dimension": state.inference.vectors.kept(),
+        "truncate_dim": sentence.truncate_dim,
+        "matryoshka_dims": sentence.matryoshka_dims,
+        "similarity_fn_name": sentence.similarity_fn_name,
         "max_characters": limits.max_characters,
         "engine": engine.name,
         "provider": engine.provider,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +44,10 @@ def _unchanged(array: Any) -> Any:
     return array
 
 
+def _as_pooled(vectors: Sequence[Floats]) -> Sequence[Floats]:
+    return vectors
+
+
 @dataclass(frozen=True)
 class AttentionText:
     """A text, and what the service knows of it."""
@@ -74,6 +78,8 @@ class AttentionStream:
     caller: Caller = ANYBODY
     """Who asks, with the deadline of whatever is computed next."""
     convert: Convert = _unchanged
+    finish: Callable[[Sequence[Floats]], Sequence[Floats]] = _as_pooled
+    """Pooled vectors → the vectors of texts, whose cosines are taken."""
     passes: list[LayerPass] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -125,14 +131,13 @@ class AttentionStream:
             done = await self.scheduler.resume("attention", tasks, caller=self.caller)
         self.timings.add(done)
         outputs: list[Output] = [item.output for item in done]
-        found, whole = outputs[: len(texts)], outputs[len(texts) :]
+        found = outputs[: len(texts)]
         hidden = [dict(zip(layers, output.hidden, strict=True)) for output in found]
         if not ablated:
             return hidden, [None] * len(texts)
-        return hidden, [
-            float(shift(np.asarray(one.pooled), np.asarray(other.pooled)))
-            for one, other in zip(found, whole, strict=True)
-        ]
+        vectors = self.finish([np.asarray(output.pooled) for output in outputs])
+        pairs = zip(vectors[: len(texts)], vectors[len(texts) :], strict=True)
+        return hidden, [float(shift(one, other)) for one, other in pairs]
 
     def _jobs(self, index: int, hidden: dict[int, Floats]) -> Iterator[Job]:
         separators = self.texts[index].separators
