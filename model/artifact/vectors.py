@@ -1,6 +1,6 @@
 """Pooled vectors to the vectors of texts: the checkpoint's own modules after pooling. numpy only.
 
-Notation: H hidden size.
+Notation: S tokens of one text, H hidden size.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from model.artifact.manifest import VECTOR_MODULES, Artifact, reading
-from model.artifact.pooling import PoolingModes, l2_normalize, modes_of
+from model.artifact.pooling import PoolingModes, l2_normalize, modes_of, pool
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vector_modules import Floats, VectorModule, tensor_name
 
@@ -48,6 +48,11 @@ class TextVectors:
         with reading(path := artifact.path(VECTOR_MODULES)):
             manifest = artifact.manifest
             return cls(manifest.sentence, manifest.config.hidden_size, load_file(path))
+
+    @property
+    def pooling(self) -> PoolingModes:
+        """The checkpoint's own."""
+        return self._sentence.pooling
 
     def size(self, pooling: PoolingModes | None = None) -> int:
         """Features of a vector before it is cut.
@@ -93,6 +98,14 @@ class TextVectors:
         n = self.kept(pooling, dimensions)
         kept = [vector[:n] for vector in vectors]
         return [l2_normalize(vector) for vector in kept] if unit else kept
+
+    def unit(self, hidden: Floats) -> Floats:
+        """The unit vector of one text, of a hidden state `[S, H]` and the checkpoint's pooling."""
+        return self.units([pool(hidden, self.pooling)])[0]
+
+    def units(self, pooled: Sequence[Floats]) -> list[Floats]:
+        """The unit vectors of texts, of the checkpoint's pooling; none is cut."""
+        return [l2_normalize(vector) for vector in self.project(pooled)]
 
     def project(
         self, pooled: Sequence[Floats], pooling: PoolingModes | None = None

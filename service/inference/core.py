@@ -209,7 +209,7 @@ class Inference:
 
         """
         texts = await self._tokenizing.tokenize(inputs, options, caller.finish_by)
-        return await compare_engines(self.engines, texts, self.manifest, caller)
+        return await compare_engines(self.engines, texts, self.manifest, self.vectors, caller)
 
     def close(self) -> bool:
         """Let running work finish; returns whether it has."""

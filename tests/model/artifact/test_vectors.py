@@ -35,6 +35,15 @@ def test_modules_apply_to_all_vectors_at_once() -> None:
     assert [one.tolist() for one in found] == [[2, 4, 6, 8, 0, 0], [0, -6, 8, 0, 0, 0]]
 
 
+def test_unit_vectors_are_of_the_checkpoints_own_pooling_and_modules() -> None:
+    ours = vectors(pooling="max", modules=(DOUBLE,), truncate_dim=2)
+    assert ours.pooling == "max"
+    expected = unit(np.array([2, 4, 8, 8, 0, 0]))
+    np.testing.assert_allclose(ours.unit(np.stack(X)), expected, rtol=1e-6)
+    (found,) = ours.units([np.array([1, 2, 4, 4], np.float32)])
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize("asked", [None, "mean", "cls"])
 def test_a_callers_pooling_goes_through_modules_that_it_fits(asked: PoolingModes | None) -> None:
     ours = vectors(pooling="mean", modules=(DOUBLE,))

@@ -5,6 +5,7 @@ sentence-transformers writes the folder, and is the oracle.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -30,11 +31,19 @@ from tests.service.harness import serving
 
 pytestmark = pytest.mark.anyio
 
+TRANSFORMER_FILES = (
+    "config.json",
+    "model.safetensors",
+    "sentence_bert_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+)
 TEXTS = ["the cat.", "a cat and the cat", "", "q"]
 
 
 @pytest.fixture(scope="module")
 def checkpoint(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Several poolings, Dense, LayerNorm and Normalize, over a Transformer in its own folder."""
     torch.manual_seed(3)
     dense = Dense(24, 30, activation_function=nn.GELU())
     norm = LayerNorm(30)
@@ -49,6 +58,13 @@ def checkpoint(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) 
         similarity_fn_name="dot",
         device="cpu",
     ).save(str(folder))
+    inside = folder / "0_Transformer"
+    inside.mkdir()
+    for name in TRANSFORMER_FILES:
+        (folder / name).rename(inside / name)
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[0]["path"] = inside.name
+    (folder / "modules.json").write_text(json.dumps(modules))
     return folder
 
 
