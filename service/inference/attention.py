@@ -44,10 +44,6 @@ def _unchanged(array: Any) -> Any:
     return array
 
 
-def _as_pooled(vectors: Sequence[Floats]) -> Sequence[Floats]:
-    return vectors
-
-
 @dataclass(frozen=True)
 class AttentionText:
     """A text, and what the service knows of it."""
@@ -78,8 +74,8 @@ class AttentionStream:
     caller: Caller = ANYBODY
     """Who asks, with the deadline of whatever is computed next."""
     convert: Convert = _unchanged
-    finish: Callable[[Sequence[Floats]], Sequence[Floats]] = _as_pooled
-    """Pooled vectors → the vectors of texts, whose cosines are taken."""
+    finish: Callable[[Sequence[Floats]], Sequence[Floats]] | None = None
+    """Pooled vectors → the vectors of texts, whose cosines are taken; called in a thread."""
     passes: list[LayerPass] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -135,7 +131,9 @@ class AttentionStream:
         hidden = [dict(zip(layers, output.hidden, strict=True)) for output in found]
         if not ablated:
             return hidden, [None] * len(texts)
-        vectors = self.finish([np.asarray(output.pooled) for output in outputs])
+        vectors: Sequence[Floats] = [np.asarray(output.pooled) for output in outputs]
+        if self.finish:
+            vectors = await asyncio.to_thread(self.finish, vectors)
         pairs = zip(vectors[: len(texts)], vectors[len(texts) :], strict=True)
         return hidden, [float(shift(one, other)) for one, other in pairs]
 

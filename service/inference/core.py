@@ -197,7 +197,7 @@ class Inference:
         scheduler, timings = prepared.scheduler, prepared.timings
         stream = AttentionStream(scheduler, self.config, selection, texts, timings)
         stream.caller, stream.convert = prepared.caller, convert
-        stream.finish = self.vectors.project
+        stream.finish = self.vectors.project if self.sentence.modules else None
         return stream
 
     async def verify(self, inputs: Sequence[Input], options: Options, caller: Caller) -> Comparison:
