@@ -6,6 +6,7 @@ of transformers, which that library serves with mean pooling.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, Literal
 
@@ -67,25 +68,9 @@ class SentenceConfig(BaseModel):
             ConfigError: a file is invalid, or asks for something that is not supported.
 
         """
-        inside = transformer_folder(folder)
-        entries = listed_modules(folder)
-        config = read_object(inside / "config.json")
-        limits: list[Any] = []
-        if entries is None:  # without it, the library's other files do not count
-            fields: dict[str, Any] = {"pooling": check_architecture(inside, config)}
-        else:
-            fields = _from_modules(folder, entries)
-            limits, fields["lowercase"] = read_transformer(inside)
-        if not fields.get("matryoshka_dims"):
-            names = ("matryoshka_dims", "matryoshka_dimensions")
-            fields["matryoshka_dims"] = next(filter(None, map(config.get, names)), ())
-        tokenizer = read_object(inside / "tokenizer_config.json")
-        limits.append(tokenizer.get("model_max_length", tokenizer.get("max_len")))
+        fields, limits = _read(folder)
         try:
-            sentence = cls(
-                max_length=_least(folder, limits, max_position_embeddings),
-                **fields,
-            )
+            sentence = cls(max_length=_least(folder, limits, max_position_embeddings), **fields)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, first["loc"]))
@@ -111,6 +96,22 @@ class SentenceConfig(BaseModel):
         return size_after(self.modules, len(modes_of(own)) * hidden_size)
 
 
+def _read(folder: Path) -> tuple[dict[str, Any], list[Any]]:
+    """The fields that a checkpoint's files decide, and the limits on a text's tokens."""
+    inside, entries = transformer_folder(folder), listed_modules(folder)
+    config, tokenizer = (read_object(inside / f"{n}.json") for n in ("config", "tokenizer_config"))
+    limits: list[Any] = []
+    if entries is None:  # without it, the library's other files do not count
+        fields: dict[str, Any] = {"pooling": check_architecture(inside, config)}
+    else:
+        fields = _from_modules(folder, entries)
+        limits, fields["lowercase"] = read_transformer(inside)
+    if not fields.get("matryoshka_dims"):
+        names = ("matryoshka_dims", "matryoshka_dimensions")
+        fields["matryoshka_dims"] = next(filter(None, map(config.get, names)), ())
+    return fields, [*limits, tokenizer.get("model_max_length", tokenizer.get("max_len"))]
+
+
 def _from_modules(folder: Path, entries: list[ModuleEntry]) -> dict[str, Any]:
     """The fields that the files of sentence-transformers decide."""
     settings = folder / "config_sentence_transformers.json"
@@ -133,6 +134,7 @@ def _from_modules(folder: Path, entries: list[ModuleEntry]) -> dict[str, Any]:
 def _least(folder: Path, limits: list[Any], longest: int) -> Any:
     known = [limit for limit in limits if limit is not None]
     for limit in known:
-        if not isinstance(limit, int | float) or limit != limit:  # noqa: PLR0124 - not a number
+        number = isinstance(limit, int) or (isinstance(limit, float) and not math.isnan(limit))
+        if not number:
             raise ConfigError(f"{folder}: the limit on a text's tokens is {limit!r}, not a number")
     return min([*known, longest])

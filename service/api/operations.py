@@ -11,6 +11,8 @@ from starlette.responses import JSONResponse, Response
 
 from model.artifact.manifest import Precision
 from model.artifact.pooling import modes_of
+from model.artifact.sentence import SentenceConfig
+from model.artifact.vectors import TextVectors
 from service.api.problems import PROBLEMS
 from service.api.route import service_of
 from service.distribution import version
@@ -99,13 +101,7 @@ def describe(state: ServiceState) -> dict[str, Any]:
         "hidden_size": manifest.config.hidden_size,
         "attention_score": manifest.config.attention_score,
         "attention_normalizer": manifest.config.attention_normalizer,
-        "normalize": sentence.normalize,
-        "prompts": sorted(sentence.prompts),
-        "default_prompt_name": sentence.default_prompt_name,
-        "embedding_dimension": state.inference.vectors.kept(),
-        "truncate_dim": sentence.truncate_dim,
-        "matryoshka_dims": sentence.matryoshka_dims,
-        "similarity_fn_name": sentence.similarity_fn_name,
+        **_of_vectors(sentence, state.inference.vectors),
         "max_characters": limits.max_characters,
         "engine": engine.name,
         "provider": engine.provider,
@@ -113,4 +109,17 @@ def describe(state: ServiceState) -> dict[str, Any]:
         "weight_bits": manifest.weight_bits,
         "artifact_sha256": artifact.sha256,
         "verification": manifest.verification.model_dump(),
+    }
+
+
+def _of_vectors(sentence: SentenceConfig, vectors: TextVectors) -> dict[str, Any]:
+    """What the checkpoint says about the vectors of texts."""
+    return {
+        "normalize": sentence.normalize,
+        "prompts": sorted(sentence.prompts),
+        "default_prompt_name": sentence.default_prompt_name,
+        "embedding_dimension": vectors.kept(),
+        "truncate_dim": sentence.truncate_dim,
+        "matryoshka_dims": sentence.matryoshka_dims,
+        "similarity_fn_name": sentence.similarity_fn_name,
     }
