@@ -20,6 +20,7 @@ from benchmarks.harness.figures import Figure
 from model.artifact.batch import pack
 from model.artifact.compare import TOLERANCES, Comparison, Floats, Key, Kind, keyed
 from model.artifact.manifest import Precision
+from model.artifact.vectors import TextVectors
 from model.export.verify import Segments, grid, runtime_tensors
 
 LARGEST_BATCH = 12
@@ -83,7 +84,7 @@ def compare(model: Model, encoding: Encoding, companies: int) -> tuple[Compariso
     for _ in range(companies):
         for company in companies_of(len(texts), generator):
             batch = pack([texts[i] for i in company])
-            found = runtime_tensors(encoding.runtime, batch, manifest.sentence.pooling)
+            found = runtime_tensors(encoding.runtime, batch, TextVectors.of(encoding.artifact))
             alone = encoding.pooled(pack([texts[i] for i in reversed(company)]))[::-1]
             for index, tensors, vector in zip(company, found, alone, strict=True):
                 tensors[Key("pooled")] = vector
@@ -122,5 +123,5 @@ def reference_tensors(
             )
         hidden = [state[0].numpy() for state in output.hidden_states]
         maps = np.stack([weights[0].numpy() for weights in output.attentions])
-        found.append(keyed(hidden, maps, encoding.artifact.manifest.sentence.pooling))
+        found.append(keyed(hidden, maps, TextVectors.of(encoding.artifact).unit))
     return found

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from fastapi import FastAPI
 
 from model.artifact.manifest import TOKENIZER, Artifact
+from model.artifact.vectors import TextVectors
 from service.api import dialects
 from service.distribution import TRACING, require, version
 from service.engines.contract import Engine
@@ -112,7 +113,7 @@ def build_state(
     peers: Peers | None,
 ) -> ServiceState:
     """The parts of the service; see `create_app`."""
-    manifest = artifact.manifest
+    manifest, vectors = artifact.manifest, TextVectors.of(artifact)
     factories = engine_factories(settings, artifact, trial)
     engine = engine or factories[settings.engine]()
     limits = token_limits(settings, artifact)
@@ -134,7 +135,7 @@ def build_state(
     return ServiceState(
         settings=settings,
         artifact=artifact,
-        inference=Inference(manifest, tokenizer, engines, request_limits(settings)),
+        inference=Inference(manifest, vectors, tokenizer, engines, request_limits(settings)),
         readiness=Readiness(engines, live_verification, peers),
         live_verification=live_verification,
         metrics=metrics,

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.artifact.manifest import TOKENIZER, Artifact
-from model.artifact.pooling import l2_normalize
+from model.artifact.vectors import TextVectors
 from service.engines.contract import Engine, Floats, Pooling, TextTask
 from service.inference.tokenizer import Limits, Options, TextTokenizer
 
@@ -74,20 +74,24 @@ def read_pairs(path: Path) -> list[tuple[str, str, float]]:
 
 
 def embed(artifact: Artifact, engine: Engine, texts: Sequence[str]) -> Floats:
-    """Unit vectors `[texts, H]`, by the checkpoint's own pooling; texts too long are cut."""
+    """Unit vectors of all texts, by the checkpoint's own pooling; texts too long are cut."""
     sentence = artifact.manifest.sentence
     limits = Limits(sentence.max_length, MOST_CHARACTERS)
     tokenizer = TextTokenizer(artifact.path(TOKENIZER), sentence, limits)
-    pooling = Pooling(artifact.manifest.config.num_hidden_layers, sentence.pooling)
+    layer, finish = artifact.manifest.config.num_hidden_layers, TextVectors.of(artifact)
     tasks = [
-        TextTask(text.input_ids, text.segment_ids, pooling=pooling)
+        TextTask(
+            text.input_ids,
+            text.segment_ids,
+            pooling=Pooling(layer, sentence.pooling, text.first_pooled(sentence)),
+        )
         for text in tokenizer.tokenize(texts, Options(truncate=True))
     ]
-    vectors = np.empty((len(tasks), artifact.manifest.config.hidden_size), np.float32)
+    vectors = np.empty((len(tasks), finish.kept()), np.float32)
     for batch in _batches(tasks, engine.batch_tokens):
-        for index, output in zip(batch, engine.run([tasks[i] for i in batch]), strict=True):
-            assert output.pooled is not None  # noqa: S101 - every task asks for it
-            vectors[index] = l2_normalize(output.pooled)
+        outputs = engine.run([tasks[i] for i in batch])
+        pooled = [output.pooled for output in outputs if output.pooled is not None]
+        vectors[batch] = finish.finish(pooled, normalize=True)
     return vectors
 
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = {
     "model": (
         {"errors"},
-        {"config"},
+        {"config", "modules"},
         {"artifact", "checkpoint_files", "families", "kinds", "normalizers", "scores", "tokenizer"},
         {"norms", "packing", "positions", "recognition"},
         {"attention_weights", "hub"},
@@ -46,7 +46,7 @@ FLOORS = {
 """The rooms of each package, folders and loose files, from the ground up."""
 CORE = ("engines", "scheduler", "inference")
 """Rooms of the service that know no wire form."""
-TORCH_FREE = ("errors", "config", "artifact", "hub", "recognition", "sources")
+TORCH_FREE = ("errors", "config", "modules", "artifact", "hub", "recognition", "sources")
 """Rooms of the model that the service may import anywhere."""
 TORCH_FREE_RUNTIMES = {
     "model.runtimes",
@@ -69,7 +69,7 @@ class Import:
     module: str
     """The full dotted name of what is imported, as far as it is a module."""
     lazy: bool
-    """Inside a function: not when the module is loaded."""
+    """Inside a function, or for the type checker alone: not when the module is loaded."""
 
 
 def name_of(path: Path) -> str:
@@ -85,7 +85,11 @@ TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in SOU
 
 def walk(node: ast.AST, lazy: bool = False) -> Iterator[tuple[ast.AST, bool]]:
     for child in ast.iter_child_nodes(node):
-        inside = lazy or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        inside = (
+            lazy
+            or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            or (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING")
+        )
         yield child, inside
         yield from walk(child, inside)
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from model.artifact.manifest import TOKENIZER, Artifact
+from model.artifact.vectors import TextVectors
 from service.app import token_limits
 from service.artifacts import find_checkpoint, open_artifact
 from service.engines.onnx import OnnxEngine
@@ -42,7 +43,7 @@ class InProcess:
         self._tokenizer = TextTokenizer(
             artifact.path(TOKENIZER), artifact.manifest.sentence, token_limits(settings, artifact)
         )
-        self._manifest = artifact.manifest
+        self._manifest, self._vectors = artifact.manifest, TextVectors.of(artifact)
         self._engine = OnnxEngine(artifact, "cpu")
         self._limits = BatchLimits(self._engine.batch_tokens, settings.max_queue_tokens)
 
@@ -51,7 +52,9 @@ class InProcess:
 
         async def run() -> float:
             engines = EnginePool(self._engine, {}, self._limits, Metrics())
-            inference = Inference(self._manifest, self._tokenizer, engines, EVERYTHING)
+            inference = Inference(
+                self._manifest, self._vectors, self._tokenizer, engines, EVERYTHING
+            )
             last = self._manifest.config.num_hidden_layers
             wanted = EncodeOptions(layer=last, tokens=False, pooled=True)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from model.artifact.manifest import WeightBits, sha256_of
 from model.errors import SourceError
+from model.modules import listed_modules, transformer_folder
 
 
 def exporter_version() -> str:
@@ -37,13 +38,17 @@ def cache_key(
 
     Raises:
         SourceError: the folder holds no checkpoint.
+        ConfigError: its `modules.json` cannot be read.
 
     """
     export = f"{model}\0{precision}\0{weight_bits}\0{exporter_version()}\0"
     digest = hashlib.sha256(export.encode())
-    patterns = ("*.safetensors", "*.json", "*/config.json", "vocab.txt")
-    files = sorted({path for pattern in patterns for path in checkpoint.glob(pattern)})
-    if (checkpoint / "config.json") not in files:
+    patterns = ("*.safetensors", "*.json", "vocab.txt", "merges.txt")
+    folders = {checkpoint, *(module.folder for module in listed_modules(checkpoint) or ())}
+    files = sorted(
+        {path for folder in folders for pattern in patterns for path in folder.glob(pattern)}
+    )
+    if (transformer_folder(checkpoint) / "config.json") not in files:
         raise SourceError(f"{checkpoint} holds no checkpoint: there is no config.json")
     for path in files:
         name = path.relative_to(checkpoint).as_posix()

@@ -5,7 +5,7 @@ numpy only; all checks run before a verdict.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.artifact.manifest import Precision
-from model.artifact.pooling import PoolingName, l2_normalize, pool
 
 Floats = NDArray[np.float32]
 Kind = Literal["hidden", "attention", "pooled"]
@@ -172,18 +171,20 @@ def difference(reference: Floats, candidate: Floats, tolerance: Tolerance) -> Di
     )
 
 
-def keyed(hidden: Sequence[Floats], maps: Floats, pooling: PoolingName) -> dict[Key, Floats]:
+def keyed(
+    hidden: Sequence[Floats], maps: Floats, unit: Callable[[Floats], Floats]
+) -> dict[Key, Floats]:
     """One text's tensors by key.
 
     Args:
         hidden: L + 1 hidden states `[S, H]`.
         maps: `[L, N, S, S]`.
-        pooling: how the last hidden state becomes the unit vector that is compared.
+        unit: the last hidden state → the text's unit vector, as `TextVectors.unit`.
 
     """
     tensors = {Key("hidden", layer): state for layer, state in enumerate(hidden)}
     for layer, heads in enumerate(maps):
         for head, weights in enumerate(heads):
             tensors[Key("attention", layer, head)] = weights
-    tensors[Key("pooled")] = l2_normalize(pool(hidden[-1], pooling))
+    tensors[Key("pooled")] = unit(hidden[-1])
     return tensors

@@ -8,6 +8,7 @@
     heads.safetensors       every head's parameters, for both attention graphs
     weights.safetensors     the float32 encoder, for PyTorch alone: may be left out of a copy
     golden.safetensors      a few texts and what PyTorch computes of them, to try an engine on
+    modules.safetensors     the parameters of the modules after pooling; often none
     tokenizer.json
 
 This module is where `model` and `service` meet; it imports neither torch nor onnxruntime.
@@ -40,6 +41,7 @@ DEVICE_POOLING_GRAPH = "device_pooling.onnx"
 HEADS = "heads.safetensors"
 WEIGHTS = "weights.safetensors"
 GOLDEN = "golden.safetensors"
+VECTOR_MODULES = "modules.safetensors"
 TOKENIZER = "tokenizer.json"
 GRAPHS: dict[GraphName, str] = {
     "encoder": ENCODER_GRAPH,
@@ -47,8 +49,8 @@ GRAPHS: dict[GraphName, str] = {
     "device_attention": DEVICE_ATTENTION_GRAPH,
     "device_pooling": DEVICE_POOLING_GRAPH,
 }
-FILES = (*GRAPHS.values(), ENCODER_DATA, HEADS, WEIGHTS, GOLDEN, TOKENIZER)
-FORMAT: Literal[4] = 4
+FILES = (*GRAPHS.values(), ENCODER_DATA, HEADS, WEIGHTS, GOLDEN, VECTOR_MODULES, TOKENIZER)
+FORMAT: Literal[5] = 5
 _LOCATION = b"location"
 
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
@@ -90,7 +92,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Literal[4]
+    format: Literal[5]
     model: str
     runtime: GraphRuntimeName
     """The runtime that the graphs are exported for."""

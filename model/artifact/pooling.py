@@ -13,6 +13,10 @@ from numpy.typing import NDArray
 
 Vector = NDArray[np.float32]
 PoolingName = Literal["mean", "cls", "max", "last"]
+"""What a request can ask for."""
+PoolingMode = PoolingName | Literal["mean_sqrt_len_tokens", "weightedmean"]
+PoolingModes = PoolingMode | tuple[PoolingMode, ...]
+"""One way to pool, or several whose vectors stand one after another."""
 POOLINGS: tuple[PoolingName, ...] = get_args(PoolingName)
 
 
@@ -24,7 +28,7 @@ class TextPooling:
     """Number of the text in the batch."""
     layer: int
     """Number of the hidden state, 0 … L."""
-    mode: PoolingName
+    mode: PoolingModes
     first_token: int = 0
     """Number of the first token that counts; at least one token does."""
     unit_features: int = 0
@@ -32,27 +36,44 @@ class TextPooling:
     nothing is normalised."""
 
 
-def pool(hidden: NDArray[np.float32], mode: PoolingName) -> Vector:
+def modes_of(pooling: PoolingModes) -> tuple[PoolingMode, ...]:
+    """The single modes of a pooling, in their order."""
+    return pooling if isinstance(pooling, tuple) else (pooling,)
+
+
+def pool(hidden: NDArray[np.float32], pooling: PoolingModes, first_token: int = 0) -> Vector:
     """One vector for one text.
 
     Args:
         hidden: `[S, H]`, S ≥ 1, real tokens only.
-        mode: the mean over tokens, the first token ("cls"), the maximum of each feature,
-            or the last token.
+        pooling: the mean over tokens, the first token ("cls"), the maximum of each feature, the
+            last token, the sum of tokens over the root of their number, or their mean weighted
+            1 … S (Muennighoff 2022, https://arxiv.org/abs/2202.08904); or several of them.
+        first_token: number of the first token that counts, < S; it keeps its weight.
 
     Returns:
-        `[H]`, not normalised.
+        `[H]`, or `[n · H]` for n modes; not normalised.
 
     """
-    match mode:
+    if isinstance(pooling, tuple):
+        return np.concatenate([pool(hidden, mode, first_token) for mode in pooling])
+    counted = hidden[first_token:]
+    vector: Vector
+    match pooling:
         case "mean":
-            return hidden.mean(axis=0)
+            vector = counted.mean(axis=0)
         case "cls":
-            return hidden[0].copy()
+            vector = counted[0].copy()
         case "max":
-            return hidden.max(axis=0)
+            vector = counted.max(axis=0)
         case "last":
-            return hidden[-1].copy()
+            vector = counted[-1].copy()
+        case "mean_sqrt_len_tokens":
+            vector = counted.sum(axis=0) / np.sqrt(np.float32(len(counted)))
+        case "weightedmean":
+            weights = np.arange(first_token + 1, len(hidden) + 1, dtype=np.float32)
+            vector = weights @ counted / weights.sum()
+    return vector
 
 
 def l2_normalize(vector: Vector) -> Vector:

@@ -1,151 +1,140 @@
-"""A checkpoint's sentence-transformers files: pooling, normalisation, length limit, prompts.
+"""What a checkpoint says about its vectors: pooling, what follows it, length limit, prompts.
 
-Formats: sentence-transformers' `modules.json`, `sentence_bert_config.json`, the pooling
-module's `config.json` (the boolean keys of versions up to 5, the `pooling_mode` of later ones)
-and `config_sentence_transformers.json`.
+Format: a folder of sentence-transformers, whose `modules.json` lists what computes a vector, or one
+of transformers, which that library serves with mean pooling.
 """
 
 from __future__ import annotations
 
-import json
-import re
+import math
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
-from model.artifact.pooling import POOLINGS, PoolingName
+from model.artifact.pooling import PoolingModes, modes_of
+from model.artifact.sentence_files import (
+    read_model,
+    read_pooling,
+    read_transformer,
+    read_vector_module,
+)
+from model.artifact.sentence_kinds import check_architecture, check_model_type, check_modules
+from model.artifact.vector_modules import VectorModule, size_after
 from model.errors import ConfigError
+from model.modules import MODULES, ModuleEntry, listed_modules, read_object, transformer_folder
 
-_POOLING_NAMES: dict[str, PoolingName] = {
-    "mean": "mean",
-    "cls": "cls",
-    "max": "max",
-    "lasttoken": "last",
-}
-_POOLING_FLAGS = {
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_lasttoken": "lasttoken",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-}
+SimilarityName = Literal["cosine", "dot", "euclidean", "manhattan"]
 
 
 class SentenceConfig(BaseModel):
-    """Pooling, normalisation, limit and prompts of a checkpoint."""
+    """How a checkpoint makes one vector of a text, and the prompts that it names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    pooling: PoolingName = "mean"
+    pooling: PoolingModes = "mean"
+    modules: tuple[VectorModule, ...] = ()
+    """The modules between pooling and a final normalisation."""
     normalize: bool = False
+    """Whether the last module makes a unit vector."""
     max_length: int = Field(gt=0)
     """The most tokens of one input, special tokens included."""
     prompts: dict[str, str] = {}
+    default_prompt_name: str | None = None
+    """The prompt of a request that names none."""
     include_prompt: bool = True
     """Whether pooling counts the tokens of a prompt."""
+    truncate_dim: PositiveInt | None = None
+    """Leading features that are kept where a request does not say; all when None."""
+    matryoshka_dims: tuple[PositiveInt, ...] = ()
+    """Numbers of leading features that the checkpoint was trained to be cut to."""
+    similarity_fn_name: SimilarityName = "cosine"
+    """What its vectors were trained to be compared by."""
     lowercase: bool = False
     """Whether a text is lower-cased before it is tokenised."""
 
     @classmethod
-    def from_checkpoint(cls, folder: Path, max_position_embeddings: int) -> SentenceConfig:
+    def from_checkpoint(
+        cls, folder: Path, max_position_embeddings: int, hidden_size: int
+    ) -> SentenceConfig:
         """Read the files; sentence-transformers' defaults stand for those that are absent.
 
         Args:
             folder: a checkpoint folder, with sentence-transformers files or without.
-            max_position_embeddings: the position table's size, which bounds the length.
+            max_position_embeddings: the most tokens that the encoder takes, which bounds the limit.
+            hidden_size: features of a token's vector.
 
         Raises:
             ConfigError: a file is invalid, or asks for something that is not supported.
 
         """
-        tokenizer = _read(folder / "tokenizer_config.json")
-        limit = tokenizer.get("model_max_length", tokenizer.get("max_len"))
-        fields: dict[str, Any] = {}
-        if (folder / "modules.json").is_file():  # without it, the other files do not count
-            transformer = _read(folder / "sentence_bert_config.json")
-            if transformer.get("max_seq_length") is not None:
-                limit = transformer["max_seq_length"]
-            fields = _modules(folder) | {
-                "lowercase": transformer.get("do_lower_case", False),
-                "prompts": _prompts(folder / "config_sentence_transformers.json"),
-            }
-        if limit is None:
-            limit = max_position_embeddings
-        elif not isinstance(limit, int | float):
-            raise ConfigError(f"{folder}: the limit on a text's tokens is {limit!r}, not a number")
+        fields, limits = _read(folder)
         try:
-            return cls(max_length=min(limit, max_position_embeddings), **fields)
+            sentence = cls(max_length=_least(folder, limits, max_position_embeddings), **fields)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, first["loc"]))
             raise ConfigError(
                 f"{folder}: invalid sentence-transformers files: {where}: {first['msg']}"
             ) from None
+        if sentence.vector_size(hidden_size) is None:
+            raise ConfigError(
+                f"{folder / MODULES}: the sizes of its modules do not fit one another: pooling "
+                f"gives {len(modes_of(sentence.pooling)) * hidden_size} features"
+            )
+        return sentence
+
+    def vector_size(self, hidden_size: int, pooling: PoolingModes | None = None) -> int | None:
+        """Features of a text's vector before any cut; None where the modules do not fit it.
+
+        Args:
+            hidden_size: features of a token's vector.
+            pooling: the checkpoint's own when None.
+
+        """
+        own = self.pooling if pooling is None else pooling
+        return size_after(self.modules, len(modes_of(own)) * hidden_size)
 
 
-def _prompts(path: Path) -> Any:
-    prompts = _read(path).get("prompts") or {}
-    if isinstance(prompts, dict):  # null stands for the empty prompt
-        return {name: prompt or "" for name, prompt in prompts.items()}
-    return prompts
+def _read(folder: Path) -> tuple[dict[str, Any], list[Any]]:
+    """The fields that a checkpoint's files decide, and the limits on a text's tokens."""
+    inside, entries = transformer_folder(folder), listed_modules(folder)
+    config, tokenizer = (read_object(inside / f"{n}.json") for n in ("config", "tokenizer_config"))
+    limits: list[Any] = []
+    if entries is None:  # without it, the library's other files do not count
+        fields: dict[str, Any] = {"pooling": check_architecture(inside, config)}
+    else:
+        fields = _from_modules(folder, entries)
+        limits, fields["lowercase"] = read_transformer(inside)
+    if not fields.get("matryoshka_dims"):
+        names = ("matryoshka_dims", "matryoshka_dimensions")
+        fields["matryoshka_dims"] = next(filter(None, map(config.get, names)), ())
+    return fields, [*limits, tokenizer.get("model_max_length", tokenizer.get("max_len"))]
 
 
-def _modules(folder: Path) -> dict[str, Any]:
-    path = folder / "modules.json"
-    modules = _parse(path)
-    if not isinstance(modules, list) or not all(isinstance(item, dict) for item in modules):
-        raise ConfigError(f"{path} is not a list of modules")
-    kinds = [str(item.get("type", "")) for item in modules]
-    kinds = [re.sub(r"^sentence_transformers\.(.*\.)?", "", kind) for kind in kinds]
-    if kinds not in (
-        ["Transformer"],
-        ["Transformer", "Pooling"],
-        ["Transformer", "Pooling", "Normalize"],
-    ):
-        raise ConfigError(
-            f"{path}: the modules {' → '.join(kinds)} are not supported; "
-            "Transformer → Pooling → Normalize are"
-        )
-    if modules[0].get("path"):
-        raise ConfigError(f"{path}: the Transformer module must lie beside it, not in a folder")
-    if len(kinds) == 1:
-        return {}
-    name = str(modules[1].get("path", ""))
-    config = folder / name / "config.json"
-    if Path(name).name != name or not config.is_file():
-        raise ConfigError(f"{path} names {name}, which holds no config.json")
-    pooling = _read(config)
+def _from_modules(folder: Path, entries: list[ModuleEntry]) -> dict[str, Any]:
+    """The fields that the files of sentence-transformers decide."""
+    settings = folder / "config_sentence_transformers.json"
+    check_model_type(settings, read_object(settings))
+    check_modules(folder / MODULES, [entry.kind for entry in entries])
+    pooling, include_prompt = read_pooling(entries[1])
+    modules = [module for entry in entries[2:] if (module := read_vector_module(entry))]
+    normalize = bool(modules) and modules[-1].kind == "Normalize"
+    while modules and modules[-1].kind == "Normalize":
+        modules.pop()
     return {
-        "pooling": _pooling(config, pooling),
-        "include_prompt": pooling.get("include_prompt", True),
-        "normalize": len(kinds) == 3,
+        "pooling": pooling,
+        "include_prompt": include_prompt,
+        "modules": tuple(modules),
+        "normalize": normalize,
+        **read_model(settings),
     }
 
 
-def _pooling(path: Path, config: dict[str, Any]) -> PoolingName:
-    named = config.get("pooling_mode")
-    if named is None:
-        named = [mode for flag, mode in _POOLING_FLAGS.items() if config.get(flag)] or ["mean"]
-    modes = named if isinstance(named, list) else [named]
-    if len(modes) != 1 or modes[0] not in _POOLING_NAMES:
-        raise ConfigError(
-            f"{path}: pooling {' + '.join(map(str, modes))} is not supported; "
-            f"one of {', '.join(POOLINGS)} is"
-        )
-    return _POOLING_NAMES[modes[0]]
-
-
-def _read(path: Path) -> dict[str, Any]:
-    content = _parse(path) if path.is_file() else {}
-    if not isinstance(content, dict):
-        raise ConfigError(f"{path} does not hold a JSON object")
-    return content
-
-
-def _parse(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} is not readable JSON: {error}") from None
+def _least(folder: Path, limits: list[Any], longest: int) -> Any:
+    known = [limit for limit in limits if limit is not None]
+    for limit in known:
+        number = isinstance(limit, int) or (isinstance(limit, float) and not math.isnan(limit))
+        if not number:
+            raise ConfigError(f"{folder}: the limit on a text's tokens is {limit!r}, not a number")
+    return min([*known, longest])

@@ -137,7 +137,14 @@ def device_pooling_signature(config: EncoderConfig, dtype: Float) -> GraphSignat
     hidden = TensorSpec(name="hidden_state", dtype=dtype, axes=("tokens", config.hidden_size))
     sets = [
         TensorSpec(name=name, dtype="int64", axes=("columns" if name == "columns" else "vectors",))
-        for name in ("first_row", "row_count", "columns", "maximum", "unit_features")
+        for name in (
+            "first_row",
+            "row_count",
+            "columns",
+            "maximum",
+            "first_weight",
+            "unit_features",
+        )
     ]
     vectors = TensorSpec(name="vectors", dtype="float32", axes=("vectors", config.hidden_size))
     return GraphSignature(inputs=(hidden, *sets), outputs=(vectors,))

@@ -30,6 +30,7 @@ from model.artifact.manifest import (
     GOLDEN,
     HEADS,
     TOKENIZER,
+    VECTOR_MODULES,
     WEIGHTS,
     Artifact,
     Manifest,
@@ -54,9 +55,12 @@ from model.export.graphs import (
     head_parameters,
     signatures,
 )
+from model.export.module_tensors import module_tensors
 from model.export.quantization import quantize
 from model.export.to_onnx import save_graph
 from model.export.verify import verify
+from model.families.registry import read_config
+from model.modules import transformer_folder
 from model.packing import PackedBatch
 from model.runtimes.contract import Device
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
@@ -125,14 +129,18 @@ def _build(
 ) -> None:
     """Write all files; the manifest records no verification yet."""
     progress(f"reading {model}")
-    encoder = load_checkpoint(checkpoint)
-    config = encoder.config
-    sentence = SentenceConfig.from_checkpoint(checkpoint, config.max_position_embeddings)
-    tokenizer = load_tokenizer(checkpoint, config, lowercase=sentence.lowercase)
+    inside = transformer_folder(checkpoint)
+    config = read_config(inside)
+    sentence = SentenceConfig.from_checkpoint(
+        checkpoint, config.max_position_embeddings, config.hidden_size
+    )
+    encoder = load_checkpoint(inside)
+    tokenizer = load_tokenizer(inside, config, lowercase=sentence.lowercase)
     with writing(path := folder / TOKENIZER):
         tokenizer.save(str(path), pretty=False)
     _save_tensors(dict(sorted(encoder.state_dict().items())), folder / WEIGHTS)
     _save_tensors(head_parameters(encoder), folder / HEADS)
+    _save_tensors(module_tensors(checkpoint, sentence.modules), folder / VECTOR_MODULES)
     inputs = golden_inputs(tokenizer, config)
     save_golden(folder / GOLDEN, [golden_text(encoder, *text) for text in inputs])
 

@@ -94,16 +94,20 @@ class DevicePooling(nn.Module):
         """`[T, H]` and, for each set, its place, its mode and its normalisation → `[n, H]`.
 
         After the hidden state come `first_row` and `row_count` `[n]`; `columns`, 0 … P−1, P the
-        largest count; `maximum` `[n]`, 0 for the mean; `unit_features` `[n]`, of which so many
-        features become a unit vector, 0 for none.
+        largest count; `maximum` `[n]`, 0 for the mean; `first_weight` `[n]`, the first row's in a
+        mean whose weights rise by 1 a row, 0 where they are even; `unit_features` `[n]`, of which
+        so many features become a unit vector, 0 for none.
         """
-        hidden_state, first_row, row_count, columns, maximum, unit_features = inputs
+        hidden_state, first_row, row_count, columns, maximum, first_weight, unit_features = inputs
         real = columns[None] < row_count[:, None]  # [n, P]
         rows = torch.where(real, first_row[:, None] + columns[None], 0)
         tokens = torch.index_select(hidden_state, 0, rows.flatten()).float()
         tokens = tokens.reshape(*rows.shape, -1)  # [n, P, H]
+        rising = first_weight[:, None] + columns[None]
+        weights = torch.where(first_weight[:, None] > 0, rising, 1).float()
+        weights = torch.where(real, weights, 0.0)[..., None]  # [n, P, 1]
         real = real[..., None]
-        mean = torch.where(real, tokens, 0.0).sum(dim=1) / row_count[:, None].float()
+        mean = torch.where(real, tokens * weights, 0.0).sum(dim=1) / weights.sum(dim=1)
         largest = torch.where(real, tokens, torch.finfo(torch.float32).min).amax(dim=1)
         vectors = torch.where(maximum[:, None] > 0, largest, mean)
         features = torch.arange(hidden_state.shape[1])

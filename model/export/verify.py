@@ -22,8 +22,9 @@ from model.artifact.manifest import (
     Precision,
     VerificationRecord,
 )
-from model.artifact.pooling import PoolingName, TextPooling
+from model.artifact.pooling import TextPooling
 from model.artifact.signature import GraphSignature
+from model.artifact.vectors import TextVectors
 from model.config import EncoderConfig
 from model.encoder import Encoder
 from model.packing import PackedBatch
@@ -108,13 +109,13 @@ def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
         graph = onnx.load(artifact.path(GRAPHS[name]), load_external_data=False).graph
         result.comparison.mismatches += signature_mismatches(graph, signature)
     tolerances = TOLERANCES[manifest.precision]
-    pooling = manifest.sentence.pooling
+    vectors = TextVectors.of(artifact)
     if result.comparison.mismatches:
         return result
     for texts in grid(artifact):
         batch = pack(texts)
-        references = torch_tensors(encoder, batch, pooling)
-        candidates = runtime_tensors(runtime, batch, pooling)
+        references = torch_tensors(encoder, batch, vectors)
+        candidates = runtime_tensors(runtime, batch, vectors)
         for reference, candidate in zip(references, candidates, strict=True):
             result.comparison.add(reference, candidate, tolerances)
     return result
@@ -184,7 +185,7 @@ def grid(artifact: Artifact) -> Iterator[list[Segments]]:
         yield [of_length(int(n)) for n in generator.choice(lengths[: len(LENGTHS)], size)]
 
 
-def torch_tensors(encoder: Encoder, batch: Batch, pooling: PoolingName) -> list[dict[Key, Floats]]:
+def torch_tensors(encoder: Encoder, batch: Batch, vectors: TextVectors) -> list[dict[Key, Floats]]:
     """The reference tensors of each text of a batch."""
     with torch.inference_mode():
         output = encoder(PackedBatch.of(batch), output_attentions=True)
@@ -197,27 +198,27 @@ def torch_tensors(encoder: Encoder, batch: Batch, pooling: PoolingName) -> list[
             keyed(
                 [state[start:end] for state in hidden],
                 np.stack([weights[row, :, :s, :s] for weights in maps]),
-                pooling,
+                vectors.unit,
             )
         )
     return texts
 
 
 def runtime_tensors(
-    runtime: Runtime, batch: Batch, pooling: PoolingName
+    runtime: Runtime, batch: Batch, vectors: TextVectors
 ) -> list[dict[Key, Floats]]:
     """The same tensors from the artifact's graphs, as a service asks for them."""
     config = runtime.config
     texts, last = range(len(batch.padded_index)), config.num_hidden_layers
     layers, heads = range(last + 1), range(config.num_attention_heads)
     asked = [(text, layer) for text in texts for layer in layers]
-    poolings = [TextPooling(text, last, pooling, 0, config.hidden_size) for text in texts]
-    states, vectors = runtime.encode(batch, asked, poolings)
+    poolings = [TextPooling(text, last, vectors.pooling) for text in texts]
+    states, pooled = runtime.encode(batch, asked, poolings)
     tensors = []
-    for text, vector in zip(texts, vectors, strict=True):
+    for text, vector in zip(texts, vectors.units(pooled), strict=True):
         own = states[text * len(layers) : (text + 1) * len(layers)]
         maps = [runtime.attention(own[layer], own[layer], layer, heads) for layer in range(last)]
-        tensors.append(keyed(own, np.stack(maps), pooling) | {Key("pooled"): vector})
+        tensors.append(keyed(own, np.stack(maps), vectors.unit) | {Key("pooled"): vector})
     return tensors
 
 

@@ -64,7 +64,8 @@ class Runtime(Protocol):
             head_mask: as for `hidden_states`.
 
         Returns:
-            A `[S, H]` each hidden state and a `[H]` each pooling, in the order asked.
+            A `[S, H]` each hidden state and a `[H]` each pooling, `[n · H]` for one of n modes, in
+            the order asked.
 
         Raises:
             DeviceLostError: now or before, the device failed for good.

@@ -39,7 +39,7 @@ class HostRuntime(ABC):
         poolings: Sequence[TextPooling],
         head_mask: Floats | None = None,
     ) -> tuple[list[Floats], list[Floats]]:
-        """`[S, H]` a hidden state, a view; `[H]` a pooling."""
+        """`[S, H]` a hidden state, a view; `[H]` a pooling and mode."""
         layers = layers_of(hidden, poolings)
         states = dict(zip(layers, self.hidden_states(batch, layers, head_mask), strict=True))
         ends = batch.cu_seqlens.tolist()
@@ -49,7 +49,7 @@ class HostRuntime(ABC):
 
         vectors = []
         for asked in poolings:
-            vector = pool(of(asked.text, asked.layer)[asked.first_token :], asked.mode)
+            vector = pool(of(asked.text, asked.layer), asked.mode, asked.first_token)
             n = asked.unit_features
             if n:
                 vector[:n] = l2_normalize(vector[:n])

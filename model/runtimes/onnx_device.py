@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from model.artifact.batch import Batch, Ids, coarser, pack, widen
 from model.artifact.manifest import Artifact
-from model.artifact.pooling import TextPooling
+from model.artifact.pooling import TextPooling, l2_normalize, modes_of
 from model.artifact.signature import GraphName, hidden_state_name
 from model.errors import DeviceLostError
 from model.runtimes import cuda
@@ -43,6 +43,8 @@ class Sets(NamedTuple):
     row_count: Ids
     maximum: Ids
     """1 for the largest of each feature, 0 for the mean."""
+    first_weight: Ids
+    """Weight of the first row in a mean whose weights rise by 1 a row; 0 where they are even."""
     unit_features: Ids
     """As in `TextPooling`."""
 
@@ -126,7 +128,7 @@ class BoundRuntime:
         poolings: Sequence[TextPooling],
         head_mask: Floats | None = None,
     ) -> tuple[list[Floats], list[Floats]]:
-        """`[S, H]` a hidden state, `[H]` a pooling; a copy a layer of each."""
+        """`[S, H]` a hidden state, `[H]` a pooling and mode; a copy a layer of each."""
         ends = batch.cu_seqlens
         states: list[Floats] = [np.empty(0, np.float32)] * len(hidden)
         vectors: list[Floats] = [np.empty(0, np.float32)] * len(poolings)
@@ -141,8 +143,8 @@ class BoundRuntime:
                         states[i] = rows
                 asked = [i for i, one in enumerate(poolings) if one.layer == layer]
                 if asked:
-                    found = self._vectors(state, _sets([poolings[i] for i in asked], ends))
-                    for i, vector in zip(asked, found, strict=True):
+                    pooled = self._pooled(state, [poolings[i] for i in asked], ends)
+                    for i, vector in zip(asked, pooled, strict=True):
                         vectors[i] = vector
         return states, vectors
 
@@ -194,7 +196,14 @@ class BoundRuntime:
     def _rows(self, state: Any, rows: Ids) -> Floats:
         """Rows `[n]` of a hidden state as they are, `[n, H]`."""
         none = np.zeros_like(rows)
-        return self._vectors(state, Sets(rows, np.ones_like(rows), none, none))
+        return self._vectors(state, Sets(rows, np.ones_like(rows), none, none, none))
+
+    def _pooled(self, state: Any, poolings: Sequence[TextPooling], ends: Ids) -> list[Floats]:
+        """Each pooling's vector; those of several modes are put together on the host."""
+        single = [one for asked in poolings for one in _single_modes(asked)]
+        found = iter(self._vectors(state, _sets(single, ends)))
+        parts = [[next(found) for _ in modes_of(asked.mode)] for asked in poolings]
+        return [_joined(*each, ends) for each in zip(poolings, parts, strict=True)]
 
     def _vectors(self, state: Any, sets: Sets) -> Floats:
         feed = {
@@ -224,8 +233,37 @@ def _tokens(starts: Ids, ends: Ids) -> Ids:
     return np.concatenate([np.arange(*each) for each in zip(starts, ends, strict=True)])
 
 
+def _is_whole(pooling: TextPooling) -> bool:
+    """Whether the graph's vector is all of it."""
+    return isinstance(pooling.mode, str) and pooling.mode != "mean_sqrt_len_tokens"
+
+
+def _single_modes(pooling: TextPooling) -> list[TextPooling]:
+    """A pooling as one a mode, which are normalised together later."""
+    if _is_whole(pooling):
+        return [pooling]
+    return [replace(pooling, mode=mode, unit_features=0) for mode in modes_of(pooling.mode)]
+
+
+def _joined(pooling: TextPooling, parts: Sequence[Floats], ends: Ids) -> Floats:
+    """The vectors of a pooling's modes as one."""
+    if _is_whole(pooling):
+        return parts[0]
+    count = ends[pooling.text + 1] - ends[pooling.text] - pooling.first_token
+    root = {"mean_sqrt_len_tokens": np.sqrt(np.float32(count))}
+    scaled = [
+        part * root.get(mode, np.float32(1))
+        for part, mode in zip(parts, modes_of(pooling.mode), strict=True)
+    ]
+    vector = np.concatenate(scaled)
+    n = pooling.unit_features
+    if n:
+        vector[:n] = l2_normalize(vector[:n])
+    return vector
+
+
 def _sets(poolings: Sequence[TextPooling], ends: Ids) -> Sets:
-    """Each pooling as a set of rows: the first or the last token of a text is its own mean."""
+    """Each pooling of one mode as a set of rows: the first or last token of a text is its mean."""
     texts = np.array([one.text for one in poolings])
     first = ends[texts] + np.array([one.first_token for one in poolings])
     count = ends[texts + 1] - first
@@ -234,5 +272,6 @@ def _sets(poolings: Sequence[TextPooling], ends: Ids) -> Sets:
         first_row=np.where(modes == "last", first + count - 1, first),
         row_count=np.where((modes == "cls") | (modes == "last"), 1, count),
         maximum=(modes == "max").astype(np.int64),
+        first_weight=np.where(modes == "weightedmean", 1 + first - ends[texts], 0),
         unit_features=np.array([one.unit_features for one in poolings], np.int64),
     )

@@ -10,6 +10,9 @@ from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from model.artifact.manifest import Precision
+from model.artifact.pooling import modes_of
+from model.artifact.sentence import SentenceConfig
+from model.artifact.vectors import TextVectors
 from service.api.problems import PROBLEMS
 from service.api.route import service_of
 from service.distribution import version
@@ -75,12 +78,12 @@ def describe(state: ServiceState) -> dict[str, Any]:
     """The content of `/info`: TEI's fields, then ours."""
     settings, artifact = state.settings, state.artifact
     manifest, engine = artifact.manifest, state.inference.engines.default.engine
-    limits = state.inference.tokenizer.limits
+    limits, sentence = state.inference.tokenizer.limits, manifest.sentence
     return {
         "model_id": manifest.model,
         "model_sha": manifest.files["weights.safetensors"].sha256,
         "model_dtype": DTYPES[manifest.precision],
-        "model_type": {"embedding": {"pooling": manifest.sentence.pooling}},
+        "model_type": {"embedding": {"pooling": "+".join(modes_of(sentence.pooling))}},
         "max_concurrent_requests": settings.max_queue_texts,
         "max_input_length": limits.max_tokens,
         "max_batch_tokens": settings.max_batch_tokens or engine.batch_tokens,
@@ -98,8 +101,7 @@ def describe(state: ServiceState) -> dict[str, Any]:
         "hidden_size": manifest.config.hidden_size,
         "attention_score": manifest.config.attention_score,
         "attention_normalizer": manifest.config.attention_normalizer,
-        "normalize": manifest.sentence.normalize,
-        "prompts": sorted(manifest.sentence.prompts),
+        **_of_vectors(sentence, state.inference.vectors),
         "max_characters": limits.max_characters,
         "engine": engine.name,
         "provider": engine.provider,
@@ -107,4 +109,17 @@ def describe(state: ServiceState) -> dict[str, Any]:
         "weight_bits": manifest.weight_bits,
         "artifact_sha256": artifact.sha256,
         "verification": manifest.verification.model_dump(),
+    }
+
+
+def _of_vectors(sentence: SentenceConfig, vectors: TextVectors) -> dict[str, Any]:
+    """What the checkpoint says about the vectors of texts."""
+    return {
+        "normalize": sentence.normalize,
+        "prompts": sorted(sentence.prompts),
+        "default_prompt_name": sentence.default_prompt_name,
+        "embedding_dimension": vectors.kept(),
+        "truncate_dim": sentence.truncate_dim,
+        "matryoshka_dims": sentence.matryoshka_dims,
+        "similarity_fn_name": sentence.similarity_fn_name,
     }

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from model.artifact.pooling import PoolingName
+from model.artifact.pooling import PoolingModes
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -21,7 +21,7 @@ class Pooling:
     """Which hidden state is pooled, and how."""
 
     layer: int
-    mode: PoolingName
+    mode: PoolingModes
     first_token: int = 0  # those before it are left out (a prompt that does not count)
 
 
@@ -64,7 +64,7 @@ class Output:
     """What was asked for, in that order."""
 
     hidden: list[Floats] = field(default_factory=list)  # [S, H] each
-    pooled: Floats | None = None  # [H], not normalised
+    pooled: Floats | None = None  # [H] a mode, not normalised
     maps: Floats | None = None  # [heads, T, S], over keys
 
 

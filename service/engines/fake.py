@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from model.artifact.pooling import modes_of
 from model.config import EncoderConfig
 from service.engines.contract import Engine, Floats, MapsTask, Output, Task
 
@@ -52,7 +53,7 @@ class FakeEngine(Engine):
         output = Output([_numbers(text, f"hidden {n}", (s, h)) for n in task.hidden_layers])
         if task.pooling:
             what = f"pooled {task.pooling.layer} {task.pooling.mode}"
-            output.pooled = _numbers(text, what, (h,))
+            output.pooled = _numbers(text, what, (h * len(modes_of(task.pooling.mode)),))
         return output
 
     @staticmethod

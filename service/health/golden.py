@@ -7,6 +7,7 @@ import numpy as np
 from model.artifact.compare import TOLERANCES, Comparison, keyed
 from model.artifact.golden import read_golden
 from model.artifact.manifest import Artifact
+from model.artifact.vectors import TextVectors
 from model.errors import VerificationError
 from service.engines.contract import Engine, Floats, MapsTask, Output, Task, TextTask
 from service.scheduler.outputs import check_outputs
@@ -18,6 +19,7 @@ class GoldenCheck:
     def __init__(self, artifact: Artifact) -> None:
         self._texts = read_golden(artifact)
         self._manifest = artifact.manifest
+        self._vectors = TextVectors.of(artifact)
 
     def __call__(self, engine: Engine) -> None:
         """Hold every hidden state, map and pooled vector against PyTorch's.
@@ -35,11 +37,11 @@ class GoldenCheck:
             return
         comparison = Comparison()
         precision = "fp32" if engine.name == "torch" else self._manifest.precision
-        pooling = self._manifest.sentence.pooling
+        unit = self._vectors.unit
         for text, output in zip(self._texts, self._encode(engine), strict=True):
-            expected = keyed(list(text.hidden), text.maps, pooling)
+            expected = keyed(list(text.hidden), text.maps, unit)
             maps = np.stack(self._attend(engine, output))
-            comparison.add(expected, keyed(output.hidden, maps, pooling), TOLERANCES[precision])
+            comparison.add(expected, keyed(output.hidden, maps, unit), TOLERANCES[precision])
         if not comparison.passed and engine.name != "fake":
             raise VerificationError(
                 f"the {engine.name} engine disagrees with PyTorch about the artifact's golden "

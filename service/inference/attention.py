@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,6 +74,8 @@ class AttentionStream:
     caller: Caller = ANYBODY
     """Who asks, with the deadline of whatever is computed next."""
     convert: Convert = _unchanged
+    finish: Callable[[Sequence[Floats]], Sequence[Floats]] | None = None
+    """Pooled vectors → the vectors of texts, whose cosines are taken; called in a thread."""
     passes: list[LayerPass] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -125,14 +127,15 @@ class AttentionStream:
             done = await self.scheduler.resume("attention", tasks, caller=self.caller)
         self.timings.add(done)
         outputs: list[Output] = [item.output for item in done]
-        found, whole = outputs[: len(texts)], outputs[len(texts) :]
+        found = outputs[: len(texts)]
         hidden = [dict(zip(layers, output.hidden, strict=True)) for output in found]
         if not ablated:
             return hidden, [None] * len(texts)
-        return hidden, [
-            float(shift(np.asarray(one.pooled), np.asarray(other.pooled)))
-            for one, other in zip(found, whole, strict=True)
-        ]
+        vectors: Sequence[Floats] = [np.asarray(output.pooled) for output in outputs]
+        if self.finish:
+            vectors = await asyncio.to_thread(self.finish, vectors)
+        pairs = zip(vectors[: len(texts)], vectors[len(texts) :], strict=True)
+        return hidden, [float(shift(one, other)) for one, other in pairs]
 
     def _jobs(self, index: int, hidden: dict[int, Floats]) -> Iterator[Job]:
         separators = self.texts[index].separators

@@ -15,7 +15,8 @@ import numpy as np
 
 from model.artifact.compare import Comparison
 from model.artifact.manifest import Manifest
-from model.artifact.pooling import PoolingName, l2_normalize
+from model.artifact.pooling import PoolingName
+from model.artifact.vectors import TextVectors
 from service.engines.contract import Floats, Pooling, TextTask
 from service.inference.attention import AttentionStream, AttentionText
 from service.inference.engine_pool import EnginePool
@@ -61,9 +62,11 @@ class EncodeOptions:
     pooling: PoolingName | None = None
     """The checkpoint's own when None."""
     dimensions: int | None = None
-    """Leading features of the pooled vector that are kept; all when None."""
+    """Leading features of the pooled vector that are kept; as many as the checkpoint's own
+    configuration keeps when None."""
     normalize: bool | None = None
-    """Whether what is kept becomes a unit vector; the checkpoint's own choice when None."""
+    """Whether what is kept becomes a unit vector; the checkpoint's own choice when None, which is
+    made before its own cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ class TextEncoding:
     tokens: Floats | None
     """`[S, H]`."""
     pooled: Floats | None
-    """`[H]`, or the first `dimensions` of it."""
+    """The features that are kept of it."""
 
 
 class Inference:
@@ -82,6 +85,7 @@ class Inference:
     def __init__(
         self,
         manifest: Manifest,
+        vectors: TextVectors,
         tokenizer: TextTokenizer,
         engines: EnginePool,
         limits: RequestLimits,
@@ -90,6 +94,7 @@ class Inference:
 
         Args:
             manifest: of the artifact.
+            vectors: of the artifact.
             tokenizer: of the artifact, with the service's limits.
             engines: compute.
             limits: of one request.
@@ -98,6 +103,7 @@ class Inference:
         self.manifest = manifest
         self.config = manifest.config
         self.sentence = manifest.sentence
+        self.vectors = vectors
         self.tokenizer = tokenizer
         self.engines = engines
         self._tokenizing = Tokenizing(tokenizer, limits, self.config.type_vocab_size)
@@ -152,7 +158,7 @@ class Inference:
                 text.input_ids,
                 text.segment_ids,
                 hidden_layers=(options.layer,) if options.tokens else (),
-                pooling=Pooling(options.layer, mode, self._first_pooled_token(text))
+                pooling=Pooling(options.layer, mode, text.first_pooled(self.sentence))
                 if options.pooled
                 else None,
             )
@@ -164,7 +170,7 @@ class Inference:
         if not options.pooled:
             return [TextEncoding(output.hidden[0], None) for output in outputs]
         pooled = [output.pooled for output in outputs]
-        if len(outputs) <= INLINE_VECTORS:
+        if len(outputs) <= INLINE_VECTORS and not self.sentence.modules:
             vectors = self._finish(pooled, options)
         else:
             vectors = await asyncio.to_thread(self._finish, pooled, options)
@@ -191,6 +197,7 @@ class Inference:
         scheduler, timings = prepared.scheduler, prepared.timings
         stream = AttentionStream(scheduler, self.config, selection, texts, timings)
         stream.caller, stream.convert = prepared.caller, convert
+        stream.finish = self.vectors.project if self.sentence.modules else None
         return stream
 
     async def verify(self, inputs: Sequence[Input], options: Options, caller: Caller) -> Comparison:
@@ -202,27 +209,19 @@ class Inference:
 
         """
         texts = await self._tokenizing.tokenize(inputs, options, caller.finish_by)
-        return await compare_engines(self.engines, texts, self.manifest, caller)
+        return await compare_engines(self.engines, texts, self.manifest, self.vectors, caller)
 
     def close(self) -> bool:
         """Let running work finish; returns whether it has."""
         self._tokenizing.close()
         return self.engines.close()
 
-    def _first_pooled_token(self, text: TokenizedText) -> int:
-        """The first token that pooling counts: those of a prompt may not."""
-        if self.sentence.include_prompt:
-            return 0
-        return min(text.prompt_tokens, len(text.input_ids) - 1)
-
     def _finish(self, pooled: Sequence[Floats], options: EncodeOptions) -> list[Floats]:
-        normalize = self.sentence.normalize if options.normalize is None else options.normalize
-        kept = [vector[: options.dimensions] for vector in pooled]
-        return [l2_normalize(vector) for vector in kept] if normalize else kept
+        return self.vectors.finish(pooled, options.pooling, options.dimensions, options.normalize)
 
     def _attention_text(self, text: TokenizedText) -> AttentionText:
         separators = np.isin(text.input_ids, [*self.tokenizer.separator_ids]).nonzero()[0]
         pooling = Pooling(
-            self.config.num_hidden_layers, self.sentence.pooling, self._first_pooled_token(text)
+            self.config.num_hidden_layers, self.sentence.pooling, text.first_pooled(self.sentence)
         )
         return AttentionText(text, tuple(separators.tolist()), pooling)

@@ -41,7 +41,25 @@ class TokenizedText:
     and for those of a prompt."""
     truncated: bool
     prompt_tokens: int
-    """Leading tokens up to and including the prompt's; 0 without a prompt."""
+    """Leading tokens that a pooling without the prompt leaves out; 0 without a prompt."""
+
+    def first_pooled(self, sentence: SentenceConfig) -> int:
+        """The first token that pooling counts: those of a prompt may not."""
+        if sentence.include_prompt:
+            return 0
+        return min(self.prompt_tokens, len(self.input_ids) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prefix of texts."""
+
+    text: str
+    tokens: int
+    """Of the prompt alone, special tokens at its beginning included."""
+
+
+NO_PROMPT = Prompt("", 0)
 
 
 @dataclass(frozen=True)
@@ -51,6 +69,7 @@ class Options:
     truncate: bool = False
     direction: Direction = "right"
     prompt_name: str | None = None
+    """The checkpoint's default when None; where it has one, the empty name stands for no prompt."""
 
 
 class TextTokenizer:
@@ -65,6 +84,9 @@ class TextTokenizer:
         self.separator_ids = frozenset(self._whole.encode("").ids[1:])
         """Ids of the special tokens that end a text, as [SEP] does."""
         self._cutters: dict[Direction, Cutter] = {}
+        self._prompts = {
+            name: Prompt(prompt, self._length(prompt)) for name, prompt in sentence.prompts.items()
+        }
         self._lock = threading.Lock()
 
     def tokenize(
@@ -85,7 +107,7 @@ class TextTokenizer:
         prompt = self._prompt(options.prompt_name)
         for index, text in enumerate(inputs, first):
             self._check_characters(index, text)
-        prefixed = [_with_prompt(prompt, text) for text in inputs]
+        prefixed = [_with_prompt(prompt.text, text) for text in inputs]
         if options.truncate:
             cut = self._cutter(options.direction)
             excerpts = [cut.encode(text) for text in prefixed]
@@ -102,17 +124,26 @@ class TextTokenizer:
                 )
             if not count:
                 raise Unprocessable(f"inputs[{index}] has no tokens")
-            texts.append(_tokenized(excerpt, len(prompt)))
+            cut_left = excerpt.truncated and options.direction == "left"
+            texts.append(_tokenized(excerpt, prompt, cut_left=cut_left))
         return texts
 
-    def _prompt(self, name: str | None) -> str:
+    def _prompt(self, name: str | None) -> Prompt:
+        default = self._sentence.default_prompt_name
         if name is None:
-            return ""
+            name = default
+        if name is None or (name == "" and default is not None):
+            return NO_PROMPT
         try:
-            return self._sentence.prompts[name]
+            return self._prompts[name]
         except KeyError:
             known = ", ".join(sorted(self._sentence.prompts)) or "none"
             raise Unprocessable(f"unknown prompt_name; this model names: {known}") from None
+
+    def _length(self, prompt: str) -> int:
+        """Tokens of a prompt, less a special one at its end, as sentence-transformers counts."""
+        special = self._whole.encode(prompt).special_tokens_mask if prompt else []
+        return len(special) - bool(special and special[-1])
 
     def _check_characters(self, index: int, text: Input) -> None:
         count = characters([text])
@@ -138,12 +169,14 @@ def characters(inputs: Sequence[Input]) -> int:
     return sum(len(text) if isinstance(text, str) else sum(map(len, text)) for text in inputs)
 
 
-def _tokenized(excerpt: Excerpt, prompt_length: int) -> TokenizedText:
+def _tokenized(excerpt: Excerpt, prompt: Prompt, *, cut_left: bool) -> TokenizedText:
     encoding = excerpt.encoding
     offsets = excerpt.offsets
     prompt_tokens = 0
-    if prompt_length:
-        offsets, prompt_tokens = _without_prompt(encoding, offsets, prompt_length)
+    if prompt.text:
+        offsets, prompt_tokens = _without_prompt(encoding, offsets, len(prompt.text))
+        if not cut_left:
+            prompt_tokens = prompt.tokens
     return TokenizedText(
         tokens=encoding.tokens,
         input_ids=np.array(encoding.ids, np.int64),

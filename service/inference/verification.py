@@ -10,6 +10,7 @@ import numpy as np
 
 from model.artifact.compare import TOLERANCES, Comparison, Key, keyed
 from model.artifact.manifest import Manifest
+from model.artifact.vectors import TextVectors
 from service.engines.contract import Floats, MapsTask, TextTask
 from service.errors import EngineTimeout
 from service.inference.engine_pool import EnginePool
@@ -19,7 +20,11 @@ from service.scheduler.submission import Caller
 
 
 async def compare_engines(
-    engines: EnginePool, texts: Sequence[TokenizedText], manifest: Manifest, caller: Caller
+    engines: EnginePool,
+    texts: Sequence[TokenizedText],
+    manifest: Manifest,
+    vectors: TextVectors,
+    caller: Caller,
 ) -> Comparison:
     """Every hidden state, map and pooled vector of each text, from both engines.
 
@@ -27,6 +32,7 @@ async def compare_engines(
         engines: of the service.
         texts: the caller's.
         manifest: of the artifact, whose precision decides the tolerances.
+        vectors: of the artifact.
         caller: who asks.
 
     Raises:
@@ -36,28 +42,36 @@ async def compare_engines(
     """
     try:
         async with asyncio.timeout(caller.finish_by - time.monotonic()):
-            return await _compare(engines, texts, manifest, caller)
+            return await _compare(engines, texts, manifest, vectors, caller)
     except TimeoutError:
         raise EngineTimeout("the deadline came before all of it was verified") from None
 
 
 async def _compare(
-    engines: EnginePool, texts: Sequence[TokenizedText], manifest: Manifest, caller: Caller
+    engines: EnginePool,
+    texts: Sequence[TokenizedText],
+    manifest: Manifest,
+    vectors: TextVectors,
+    caller: Caller,
 ) -> Comparison:
     reference, candidate = await engines.get("torch"), await engines.get("onnx")
     comparison = Comparison()
     tolerances = TOLERANCES[manifest.precision]
     for text in texts:
         expected, found = await asyncio.gather(
-            _everything(reference, text, manifest, caller),
-            _everything(candidate, text, manifest, caller),
+            _everything(reference, text, manifest, vectors, caller),
+            _everything(candidate, text, manifest, vectors, caller),
         )
         await asyncio.to_thread(comparison.add, expected, found, tolerances)
     return comparison
 
 
 async def _everything(
-    scheduler: Scheduler, text: TokenizedText, manifest: Manifest, caller: Caller
+    scheduler: Scheduler,
+    text: TokenizedText,
+    manifest: Manifest,
+    vectors: TextVectors,
+    caller: Caller,
 ) -> Mapping[Key, Floats]:
     layers = range(manifest.config.num_hidden_layers)
     heads = tuple(range(manifest.config.num_attention_heads))
@@ -67,4 +81,4 @@ async def _everything(
     tasks = [MapsTask(hidden[layer], hidden[layer], layer, heads) for layer in layers]
     results = await scheduler.resume("attention", tasks, caller=caller)
     maps = np.stack([item.output.maps for item in results])
-    return keyed(hidden, maps, manifest.sentence.pooling)
+    return keyed(hidden, maps, vectors.unit)

@@ -29,7 +29,8 @@ def check_outputs(tasks: Sequence[Task], outputs: Sequence[Output], hidden_size:
             shapes = [(task.tokens, hidden_size)] * len(task.hidden_layers)
             if task.pooling:
                 arrays.append(output.pooled)
-                shapes.append((hidden_size,))
+                mode = task.pooling.mode
+                shapes.append((hidden_size * (1 if isinstance(mode, str) else len(mode)),))
         if len(arrays) != len(shapes):
             raise EngineFailed("the engine left out what was asked for")
         for array, shape in zip(arrays, shapes, strict=True):

@@ -101,7 +101,9 @@ def test_an_unknown_model_type_is_named(folder: Path) -> None:
 
 def test_no_model_type(folder: Path) -> None:
     (folder / "config.json").write_text("{}")
-    assert refusal(folder, ConfigError).startswith("it names no model_type; supported are bert")
+    assert refusal(folder, ConfigError).startswith(
+        "it names no model_type; supported are albert, bert"
+    )
 
 
 @pytest.mark.parametrize("content", ["[]", "{", "7", "\xff"])

@@ -19,6 +19,7 @@ from pydantic import AfterValidator, Field
 from starlette.responses import Response
 
 from model.artifact.pooling import PoolingName
+from model.artifact.vectors import TextVectors
 from model.config import EncoderConfig
 from service.api.media import JSON, JSON_BYTES_PER_FLOAT, SAFETENSORS, Part
 from service.api.native.replies import EncodeReply, documented
@@ -70,7 +71,10 @@ class EncodeRequest(TextRequest):
         None, description="L2-normalise the pooled vector; the checkpoint's own by default."
     )
     dimensions: int | None = Field(
-        None, ge=1, description="Keep the first n of the pooled vector, then normalise."
+        None,
+        ge=1,
+        description="Keep the first n of the pooled vector, then normalise; the checkpoint's own "
+        "`truncate_dim` by default.",
     )
     encoding_format: Literal["float", "base64"] = Field(
         "float", description="base64 = little-endian float32, row-major, one string an array."
@@ -82,11 +86,12 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
     """Contextual embeddings: token-level vectors, one pooled vector a text, or both."""
     state, binary, caller = service_of(request), wants_safetensors(request), caller_of(request)
     inference = state.inference
-    options = encode_options(body, inference.config)
+    options = encode_options(body, inference.config, inference.vectors)
     prepared = await inference.prepare(body.inputs, body.options, caller, "encode", body.backend)
     as_base64 = body.encoding_format == "base64"
     each = 4 if binary else 6 if as_base64 else JSON_BYTES_PER_FLOAT
-    size = each * floats(options, prepared.texts, inference.config.hidden_size)
+    features = inference.vectors.kept(options.pooling, options.dimensions)
+    size = each * floats(options, prepared.texts, inference.config.hidden_size, features)
     limit = state.settings.max_response_bytes
     check_size(size, limit, "ask for fewer texts or less of them", binary=binary)
     state.replies.take(size)
@@ -108,14 +113,16 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
     return PartsResponse(Reply(parts, media_type, prepared.timings, release=release))
 
 
-def encode_options(request: EncodeRequest, config: EncoderConfig) -> EncodeOptions:
+def encode_options(
+    request: EncodeRequest, config: EncoderConfig, vectors: TextVectors
+) -> EncodeOptions:
     """The options of a request, with its layer counted from the first.
 
     Raises:
         Unprocessable: the encoder has no such layer, or fewer dimensions.
 
     """
-    states, size = config.num_hidden_layers + 1, config.hidden_size
+    states, size = config.num_hidden_layers + 1, vectors.size(request.pooling)
     if not -states <= request.layer < states:
         raise Unprocessable(f"layer {request.layer} is not in {-states} … {states - 1}")
     if request.dimensions is not None and request.dimensions > size:
@@ -130,11 +137,12 @@ def encode_options(request: EncodeRequest, config: EncoderConfig) -> EncodeOptio
     )
 
 
-def floats(options: EncodeOptions, texts: Sequence[TokenizedText], hidden_size: int) -> int:
+def floats(
+    options: EncodeOptions, texts: Sequence[TokenizedText], hidden_size: int, vector_size: int
+) -> int:
     """Numbers in the vectors of a reply."""
     tokens = sum(len(text.input_ids) for text in texts)
-    pooled = len(texts) * (options.dimensions or hidden_size)
-    return options.tokens * tokens * hidden_size + options.pooled * pooled
+    return options.tokens * tokens * hidden_size + options.pooled * len(texts) * vector_size
 
 
 def encode_json(

@@ -100,7 +100,9 @@ class TextRequest(StrictRequest):
     truncate: bool = Field(False, description="Cut a text that is too long, instead of refusing.")
     truncation_direction: Direction = Field("right", description="Which side is cut.")
     prompt_name: str | None = Field(
-        None, description="A prefix that the checkpoint's own configuration names."
+        None,
+        description="A prefix that the checkpoint's own configuration names; where that names a "
+        "default, an empty name switches it off.",
     )
     backend: BackendName | None = Field(
         None, description="Which engine answers; never replaced by another."

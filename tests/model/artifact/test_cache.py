@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ import pytest
 from model.artifact import cache
 from model.artifact.cache import cache_key, exporter_version
 from model.errors import SourceError
+from tests.model.sentences import modules_of
 
 FILES = {
     "config.json": "{}",
@@ -21,10 +23,12 @@ FILES = {
     "tokenizer.json": "{}",
     "tokenizer_config.json": "{}",
     "vocab.txt": "[PAD]",
-    "modules.json": "[]",
+    "modules.json": json.dumps(modules_of("Transformer", "Pooling", "Dense")),
     "sentence_bert_config.json": "{}",
     "config_sentence_transformers.json": "{}",
     "1_Pooling/config.json": "{}",
+    "2_Dense/config.json": "{}",
+    "2_Dense/model.safetensors": "weights",
 }
 
 
@@ -43,6 +47,19 @@ def key(checkpoint: Path, model: str = "a/model", precision: str = "fp32") -> st
 
 def test_it_is_a_folder_name(checkpoint: Path) -> None:
     assert re.fullmatch("[0-9a-f]{32}", key(checkpoint))
+
+
+def test_a_transformer_in_a_folder_of_its_own_counts(checkpoint: Path) -> None:
+    (checkpoint / "0_Transformer").mkdir()
+    (checkpoint / "config.json").rename(checkpoint / "0_Transformer" / "config.json")
+    with pytest.raises(SourceError, match=r"there is no config\.json"):
+        key(checkpoint)
+    modules = modules_of("Transformer", "Pooling")
+    modules[0]["path"] = "0_Transformer"
+    (checkpoint / "modules.json").write_text(json.dumps(modules))
+    before = key(checkpoint)
+    (checkpoint / "0_Transformer" / "vocab.txt").write_text("[PAD]")
+    assert key(checkpoint) != before
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -223,13 +223,13 @@ def test_keys_read_well() -> None:
 def test_keyed_names_every_tensor() -> None:
     hidden = [array([1, 2], [3, 4]), array([3, 0], [3, 8])]
     maps = np.arange(1 * 2 * 2 * 2, dtype=np.float32).reshape(1, 2, 2, 2)
-    tensors = keyed(hidden, maps, "mean")
+    tensors = keyed(hidden, maps, lambda state: state.mean(axis=0) / 10)
     assert {str(key) for key in tensors} == {
         *("hidden 0", "hidden 1", "attention 0.0", "attention 0.1", "pooled")
     }
     assert tensors[Key("attention", 0, 1)].tolist() == [[4, 5], [6, 7]]
     assert tensors[Key("hidden", 0)].tolist() == [[1, 2], [3, 4]]
-    np.testing.assert_allclose(tensors[Key("pooled")], [0.6, 0.8], rtol=1e-6)
+    np.testing.assert_allclose(tensors[Key("pooled")], [0.3, 0.4], rtol=1e-6)
 
 
 def test_the_tolerances_are_those_that_the_project_promises() -> None:

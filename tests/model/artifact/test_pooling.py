@@ -6,8 +6,16 @@ import torch
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch.nn import functional
 
-from model.artifact.pooling import POOLINGS, PoolingName, l2_normalize, pool
+from model.artifact.pooling import PoolingMode, PoolingModes, l2_normalize, modes_of, pool
 
+MODES: tuple[PoolingMode, ...] = (
+    "mean",
+    "cls",
+    "max",
+    "last",
+    "mean_sqrt_len_tokens",
+    "weightedmean",
+)
 HIDDEN = np.array([[1.0, -2.0, 0.5], [4.0, 0.0, -3.5], [-2.0, -1.0, 6.0]], np.float32)
 
 
@@ -18,27 +26,31 @@ HIDDEN = np.array([[1.0, -2.0, 0.5], [4.0, 0.0, -3.5], [-2.0, -1.0, 6.0]], np.fl
         ("cls", [1.0, -2.0, 0.5]),
         ("max", [4.0, 0.0, 6.0]),
         ("last", [-2.0, -1.0, 6.0]),
+        ("mean_sqrt_len_tokens", [3 / 3**0.5, -3 / 3**0.5, 3 / 3**0.5]),
+        ("weightedmean", [3 / 6, -5 / 6, 11.5 / 6]),
     ],
 )
-def test_pooling_by_hand(mode: PoolingName, expected: list[float]) -> None:
-    assert pool(HIDDEN, mode).tolist() == expected
+def test_pooling_by_hand(mode: PoolingMode, expected: list[float]) -> None:
+    np.testing.assert_allclose(pool(HIDDEN, mode), expected, rtol=1e-6)
     assert pool(HIDDEN[:1], mode).tolist() == HIDDEN[0].tolist()
 
 
-@pytest.mark.parametrize("tokens", [1, 2, 37, 512])
-@pytest.mark.parametrize("mode", POOLINGS)
-def test_pooling_equals_sentence_transformers(mode: PoolingName, tokens: int) -> None:
+@pytest.mark.parametrize(("tokens", "first"), [(1, 0), (2, 1), (37, 0), (37, 9), (512, 0)])
+@pytest.mark.parametrize("modes", [*MODES, MODES, ("max", "mean", "max")], ids=str)
+def test_pooling_equals_sentence_transformers(modes: PoolingModes, tokens: int, first: int) -> None:
     hidden = torch.randn(1, tokens, 48, generator=torch.Generator().manual_seed(tokens))
-    theirs = Pooling(48, "lasttoken" if mode == "last" else mode)
-    features = {"token_embeddings": hidden, "attention_mask": torch.ones(1, tokens)}
+    names = ["lasttoken" if mode == "last" else mode for mode in modes_of(modes)]
+    theirs = Pooling(48, names, include_prompt=False)
+    mask = torch.ones(1, tokens, dtype=torch.int64)
+    features = {"token_embeddings": hidden, "attention_mask": mask, "prompt_length": first}
     expected = theirs(features)["sentence_embedding"][0].numpy()
-    found = pool(hidden[0].numpy(), mode)
-    np.testing.assert_allclose(found, expected, atol=1e-6, rtol=0)
+    found = pool(hidden[0].numpy(), modes, first)
+    np.testing.assert_allclose(found, expected, atol=2e-6, rtol=0)
     assert found.dtype == np.float32
 
 
-@pytest.mark.parametrize("mode", POOLINGS)
-def test_a_pooled_vector_is_not_a_view(mode: PoolingName) -> None:
+@pytest.mark.parametrize("mode", [*MODES, ("cls", "last")], ids=str)
+def test_a_pooled_vector_is_not_a_view(mode: PoolingModes) -> None:
     hidden = HIDDEN.copy()
     pool(hidden, mode)[:] = 99
     assert np.array_equal(hidden, HIDDEN)

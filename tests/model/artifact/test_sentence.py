@@ -1,7 +1,10 @@
+"""What our account of a folder computes is what sentence-transformers computes of it."""
+
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,52 +13,67 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.sentence_transformer.modules import Dropout, LayerNorm, Pooling
+from torch import nn
 
 from model.artifact.batch import pack
-from model.artifact.pooling import l2_normalize, pool
+from model.artifact.pooling import pool
 from model.artifact.sentence import SentenceConfig
+from model.artifact.vectors import TextVectors
 from model.checkpoint import load_checkpoint
 from model.errors import ConfigError
+from model.export.module_tensors import module_tensors
+from model.modules import transformer_folder
 from model.packing import PackedBatch
 from model.tokenizer import load_tokenizer
 from tests.model.checkpoints import edit_json
+from tests.model.sentences import modules_of, write_modules
 
 POSITIONS = 40
 """The size of the tiny checkpoint's position table."""
+HIDDEN = 12
 TEXTS = ["the cat.", "The CAT, the cat and THE cat " * 3, "q", ""]
 PROMPT = "query the cat: "
+ALL_MODES = ["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
 
 
 def read(folder: Path) -> SentenceConfig:
-    return SentenceConfig.from_checkpoint(folder, POSITIONS)
+    return SentenceConfig.from_checkpoint(folder, POSITIONS, HIDDEN)
 
 
-def embed(folder: Path, text: str, prompt: str = "") -> np.ndarray:
-    """One text's vector by our own account of the folder."""
-    sentence, encoder = read(folder), load_checkpoint(folder)
-    tokenizer = load_tokenizer(folder, encoder.config, lowercase=sentence.lowercase)
+def embed(folder: Path, prompt: str | None = None, **options: Any) -> list[np.ndarray]:
+    """The vectors of `TEXTS` by our own account of the folder."""
+    sentence, inside = read(folder), transformer_folder(folder)
+    encoder = load_checkpoint(inside)
+    tensors = module_tensors(folder, sentence.modules)
+    vectors = TextVectors(sentence, HIDDEN, {name: t.numpy() for name, t in tensors.items()})
+    if prompt is None:
+        prompt = sentence.prompts.get(sentence.default_prompt_name or "", "")
+    tokenizer = load_tokenizer(inside, encoder.config, lowercase=sentence.lowercase)
     tokenizer.enable_truncation(sentence.max_length)
-    encoding = tokenizer.encode(prompt + text)
-    batch = pack([(encoding.ids, encoding.type_ids)])
-    with torch.inference_mode():
-        hidden = encoder(PackedBatch.of(batch))
     without_prompt = prompt and not sentence.include_prompt
     first = len(tokenizer.encode(prompt).ids) - 1 if without_prompt else 0
-    vector = pool(hidden.hidden_states[-1][first:].numpy(), sentence.pooling)
-    return l2_normalize(vector) if sentence.normalize else vector
+    pooled = []
+    for text in TEXTS:
+        encoding = tokenizer.encode(prompt + text)
+        batch = pack([(encoding.ids, encoding.type_ids)])
+        with torch.inference_mode():
+            hidden = encoder(PackedBatch.of(batch)).hidden_states[-1].numpy()
+        pooled.append(pool(hidden, sentence.pooling, min(first, len(hidden) - 1)))
+    found = vectors.finish(pooled, **options)
+    assert [vector.shape for vector in found] == [(vectors.kept(),)] * len(TEXTS)
+    return found
 
 
-def assert_equals_sentence_transformers(folder: Path) -> SentenceTransformer:
+def assert_equals_sentence_transformers(folder: Path, *prompts: str | None) -> SentenceTransformer:
+    """Without a prompt of the caller's, and with each of these."""
     theirs = SentenceTransformer(str(folder), device="cpu")
     ours = read(folder)
-    assert ours.max_length == min(theirs.max_seq_length, POSITIONS)
     named = {name: prompt for name, prompt in ours.prompts.items() if prompt}
     assert named == {name: prompt for name, prompt in theirs.prompts.items() if prompt}
-    for prompt in ("", PROMPT):
-        expected = theirs.encode(TEXTS, prompt=prompt or None, batch_size=1)
-        for text, vector in zip(TEXTS, expected, strict=True):
-            np.testing.assert_allclose(embed(folder, text, prompt), vector, atol=2e-6, rtol=1e-5)
+    for prompt in (None, *prompts):
+        expected = theirs.encode(TEXTS, prompt=prompt, batch_size=1)
+        np.testing.assert_allclose(embed(folder, prompt), expected, atol=2e-6, rtol=1e-5)
     return theirs
 
 
@@ -66,13 +84,13 @@ def save(checkpoint: Path, folder: Path, *modules: Any, **options: Any) -> Path:
     return folder
 
 
-def modules_of(*types: str) -> list[dict[str, Any]]:
-    """The content of a `modules.json` of versions up to 5."""
-    paths = ["", *(f"{i}_{kind}" for i, kind in enumerate(types[1:], start=1))]
-    return [
-        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for i, (kind, path) in enumerate(zip(types, paths, strict=True))
-    ]
+def random(module: Any) -> Any:
+    """The module with parameters that no other has."""
+    torch.manual_seed(7)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn_like(parameter))
+    return module
 
 
 @pytest.fixture
@@ -92,43 +110,31 @@ def folder(tiny_checkpoint: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def write_modules(folder: Path, *types: str) -> None:
-    modules = modules_of(*types)
-    (folder / "modules.json").write_text(json.dumps(modules))
-    for module in modules:
-        (folder / module["path"]).mkdir(exist_ok=True)
+# ── pooling ────────────────────────────────────────────────────────────────────────────────
 
 
-# ── what sentence-transformers does with the same folder ───────────────────────────────────
-
-
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "lasttoken"])
-@pytest.mark.parametrize("normalize", [True, False], ids=["normalize", "as-is"])
+@pytest.mark.parametrize("pooling", [*ALL_MODES, ("mean", "cls"), tuple(reversed(ALL_MODES))])
 @pytest.mark.parametrize("include_prompt", [True, False], ids=["with-prompt", "without-prompt"])
-def test_what_the_library_saves_is_read(
-    tiny_checkpoint: Path, tmp_path: Path, pooling: str, normalize: bool, include_prompt: bool
+def test_every_pooling_that_the_library_saves(
+    tiny_checkpoint: Path, tmp_path: Path, pooling: Any, include_prompt: bool
 ) -> None:
     modules = [Pooling(12, pooling, include_prompt=include_prompt)]
-    modules += [Normalize()] if normalize else []
     folder = save(tiny_checkpoint, tmp_path / "saved", *modules, max_seq_length=17)
-    assert_equals_sentence_transformers(folder)
+    assert_equals_sentence_transformers(folder, "", PROMPT)
     assert read(folder).max_length == 17
 
 
-@pytest.mark.parametrize(
-    ("flag", "pooling"),
-    [
-        ("pooling_mode_mean_tokens", "mean"),
-        ("pooling_mode_cls_token", "cls"),
-        ("pooling_mode_max_tokens", "max"),
-        ("pooling_mode_lasttoken", "last"),
-        (None, "mean"),
-    ],
-)
-def test_boolean_pooling_keys_are_read(folder: Path, flag: str | None, pooling: str) -> None:
-    changes = {"pooling_mode_mean_tokens": False} | ({flag: True} if flag else {})
+def test_boolean_pooling_keys_have_an_order_of_their_own(folder: Path) -> None:
+    flags = ("lasttoken", "mean_tokens", "weightedmean_tokens", "max_tokens", "cls_token")
+    edit_json(folder / "1_Pooling" / "config.json", **{f"pooling_mode_{f}": True for f in flags})
+    assert read(folder).pooling == ("cls", "max", "mean", "weightedmean", "last")
+    assert_equals_sentence_transformers(folder)
+
+
+@pytest.mark.parametrize("flag", ["cls_token", "max_tokens", "lasttoken", None])
+def test_boolean_pooling_keys_are_read(folder: Path, flag: str | None) -> None:
+    changes = {"pooling_mode_mean_tokens": False} | ({f"pooling_mode_{flag}": True} if flag else {})
     edit_json(folder / "1_Pooling" / "config.json", **changes)
-    assert read(folder).pooling == pooling
     assert_equals_sentence_transformers(folder)
 
 
@@ -139,17 +145,91 @@ def test_pooling_mode_goes_before_the_boolean_keys(folder: Path, mode: Any) -> N
     assert_equals_sentence_transformers(folder)
 
 
-def test_a_prompt_may_be_left_out_of_the_pooling(folder: Path) -> None:
-    edit_json(folder / "1_Pooling" / "config.json", include_prompt=False)
-    assert read(folder).include_prompt is False
+# ── the modules after it ───────────────────────────────────────────────────────────────────
+
+CHAINS: dict[str, Callable[[], list[Any]]] = {
+    "normalize": lambda: [Normalize()],
+    "twice": lambda: [Normalize(), Normalize(), Dropout(0.5)],
+    "layer norm": lambda: [random(LayerNorm(12))],
+    "dense": lambda: [random(Dense(12, 5))],
+    "no bias": lambda: [random(Dense(12, 7, bias=False)), Normalize()],
+    "same residual": lambda: [random(Dense(12, 12, use_residual=True))],
+    "other residual": lambda: [random(Dense(12, 6, use_residual=True))],
+    "dense last": lambda: [Normalize(), random(Dense(12, 5)), Dropout(0.1)],
+    "many": lambda: [
+        random(LayerNorm(12)),
+        random(Dense(12, 9, activation_function=nn.GELU())),
+        Normalize(),
+        Dropout(0.3),
+        random(Dense(9, 20, activation_function=nn.Identity())),
+        random(LayerNorm(20)),
+        Normalize(),
+    ],
+}
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_modules_apply_in_their_order(tiny_checkpoint: Path, tmp_path: Path, chain: str) -> None:
+    folder = save(tiny_checkpoint, tmp_path / "saved", Pooling(12), *CHAINS[chain]())
+    theirs = assert_equals_sentence_transformers(folder)
+    assert read(folder).vector_size(HIDDEN) == theirs.get_embedding_dimension()
+
+
+def test_a_dense_module_takes_several_poolings(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    modules = [Pooling(12, ("max", "mean")), random(Dense(24, 8))]
+    folder = save(tiny_checkpoint, tmp_path / "saved", *modules)
     assert_equals_sentence_transformers(folder)
+    sentence = read(folder)
+    assert (sentence.vector_size(HIDDEN), sentence.vector_size(HIDDEN, "mean")) == (8, None)
+
+
+def test_half_precision_weights_of_a_module_are_read(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    dense = random(Dense(12, 5)).to(torch.bfloat16)
+    folder = save(tiny_checkpoint, tmp_path / "saved", Pooling(12), dense)
+    assert_equals_sentence_transformers(folder)
+
+
+@pytest.mark.parametrize("modules", [[], [Normalize()], [Dense(12, 9), Normalize()]], ids=str)
+@pytest.mark.parametrize("truncate_dim", [5, 99])
+def test_vectors_are_cut_after_the_last_module(
+    tiny_checkpoint: Path, tmp_path: Path, modules: list[Any], truncate_dim: int
+) -> None:
+    options = {"truncate_dim": truncate_dim}
+    folder = save(tiny_checkpoint, tmp_path / "saved", Pooling(12), *modules, **options)
+    theirs = assert_equals_sentence_transformers(folder)
+    unit = theirs.encode(TEXTS, batch_size=1, normalize_embeddings=True)
+    np.testing.assert_allclose(embed(folder, normalize=True), unit, atol=2e-6)
+
+
+# ── prompts ────────────────────────────────────────────────────────────────────────────────
 
 
 def test_prompts_are_read(folder: Path) -> None:
     prompts = {"query": "query: ", "passage": "passage: ", "empty": "", "document": None}
     edit_json(folder / "config_sentence_transformers.json", prompts=prompts)
-    assert_equals_sentence_transformers(folder)
+    assert_equals_sentence_transformers(folder, "", PROMPT)
     assert read(folder).prompts == prompts | {"document": ""}
+
+
+@pytest.mark.parametrize("include_prompt", [True, False], ids=["with-prompt", "without-prompt"])
+def test_the_default_prompt_is_the_librarys(
+    tiny_checkpoint: Path, tmp_path: Path, include_prompt: bool
+) -> None:
+    folder = save(
+        tiny_checkpoint,
+        tmp_path / "saved",
+        Pooling(12, include_prompt=include_prompt),
+        prompts={"query": "the query: ", "passage": "a passage. "},
+        default_prompt_name="passage",
+    )
+    theirs = assert_equals_sentence_transformers(folder, "", PROMPT)
+    assert read(folder).default_prompt_name == theirs.default_prompt_name == "passage"
+
+
+def test_a_default_prompt_that_no_file_words_is_empty(folder: Path) -> None:
+    edit_json(folder / "config_sentence_transformers.json", default_prompt_name="query")
+    assert_equals_sentence_transformers(folder)
+    assert read(folder).default_prompt_name is None
 
 
 @pytest.mark.parametrize("lowercase", [True, False])
@@ -160,6 +240,8 @@ def test_a_text_may_be_lower_cased_first(folder: Path, lowercase: bool) -> None:
     assert_equals_sentence_transformers(folder)
 
 
+# ── the limit on tokens ────────────────────────────────────────────────────────────────────
+
 NO_LIMIT = 1000000000000000019884624838656
 
 
@@ -167,7 +249,6 @@ NO_LIMIT = 1000000000000000019884624838656
     ("max_seq_length", "model_max_length", "expected"),
     [
         (20, 30, 20),
-        (30, 20, 30),
         (30, NO_LIMIT, 30),
         (None, 25, 25),
         (None, NO_LIMIT, POSITIONS),
@@ -182,7 +263,17 @@ def test_the_limit_on_tokens(
     edit_json(folder / "sentence_bert_config.json", max_seq_length=max_seq_length)
     edit_json(folder / "tokenizer_config.json", model_max_length=model_max_length)
     assert read(folder).max_length == expected
-    assert_equals_sentence_transformers(folder)
+    assert assert_equals_sentence_transformers(folder).max_seq_length == expected
+
+
+def test_the_least_limit_holds(folder: Path) -> None:
+    """The library takes its own file's, even where the tokenizer's is less."""
+    edit_json(folder / "sentence_bert_config.json", max_seq_length=30)
+    edit_json(folder / "tokenizer_config.json", model_max_length=25)
+    assert read(folder).max_length == 25
+    arguments = {"model_max_length": 18, "padding_side": "right"}
+    edit_json(folder / "sentence_bert_config.json", tokenizer_args=arguments)
+    assert read(folder).max_length == 18
 
 
 def test_the_limit_of_old_tokenizers_has_another_name(folder: Path) -> None:
@@ -195,6 +286,9 @@ def test_the_limit_of_old_tokenizers_has_another_name(folder: Path) -> None:
 def test_the_limit_never_exceeds_the_position_table(folder: Path) -> None:
     edit_json(folder / "sentence_bert_config.json", max_seq_length=POSITIONS + 1)
     assert read(folder).max_length == POSITIONS
+
+
+# ── whole folders ──────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("model_max_length", [15, NO_LIMIT, None])
@@ -224,104 +318,76 @@ def test_only_config_and_weights_are_enough(tmp_path: Path) -> None:
 
 
 def test_the_default_model_is_read(minilm_checkpoint: Path) -> None:
-    ours = SentenceConfig.from_checkpoint(minilm_checkpoint, 512)
+    ours = SentenceConfig.from_checkpoint(minilm_checkpoint, 512, 384)
     assert ours == SentenceConfig(pooling="mean", normalize=True, max_length=256)
     theirs = SentenceTransformer(str(minilm_checkpoint), device="cpu")
     assert theirs.max_seq_length == ours.max_length
     assert [type(module).__name__ for module in theirs][1:] == ["Pooling", "Normalize"]
 
 
-# ── what is refused ────────────────────────────────────────────────────────────────────────
-
-
-def refusal(folder: Path) -> str:
-    with pytest.raises(ConfigError) as caught:
-        read(folder)
-    message = str(caught.value)
-    assert "\n" not in message
-    assert "http" not in message
-    assert str(folder) in message
-    return message
-
-
-def test_another_module_is_refused(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    folder = save(tiny_checkpoint, tmp_path / "saved", Pooling(12), Dense(12, 5))
-    assert "Transformer → Pooling → Dense are not supported" in refusal(folder)
-
-
-@pytest.mark.parametrize(
-    "types", [["Transformer", "Normalize"], ["Pooling", "Transformer"], ["CLIPModel"], []]
-)
-def test_another_order_of_modules_is_refused(folder: Path, types: list[str]) -> None:
-    (folder / "modules.json").write_text(json.dumps(modules_of(*types) if types else []))
-    assert "are not supported; Transformer → Pooling → Normalize are" in refusal(folder)
-
-
-def test_a_class_from_elsewhere_is_refused(folder: Path) -> None:
-    modules = modules_of("Transformer", "Pooling")
-    modules[0]["type"] = "custom_st.Transformer"
-    (folder / "modules.json").write_text(json.dumps(modules))
-    assert "custom_st.Transformer → Pooling are not supported" in refusal(folder)
-
-
-def test_a_transformer_in_a_folder_of_its_own_is_refused(folder: Path) -> None:
+def test_the_transformer_may_have_a_folder_of_its_own(
+    tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    """As versions up to 1 wrote it."""
+    folder = tmp_path / "old"
+    shutil.copytree(tiny_checkpoint, folder / "0_Transformer")
+    write_modules(folder, "Transformer", "Pooling")
     modules = modules_of("Transformer", "Pooling")
     modules[0]["path"] = "0_Transformer"
     (folder / "modules.json").write_text(json.dumps(modules))
-    assert "must lie beside it" in refusal(folder)
+    edit_json(folder / "1_Pooling" / "config.json", word_embedding_dimension=12)
+    edit_json(folder / "0_Transformer" / "sentence_roberta_config.json", max_seq_length=9)
+    assert read(folder).max_length == 9
+    assert_equals_sentence_transformers(folder)
 
 
-@pytest.mark.parametrize("path", ["../sentence/1_Pooling", "1_Pooling/../1_Pooling", "absent"])
-def test_a_pooling_module_elsewhere_is_refused(folder: Path, path: str) -> None:
-    modules = modules_of("Transformer", "Pooling")
-    modules[1]["path"] = path
-    (folder / "modules.json").write_text(json.dumps(modules))
-    assert f"names {path}, which holds no config.json" in refusal(folder)
+@pytest.mark.parametrize("where", ["config.json", "config_sentence_transformers.json"])
+def test_dimensions_to_cut_to_are_read(folder: Path, where: str) -> None:
+    edit_json(folder / where, matryoshka_dims=[8, 4])
+    edit_json(folder / "config_sentence_transformers.json", similarity_fn_name="dot")
+    sentence = read(folder)
+    assert (sentence.matryoshka_dims, sentence.similarity_fn_name) == ((8, 4), "dot")
 
 
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"pooling_mode": "weightedmean"}, "weightedmean"),
-        ({"pooling_mode": "mean_sqrt_len_tokens"}, "mean_sqrt_len_tokens"),
-        ({"pooling_mode": ["mean", "max"]}, "mean + max"),
-        ({"pooling_mode": []}, "pooling "),
-        ({"pooling_mode": 3}, "pooling"),
-        ({"pooling_mode_cls_token": True}, "mean + cls"),
-        (
-            {"pooling_mode_mean_tokens": False, "pooling_mode_weightedmean_tokens": True},
-            "weightedmean",
-        ),
-    ],
-    ids=str,
-)
-def test_another_pooling_is_refused(folder: Path, change: dict[str, Any], named: str) -> None:
-    edit_json(folder / "1_Pooling" / "config.json", **change)
-    message = refusal(folder)
-    assert named in message
-    assert "one of mean, cls, max, last is" in message
+# ── what is refused ────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
         ("modules.json", "{", "modules.json is not readable JSON"),
-        ("modules.json", "{}", "modules.json is not a list of modules"),
-        ("modules.json", "[3]", "modules.json is not a list of modules"),
-        ("1_Pooling/config.json", "[]", "1_Pooling/config.json does not hold a JSON object"),
         ("1_Pooling/config.json", '{"include_prompt": "perhaps"}', "include_prompt"),
-        ("sentence_bert_config.json", "3", "sentence_bert_config.json does not hold"),
         ("sentence_bert_config.json", '{"max_seq_length": 0}', "max_length"),
         ("sentence_bert_config.json", '{"max_seq_length": -3}', "max_length"),
         ("sentence_bert_config.json", '{"max_seq_length": "many"}', "'many', not a number"),
         ("sentence_bert_config.json", '{"max_seq_length": 2.5}', "max_length"),
-        ("sentence_bert_config.json", '{"max_seq_length": NaN}', "max_length"),
+        ("sentence_bert_config.json", '{"max_seq_length": NaN}', "nan, not a number"),
         ("sentence_bert_config.json", '{"do_lower_case": "perhaps"}', "lowercase"),
-        ("config_sentence_transformers.json", '{"prompts": [1]}', "prompts"),
         ("config_sentence_transformers.json", '{"prompts": {"a": 1}}', "prompts"),
+        ("config_sentence_transformers.json", '{"truncate_dim": 0}', "truncate_dim"),
+        ("config_sentence_transformers.json", '{"truncate_dim": "all"}', "truncate_dim"),
+        ("config_sentence_transformers.json", '{"matryoshka_dims": 8}', "matryoshka_dims"),
+        (
+            "config_sentence_transformers.json",
+            '{"similarity_fn_name": "maxsim"}',
+            "similarity_fn_name: Input should be 'cosine'",
+        ),
         ("tokenizer_config.json", "\x00", "tokenizer_config.json is not readable JSON"),
     ],
 )
 def test_a_damaged_file_is_refused(folder: Path, name: str, content: str, reason: str) -> None:
     (folder / name).write_text(content)
-    assert reason in refusal(folder)
+    with pytest.raises(ConfigError) as caught:
+        read(folder)
+    message = str(caught.value)
+    assert reason in message
+    assert str(folder) in message
+    assert "\n" not in message
+    assert "http" not in message
+
+
+def test_modules_whose_sizes_do_not_fit_are_refused(folder: Path) -> None:
+    write_modules(folder, "Transformer", "Pooling", "LayerNorm")
+    edit_json(folder / "2_LayerNorm" / "config.json", dimension=13)
+    with pytest.raises(ConfigError, match=r"do not fit one another: pooling gives 12 features$"):
+        read(folder)

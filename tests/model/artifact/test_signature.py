@@ -85,9 +85,10 @@ def test_a_device_pools_sets_of_rows() -> None:
         ("row_count", ("vectors",)),
         ("columns", ("columns",)),
         ("maximum", ("vectors",)),
+        ("first_weight", ("vectors",)),
         ("unit_features", ("vectors",)),
     ]
-    assert [spec.dtype for spec in signature.inputs] == ["float16", *["int64"] * 5]
+    assert [spec.dtype for spec in signature.inputs] == ["float16", *["int64"] * 6]
     assert axes_of(signature.outputs) == {"vectors": ("vectors", H)}
     assert signature.outputs[0].dtype == "float32"
 

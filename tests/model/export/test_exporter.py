@@ -23,6 +23,7 @@ from model.normalizers import NORMALIZERS
 from model.packing import PackedBatch
 from model.runtimes.onnx import OnnxRuntime
 from model.scores import SCORES
+from tests.model.checkpoints import edit_json
 from tests.model.runtimes.test_onnx import batch_of, rows_of
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -72,6 +73,17 @@ def test_every_kind_of_attention_is_exported(
         np.testing.assert_allclose(
             maps, expected.attentions[0][text, :, :n, :n].numpy(), atol=PARITY
         )
+
+
+def test_a_kind_that_is_not_served_is_named_before_its_weights_are_read(
+    make_checkpoint: Callable[..., Path], tmp_path: Path
+) -> None:
+    checkpoint = make_checkpoint()
+    edit_json(checkpoint / "config.json", architectures=["BertForSequenceClassification"])
+    (checkpoint / "model.safetensors").unlink()
+    with pytest.raises(ConfigError, match="the architecture BertForSequenceClassification is not"):
+        export(checkpoint, tmp_path / "artifact", "a name")
+    assert not (tmp_path / "artifact").exists()
 
 
 # ── the artifact ───────────────────────────────────────────────────────────────────────────

@@ -77,9 +77,9 @@ def test_three_axes_give_the_same_hidden_states(tiny_checkpoint: Path) -> None:
 def test_sets_of_rows_are_pooled_as_numpy_does(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     state = torch.randn(10, 8).to(dtype)
-    first, count = [0, 4, 9, 2], [4, 5, 1, 3]
-    maximum, unit = [0, 1, 0, 0], [0, 0, 8, 3]
-    sets = [torch.tensor(values) for values in (first, count, range(5), maximum, unit)]
+    first, count = [0, 4, 9, 2, 7], [4, 5, 1, 3, 2]
+    maximum, weight, unit = [0, 1, 0, 0, 0], [0, 0, 0, 0, 3], [0, 0, 8, 3, 0]
+    sets = [torch.tensor(values) for values in (first, count, range(5), maximum, weight, unit)]
     found = DevicePooling()(state, *sets).numpy()
     assert found.dtype == np.float32
     rows = state.float().numpy()
@@ -88,3 +88,4 @@ def test_sets_of_rows_are_pooled_as_numpy_does(dtype: torch.dtype) -> None:
     np.testing.assert_array_equal(found[1], rows[4:9].max(axis=0))
     np.testing.assert_allclose(found[2], rows[9] / np.linalg.norm(rows[9]), atol=1e-6)
     np.testing.assert_allclose(found[3, :3], mean[:3] / np.linalg.norm(mean[:3]), atol=1e-6)
+    np.testing.assert_allclose(found[4], (3 * rows[7] + 4 * rows[8]) / 7, atol=1e-6)

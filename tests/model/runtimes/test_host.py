@@ -62,12 +62,16 @@ def test_each_text_is_pooled_over_its_own_tokens(runtime: KnownStates) -> None:
         TextPooling(0, 2, "max"),
         TextPooling(1, 0, "last"),
         TextPooling(2, 2, "cls", first_token=5),
+        TextPooling(2, 1, "weightedmean", first_token=4),
+        TextPooling(0, 1, ("last", "max")),
     ]
     expected = [
         STATES[1, 7:11].mean(axis=0),
         STATES[2, 0:4].max(axis=0),
         STATES[0, 4],
         STATES[2, 10],
+        (5 * STATES[1, 9] + 6 * STATES[1, 10]) / 11,
+        np.concatenate([STATES[1, 3], STATES[1, FIRST].max(axis=0)]),
     ]
     hidden, found = runtime.encode(batch_of(*LENGTHS), [], poolings)
     assert hidden == []

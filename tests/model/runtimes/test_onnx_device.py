@@ -18,7 +18,7 @@ from torch.nn import functional
 from model.artifact.batch import PADDING, Batch
 from model.artifact.compare import TOLERANCES, difference
 from model.artifact.manifest import GRAPHS, Artifact
-from model.artifact.pooling import POOLINGS, PoolingName, TextPooling
+from model.artifact.pooling import POOLINGS, PoolingModes, PoolingName, TextPooling, modes_of
 from model.errors import DeviceLostError
 from model.runtimes.onnx import OnnxRuntime
 from model.runtimes.onnx_device import BoundRuntime, Place
@@ -143,10 +143,21 @@ def test_every_tensor_is_within_tolerance_of_transformers(
                 np.testing.assert_allclose(ours.sum(axis=-1), 1, atol=1e-5)
 
 
-def sentence_transformers_says(hidden: np.ndarray, mode: PoolingName) -> np.ndarray:
-    theirs = Pooling(hidden.shape[1], "lasttoken" if mode == "last" else mode)
+MODES: tuple[PoolingModes, ...] = (
+    *POOLINGS,
+    "mean_sqrt_len_tokens",
+    "weightedmean",
+    ("max", "mean_sqrt_len_tokens", "weightedmean", "cls"),
+)
+
+
+def sentence_transformers_says(hidden: np.ndarray, asked: TextPooling) -> np.ndarray:
+    names = ["lasttoken" if mode == "last" else mode for mode in modes_of(asked.mode)]
+    theirs = Pooling(hidden.shape[1], names, include_prompt=False)
     tokens = torch.from_numpy(hidden)[None]
-    features = {"token_embeddings": tokens, "attention_mask": torch.ones(tokens.shape[:2])}
+    mask = torch.ones(tokens.shape[:2], dtype=torch.int64)
+    features = {"token_embeddings": tokens, "attention_mask": mask}
+    features["prompt_length"] = asked.first_token
     return theirs(features)["sentence_embedding"][0].numpy()
 
 
@@ -159,12 +170,12 @@ def test_pooled_vectors_equal_sentence_transformers(
     batch = batch_of(LENGTHS)
     asked = [
         TextPooling(text, layer, mode, min(first_token, LENGTHS[text] - 1), unit)
-        for mode, text, unit in itertools.product(POOLINGS, (3, 0, 2, 4, 1), (0, 12, 5, 1))
+        for mode, text, unit in itertools.product(MODES, (3, 0, 2, 4, 1), (0, 12, 5, 1))
     ]
     texts = range(len(LENGTHS))
     hidden, vectors = runtime.encode(batch, [(text, layer) for text in texts], asked)
     for one, vector in zip(asked, vectors, strict=True):
-        expected = sentence_transformers_says(hidden[one.text][one.first_token :], one.mode)
+        expected = sentence_transformers_says(hidden[one.text], one)
         if n := one.unit_features:
             expected = functional.normalize(torch.from_numpy(expected[:n]), dim=0).numpy()
         np.testing.assert_allclose(vector[: n or None], expected, atol=2e-6, rtol=0)
@@ -180,6 +191,7 @@ def test_both_ways_give_the_same(tiny_artifact: Artifact) -> None:
         TextPooling(3, 1, "max"),
         TextPooling(0, 1, "last", 0, 4),
         TextPooling(2, 0, "cls"),
+        TextPooling(4, 1, ("weightedmean", "mean_sqrt_len_tokens"), 2),
     ]
     mask = np.random.default_rng(0).random((5, 2, 3), np.float32)
     for head_mask in (None, mask):

@@ -12,6 +12,7 @@ import torch
 from model.artifact.batch import pack
 from model.artifact.compare import TOLERANCES, Key, difference, keyed
 from model.artifact.manifest import Artifact, Precision
+from model.artifact.pooling import l2_normalize, pool
 from model.checkpoint import load_checkpoint
 from model.encoder import EncoderOutput
 from model.packing import PackedBatch
@@ -42,7 +43,7 @@ def tensors_of(output: EncoderOutput, text: int, rows: slice) -> dict[Key, np.nd
     hidden = [state[rows].float().numpy() for state in output.hidden_states]
     s = rows.stop - rows.start
     maps = [weights[text, :, :s, :s].float().numpy() for weights in output.attentions]
-    return keyed(hidden, np.stack(maps), "mean")
+    return keyed(hidden, np.stack(maps), lambda state: l2_normalize(pool(state, "mean")))
 
 
 @pytest.mark.slow

@@ -27,6 +27,11 @@ async def test_info(client: httpx.AsyncClient, artifact: Artifact) -> None:
         "artifact_sha256": artifact.sha256,
         "model_sha": artifact.manifest.files["weights.safetensors"].sha256,
         "prompts": [],
+        "default_prompt_name": None,
+        "embedding_dimension": 128,
+        "truncate_dim": None,
+        "matryoshka_dims": [],
+        "similarity_fn_name": "cosine",
     }
     assert {name: info[name] for name in said} == said
     assert info["verification"]["passed"] is True

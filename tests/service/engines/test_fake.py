@@ -10,6 +10,7 @@ import pytest
 
 from service.engines.contract import MapsTask, Output, Pooling, TextTask
 from service.engines.fake import FakeEngine
+from service.scheduler.outputs import check_outputs
 from tests.service.harness import CONFIG, assert_same, layer_maps, text
 
 
@@ -40,6 +41,11 @@ def test_the_fakes_maps_are_of_the_hidden_states_the_layer_and_the_head() -> Non
     for different in (layer_maps(9, 2), layer_maps(9, 1, layer=1), layer_maps(9, 1, heads=(1, 0))):
         with pytest.raises(AssertionError):
             assert_same(engine.expected(different), Output(maps=wanted))
+
+
+def test_the_fakes_vectors_are_as_long_as_their_poolings() -> None:
+    (answer,) = FakeEngine(CONFIG).run([text(4, pooling=Pooling(2, ("mean", "weightedmean")))])
+    check_outputs([text(4, pooling=Pooling(2, ("mean", "max")))], [answer], CONFIG.hidden_size)
 
 
 def test_the_fake_takes_as_long_as_it_was_told() -> None:

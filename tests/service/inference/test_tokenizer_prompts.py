@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sentence_transformers.base.modules import Transformer
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.sentence import SentenceConfig
@@ -61,7 +63,7 @@ def test_a_prompt_that_ends_in_the_middle_of_a_word(tokenizer: TextTokenizer) ->
     found = one(tokenizer, "y this", "cut")
     assert found.tokens == ["[CLS]", "query", "this", "[SEP]"]
     assert found.offsets == [(0, 0), (0, 1), (2, 6), (0, 0)]
-    assert found.prompt_tokens == 0  # the first token is the caller's, in part
+    assert found.prompt_tokens == 3  # of the prompt alone, which are not those of the text
 
 
 @pytest.mark.parametrize("prompt", [None, "empty"])
@@ -76,6 +78,39 @@ def test_an_empty_text_is_the_prompt_alone(tokenizer: TextTokenizer) -> None:
     assert found.tokens == ["[CLS]", "query", ":", "[SEP]"]
     assert found.offsets == [(0, 0)] * 4
     assert found.prompt_tokens == 3
+
+
+def test_tokens_of_a_prompt_are_counted_as_sentence_transformers_does(
+    artifact: Artifact, tokenizer: TextTokenizer, small_checkpoint: Path
+) -> None:
+    theirs = Transformer(str(small_checkpoint))
+    for name, prompt in PROMPTS.items():
+        if prompt:
+            expected = theirs.preprocess(["two words"], prompt=prompt)["prompt_length"]
+            assert one(tokenizer, "two words", name).prompt_tokens == expected
+
+
+def test_a_prompt_that_fills_the_limit_leaves_one_token_to_the_pooling(
+    artifact: Artifact,
+) -> None:
+    sentence = SentenceConfig(max_length=4, prompts=PROMPTS, include_prompt=False)
+    tokenizer = TextTokenizer(artifact.path(TOKENIZER), sentence, Limits(3, 60))
+    found = one(tokenizer, "two words", "query", truncate=True)
+    assert (len(found.tokens), found.first_pooled(sentence)) == (3, 2)
+
+
+def test_the_checkpoints_default_goes_before_texts_that_name_none(artifact: Artifact) -> None:
+    sentence = SentenceConfig(max_length=16, prompts=PROMPTS, default_prompt_name="query")
+    tokenizer = TextTokenizer(artifact.path(TOKENIZER), sentence, Limits(16, 60))
+    assert one(tokenizer, "it", None).tokens == ["[CLS]", "query", ":", "it", "[SEP]"]
+    assert one(tokenizer, "it", "cut").tokens[1:3] == one(tokenizer, "querit", "").tokens[1:3]
+    assert one(tokenizer, "it", "").tokens == ["[CLS]", "it", "[SEP]"]
+    assert one(tokenizer, "it", "").prompt_tokens == 0
+
+
+def test_an_empty_name_is_unknown_where_there_is_no_default(tokenizer: TextTokenizer) -> None:
+    with pytest.raises(Unprocessable, match="unknown prompt_name"):
+        one(tokenizer, "it", "")
 
 
 def test_the_prompt_counts_for_the_limit_and_for_the_cut(tokenizer: TextTokenizer) -> None:

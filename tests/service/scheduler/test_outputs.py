@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from service.engines.contract import MapsTask, Output
+from model.artifact.pooling import PoolingModes
+from service.engines.contract import MapsTask, Output, Pooling, TextTask
 from service.errors import EngineFailed
 from service.scheduler.outputs import check_outputs
 
@@ -20,3 +21,12 @@ def test_maps_are_queries_by_keys() -> None:
 def test_maps_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(EngineFailed, match="wrong shape"):
         check_outputs([CROSS], [Output(maps=np.zeros(shape, np.float32))], hidden_size=8)
+
+
+@pytest.mark.parametrize(("mode", "size"), [("mean", 8), (("mean",), 8), (("cls", "max"), 16)])
+def test_a_pooled_vector_has_the_hidden_size_a_mode(mode: PoolingModes, size: int) -> None:
+    ids = np.zeros(3, np.int64)
+    task = TextTask(ids, ids, pooling=Pooling(1, mode))
+    check_outputs([task], [Output(pooled=np.zeros(size, np.float32))], hidden_size=8)
+    with pytest.raises(EngineFailed, match="wrong shape"):
+        check_outputs([task], [Output(pooled=np.zeros(size + 1, np.float32))], hidden_size=8)

@@ -14,6 +14,8 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load
 
+from model.artifact.sentence import SentenceConfig
+from model.artifact.vectors import TextVectors
 from service.api.media import JSON_BYTES_PER_FLOAT
 from service.api.native import encode
 from service.api.native.encode import EncodeRequest, encode_options
@@ -204,8 +206,11 @@ def test_large_arrays_are_sent_as_they_are() -> None:
     assert np.shares_memory(np.frombuffer(part, np.uint8), matrix)
 
 
+VECTORS = TextVectors(SentenceConfig(max_length=9), CONFIG.hidden_size, {})
+
+
 def options(**body: Any) -> EncodeOptions:
-    return encode_options(EncodeRequest.model_validate({"inputs": "a", **body}), CONFIG)
+    return encode_options(EncodeRequest.model_validate({"inputs": "a", **body}), CONFIG, VECTORS)
 
 
 def test_layers_and_sizes_are_held_against_the_encoder() -> None:

@@ -1,0 +1,225 @@
+"""The configuration files of sentence-transformers, from version 1 to 6.2, each read whole.
+
+A key that could change a vector and is not supported is refused by its name; sentence-transformers'
+defaults stand for keys that are absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from model.artifact.pooling import PoolingMode, PoolingModes
+from model.artifact.vector_modules import (
+    DENSE_ACTIVATIONS,
+    Dense,
+    LayerNorm,
+    Normalize,
+    VectorModule,
+)
+from model.errors import ConfigError
+from model.modules import ModuleEntry, read_object
+
+Fields = dict[str, Any]
+
+_POOLING_MODES: Mapping[str, PoolingMode] = {
+    "cls": "cls",
+    "max": "max",
+    "mean": "mean",
+    "mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "weightedmean": "weightedmean",
+    "lasttoken": "last",
+}
+_POOLING_FLAGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+"""The boolean keys of versions up to 5, in the order in which their vectors are concatenated."""
+_TRANSFORMER_FILES = tuple(
+    f"sentence_{name}_config.json"
+    for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+_TRANSFORMER_VALUES: Mapping[str, Any] = {
+    "transformer_task": "feature-extraction",
+    "module_output_name": "token_embeddings",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+}
+_LOADING_KEYS = {"model_args", "model_kwargs", "config_args", "config_kwargs"}
+_TOKENIZER_KEYS = {"tokenizer_args", "processor_kwargs"}
+_WITHOUT_EFFECT = {
+    "add_pooling_layer",
+    "attn_implementation",
+    "device_map",
+    "dtype",
+    "low_cpu_mem_usage",
+    "padding_side",
+    "torch_dtype",
+    "trust_remote_code",
+    "use_cache",
+    "use_fast",
+    "use_safetensors",
+}
+"""Arguments of transformers that say how a model is loaded or texts are padded, nothing else."""
+_MODEL_KEYS = {
+    "__version__",
+    "default_prompt_name",
+    "matryoshka_dims",
+    "model_type",
+    "prompts",
+    "requirements",
+    "similarity_fn_name",
+    "truncate_dim",
+}
+_OWN_INPUT = (None, "sentence_embedding")
+
+
+def read_model(path: Path) -> Fields:
+    """`config_sentence_transformers.json`: prompts, the number of dimensions, the similarity.
+
+    Raises:
+        ConfigError: it cannot be read, or holds something that is not supported.
+
+    """
+    content = read_object(path)
+    _refuse_unknown(path, content, _MODEL_KEYS)
+    prompts = content.get("prompts") or {}
+    if not isinstance(prompts, dict):
+        raise ConfigError(f"{path}: prompts is not a JSON object")
+    prompts = {name: prompt or "" for name, prompt in prompts.items()}  # null is the empty prompt
+    default = content.get("default_prompt_name")
+    known = [None, "query", "document", *prompts]  # two that the library always has
+    if default not in known:
+        raise ConfigError(f"{path}: default_prompt_name {default!r} is not one of its prompts")
+    return {
+        "prompts": prompts,
+        "default_prompt_name": default if default in prompts else None,
+        "truncate_dim": content.get("truncate_dim"),
+        "matryoshka_dims": content.get("matryoshka_dims") or (),
+        "similarity_fn_name": content.get("similarity_fn_name") or "cosine",
+    }
+
+
+def read_transformer(folder: Path) -> tuple[list[Any], Any]:
+    """`sentence_bert_config.json`: limits on a text's tokens, and whether it is lower-cased.
+
+    Raises:
+        ConfigError: it cannot be read, or holds something that is not supported.
+
+    """
+    found = [path for name in _TRANSFORMER_FILES if read_object(path := folder / name)]
+    path = found[0] if found else folder / _TRANSFORMER_FILES[0]
+    content = read_object(path)
+    known = {"max_seq_length", "do_lower_case", "unpad_inputs", *_TRANSFORMER_VALUES}
+    _refuse_unknown(path, content, known | _LOADING_KEYS | _TOKENIZER_KEYS)
+    for key, value in _TRANSFORMER_VALUES.items():
+        if content.get(key, value) != value:
+            raise ConfigError(f"{path}: {key} {content[key]!r} is not supported; {value!r} is")
+    limits = [content.get("max_seq_length")]
+    for key in sorted((_LOADING_KEYS | _TOKENIZER_KEYS) & content.keys()):
+        arguments = content[key] or {}
+        if not isinstance(arguments, dict):
+            raise ConfigError(f"{path}: {key} is not a JSON object")
+        limit = {"model_max_length"} if key in _TOKENIZER_KEYS else set()
+        _refuse_unknown(path, arguments, _WITHOUT_EFFECT | limit, f"{key}.")
+        limits.append(arguments.get("model_max_length") if limit else None)
+    return [limit for limit in limits if limit is not None], content.get("do_lower_case", False)
+
+
+def read_pooling(entry: ModuleEntry) -> tuple[PoolingModes, Any]:
+    """The pooling, and whether a prompt's tokens count.
+
+    Raises:
+        ConfigError: it cannot be read, or holds something that is not supported.
+
+    """
+    path, content = _config(entry)
+    own = {"embedding_dimension", "word_embedding_dimension", "pooling_mode", "include_prompt"}
+    _refuse_unknown(path, content, own | _POOLING_FLAGS.keys())
+    named = content.get("pooling_mode")
+    if named is None:
+        named = [mode for flag, mode in _POOLING_FLAGS.items() if content.get(flag)] or ["mean"]
+    names = named if isinstance(named, list) else [named]
+    for name in names or [named]:
+        if not isinstance(name, str) or name not in _POOLING_MODES:
+            raise ConfigError(
+                f"{path}: pooling {name} is not supported; {', '.join(_POOLING_MODES)} are"
+            )
+    modes = tuple(_POOLING_MODES[name] for name in names)
+    return (modes[0] if len(modes) == 1 else modes), content.get("include_prompt", True)
+
+
+def read_vector_module(entry: ModuleEntry) -> VectorModule | None:
+    """A module after pooling; None for one that computes nothing.
+
+    Raises:
+        ConfigError: it cannot be read, or is not supported.
+
+    """
+    if entry.kind == "Dropout":
+        return None
+    if entry.kind == "Normalize":  # versions up to 5 leave its folder empty
+        path = entry.folder / "config.json"
+        _check_input(path, content := read_object(path))
+        _refuse_unknown(path, content, {"module_input_name", "module_output_name"})
+        return Normalize()
+    path, content = _config(entry)
+    try:
+        if entry.kind == "LayerNorm":
+            _refuse_unknown(path, content, {"dimension"})
+            return LayerNorm(**content)
+        return _dense(path, content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"{path}: {where}: {first['msg']}") from None
+
+
+def _dense(path: Path, content: Fields) -> Dense:
+    _check_input(path, content)
+    own = {"in_features", "out_features", "bias", "use_residual", "activation_function"}
+    _refuse_unknown(path, content, own | {"module_input_name", "module_output_name"})
+    named = content.get("activation_function", "torch.nn.Tanh")
+    package, _, activation = str(named).rpartition(".")
+    if activation not in DENSE_ACTIVATIONS or not f"{package}.".startswith("torch.nn."):
+        raise ConfigError(
+            f"{path}: activation_function {named!r} is not supported; "
+            f"{', '.join(DENSE_ACTIVATIONS)} of torch.nn are"
+        )
+    fields = {
+        key: content[key] for key in ("in_features", "out_features", "bias") if key in content
+    }
+    residual = content.get("use_residual", False)
+    return Dense.model_validate(fields | {"activation": activation, "residual": residual})
+
+
+def _check_input(path: Path, content: Fields) -> None:
+    for key in ("module_input_name", "module_output_name"):
+        if content.get(key) not in _OWN_INPUT:
+            raise ConfigError(
+                f"{path}: {key} {content[key]!r} is not supported; 'sentence_embedding' is"
+            )
+
+
+def _config(entry: ModuleEntry) -> tuple[Path, Fields]:
+    path = entry.folder / "config.json"
+    if not path.is_file():
+        raise ConfigError(
+            f"{entry.folder.parent / 'modules.json'} names {entry.folder.name}, "
+            "which holds no config.json"
+        )
+    return path, read_object(path)
+
+
+def _refuse_unknown(path: Path, content: Fields, known: set[str], inside: str = "") -> None:
+    """Refuse keys of a file that are not known, but for those that are null, false or empty."""
+    unknown = sorted(key for key, value in content.items() if key not in known and value)
+    if unknown:
+        names = ", ".join(inside + key for key in unknown)
+        raise ConfigError(f"{path}: {names} is not supported")

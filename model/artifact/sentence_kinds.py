@@ -1,0 +1,95 @@
+"""The kinds of sentence-transformers' models that make one vector of a text; others are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from model.artifact.pooling import PoolingName
+from model.errors import ConfigError
+
+_CROSS_ENCODER = "it scores pairs (a cross-encoder or classifier)"
+_SPARSE = "it gives sparse vectors (SPLADE)"
+_LATE = "it gives a vector a token (ColBERT)"
+_NO_ENCODER = "it is not computed by a transformer encoder"
+_MODEL_TYPES = {
+    "CrossEncoder": _CROSS_ENCODER,
+    "SparseEncoder": _SPARSE,
+    "MultiVectorEncoder": _LATE,
+}
+_KINDS = {
+    "LogitScore": _CROSS_ENCODER,
+    "MLMTransformer": _SPARSE,
+    "SpladePooling": _SPARSE,
+    "SparseAutoEncoder": _SPARSE,
+    "SparseStaticEmbedding": _SPARSE,
+    "MultiVectorMask": _LATE,
+    "TokenPooling": _LATE,
+    "CLIPModel": "it encodes images",
+    **dict.fromkeys(
+        ("BoW", "CNN", "LSTM", "StaticEmbedding", "WordEmbeddings", "WordWeights"), _NO_ENCODER
+    ),
+    "WeightedLayerPooling": "it mixes the hidden states of several layers",
+    "Router": "it has an encoder for each kind of input",
+    "Asym": "it has an encoder for each kind of input",
+}
+_AFTER_POOLING = {"Dense", "LayerNorm", "Normalize", "Dropout"}
+_SUPPORTED = "Transformer → Pooling, then any of Dense, LayerNorm, Normalize and Dropout"
+_REMEDY = "give a checkpoint that makes one vector of a text"
+
+
+def check_model_type(path: Path, content: Mapping[str, Any]) -> None:
+    """Refuse models whose `config_sentence_transformers.json` names another class.
+
+    Raises:
+        ConfigError: names the class.
+
+    """
+    kind = content.get("model_type") or "SentenceTransformer"
+    if kind != "SentenceTransformer":
+        what = _MODEL_TYPES.get(str(kind), "its class is not known")
+        raise ConfigError(f"{path}: model_type {kind!r} is not supported: {what}; {_REMEDY}")
+
+
+def check_modules(path: Path, kinds: Sequence[str]) -> None:
+    """Refuse modules, or an order of them, that do not make one vector of a text.
+
+    Raises:
+        ConfigError: names the module, or all in their order.
+
+    """
+    for kind in kinds:
+        what = _LATE if kind.startswith("pylate.") else _KINDS.get(kind)
+        if what:
+            raise ConfigError(f"{path}: the module {kind} is not supported: {what}; {_REMEDY}")
+    if list(kinds[:2]) != ["Transformer", "Pooling"] or not set(kinds[2:]) <= _AFTER_POOLING:
+        raise ConfigError(
+            f"{path}: the modules {' → '.join(kinds) or '(none)'} are not supported; "
+            f"{_SUPPORTED} are"
+        )
+
+
+def check_architecture(folder: Path, config: Mapping[str, Any]) -> PoolingName:
+    """The pooling that sentence-transformers gives a folder without `modules.json`.
+
+    Raises:
+        ConfigError: the folder's model scores pairs or gives a vector a token.
+
+    """
+    architectures = config.get("architectures") or []
+    if not isinstance(architectures, list):
+        raise ConfigError(f"{folder / 'config.json'}: architectures is not a list")
+    for name in map(str, architectures):
+        what = None
+        if name.endswith("ForSequenceClassification"):
+            what = _CROSS_ENCODER
+        elif "ColBERT" in name:
+            what = _LATE
+        if what:
+            raise ConfigError(
+                f"{folder / 'config.json'}: the architecture {name} is not supported: {what}; "
+                f"{_REMEDY}"
+            )
+    causal = architectures and str(architectures[0]).endswith("ForCausalLM")
+    return "last" if causal and config.get("is_causal", True) else "mean"

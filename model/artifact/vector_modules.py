@@ -1,0 +1,144 @@
+"""sentence-transformers' modules after pooling: Dense, LayerNorm and Normalize. numpy only.
+
+Notation: B vectors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+Floats = NDArray[np.float32]
+DenseActivation = Literal[
+    "Tanh", "Identity", "ReLU", "GELU", "SiLU", "Sigmoid", "LeakyReLU", "ELU", "Softplus", "Mish"
+]
+DENSE_ACTIVATIONS: tuple[DenseActivation, ...] = get_args(DenseActivation)
+_LAYER_NORM_EPS = np.float32(1e-5)
+
+
+class Dense(BaseModel):
+    """A linear map and an activation, as sentence-transformers' Dense computes them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    kind: Literal["Dense"] = "Dense"
+    in_features: int = Field(gt=0)
+    out_features: int = Field(gt=0)
+    bias: bool = True
+    activation: DenseActivation = "Tanh"
+    residual: bool = False
+    """Whether the input is added to the output, through a map of its own where sizes differ."""
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name → shape of each of its tensors in a checkpoint."""
+        matrix = (self.out_features, self.in_features)
+        bias = {"linear.bias": (self.out_features,)} if self.bias else {}
+        mapped = self.residual and self.in_features != self.out_features
+        return {"linear.weight": matrix, **bias, **({"residual.weight": matrix} if mapped else {})}
+
+    def __call__(self, vectors: Floats, tensors: Mapping[str, Floats]) -> Floats:
+        """`[B, in_features]` → `[B, out_features]`."""
+        found = vectors @ tensors["linear.weight"].T
+        if self.bias:
+            found += tensors["linear.bias"]
+        found = _ACTIVATIONS[self.activation](found)
+        if self.residual:
+            mapped = tensors.get("residual.weight")
+            found = found + (vectors if mapped is None else vectors @ mapped.T)
+        return found
+
+
+class LayerNorm(BaseModel):
+    """Layer normalisation of a vector (Ba et al. 2016, https://arxiv.org/abs/1607.06450)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    kind: Literal["LayerNorm"] = "LayerNorm"
+    dimension: int = Field(gt=0)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name → shape of each of its tensors in a checkpoint."""
+        return {"norm.weight": (self.dimension,), "norm.bias": (self.dimension,)}
+
+    def __call__(self, vectors: Floats, tensors: Mapping[str, Floats]) -> Floats:
+        """`[B, dimension]` → the same."""
+        centred = vectors - vectors.mean(axis=1, keepdims=True)
+        variance = np.square(centred).mean(axis=1, keepdims=True)
+        scaled = centred / np.sqrt(variance + _LAYER_NORM_EPS)
+        return scaled * tensors["norm.weight"] + tensors["norm.bias"]
+
+
+class Normalize(BaseModel):
+    """L2 normalisation before another module."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    kind: Literal["Normalize"] = "Normalize"
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """It has no tensors."""
+        return {}
+
+    def __call__(self, vectors: Floats, _: Mapping[str, Floats]) -> Floats:
+        """`[B, H]` → the same as unit vectors."""
+        norms = np.sqrt(np.square(vectors).sum(axis=1, keepdims=True))
+        return vectors / np.maximum(norms, np.float32(1e-12))
+
+
+VectorModule = Annotated[Dense | LayerNorm | Normalize, Field(discriminator="kind")]
+
+
+def tensor_name(place: int, name: str) -> str:
+    """Name in the artifact of tensor `name` of the module at `place`."""
+    return f"{place}.{name}"
+
+
+def size_after(modules: Sequence[VectorModule], size: int) -> int | None:
+    """Features of a vector of `size` after the modules; None where it fits one of them not."""
+    for module in modules:
+        wanted, given = _sizes(module, size)
+        if wanted != size:
+            return None
+        size = given
+    return size
+
+
+def _sizes(module: VectorModule, size: int) -> tuple[int, int]:
+    if isinstance(module, Dense):
+        return module.in_features, module.out_features
+    if isinstance(module, LayerNorm):
+        return module.dimension, module.dimension
+    return size, size
+
+
+def _softplus(x: Floats) -> Floats:
+    return np.logaddexp(x, np.float32(0))
+
+
+def _sigmoid(x: Floats) -> Floats:
+    return np.exp(-_softplus(-x))
+
+
+def _gelu(x: Floats) -> Floats:
+    erf = np.vectorize(math.erf, otypes=[np.float32])
+    return x * (1 + erf(x / np.float32(math.sqrt(2)))) / 2
+
+
+_ACTIVATIONS: Mapping[DenseActivation, Callable[[Floats], Floats]] = {
+    "Tanh": np.tanh,
+    "Identity": lambda x: x,
+    "ReLU": lambda x: np.maximum(x, 0),
+    "GELU": _gelu,
+    "SiLU": lambda x: x * _sigmoid(x),
+    "Sigmoid": _sigmoid,
+    "LeakyReLU": lambda x: np.where(x > 0, x, np.float32(0.01) * x),
+    "ELU": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
+    "Softplus": _softplus,
+    "Mish": lambda x: x * np.tanh(_softplus(x)),
+}
+"""torch's, with the arguments that a class has when it is made without any."""

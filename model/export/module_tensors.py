@@ -1,0 +1,64 @@
+"""The parameters of a checkpoint's modules after pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from model.artifact.vector_modules import VectorModule, tensor_name
+from model.errors import CheckpointError
+from model.modules import listed_modules
+
+_WITH_TENSORS = ("Dense", "LayerNorm")
+
+
+def module_tensors(checkpoint: Path, modules: tuple[VectorModule, ...]) -> dict[str, Tensor]:
+    """The float32 tensors of the modules, by their names in an artifact.
+
+    Args:
+        checkpoint: the folder with `modules.json`.
+        modules: what was read of it.
+
+    Raises:
+        CheckpointError: a module's tensors are missing, damaged, pickled, or not of its sizes.
+
+    """
+    folders = _folders(checkpoint)
+    tensors = {}
+    for place, module in enumerate(modules):
+        if module.kind not in _WITH_TENSORS:
+            continue
+        folder = next(folders)
+        found, shapes = _read(folder), module.shapes()
+        if {name: tuple(tensor.shape) for name, tensor in found.items()} != shapes:
+            raise CheckpointError(
+                f"{folder}: its tensors are not those of its config.json, {shapes}"
+            )
+        for name, tensor in found.items():
+            if not tensor.isfinite().all():
+                raise CheckpointError(f"{folder}: {name} holds a value that is not finite")
+            tensors[tensor_name(place, name)] = tensor.to(torch.float32).contiguous()
+    return dict(sorted(tensors.items()))
+
+
+def _folders(checkpoint: Path) -> Iterator[Path]:
+    for entry in listed_modules(checkpoint) or ():
+        if entry.kind in _WITH_TENSORS:
+            yield entry.folder
+
+
+def _read(folder: Path) -> dict[str, Tensor]:
+    path = folder / "model.safetensors"
+    if not path.is_file():
+        pickled = (folder / "pytorch_model.bin").is_file()
+        hint = "; pickled weights are not read, convert them to safetensors" if pickled else ""
+        raise CheckpointError(f"{folder} holds no model.safetensors{hint}")
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is not a readable safetensors file: {error}") from None

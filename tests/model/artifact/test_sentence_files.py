@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.artifact.sentence_files import (
+    read_model,
+    read_pooling,
+    read_transformer,
+    read_vector_module,
+)
+from model.artifact.vector_modules import Dense, LayerNorm, Normalize
+from model.errors import ConfigError
+from model.modules import ModuleEntry
+
+SETTINGS = "config_sentence_transformers.json"
+TRANSFORMER = "sentence_bert_config.json"
+
+
+def write(folder: Path, name: str, **content: Any) -> Path:
+    (folder / name).write_text(json.dumps(content))
+    return folder
+
+
+def refusal(read: Callable[..., Any], *arguments: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        read(*arguments)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "http" not in message
+    return message
+
+
+def module(folder: Path, kind: str, **content: Any) -> ModuleEntry:
+    write(folder, "config.json", **content)
+    return ModuleEntry(kind, folder)
+
+
+# ── config_sentence_transformers.json ──────────────────────────────────────────────────────
+
+
+def test_without_the_file_there_are_the_defaults(tmp_path: Path) -> None:
+    assert read_model(tmp_path / SETTINGS) == {
+        "prompts": {},
+        "default_prompt_name": None,
+        "truncate_dim": None,
+        "matryoshka_dims": (),
+        "similarity_fn_name": "cosine",
+    }
+
+
+def test_what_says_nothing_of_a_vector_is_left_alone(tmp_path: Path) -> None:
+    says = {"__version__": {"torch": "2"}, "requirements": ["x>1"], "later": None, "more": {}}
+    assert read_model(write(tmp_path, SETTINGS, **says) / SETTINGS)["prompts"] == {}
+
+
+@pytest.mark.parametrize("name", ["query", "document"])
+def test_two_prompts_are_always_there(tmp_path: Path, name: str) -> None:
+    write(tmp_path, SETTINGS, default_prompt_name=name)
+    assert read_model(tmp_path / SETTINGS)["default_prompt_name"] is None
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ({"query_prefix": "[Q] ", "document_length": 180}, "document_length, query_prefix is not"),
+        ({"default_prompt_name": "passage"}, "default_prompt_name 'passage' is not one of its"),
+        ({"default_prompt_name": ["a"]}, "default_prompt_name ['a'] is not one of its"),
+        ({"default_prompt_name": ""}, "default_prompt_name '' is not one of its"),
+        ({"prompts": [1]}, "prompts is not a JSON object"),
+    ],
+    ids=str,
+)
+def test_other_settings_are_refused(tmp_path: Path, content: dict[str, Any], reason: str) -> None:
+    write(tmp_path, SETTINGS, **content)
+    assert reason in refusal(read_model, tmp_path / SETTINGS)
+
+
+# ── sentence_bert_config.json ──────────────────────────────────────────────────────────────
+
+
+def test_the_transformers_file_may_have_an_older_name(tmp_path: Path) -> None:
+    assert read_transformer(tmp_path) == ([], False)
+    write(tmp_path, "sentence_xlnet_config.json", max_seq_length=7)
+    assert read_transformer(tmp_path) == ([7], False)
+    write(tmp_path, "sentence_roberta_config.json", max_seq_length=9, do_lower_case=True)
+    assert read_transformer(tmp_path) == ([9], True)
+
+
+def test_arguments_that_change_no_vector_are_left_alone(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        TRANSFORMER,
+        model_args={"torch_dtype": "float16", "add_pooling_layer": False},
+        tokenizer_args={"model_max_length": 5, "padding_side": "left", "other": None},
+        config_kwargs=None,
+        unpad_inputs=True,
+        query_length=None,
+        max_seq_length=8,
+        transformer_task="feature-extraction",
+        module_output_name="token_embeddings",
+        modality_config={"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+    )
+    assert sorted(read_transformer(tmp_path)[0]) == [5, 8]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ({"transformer_task": "fill-mask"}, "transformer_task 'fill-mask' is not supported"),
+        ({"module_output_name": "scores"}, "module_output_name 'scores' is not supported"),
+        ({"modality_config": {"image": {}}}, "modality_config {'image': {}} is not supported"),
+        ({"query_expansion": {"length": 32}}, "query_expansion is not supported"),
+        ({"query_length": 32}, "query_length is not supported"),
+        ({"processing_kwargs": {"text": {"max_length": 9}}}, "processing_kwargs is not supported"),
+        ({"tokenizer_name_or_path": "elsewhere"}, "tokenizer_name_or_path is not supported"),
+        ({"model_args": {"rotary": 2}}, "model_args.rotary is not supported"),
+        ({"config_args": {"model_max_length": 9}}, "config_args.model_max_length is not"),
+        ({"model_kwargs": [1]}, "model_kwargs is not a JSON object"),
+    ],
+    ids=str,
+)
+def test_another_transformer_is_refused(
+    tmp_path: Path, content: dict[str, Any], reason: str
+) -> None:
+    assert reason in refusal(read_transformer, write(tmp_path, TRANSFORMER, **content))
+
+
+# ── the modules' own files ─────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ({"pooling_mode": "median"}, "pooling median is not supported; cls, max, mean, "),
+        ({"pooling_mode": ["mean", "last"]}, "pooling last is not supported"),
+        ({"pooling_mode": []}, "pooling [] is not supported"),
+        ({"pooling_mode": 3}, "pooling 3 is not supported"),
+        ({"pooling_mode_median": True}, "pooling_mode_median is not supported"),
+    ],
+    ids=str,
+)
+def test_another_pooling_is_refused(tmp_path: Path, content: dict[str, Any], reason: str) -> None:
+    assert reason in refusal(read_pooling, module(tmp_path, "Pooling", **content))
+
+
+@pytest.mark.parametrize("kind", ["Dense", "LayerNorm", "Pooling"])
+def test_a_module_without_its_config_is_refused(tmp_path: Path, kind: str) -> None:
+    read = read_pooling if kind == "Pooling" else read_vector_module
+    message = refusal(read, ModuleEntry(kind, tmp_path / "1_Here"))
+    assert message == f"{tmp_path / 'modules.json'} names 1_Here, which holds no config.json"
+
+
+def test_modules_have_the_librarys_defaults(tmp_path: Path) -> None:
+    sizes = {"in_features": 4, "out_features": 3}
+    dense = Dense(in_features=4, out_features=3, bias=True, activation="Tanh")
+    assert read_vector_module(module(tmp_path, "Dense", **sizes)) == dense
+    assert read_vector_module(module(tmp_path, "LayerNorm", dimension=4)) == LayerNorm(dimension=4)
+    assert read_vector_module(ModuleEntry("Normalize", tmp_path / "absent")) == Normalize()
+    assert read_vector_module(ModuleEntry("Dropout", tmp_path / "absent")) is None
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ({"activation_function": "torch.nn.modules.activation.PReLU"}, "PReLU' is not supported; "),
+        ({"activation_function": "elsewhere.Tanh"}, "'elsewhere.Tanh' is not supported"),
+        ({"activation_function": "torch.nnn.Tanh"}, "'torch.nnn.Tanh' is not supported"),
+        ({"activation_function": None}, "activation_function None is not supported"),
+        ({"module_input_name": "token_embeddings"}, "'token_embeddings' is not supported"),
+        ({"module_output_name": "other"}, "module_output_name 'other' is not supported"),
+        ({"scale": 2}, "scale is not supported"),
+        ({"in_features": 0}, "in_features: "),
+        ({"out_features": "3"}, "out_features: "),
+        ({"use_residual": 1}, "residual: "),
+    ],
+    ids=str,
+)
+def test_another_dense_is_refused(tmp_path: Path, content: dict[str, Any], reason: str) -> None:
+    entry = module(tmp_path, "Dense", **{"in_features": 4, "out_features": 3} | content)
+    assert reason in refusal(read_vector_module, entry)
+
+
+def test_a_normalisation_of_tokens_is_refused(tmp_path: Path) -> None:
+    entry = module(tmp_path, "Normalize", module_input_name="token_embeddings")
+    assert "module_input_name 'token_embeddings'" in refusal(read_vector_module, entry)

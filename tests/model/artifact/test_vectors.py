@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model.artifact.pooling import PoolingModes
+from model.artifact.sentence import SentenceConfig
+from model.artifact.vector_modules import Dense
+from model.artifact.vectors import TextVectors
+
+X = [np.arange(1, 5, dtype=np.float32), np.array([0, -3, 4, 0], np.float32)]
+DOUBLE = Dense(in_features=4, out_features=6, bias=False, activation="Identity")
+WEIGHT = {"0.linear.weight": 2 * np.eye(6, 4, dtype=np.float32)}
+
+
+def vectors(**fields: Any) -> TextVectors:
+    tensors = WEIGHT if fields.get("modules") else {}
+    return TextVectors(SentenceConfig(max_length=9, **fields), 4, tensors)
+
+
+def unit(vector: Any) -> np.ndarray:
+    return np.asarray(vector / np.linalg.norm(vector))
+
+
+def test_without_modules_the_pooled_vectors_are_what_they_were() -> None:
+    found = vectors().finish(X)
+    assert all(np.shares_memory(one, other) for one, other in zip(found, X, strict=True))
+    assert vectors().finish([]) == []
+
+
+def test_modules_apply_to_all_vectors_at_once() -> None:
+    found = vectors(modules=(DOUBLE,)).finish(X)
+    assert [one.tolist() for one in found] == [[2, 4, 6, 8, 0, 0], [0, -6, 8, 0, 0, 0]]
+
+
+def test_unit_vectors_are_of_the_checkpoints_own_pooling_and_modules() -> None:
+    ours = vectors(pooling="max", modules=(DOUBLE,), truncate_dim=2)
+    assert ours.pooling == "max"
+    expected = unit(np.array([2, 4, 8, 8, 0, 0]))
+    np.testing.assert_allclose(ours.unit(np.stack(X)), expected, rtol=1e-6)
+    (found,) = ours.units([np.array([1, 2, 4, 4], np.float32)])
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("asked", [None, "mean", "cls"])
+def test_a_callers_pooling_goes_through_modules_that_it_fits(asked: PoolingModes | None) -> None:
+    ours = vectors(pooling="mean", modules=(DOUBLE,))
+    assert ours.size(asked) == len(ours.finish(X, asked)[0]) == 6
+
+
+def test_a_callers_pooling_that_fits_no_module_is_given_as_it_is() -> None:
+    wide = Dense(in_features=8, out_features=3)
+    tensors = {"0.linear.weight": np.ones((3, 8), np.float32), "0.linear.bias": np.ones(3)}
+    sentence = SentenceConfig(max_length=9, pooling=("mean", "cls"), modules=(wide,))
+    ours = TextVectors(sentence, 4, tensors)
+    assert (ours.size(), ours.size("max")) == (3, 4)
+    assert ours.finish(X, "max")[1].tolist() == X[1].tolist()
+
+
+@pytest.mark.parametrize(
+    ("fields", "asked", "expected"),
+    [
+        ({}, {"dimensions": 2}, X[0][:2]),
+        ({}, {"dimensions": 2, "normalize": True}, unit(X[0][:2])),
+        ({"normalize": True}, {}, unit(X[0])),
+        ({"normalize": True}, {"normalize": False}, X[0]),
+        ({"normalize": True}, {"dimensions": 2}, unit(X[0][:2])),
+        ({"normalize": True, "truncate_dim": 2}, {}, unit(X[0])[:2]),
+        ({"normalize": True, "truncate_dim": 2}, {"normalize": True}, unit(X[0][:2])),
+        ({"normalize": True, "truncate_dim": 2}, {"normalize": False}, X[0][:2]),
+        ({"normalize": True, "truncate_dim": 2}, {"dimensions": 3}, unit(X[0][:3])),
+        ({"truncate_dim": 3}, {}, X[0][:3]),
+        ({"truncate_dim": 99}, {}, X[0]),
+    ],
+    ids=str,
+)
+def test_who_cuts_decides_what_is_a_unit_vector(
+    fields: dict[str, Any], asked: dict[str, Any], expected: np.ndarray
+) -> None:
+    ours = vectors(**fields)
+    np.testing.assert_allclose(ours.finish(X, **asked)[0], expected, rtol=1e-6)
+    assert ours.kept(dimensions=asked.get("dimensions")) == len(expected)

@@ -1,0 +1,178 @@
+"""A checkpoint with modules after its pooling, from its folder to the replies.
+
+sentence-transformers writes the folder, and is the oracle.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Normalize, Transformer
+from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
+from torch import nn
+from torch.nn import functional
+
+from model.artifact.batch import pack
+from model.artifact.manifest import Artifact
+from model.packing import PackedBatch
+from model.runtimes.pytorch import load_encoder
+from service.engines.onnx import OnnxEngine
+from service.evaluation import embed
+from tests.service.harness import serving
+
+pytestmark = pytest.mark.anyio
+
+TRANSFORMER_FILES = (
+    "config.json",
+    "model.safetensors",
+    "sentence_bert_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+)
+TEXTS = ["the cat.", "a cat and the cat", "", "q"]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Several poolings, Dense, LayerNorm and Normalize, over a Transformer in its own folder."""
+    torch.manual_seed(3)
+    dense = Dense(24, 30, activation_function=nn.GELU())
+    norm = LayerNorm(30)
+    nn.init.normal_(norm.norm.weight)
+    pooling = Pooling(12, ("mean", "weightedmean"), include_prompt=False)
+    folder = tmp_path_factory.mktemp("modules")
+    SentenceTransformer(
+        modules=[Transformer(str(tiny_checkpoint)), pooling, dense, norm, Normalize()],
+        prompts={"query": "the query: ", "document": ""},
+        default_prompt_name="query",
+        truncate_dim=10,
+        similarity_fn_name="dot",
+        device="cpu",
+    ).save(str(folder))
+    inside = folder / "0_Transformer"
+    inside.mkdir()
+    for name in TRANSFORMER_FILES:
+        (folder / name).rename(inside / name)
+    modules = json.loads((folder / "modules.json").read_text())
+    modules[0]["path"] = inside.name
+    (folder / "modules.json").write_text(json.dumps(modules))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def theirs(checkpoint: Path) -> SentenceTransformer:
+    return SentenceTransformer(str(checkpoint), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def artifact(checkpoint: Path, exported: Callable[..., Artifact]) -> Artifact:
+    return exported(checkpoint, "modules")
+
+
+@pytest.fixture(scope="module")
+def engine(artifact: Artifact) -> OnnxEngine:
+    return OnnxEngine(artifact, "cpu", threads=1)
+
+
+@pytest.fixture(scope="module")
+async def client(
+    artifact: Artifact, engine: OnnxEngine, anyio_backend: str
+) -> AsyncIterator[httpx.AsyncClient]:
+    async with serving(artifact, engine) as client:
+        yield client
+
+
+async def pooled(client: httpx.AsyncClient, **body: Any) -> np.ndarray:
+    reply = await client.post("/encode", json={"inputs": TEXTS, **body})
+    assert reply.is_success, reply.text
+    return np.array([result["pooled"] for result in reply.json()["results"]], np.float32)
+
+
+def close(found: Any, expected: Any) -> None:
+    np.testing.assert_allclose(found, expected, atol=1e-5, rtol=0)
+
+
+async def test_vectors_are_sentence_transformers(
+    client: httpx.AsyncClient, theirs: SentenceTransformer
+) -> None:
+    close(await pooled(client), theirs.encode(TEXTS))
+    close(await pooled(client, prompt_name=""), theirs.encode(TEXTS, prompt=""))
+    close(await pooled(client, prompt_name="document"), theirs.encode(TEXTS, prompt=""))
+    unit = theirs.encode(TEXTS, normalize_embeddings=True)
+    close(await pooled(client, normalize=True), unit)
+    unit = theirs.encode(TEXTS, truncate_dim=20, normalize_embeddings=True)
+    close(await pooled(client, dimensions=20), unit)
+    close(await pooled(client, dimensions=30), theirs.encode(TEXTS, truncate_dim=30))
+
+
+async def test_many_texts_at_once(client: httpx.AsyncClient, theirs: SentenceTransformer) -> None:
+    texts = ["the cat " * (1 + n % 3) for n in range(70)]
+    body = {"inputs": texts, "outputs": ["pooled"]}
+    headers = {"accept": "application/vnd.safetensors"}
+    reply = await client.post("/encode", json=body, headers=headers)
+    close(load(reply.content)["pooled"], theirs.encode(texts))
+
+
+async def test_a_pooling_that_fits_no_module_is_given_as_it_is(client: httpx.AsyncClient) -> None:
+    body = {"inputs": "the cat", "pooling": "max", "normalize": False, "prompt_name": ""}
+    reply = await client.post("/encode", json=body | {"dimensions": 12})
+    (result,) = reply.json()["results"]
+    close(result["pooled"], np.max(result["embeddings"], axis=0))
+    refused = await client.post("/encode", json=body | {"dimensions": 13})
+    assert refused.status_code == 422
+    assert "dimensions 13 is more than the model's 12" in refused.text
+    refused = await client.post("/encode", json={"inputs": "the cat", "dimensions": 31})
+    assert "dimensions 31 is more than the model's 30" in refused.text
+
+
+async def test_the_shift_of_an_ablation_is_one_of_whole_vectors(
+    client: httpx.AsyncClient, artifact: Artifact, theirs: SentenceTransformer
+) -> None:
+    body = {"inputs": "the cat", "prompt_name": "", "ablate": [{"layer": 1, "head": 2}]}
+    (result,) = (await client.post("/attention", json=body)).json()["results"]
+    ids = result["token_ids"]
+    batch = PackedBatch.of(pack([(ids, [0] * len(ids))]))
+    mask = torch.ones(1, 2, 3)
+    mask[0, 1, 2] = 0
+    encoder, vectors = load_encoder(artifact), []
+    for head_mask in (None, mask):
+        with torch.inference_mode():
+            states = encoder(batch, head_mask).hidden_states[-1][None]
+            features = {"token_embeddings": states, "attention_mask": torch.ones(1, len(ids))}
+            for module in list(theirs)[1:]:
+                features = module(features)
+        vectors.append(features["sentence_embedding"])
+    expected = 1 - functional.cosine_similarity(*vectors)
+    close(result["pooled_shift"], expected.item())
+    assert result["pooled_shift"] > 1e-4
+
+
+async def test_a_service_says_what_it_applies(client: httpx.AsyncClient) -> None:
+    info = (await client.get("/info")).json()
+    assert info["model_type"] == {"embedding": {"pooling": "mean+weightedmean"}}
+    said = {
+        "hidden_size": 12,
+        "embedding_dimension": 10,
+        "truncate_dim": 10,
+        "default_prompt_name": "query",
+        "prompts": ["document", "query"],
+        "similarity_fn_name": "dot",
+        "normalize": True,
+    }
+    assert {name: info[name] for name in said} == said
+
+
+def test_an_evaluation_is_of_the_same_vectors(
+    artifact: Artifact, engine: OnnxEngine, theirs: SentenceTransformer
+) -> None:
+    expected = theirs.encode(TEXTS, normalize_embeddings=True)
+    close(embed(artifact, engine, TEXTS), expected)
