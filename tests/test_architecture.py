@@ -15,8 +15,8 @@ FLOORS = {
     "model": (
         {"errors"},
         {"config"},
-        {"artifact", "families", "normalizers", "scores", "tokenizer"},
-        {"attention_weights", "packing", "sources"},
+        {"artifact", "families", "normalizers", "scores", "tokenization"},
+        {"attention_weights", "packing", "sources", "tokenizer"},
         {"attention"},
         {"encoder"},
         {"checkpoint"},

@@ -92,7 +92,7 @@ def _class(files: TokenizerFiles, name: str) -> tuple[str, TokenizerClass | None
     if _plain(name) in NOT_BUILT:
         files.require(name)
         raise CheckpointError(
-            f"{files.folder}: a {name} is not supported; where its tokenizer.json is whole, "
+            f"{files.folder}: {name} is not supported; where its tokenizer.json is whole, "
             "set tokenizer_class to PreTrainedTokenizerFast in tokenizer_config.json"
         )
     return name, CLASSES.get(_plain(name))

@@ -82,10 +82,15 @@ def _declared(settings: Settings, own: Settings, added: dict[int, AddedToken]) -
         raise TypeError(f"extra_special_tokens is {extra!r}, not a list of tokens")
     late = {name: value for name, value in settings.items() if _is_own(name, value)}
     flags = {name: value for name, value in settings.items() if name not in late}
-    for name, token in (named | late | own).items():
-        if token is not None and not isinstance(token, Token):
+    tokens = {name: token for name, token in named.items() if token is not None}
+    for name, token in (*tokens.items(), *late.items(), *own.items(), *_numbered(extra)):
+        if not isinstance(token, Token):
             raise TypeError(f"{name} is {token!r}, not a token")
     return Declared(flags, named, late | own, extra, added)
+
+
+def _numbered(extra: list[Any] | None) -> list[tuple[str, Any]]:
+    return [(f"extra_special_tokens[{index}]", token) for index, token in enumerate(extra or [])]
 
 
 def _is_own(name: str, value: object) -> bool:

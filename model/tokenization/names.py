@@ -31,7 +31,7 @@ NOT_BUILT = {
     "SiglipTokenizer", "Speech2TextTokenizer", "SpeechT5Tokenizer", "SplinterTokenizer",
     "T5Tokenizer", "TapasTokenizer", "Tipsv2Tokenizer", "UdopTokenizer", "VideoPrismTokenizer",
     "VitsTokenizer", "Wav2Vec2CTCTokenizer", "Wav2Vec2PhonemeCTCTokenizer", "WhisperTokenizer",
-    "WordpieceTokenizer", "XGLMTokenizer", "XLMTokenizer"
+    "WordpieceTokenizer", "XGLMTokenizer", "XLMTokenizer", "XLNetTokenizer"
 }  # fmt: skip
 """Names, but for a final "Fast", of classes that make their tokenizers in ways of their own."""
 

@@ -134,7 +134,7 @@ class TokenizerClass:
         vocabulary = model.get("vocab") if isinstance(model, dict) else None
         if not isinstance(vocabulary, list if self.kind == "Unigram" else dict | list):
             raise CheckpointError(
-                f"{files.folder} holds no readable tokenizer: a {name} has a {self.kind} "
+                f"{files.folder} holds no readable tokenizer: {name} has a {self.kind} "
                 "vocabulary, tokenizer.json holds another; where that file is right, set "
                 "tokenizer_class to PreTrainedTokenizerFast in tokenizer_config.json"
             )

@@ -18,15 +18,18 @@ def numbered(
     """A named special token and its id, the default's where the files name it null.
 
     Raises:
-        CheckpointError: they do, and there is no default.
+        CheckpointError: they do, and there is no default; or the vocabulary lacks the token.
 
     """
     token = source.name(name)
     index = tokenizer.token_to_id(token) if name in source.special else default
     if index is None:
-        raise CheckpointError(
-            f"{source.files.folder}: the tokenizer has no {name}; name one in tokenizer_config.json"
+        reason = (
+            f"vocabulary lacks {token}, its {name}"
+            if name in source.special
+            else f"{name} is null; name one in tokenizer_config.json"
         )
+        raise CheckpointError(f"{source.files.folder}: the tokenizer's {reason}")
     return token, index
 
 

@@ -17,6 +17,7 @@ from tests.model.checkpoints import SPECIAL_TOKENS, TINY, VOCABULARY, edit_json
 from tests.model.texts import MORE_TEXTS, TEXTS
 from tests.model.tokenizer_oracle import assert_equals_transformers
 
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder that holds a tokenizer and a config only, to be changed."""
@@ -244,6 +245,25 @@ def test_a_saved_tokenizer_is_the_loaded_one(folder: Path, tmp_path: Path) -> No
         assert again.encode(text).offsets == ours.encode(text).offsets
 
 
+@pytest.mark.parametrize("name", ["BertTokenizer", "PreTrainedTokenizerFast"])
+def test_a_picture_that_the_encoder_has_no_row_for_is_a_text(folder: Path, name: str) -> None:
+    """EmbeddingGemma's tokenizer has a token of pictures, the first after its vocabulary."""
+    whole = load_tokenizer(folder, parse_config(TINY | {"model_type": "bert"}), lowercase=False)
+    token = added(60, "[image]", special=True)
+    edit_json(
+        folder / "tokenizer_config.json",
+        tokenizer_class=name,
+        image_token="[image]",
+        added_tokens_decoder={"60": {key: token[key] for key in token if key != "id"}},
+    )
+    found = assert_equals_transformers(folder, vocab_size=61)
+    assert 60 in found.encode("a [image] b").ids
+    config = parse_config(TINY | {"model_type": "bert"})
+    found = load_tokenizer(folder, config, lowercase=False)
+    assert found.encode("a [image] b").tokens == whole.encode("a [image] b").tokens
+    assert found.encode("the cat").ids == whole.encode("the cat").ids
+
+
 # ── what is refused ────────────────────────────────────────────────────────────────────────
 
 
@@ -278,6 +298,11 @@ def test_vocab_txt_does_not_make_another_classs_tokenizer(folder: Path) -> None:
     (folder / "vocab.txt").write_text("\n".join(VOCABULARY))
     edit_json(folder / "tokenizer_config.json", tokenizer_class="BertJapaneseTokenizer")
     assert "no tokenizer.json, which a BertJapaneseTokenizer needs" in refusal(folder)
+
+
+def test_splitting_special_tokens_is_refused(folder: Path) -> None:
+    edit_json(folder / "tokenizer_config.json", split_special_tokens=True)
+    assert "split_special_tokens of tokenizer_config.json is not supported" in refusal(folder)
 
 
 @pytest.mark.parametrize(

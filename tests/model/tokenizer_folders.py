@@ -72,7 +72,7 @@ def _tokenizer(name: str) -> Any:
     special = {
         "XLMRobertaTokenizer": [*ROBERTAS[:4], "<mask>"],
         "CamembertTokenizer": ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"],
-        "AlbertTokenizer": ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"],
+        "AlbertTokenizer": ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", "[X]", "THE"],
         "DebertaV2Tokenizer": ["[PAD]", "[CLS]", "[SEP]", "[UNK]"],
     }[name]
     return cls(vocab=sentence_pieces(*special), _spm_precompiled_charsmap=charsmap())
