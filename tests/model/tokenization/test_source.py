@@ -30,6 +30,10 @@ def test_a_tokenizer_as_transformers_saves_it(tmp_path: Path, name: str) -> None
     assert_equals_transformers(write_tokenizer_folder(tmp_path, name), VOCAB_SIZE)
 
 
+def sequence(name: str, type_id: int) -> dict[str, Any]:
+    return {"Sequence": {"id": name, "type_id": type_id}}
+
+
 FILES: dict[str, dict[str, Any]] = {
     "normalizer": {"normalizer": {"type": "Lowercase"}},
     "no normalizer": {"normalizer": None},
@@ -38,8 +42,8 @@ FILES: dict[str, dict[str, Any]] = {
     "post-processor": {
         "post_processor": {
             "type": "TemplateProcessing",
-            "single": [{"Sequence": {"id": "A", "type_id": 1}}, {"SpecialToken": {"id": "x", "type_id": 0}}],
-            "pair": [{"Sequence": {"id": "B", "type_id": 1}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "single": [sequence("A", 1), {"SpecialToken": {"id": "x", "type_id": 0}}],
+            "pair": [sequence("B", 1), sequence("A", 0)],
             "special_tokens": {"x": {"id": "x", "ids": [7, 8], "tokens": ["x", "y"]}},
         }
     },
@@ -67,9 +71,10 @@ def test_a_class_may_take_another_models_vocabulary(tmp_path: Path, name: str) -
 
 
 CHARACTERS = st.one_of(
-    st.sampled_from([" ", "  ", "\n", "\t", "▁", "\u200b", "\u200d", "\u0301", "ﬁ", "Ａ", "İ", "ß"]),
-    st.sampled_from(["<s>", " <mask>", "[MASK]", "</s>", "<|endoftext|>", "<0x41>", "<unk>", "##a"]),
-    st.sampled_from(["the", " river", "'ll", "``", "''", "👩\u200d👩", "字", "мир", "שלום", "ไทย", "१२"]),
+    st.sampled_from([" ", "  ", "\n", "\t", "▁", "\u200b", "\u200d", "\u0301", "ﬁ", "Ａ", "İ"]),
+    st.sampled_from(["<s>", " <mask>", "[MASK]", "</s>", "<|endoftext|>", "<0x41>", "<unk>"]),
+    st.sampled_from(["the", " river", "'ll", "``", "''", "##a", "👩\u200d👩", "字", "мир"]),
+    st.sampled_from(["שלום", "ไทย", "१२"]),
     st.characters(exclude_categories=["Cs"]),
 )  # fmt: skip
 STRINGS = st.lists(CHARACTERS, max_size=24).map("".join)
