@@ -6,6 +6,7 @@ import functools
 import json
 import struct
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import transformers
@@ -48,10 +49,18 @@ VOCAB_SIZE = 2000
 def write_tokenizer_folder(folder: Path, name: str, **settings: Any) -> Path:
     """A config of the class's family and its tokenizer, and settings added to those saved."""
     folder.mkdir(parents=True, exist_ok=True)
-    _tokenizer(name).save_pretrained(folder)
+    for file, content in _saved(name).items():
+        (folder / file).write_bytes(content)
     edit_json(folder / "config.json", model_type=CLASSES[name])
     edit_json(folder / "tokenizer_config.json", **settings)
     return folder
+
+
+@functools.cache
+def _saved(name: str) -> dict[str, bytes]:
+    with TemporaryDirectory() as folder:
+        _tokenizer(name).save_pretrained(folder)
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
 def _tokenizer(name: str) -> Any:
