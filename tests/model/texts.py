@@ -101,7 +101,14 @@ TEXTS = [
     "Ǆ" * 120,
 ]
 TEXTS += [unicodedata.normalize(form, text) for form in ("NFD", "NFKC") for text in TEXTS[8:29]]
-MORE_TEXTS = ("the cat.", "a [X] b [x] c", "THEM THE the", "cafe\u0301 CAFÉ", "[E] a <sep> b<cls>")
+MORE_TEXTS = (
+    "the cat.",
+    "a [X] b [x] c",
+    "THEM THE the",
+    "cafe\u0301 CAFÉ",
+    "[E] a <sep> b<cls>",
+    "a <unk>NOTUSED <s>NOTUSED",
+)
 """For tests that add tokens."""
 PAIRS = [
     ("The animal didn't cross the street", "it was too tired"),

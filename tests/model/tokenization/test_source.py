@@ -30,6 +30,15 @@ def test_a_tokenizer_as_transformers_saves_it(tmp_path: Path, name: str) -> None
     assert_equals_transformers(write_tokenizer_folder(tmp_path, name), VOCAB_SIZE)
 
 
+@every_class
+def test_what_a_class_takes_for_granted(tmp_path: Path, name: str) -> None:
+    """Its special tokens and flags, where the files name nothing but the class."""
+    write_tokenizer_folder(tmp_path, name)
+    edit_json(tmp_path / "tokenizer.json", added_tokens=[])
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name}))
+    assert_equals_transformers(tmp_path, VOCAB_SIZE)
+
+
 def sequence(name: str, type_id: int) -> dict[str, Any]:
     return {"Sequence": {"id": name, "type_id": type_id}}
 
