@@ -76,9 +76,8 @@ def _build(files: TokenizerFiles) -> tuple[Tokenizer, Source]:
         source = kind.source(name, files, declared)
         tokenizer = kind.build(source)
         tokenizer.post_processor = source.post_processor() or tokenizer.post_processor
-    template_asked = not {"add_bos_token", "add_eos_token"}.isdisjoint(source.flags)
     add_tokens(tokenizer, source.special, source.extra, declared.added)
-    if template_asked or tokenizer.post_processor is None:
+    if tokenizer.post_processor is None:
         tokenizer.post_processor = as_configured(tokenizer, source)
     if kind and kind.complete:
         kind.complete(tokenizer, source)

@@ -68,12 +68,9 @@ def read_declared(files: TokenizerFiles) -> Declared:
 
 
 def _declared(settings: Settings, own: Settings, added: dict[int, AddedToken]) -> Declared:
-    by_content = {token.content: token for token in added.values()}
-    named: dict[str, Token | None] = {}
-    for name in NAMED:
-        if name in settings:
-            value = settings.pop(name)
-            named[name] = by_content.get(str(value), value) if value is not None else None
+    named: dict[str, Token | None] = {
+        name: settings.pop(name) for name in NAMED if name in settings
+    }
     if "extra_special_tokens" in settings:
         extra = settings.pop("extra_special_tokens") or []
     else:

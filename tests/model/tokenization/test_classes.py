@@ -36,6 +36,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("modernbert", {}, {}),
     ("modernbert", {"tokenizer_class": "RobertaTokenizer"}, {}),
     ("modernbert", {"tokenizer_class": "RobertaTokenizer", "auto_map": OWN_CODE}, {}),
+    ("nystromformer", {"tokenizer_class": "RobertaTokenizer"}, {}),
     ("qwen2", {"tokenizer_class": "PreTrainedTokenizerFast"}, {}),
     ("qwen2", {"tokenizer_class": "RobertaTokenizer"}, {}),
     ("qwen2", {"tokenizer_class": "RobertaTokenizer", "auto_map": OWN_CODE}, {}),
