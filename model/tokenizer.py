@@ -106,4 +106,6 @@ def _without_placeholders(tokenizer: Tokenizer, source: Source, vocab_size: int)
     content["added_tokens"] = [
         token for token in content["added_tokens"] if token["content"] not in dropped
     ]
-    return Tokenizer.from_str(json.dumps(content))
+    kept = Tokenizer.from_str(json.dumps(content))
+    kept.model = tokenizer.model
+    return kept
