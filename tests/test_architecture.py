@@ -15,8 +15,16 @@ FLOORS = {
     "model": (
         {"errors"},
         {"config", "modules"},
-        {"artifact", "checkpoint_files", "families", "kinds", "normalizers", "scores", "tokenizer"},
-        {"norms", "packing", "positions", "recognition"},
+        {
+            "artifact",
+            "checkpoint_files",
+            "families",
+            "kinds",
+            "normalizers",
+            "scores",
+            "tokenization",
+        },
+        {"norms", "packing", "positions", "recognition", "tokenizer"},
         {"attention_weights", "hub"},
         {"attention", "embeddings", "feed_forward", "long_texts", "relative_positions", "sources"},
         {"self_attention"},

@@ -11,6 +11,8 @@ from typing import Literal
 
 from tokenizers import Encoding, Tokenizer
 
+from model.artifact.tokenizer import copy_tokenizer
+
 Direction = Literal["right", "left"]
 Input = str | tuple[str, str]
 Offset = tuple[int, int]
@@ -47,7 +49,7 @@ class Cutter:
     """A tokenizer that cuts texts to a number of tokens, on one side."""
 
     def __init__(self, tokenizer: Tokenizer, max_tokens: int, direction: Direction) -> None:
-        self._tokenizer = Tokenizer.from_str(tokenizer.to_str())
+        self._tokenizer = copy_tokenizer(tokenizer)
         self._tokenizer.enable_truncation(max_tokens, direction=direction)
         self._characters = CHARACTERS_PER_TOKEN * max_tokens
         self._right = direction == "right"

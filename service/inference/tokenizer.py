@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Encoding
 
 from model.artifact.manifest import reading
 from model.artifact.sentence import SentenceConfig
+from model.artifact.tokenizer import read_tokenizer
 from service.engines.contract import Ids
 from service.errors import InputTooLong, Unprocessable
 from service.inference.excerpt import Cutter, Direction, Excerpt, Input, Offset
@@ -80,7 +81,7 @@ class TextTokenizer:
         self._sentence = sentence
         self.limits = limits
         with reading(path):
-            self._whole = Tokenizer.from_file(str(path))
+            self._whole = read_tokenizer(path)
         self.separator_ids = frozenset(self._whole.encode("").ids[1:])
         """Ids of the special tokens that end a text, as [SEP] does."""
         self._cutters: dict[Direction, Cutter] = {}

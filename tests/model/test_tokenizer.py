@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,142 +8,14 @@ from typing import Any
 import pytest
 from sentence_transformers.base.modules import Transformer
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-from transformers import AutoTokenizer, BertTokenizer
+from transformers import BertTokenizer
 
 from model.errors import CheckpointError
 from model.families.registry import parse_config, read_config
 from model.tokenizer import load_tokenizer
 from tests.model.checkpoints import SPECIAL_TOKENS, TINY, VOCABULARY, edit_json
-
-TEXTS = [
-    "",
-    " ",
-    "\t\r\n",
-    "a",
-    "A",
-    "The cat.",
-    "the THE tHe",
-    "The animal didn't cross the street because it was too tired",
-    # scripts
-    "注意力机制的核心思想",
-    "日本語のテキスト、カタカナとひらがな",
-    "한국어 문장입니다",
-    "漢字kanji混ざり",
-    "שלום עולם",
-    "مرحبا بالعالم",
-    "שלום، hello، مرحبا",
-    "\u202eright-to-left override\u202c and \u2066isolate\u2069",
-    "Привет, мир! Ёлка и Йод",
-    "Ελληνικά ΟΔΥΣΣΕΥΣ ΣΑΣ",
-    "हिन्दी में एक वाक्य",
-    "ภาษาไทยไม่มีช่องว่าง",
-    "ⴰⵎⴰⵣⵉⵖ ᚠᚢᚦ 𐍈 𓀀",
-    # accents, decomposed and composed, and case that changes length
-    "naïve café, Ünïcödé",
-    "cafe\u0301 nai\u0308ve A\u030a",
-    "\u0301 alone, and x\u0301\u0302\u0303\u0304 stacked",
-    "İstanbul ısırgan I ı",
-    "STRASSE Straße ẞ",
-    "ﬁne ﬂow ½ ² ™ Å Å K",
-    "ǅ ǆ Ǆ ŉ ΐ",
-    "Zalgo: H̷̢̛e̴͝l̷p̸",
-    # emoji
-    "👩‍👩‍👧‍👦 family",
-    "🏳️‍🌈🏴‍☠️ flags 🇩🇪🇫🇷",
-    "👍🏽 thumbs 👍",
-    "1️⃣ keycap ☎️",
-    "a😀b",
-    # white space and control characters
-    "tab\tnew\nline\rreturn",
-    "nul\x00here",
-    "\x00",
-    "bell\x07 escape\x1b[0m delete\x7f",
-    "c1\x80\x85\x9f",
-    "no-break\u00a0space thin\u2009space ideographic\u3000space",
-    "zero\u200bwidth joiner\u200d non\u200cjoiner word\u2060joiner",
-    "soft\u00adhyphen \ufeffbom \ufffd replacement",
-    "line\u2028separator paragraph\u2029separator vertical\x0btab form\x0cfeed",
-    "  leading and trailing  ",
-    "private \ue000 use, noncharacter \uffff, tag \U000e0041",
-    # punctuation and symbols
-    "!?.,;:-_#'+*~`´^°§$%&/()=[]{}<>|\\\"@",
-    "...!!!???---",
-    "don't can't I'm it's",
-    "e.g. U.S.A. 3.14 1,000,000 1/2",
-    "http://example.com/a?b=c&d=e#f me@example.com",
-    "snake_case camelCase kebab-case",
-    "“curly” ‘quotes’ — dashes – and … «guillemets»",
-    "x² + y² = z² ⇒ ∀ε>0 ∃δ: ∑∏∫√∞ ≤ ≠",
-    "₿ € £ ¥ ₽ ﷼",
-    "<s> </s> <mask> <|endoftext|> ##ing ## #",
-    # special tokens, written out
-    "[SEP]",
-    "[CLS] a literal [SEP] in the text [MASK]",
-    "[sep] [Sep] [ SEP ] [SEP][SEP]x[PAD]y",
-    "[UNK] [PAD] [unused1]",
-    "pre[MASK]post [MASK] . [MASK]",
-    "[CL\u0301S] [ＣＬＳ] [C\x00LS]",
-    # long
-    "a" * 99,
-    "a" * 100,
-    "a" * 101,
-    "A" * 300,
-    "é" * 100,
-    "e\u0301" * 60,
-    "字" * 150,
-    "Donaudampfschifffahrtsgesellschaftskapitän" * 4,
-    "word " * 600,
-    "0123456789" * 30,
-    # numbers and mixtures
-    "٣٤٥ १२३ １２３ ⅷ ⑨",
-    "ＦＵＬＬＷＩＤＴＨ ｔｅｘｔ ﾊﾝｶｸ",
-    "𝓯𝓪𝓷𝓬𝔂 𝕥𝕖𝕩𝕥 𝐛𝐨𝐥𝐝",
-    "a\u0000b\u0001c\u0002d",
-    "mixed 中文 and English文字 abc中def",
-    "unaffable unwanted embeddings transformers",
-    "H2O CO2 C++ C# .NET",
-    "𠮷野家 𪜀 (beyond the basic plane)",
-    "\U0010ffff \U0001f9ff",
-    "ㄅㄆㄇ ｡｢｣ 〜 ・",
-    "か\u3099 が (composed and not)",
-    "각 (jamo) 각",
-    "Ångström Ångström",
-    "x" + "\u0300" * 40,
-    "Ǆ" * 120,
-]
-TEXTS += [unicodedata.normalize(form, text) for form in ("NFD", "NFKC") for text in TEXTS[8:29]]
-MORE_TEXTS = ("the cat.", "a [X] b [x] c", "THEM THE the", "cafe\u0301 CAFÉ", "[E] a <sep> b<cls>")
-"""For tests that add tokens."""
-PAIRS = [
-    ("The animal didn't cross the street", "it was too tired"),
-    ("", ""),
-    ("a", ""),
-    ("", "b"),
-    ("a [SEP] b", "[CLS] c"),
-    ("注意力", "👩‍👩‍👧‍👦"),
-    ("e\u0301", "nul\x00"),
-    ("word " * 300, "x" * 101),
-]
-
-
-def assert_equals_transformers(folder: Path, vocab_size: int = TINY["vocab_size"]) -> Tokenizer:
-    """Ids, segments, offsets and tokens of every text and pair, in ours and in transformers'."""
-    config = parse_config(TINY | {"model_type": "bert", "vocab_size": vocab_size})
-    ours = load_tokenizer(folder, config, lowercase=False)
-    theirs = AutoTokenizer.from_pretrained(folder)
-    for texts in ([*TEXTS, *MORE_TEXTS], PAIRS):
-        expected = theirs(texts, return_offsets_mapping=True, return_token_type_ids=True)
-        for i, (text, found) in enumerate(zip(texts, ours.encode_batch(texts), strict=True)):
-            assert found.ids == expected["input_ids"][i], text
-            assert found.type_ids == expected["token_type_ids"][i], text
-            assert found.offsets == expected["offset_mapping"][i], text
-            assert found.tokens == expected.tokens(i), text
-            for skip in (True, False):
-                decoded = theirs.backend_tokenizer.decode(found.ids, skip_special_tokens=skip)
-                assert ours.decode(found.ids, skip_special_tokens=skip) == decoded, text
-            assert set(found.attention_mask) == {1}, text
-    assert ours.get_vocab(with_added_tokens=True) == theirs.get_vocab()
-    return ours
+from tests.model.texts import MORE_TEXTS, TEXTS
+from tests.model.tokenizer_oracle import assert_equals_transformers
 
 
 @pytest.fixture
@@ -374,6 +245,25 @@ def test_a_saved_tokenizer_is_the_loaded_one(folder: Path, tmp_path: Path) -> No
         assert again.encode(text).offsets == ours.encode(text).offsets
 
 
+@pytest.mark.parametrize("name", ["BertTokenizer", "PreTrainedTokenizerFast"])
+def test_a_picture_that_the_encoder_has_no_row_for_is_a_text(folder: Path, name: str) -> None:
+    """EmbeddingGemma's tokenizer has a token of pictures, the first after its vocabulary."""
+    whole = load_tokenizer(folder, parse_config(TINY | {"model_type": "bert"}), lowercase=False)
+    token = added(60, "[image]", special=True)
+    edit_json(
+        folder / "tokenizer_config.json",
+        tokenizer_class=name,
+        image_token="[image]",
+        added_tokens_decoder={"60": {key: token[key] for key in token if key != "id"}},
+    )
+    found = assert_equals_transformers(folder, vocab_size=61)
+    assert 60 in found.encode("a [image] b").ids
+    config = parse_config(TINY | {"model_type": "bert"})
+    found = load_tokenizer(folder, config, lowercase=False)
+    assert found.encode("a [image] b").tokens == whole.encode("a [image] b").tokens
+    assert found.encode("the cat").ids == whole.encode("the cat").ids
+
+
 # ── what is refused ────────────────────────────────────────────────────────────────────────
 
 
@@ -408,6 +298,11 @@ def test_vocab_txt_does_not_make_another_classs_tokenizer(folder: Path) -> None:
     (folder / "vocab.txt").write_text("\n".join(VOCABULARY))
     edit_json(folder / "tokenizer_config.json", tokenizer_class="BertJapaneseTokenizer")
     assert "no tokenizer.json, which a BertJapaneseTokenizer needs" in refusal(folder)
+
+
+def test_splitting_special_tokens_is_refused(folder: Path) -> None:
+    edit_json(folder / "tokenizer_config.json", split_special_tokens=True)
+    assert "split_special_tokens of tokenizer_config.json is not supported" in refusal(folder)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,98 @@
+"""Which class of tokenizers a checkpoint has, as transformers 5 finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from model.errors import CheckpointError
+from model.tokenization.byte_pairs import GEMMA, QWEN2, ROBERTA
+from model.tokenization.files import TokenizerFiles
+from model.tokenization.names import AS_STORED, BACKENDS, MODEL_TYPES, NOT_BUILT, OVERRULING
+from model.tokenization.sentence_pieces import ALBERT, CAMEMBERT, DEBERTA_V2, XLM_ROBERTA
+from model.tokenization.source import TokenizerClass
+from model.tokenization.word_pieces import BERT, MPNET
+
+CLASSES: Mapping[str, TokenizerClass] = {
+    "AlbertTokenizer": ALBERT,
+    "BartTokenizer": ROBERTA,
+    "BertTokenizer": BERT,
+    "CamembertTokenizer": CAMEMBERT,
+    "DebertaV2Tokenizer": DEBERTA_V2,
+    "DistilBertTokenizer": BERT,
+    "ElectraTokenizer": BERT,
+    "GemmaTokenizer": GEMMA,
+    "LEDTokenizer": ROBERTA,
+    "LayoutLMTokenizer": BERT,
+    "LongformerTokenizer": ROBERTA,
+    "LxmertTokenizer": BERT,
+    "MPNetTokenizer": MPNET,
+    "MobileBertTokenizer": BERT,
+    "MvpTokenizer": ROBERTA,
+    "Qwen2Tokenizer": QWEN2,
+    "RobertaTokenizer": ROBERTA,
+    "SqueezeBertTokenizer": BERT,
+    "XLMRobertaTokenizer": XLM_ROBERTA,
+}
+"""By the names, but for a final "Fast", under which transformers knows them."""
+
+
+def find_class(files: TokenizerFiles) -> tuple[str, TokenizerClass | None]:
+    """The name of a checkpoint's class, and the class; None for a tokenizer.json as it stands.
+
+    Raises:
+        CheckpointError: none is named, it is code of the checkpoint's own, or it is not supported.
+
+    """
+    declared = files.settings.get("tokenizer_class")
+    named = declared or files.config.get("tokenizer_class")
+    if named is not None and not isinstance(named, str):
+        raise CheckpointError(f"{files.folder}: tokenizer_class is {named!r}, not a name")
+    usual = MODEL_TYPES.get(str(files.config.get("model_type")))
+    overruling = not OVERRULING.isdisjoint(
+        str(files.config.get(key)) for key in ("model_type", "model_name")
+    )
+    own_code = _names_own_code(files)
+    if own_code and not usual and (not declared or _is_unknown(declared)):
+        raise CheckpointError(
+            f"{files.folder} has a tokenizer that is code of its own (auto_map), which is not run; "
+            "where its tokenizer.json is whole, set tokenizer_class to PreTrainedTokenizerFast in "
+            "tokenizer_config.json"
+        )
+    if not own_code and named and usual and _plain(named) != usual:
+        if usual == AS_STORED:
+            return usual, None
+        return _class(files, usual if overruling else named)
+    if not declared and named and _is_unknown(named):
+        raise CheckpointError(
+            f"{files.folder}: config.json names a tokenizer_class {named}, which transformers does "
+            "not have; set it to PreTrainedTokenizerFast if tokenizer.json is whole"
+        )
+    if not (named or usual):
+        raise CheckpointError(
+            f"{files.folder} names no tokenizer_class; set one in tokenizer_config.json "
+            "(PreTrainedTokenizerFast takes tokenizer.json as it stands)"
+        )
+    return _class(files, str(named or usual))
+
+
+def _names_own_code(files: TokenizerFiles) -> bool:
+    names = files.settings.get("auto_map")
+    return bool(names.get("AutoTokenizer") if isinstance(names, dict) else names)
+
+
+def _plain(name: str) -> str:
+    return name.removesuffix("Fast")
+
+
+def _is_unknown(name: str) -> bool:
+    return _plain(name) not in CLASSES.keys() | BACKENDS | NOT_BUILT
+
+
+def _class(files: TokenizerFiles, name: str) -> tuple[str, TokenizerClass | None]:
+    if _plain(name) in NOT_BUILT:
+        files.require(name)
+        raise CheckpointError(
+            f"{files.folder}: {name} is not supported; where its tokenizer.json is whole, "
+            "set tokenizer_class to PreTrainedTokenizerFast in tokenizer_config.json"
+        )
+    return name, CLASSES.get(_plain(name))

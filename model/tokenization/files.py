@@ -1,0 +1,111 @@
+"""The files of a checkpoint that make up its tokenizer."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from model.errors import CheckpointError
+
+Settings = dict[str, Any]
+
+_CONVERTED = re.compile(r"tekken\.json|tiktoken\.model|tokenizer\.model")
+"""Names that transformers converts, whatever the class, where there is no tokenizer.json."""
+
+
+@dataclass(frozen=True)
+class TokenizerFiles:
+    """What the files of a folder hold; a missing one is empty."""
+
+    folder: Path
+    config: Settings
+    """`config.json`."""
+    settings: Settings
+    """`tokenizer_config.json`."""
+    stored: Settings | None
+    """`tokenizer.json`."""
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """All of them.
+
+        Raises:
+            CheckpointError: a file is damaged, or another version of one would be read.
+
+        """
+        settings = read_json(folder / "tokenizer_config.json")
+        versions = settings.get("fast_tokenizer_files", [])
+        if any(name != "tokenizer.json" for name in versions):
+            raise CheckpointError(
+                f"{folder}: tokenizer_config.json names {versions} as its fast_tokenizer_files; "
+                "save the tokenizer with transformers once, as one tokenizer.json"
+            )
+        stored = folder / "tokenizer.json"
+        return cls(
+            folder,
+            read_json(folder / "config.json"),
+            settings,
+            _stored(stored) if stored.is_file() else None,
+        )
+
+    def require(self, name: str, files: tuple[str, ...] = ()) -> None:
+        """Check that there is a tokenizer.json, or the vocabulary files that stand for it.
+
+        Args:
+            name: the tokenizer's class.
+            files: names of its vocabulary files.
+
+        Raises:
+            CheckpointError: there is neither.
+
+        """
+        if self.stored is not None:
+            return
+        found = sorted(path.name for path in self.folder.iterdir())
+        converted = [name for name in found if _CONVERTED.search(name)]
+        if files and not converted and set(files) <= set(found):
+            return
+        models = converted or [name for name in found if name.endswith(".model")]
+        if models:
+            raise CheckpointError(
+                f"{self.folder} holds its tokenizer as {models[0]} only; save it with transformers "
+                "once (AutoTokenizer.from_pretrained, save_pretrained), which writes tokenizer.json"
+            )
+        if files:
+            raise CheckpointError(
+                f"{self.folder} holds neither tokenizer.json nor {' and '.join(files)}"
+            )
+        raise CheckpointError(f"{self.folder} holds no tokenizer.json, which a {name} needs")
+
+
+def read_json(path: Path) -> Settings:
+    """The object that a JSON file holds; empty where there is no file.
+
+    Raises:
+        CheckpointError: it is not JSON, or not an object.
+
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as error:
+        raise CheckpointError(f"{path} is not valid JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path} does not hold a JSON object")
+    return content
+
+
+def _stored(path: Path) -> Settings:
+    try:
+        content = read_json(path)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path.parent} holds no readable tokenizer: {error}") from None
+    missing = {"added_tokens", "model"} - content.keys()
+    if missing:
+        raise CheckpointError(
+            f"{path.parent} holds no readable tokenizer: tokenizer.json lacks "
+            + " and ".join(sorted(missing))
+        )
+    return content

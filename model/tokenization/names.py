@@ -1,0 +1,92 @@
+"""Names of tokenizers and models that transformers 5 knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+AS_STORED = "TokenizersBackend"
+"""The class of a tokenizer that is its tokenizer.json."""
+BACKENDS = {"BloomTokenizer", "PreTrainedTokenizer", "PythonBackend", AS_STORED}
+"""Its names, but for a final "Fast"."""
+
+NOT_BUILT = {
+    "AutoTokenizer", "BarthezTokenizer", "BartphoTokenizer", "BasicTokenizer",
+    "BertGenerationTokenizer", "BertJapaneseTokenizer", "BertweetTokenizer",
+    "BigBirdTokenizer", "BioGptTokenizer", "BlenderbotSmallTokenizer", "BlenderbotTokenizer",
+    "ByT5Tokenizer", "CLIPTokenizer", "CTRLTokenizer", "CanineTokenizer", "CharacterTokenizer",
+    "ClvpTokenizer", "CodeGenTokenizer", "CodeLlamaTokenizer", "CohereTokenizer",
+    "ConvBertTokenizer", "CpmAntTokenizer", "CpmTokenizer", "DPRContextEncoderTokenizer",
+    "DPRQuestionEncoderTokenizer", "DPRReaderTokenizer", "DebertaTokenizer", "DiaTokenizer",
+    "EsmTokenizer", "EsmcTokenizer", "FNetTokenizer", "FSMTTokenizer",
+    "FastSpeech2ConformerTokenizer", "FlaubertTokenizer", "FunnelTokenizer", "GPT2Tokenizer",
+    "GPTNeoXJapaneseTokenizer", "GPTNeoXTokenizer", "GPTSw3Tokenizer", "HerbertTokenizer",
+    "LasrTokenizer", "LayoutLMv2Tokenizer", "LayoutLMv3Tokenizer", "LayoutXLMTokenizer",
+    "LlamaTokenizer", "LukeTokenizer", "M2M100Tokenizer", "MBart50Tokenizer", "MBartTokenizer",
+    "MLukeTokenizer", "MarianTokenizer", "MarkupLMTokenizer", "MecabTokenizer",
+    "MgpstrTokenizer", "MyT5Tokenizer", "NllbTokenizer", "NougatTokenizer",
+    "OpenAIGPTTokenizer", "PLBartTokenizer", "ParakeetTokenizer", "PegasusTokenizer",
+    "PerceiverTokenizer", "PhobertTokenizer", "Pop2PianoTokenizer", "ProphetNetTokenizer",
+    "Qwen3_5Tokenizer", "RagTokenizer", "ReformerTokenizer", "RemBertTokenizer",
+    "RoCBertTokenizer", "RoFormerTokenizer", "SeamlessM4TTokenizer", "Siglip2Tokenizer",
+    "SiglipTokenizer", "Speech2TextTokenizer", "SpeechT5Tokenizer", "SplinterTokenizer",
+    "T5Tokenizer", "TapasTokenizer", "Tipsv2Tokenizer", "UdopTokenizer", "VideoPrismTokenizer",
+    "VitsTokenizer", "Wav2Vec2CTCTokenizer", "Wav2Vec2PhonemeCTCTokenizer", "WhisperTokenizer",
+    "WordpieceTokenizer", "XGLMTokenizer", "XLMTokenizer", "XLNetTokenizer"
+}  # fmt: skip
+"""Names, but for a final "Fast", of classes that make their tokenizers in ways of their own."""
+
+MODEL_TYPES: Mapping[str, str] = {
+    model_type: name
+    for name, model_types in {
+        AS_STORED: ["modernbert", "modernbert-decoder", "nystromformer", "xlm-roberta-xl"],
+        "AlbertTokenizer": ["albert", "yoso"],
+        "BertTokenizer": [
+            "bert",
+            "convbert",
+            "distilbert",
+            "electra",
+            "ernie",
+            "layoutlm",
+            "megatron-bert",
+            "nezha",
+            "nomic_bert",
+            "realm",
+            "retribert",
+            "squeezebert",
+        ],
+        "CamembertTokenizer": ["camembert"],
+        "DebertaTokenizer": ["deberta"],
+        "DebertaV2Tokenizer": ["deberta-v2"],
+        "GemmaTokenizer": [
+            "gemma",
+            "gemma2",
+            "gemma3",
+            "gemma3_text",
+            "gemma3n",
+            "gemma3n_text",
+            "t5gemma",
+        ],
+        "LEDTokenizer": ["led"],
+        "LxmertTokenizer": ["lxmert"],
+        "MPNetTokenizer": ["mpnet"],
+        "MobileBertTokenizer": ["mobilebert"],
+        "MvpTokenizer": ["mvp"],
+        "Qwen2Tokenizer": ["qwen2", "qwen2_moe", "qwen3", "qwen3_moe"],
+        "RobertaTokenizer": [
+            "bart",
+            "data2vec-text",
+            "ibert",
+            "lilt",
+            "longformer",
+            "mra",
+            "roberta",
+            "roberta-prelayernorm",
+        ],
+        "XLMRobertaTokenizer": ["gte", "jina_embeddings_v3", "xlm-roberta", "xmod"],
+    }.items()
+    for model_type in model_types
+}
+"""The class of a `model_type`'s tokenizers; of a type that is not here, the one that is named."""
+
+OVERRULING = {"camembertv2-base", "modernbert", "modernbert-decoder", "qwen2"}
+"""Model types, and one model's name, whose class stands whatever the files name."""

@@ -1,0 +1,140 @@
+"""What a tokenizer is built from, and what a class of tokenizers is."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tokenizers import AddedToken, Tokenizer, models
+from tokenizers.processors import PostProcessor
+
+from model.errors import CheckpointError
+from model.tokenization.declared import Declared, Token, special_tokens
+from model.tokenization.files import Settings, TokenizerFiles
+
+Kind = Literal["WordPiece", "BPE", "Unigram"]
+Pieces = list[tuple[str, float]]
+
+
+@dataclass(frozen=True)
+class Source:
+    """The parts of a checkpoint's files that its tokenizer is made of."""
+
+    files: TokenizerFiles
+    flags: Settings
+    named: dict[str, Token | None]
+    """The usual special tokens by name, the class's own where the files name none."""
+    special: dict[str, Token]
+    """All special tokens by name."""
+    extra: list[Token]
+    """Special tokens without a name."""
+
+    def name(self, token: str) -> str:
+        """A named special token as a text."""
+        return str(self.named[token])
+
+    def words(self) -> dict[str, int]:
+        """Ids of the word pieces."""
+        if self.files.stored is None:
+            return models.WordPiece.read_file(str(self.files.folder / "vocab.txt"))
+        return self._ids()
+
+    def byte_pairs(self) -> tuple[dict[str, int], list[tuple[str, str]]]:
+        """Ids of the tokens, and the pairs that become one, the first first."""
+        if self.files.stored is None:
+            paths = (str(self.files.folder / name) for name in ("vocab.json", "merges.txt"))
+            return models.BPE.read_file(*paths)
+        merges = self._model.get("merges") or []
+        pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in merges]
+        return self._ids(), [(left, right) for left, right in pairs]
+
+    @property
+    def pieces(self) -> Pieces:
+        """Pieces of a Unigram vocabulary and their log probabilities, by id."""
+        return [tuple(piece) for piece in self._model["vocab"]]
+
+    @property
+    def charsmap(self) -> bytes | None:
+        """SentencePiece's normalisation table, as tokenizer.json's normalizer holds it."""
+        normalizer = self._stored.get("normalizer") or {}
+        for step in normalizer.get("normalizers", [normalizer]):
+            if step.get("type") == "Precompiled" and "precompiled_charsmap" in step:
+                return base64.b64decode(step["precompiled_charsmap"])
+        return None
+
+    def post_processor(self) -> PostProcessor | None:
+        """The post-processor of tokenizer.json."""
+        if self.files.stored is None:
+            return None
+        if self._model.get("type") in (None, "Unigram"):  # these need their vocabulary
+            return Tokenizer.from_file(str(self.files.folder / "tokenizer.json")).post_processor
+        empty: Settings = {"vocab": {}} | ({"merges": []} if "merges" in self._model else {})
+        content = self._stored | {"model": self._model | empty, "added_tokens": []}
+        return Tokenizer.from_str(json.dumps(content)).post_processor
+
+    def _ids(self) -> dict[str, int]:
+        vocabulary = self._model["vocab"]
+        if isinstance(vocabulary, dict):
+            return vocabulary
+        tokens = [token[0] if isinstance(token, list) else token for token in vocabulary]
+        return {token: index for index, token in enumerate(tokens)}
+
+    @property
+    def _stored(self) -> Settings:
+        return self.files.stored or {}
+
+    @property
+    def _model(self) -> Settings:
+        model: Settings = self._stored["model"]
+        return model
+
+
+@dataclass(frozen=True)
+class TokenizerClass:
+    """How transformers makes the tokenizers of one of its classes."""
+
+    kind: Kind
+    """The model of its vocabulary."""
+    build: Callable[[Source], Tokenizer]
+    """Model, normalizer, pre-tokenizer and decoder, before tokens are added."""
+    named: Mapping[str, str]
+    """Its special tokens where the files name none."""
+    complete: Callable[[Tokenizer, Source], None] | None = None
+    """What it changes once all tokens are there."""
+    as_added: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
+    """Flags of special tokens that the files name as bare strings."""
+    extra: tuple[str, ...] = ()
+    """Special tokens without a name where the files say nothing of them."""
+    vocabulary_files: tuple[str, ...] = ()
+    """Files that it takes in place of tokenizer.json."""
+
+    def source(self, name: str, files: TokenizerFiles, declared: Declared) -> Source:
+        """What a tokenizer of this class, called `name`, is made of.
+
+        Raises:
+            CheckpointError: files are missing, or their vocabulary is not of the class's kind.
+
+        """
+        files.require(name, self.vocabulary_files)
+        if files.stored is not None:
+            self._check_vocabulary(name, files, files.stored["model"])
+        named = {
+            token: AddedToken(value, **self.as_added[token])
+            if token in self.as_added and isinstance(value, str)
+            else value
+            for token, value in (dict(self.named) | declared.named).items()
+        }
+        extra = list(self.extra if declared.extra is None else declared.extra)
+        return Source(files, declared.flags, named, special_tokens(named, declared), extra)
+
+    def _check_vocabulary(self, name: str, files: TokenizerFiles, model: Any) -> None:
+        vocabulary = model.get("vocab") if isinstance(model, dict) else None
+        if not isinstance(vocabulary, list if self.kind == "Unigram" else dict | list):
+            raise CheckpointError(
+                f"{files.folder} holds no readable tokenizer: {name} has a {self.kind} "
+                "vocabulary, tokenizer.json holds another; where that file is right, set "
+                "tokenizer_class to PreTrainedTokenizerFast in tokenizer_config.json"
+            )

@@ -1,0 +1,74 @@
+"""Special tokens around a text or a pair, as post-processors."""
+
+from __future__ import annotations
+
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
+
+from model.errors import CheckpointError
+from model.tokenization.source import Source
+
+Numbered = tuple[str, int]
+"""A token and its id."""
+
+
+def numbered(
+    tokenizer: Tokenizer, source: Source, name: str, default: int | None = None
+) -> Numbered:
+    """A named special token and its id, the default's where the files name it null.
+
+    Raises:
+        CheckpointError: they do, and there is no default; or the vocabulary lacks the token.
+
+    """
+    token = source.name(name)
+    index = tokenizer.token_to_id(token) if name in source.special else default
+    if index is None:
+        reason = (
+            f"vocabulary lacks {token}, its {name}"
+            if name in source.special
+            else f"{name} is null; name one in tokenizer_config.json"
+        )
+        raise CheckpointError(f"{source.files.folder}: the tokenizer's {reason}")
+    return token, index
+
+
+def as_segments(cls: Numbered, sep: Numbered) -> TemplateProcessing:
+    """BERT's: [CLS] text [SEP], and another text with a [SEP] of its own as segment 1."""
+    return TemplateProcessing(
+        single=f"{cls[0]}:0 $A:0 {sep[0]}:0",
+        pair=f"{cls[0]}:0 $A:0 {sep[0]}:0 $B:1 {sep[0]}:1",
+        special_tokens=[cls, sep],
+    )
+
+
+def as_one_segment(bos: Numbered, eos: Numbered) -> TemplateProcessing:
+    """RoBERTa's: <s> text </s>, and another text between two </s>, all of it segment 0."""
+    return TemplateProcessing(
+        single=[bos[0], "$A", eos[0]],
+        pair=[bos[0], "$A", eos[0], eos[0], "$B", eos[0]],
+        special_tokens=[bos, eos],
+    )
+
+
+def as_configured(tokenizer: Tokenizer, source: Source) -> TemplateProcessing:
+    """What `add_bos_token` and `add_eos_token` ask for, by default neither."""
+    tokens = {
+        name: numbered(tokenizer, source, name)
+        for name in ("bos_token", "eos_token")
+        if source.flags.get(f"add_{name}") and name in source.special
+    }
+    single, second = (
+        " ".join(
+            f"{part}:{segment}"
+            for part in (
+                *(token for name, (token, _) in tokens.items() if name == "bos_token"),
+                text,
+                *(token for name, (token, _) in tokens.items() if name == "eos_token"),
+            )
+        )
+        for segment, text in enumerate(("$A", "$B"))
+    )
+    return TemplateProcessing(
+        single=single, pair=f"{single} {second}", special_tokens=list(tokens.values())
+    )
