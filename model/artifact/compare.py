@@ -34,7 +34,7 @@ class Tolerance:
 TOLERANCES: Mapping[Precision, Mapping[Kind, Tolerance]] = {
     "fp32": {
         "hidden": Tolerance(1e-4, 1e-5, 0.99999),
-        "attention": Tolerance(1e-5, 0.0, 0.99999),
+        "attention": Tolerance(1e-4, 0.0, 0.99999),
         "pooled": Tolerance(1e-5, 0.0, 0.99999),
     },
     "fp16": {
@@ -53,7 +53,8 @@ TOLERANCES: Mapping[Precision, Mapping[Kind, Tolerance]] = {
         "pooled": Tolerance(0.1, 0.0, 0.95),
     },
 }
-"""By precision. Random token ids are among what is compared, and are harder than any text: 8-bit
+"""By precision. Two computations in float32 differ by more the deeper the encoder: by 2e-5 in a map
+of twelve layers, where each is within 3e-6 of float64. Random token ids are among what is compared, and are harder than any text: 8-bit
 maps of the last layers can be far off there, so pooled vectors are what int8 is for."""
 
 
