@@ -16,6 +16,7 @@ import numpy as np
 
 from model.config import EncoderConfig
 from service.engines.contract import Floats, MapsTask, Output, Pooling, TextTask
+from service.errors import ReplyTooLarge
 from service.inference.maps import (
     AttentionSelection,
     Convert,
@@ -34,6 +35,8 @@ from service.scheduler.submission import ANYBODY, Caller, TaskResult
 GROUP_BYTES = 8 * 2**20
 """Bytes of maps that are computed, and then waiting to be taken, at a time; a layer of one text may
 alone have more."""
+LAYER_BYTES = 512 * 2**20
+"""Most bytes of the maps of one layer of one text, which are computed together."""
 CHUNK_TOKENS = 1024
 """Tokens of texts whose hidden states are kept at a time; one text may alone have more."""
 Job = tuple[MapsTask, MapsReduction]
@@ -79,8 +82,22 @@ class AttentionStream:
     passes: list[LayerPass] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Find the passes over each text."""
+        """Find the passes over each text.
+
+        Raises:
+            ReplyTooLarge: the maps of a layer, whether they are sent or not, are too large.
+
+        """
         self.passes = layer_passes(self.selection, self.config)
+        heads = max((len(one.heads) for one in self.passes), default=0)
+        for index, text in enumerate(self.texts):
+            tokens = len(text.text.input_ids)
+            if (size := 4 * heads * tokens**2) > LAYER_BYTES:
+                raise ReplyTooLarge(
+                    f"inputs[{index}] has {tokens} tokens: the maps of {heads} heads of one layer "
+                    f"take {size} bytes, the limit is {LAYER_BYTES}; ask for fewer heads without "
+                    "rollout, or for a shorter text"
+                )
 
     @property
     def hidden_bytes(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 import weakref
 from collections.abc import AsyncGenerator, Sequence
@@ -16,7 +17,7 @@ from service.api.native.attention import written
 from service.api.native.attention_forms import Writer
 from service.engines.contract import MapsTask, Output, Pooling, Task, TextTask
 from service.engines.fake import FakeEngine
-from service.errors import EngineFailed, Overloaded
+from service.errors import EngineFailed, Overloaded, ReplyTooLarge
 from service.inference.attention import AttentionStream, AttentionText
 from service.inference.maps import AttentionSelection, LayerMaps, TextSummary
 from service.inference.timings import Timings
@@ -100,6 +101,27 @@ def subjects(*lengths: int) -> list[AttentionText]:
         AttentionText(text, (length - 1,), Pooling(2, "mean"))
         for text, length in zip(found, lengths, strict=True)
     ]
+
+
+async def test_a_layer_whose_maps_are_too_large_is_refused_before_anything_is_computed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = Watched()
+    monkeypatch.setattr("service.inference.attention.LAYER_BYTES", ONE_LAYER)
+    statistics = dataclasses.replace(ALL, weights=False, statistics=True)
+    one_head = dataclasses.replace(statistics, heads=(1,))
+    with batching(engine) as (batcher, _):
+
+        def ask(selection: AttentionSelection, *lengths: int) -> None:
+            AttentionStream(batcher, CONFIG, selection, subjects(*lengths), Timings(0, 0.0, 0.0))
+
+        ask(statistics, S, S)
+        ask(one_head, S + 1)
+        with pytest.raises(ReplyTooLarge, match=r"inputs\[1\] has 9 tokens: the maps of 2 heads"):
+            ask(statistics, S, S + 1)
+        with pytest.raises(ReplyTooLarge, match="of 2 heads of one layer take 648 bytes"):
+            ask(dataclasses.replace(one_head, rollout=True), S + 1)
+    assert engine.seen == ""
 
 
 def streamed(

@@ -1,0 +1,86 @@
+"""Families through the whole service: text in by HTTP, transformers' numbers out.
+
+Each is a random checkpoint with a tokenizer of its kind, exported as it is first served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    ModernBertConfig,
+    ModernBertModel,
+    XLMRobertaConfig,
+    XLMRobertaModel,
+)
+
+from testing.process import Service
+from tests.model.families.parity import SIZES, randomized
+from tests.model.texts import TEXTS
+from tests.model.tokenizer_folders import VOCAB_SIZE, write_tokenizer_folder
+
+pytestmark = pytest.mark.e2e
+LARGE = SIZES | {"vocab_size": VOCAB_SIZE, "max_position_embeddings": 300, "num_hidden_layers": 4}
+LONG = "The river runs under the hill, and nobody looks at the water. " * 6
+PAIR = ["The animal didn't cross the street", "it was too tired"]
+FAMILIES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "TokenizersBackend": (ModernBertConfig, ModernBertModel, {"local_attention": 16}),
+    "XLMRobertaTokenizer": (XLMRobertaConfig, XLMRobertaModel, {"type_vocab_size": 1}),
+}
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config, model, changes = FAMILIES[request.param]
+    folder: Path = tmp_path_factory.mktemp("a family") / request.param
+    write_tokenizer_folder(folder, request.param)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    special = {"pad_token_id": tokenizer.pad_token_id or 0}
+    randomized(model(config(**LARGE | changes | special))).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def client(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    cache = tmp_path_factory.mktemp("cache")
+    flags = ("--model", str(checkpoint), "--cache-folder", str(cache))
+    with Service.of_headscope(*flags, "--request-timeout-seconds", "600") as service:
+        service.wait_until_ready()
+        with httpx.Client(base_url=f"http://127.0.0.1:{service.port}", timeout=600) as client:
+            yield client
+
+
+def test_every_number_equals_transformers(client: httpx.Client, checkpoint: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    model = AutoModel.from_pretrained(checkpoint, attn_implementation="eager").eval()
+    texts: list[Any] = [*dict.fromkeys(["", LONG, *TEXTS])]
+    texts = [text for text in texts if 0 < len(tokenizer(text)["input_ids"]) <= 290]
+    assert len(texts) > 20
+    for inputs in (texts, [PAIR]):
+        encoded = client.post("/encode", json={"inputs": inputs}).json()["results"]
+        attended = client.post("/attention", json={"inputs": inputs}).json()["results"]
+        for text, vectors, maps in zip(inputs, encoded, attended, strict=True):
+            both = [text] if isinstance(text, str) else text
+            encoding = tokenizer(*both, return_tensors="pt")
+            with torch.no_grad():
+                output = model(**encoding, output_attentions=True)
+            assert vectors["token_ids"] == encoding["input_ids"][0].tolist()
+            state = output.last_hidden_state[0].numpy()
+            atol = 1e-4 * np.abs(state).max()
+            np.testing.assert_allclose(vectors["embeddings"], state, atol=atol, rtol=0)
+            np.testing.assert_allclose(vectors["pooled"], state.mean(axis=0), atol=atol, rtol=0)
+            expected = torch.cat(output.attentions).numpy()
+            np.testing.assert_allclose(maps["attention"], expected, atol=1e-5)
+
+
+def test_pytorch_agrees(client: httpx.Client) -> None:
+    found = client.post("/verify", json={"inputs": [LONG, PAIR]}).json()
+    assert found["passed"], found

@@ -1,0 +1,112 @@
+"""The graphs of families that compute otherwise than BERT, on ONNX Runtime and in both layouts.
+
+PyTorch's side is held to transformers in tests/model/families.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from transformers import (
+    AlbertConfig,
+    AlbertModel,
+    DebertaV2Config,
+    DebertaV2Model,
+    Gemma3TextConfig,
+    Gemma3TextModel,
+    ModernBertConfig,
+    ModernBertModel,
+    MPNetConfig,
+    MPNetModel,
+    Qwen3Config,
+    Qwen3Model,
+    RobertaConfig,
+    RobertaModel,
+)
+
+from model.artifact.batch import pack, widen
+from model.artifact.signature import hidden_state_name
+from model.checkpoint import load_checkpoint
+from model.encoder import Encoder
+from model.export.graphs import export_attention, export_encoder, head_parameters
+from model.packing import PackedBatch
+from tests.exports import share_work
+from tests.model.families.parity import SIZES, saved, texts_of
+from tests.model.families.test_deberta_v2 import VERSION_3
+from tests.model.families.test_gemma3 import TINY as GEMMA3
+from tests.model.families.test_modernbert import TINY as MODERNBERT
+from tests.model.families.test_qwen3 import TINY as QWEN3
+
+pytestmark = pytest.mark.slow
+MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "roberta": (RobertaConfig, RobertaModel, SIZES),
+    "albert": (AlbertConfig, AlbertModel, SIZES | {"embedding_size": 16}),
+    "mpnet": (MPNetConfig, MPNetModel, SIZES),
+    "deberta": (DebertaV2Config, DebertaV2Model, SIZES | VERSION_3),
+    "modernbert": (ModernBertConfig, ModernBertModel, MODERNBERT),
+    "qwen3": (Qwen3Config, Qwen3Model, QWEN3 | {"max_position_embeddings": 4096}),
+    "gemma3": (Gemma3TextConfig, Gemma3TextModel, GEMMA3),
+}
+LENGTHS = (1, 5, 17, 33)
+
+
+def session(graph: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    return onnxruntime.InferenceSession(
+        graph.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Encoder:
+    share_work()
+    config, model, fields = MODELS[request.param]
+    folder: Path = tmp_path_factory.mktemp(request.param)
+    of_two_layers = {"num_hidden_layers": 2}
+    return load_checkpoint(saved(model(config(**fields | of_two_layers)), folder))
+
+
+@pytest.fixture(scope="module")
+def expected(encoder: Encoder) -> Any:
+    batch = pack([(text, [0] * len(text)) for text in texts_of(encoder, LENGTHS)])
+    with torch.no_grad():
+        return batch, encoder(PackedBatch.of(batch), output_attentions=True)
+
+
+def test_hidden_states_equal_pytorchs(encoder: Encoder, expected: Any) -> None:
+    """In both layouts of tokens: one or the other, as a family's arithmetic knows neither."""
+    batch, output = expected
+    three_axes = encoder.config.model_type in ("roberta", "modernbert")
+    run = session(export_encoder(encoder, three_axes=three_axes))
+    config = encoder.config
+    wide = widen(batch, len(LENGTHS) + 1, max(LENGTHS) + 3)
+    for grid in (batch, wide):
+        rows = len(grid.padded_index)
+        mask = np.ones((rows, config.num_hidden_layers, config.num_attention_heads), np.float32)
+        names = [value.name for value in run.get_inputs()]
+        found = run.run(None, dict(zip(names, (*grid.inputs, mask), strict=True)))
+        assert [value.name for value in run.get_outputs()] == [
+            hidden_state_name(layer) for layer in range(config.num_hidden_layers + 1)
+        ]
+        for state, reference in zip(found, output.hidden_states, strict=True):
+            atol = 1e-5 * reference.abs().max().item()
+            np.testing.assert_allclose(state, reference.numpy(), atol=atol, rtol=0)
+
+
+def test_maps_of_some_heads_equal_pytorchs(encoder: Encoder, expected: Any) -> None:
+    batch, output = expected
+    run, parameters = session(export_attention(encoder.config)), head_parameters(encoder)
+    start, end = batch.cu_seqlens[3:5]
+    for layer, maps in enumerate(output.attentions):
+        states = output.hidden_states[layer][None, start:end].numpy()
+        feed = {"query_states": states, "key_states": states} | {
+            value.name: parameters[f"{value.name}.{layer}"][[2, 0]].numpy()
+            for value in run.get_inputs()[2:]
+        }
+        found = run.run(None, feed)[0][0]
+        np.testing.assert_allclose(found, maps[3, [2, 0]].numpy(), atol=1e-5)
