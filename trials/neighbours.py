@@ -71,7 +71,7 @@ async def slow_reader(service: Service) -> AsyncIterator[None]:
             )
             with contextlib.closing(writer):
                 writer.write(
-                    request("/attention", {"inputs": [WORDS] * 4, "truncate": True}, **BINARY)
+                    request("/attention", {"inputs": [WORDS] * 4, "truncate": True}, BINARY)
                 )
                 while await reader.read(SLOW_BYTES):
                     await asyncio.sleep(SLOW_SECONDS)
@@ -95,7 +95,7 @@ NEIGHBOURS: Sequence[Neighbour] = (
     Neighbour("bodies of 2 MB", sending("/encode", {"inputs": ["!" * 16384] * 128, **CUT})),
     Neighbour(
         "every map of 6 texts",
-        sending("/attention", {"inputs": [WORDS] * 6, "truncate": True}, **BINARY),
+        sending("/attention", {"inputs": [WORDS] * 6, "truncate": True}, BINARY),
     ),
     Neighbour(
         "/verify of 20 texts", sending("/verify", {"inputs": [WORDS] * 20, "truncate": True})
