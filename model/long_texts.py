@@ -16,8 +16,8 @@ from model.config import EncoderConfig
 
 QUERIES_AT_ONCE = 1024
 """The most queries of a text whose weights exist at a time."""
-_BLOCKS = 32
-"""Blocks of queries of a text, each of which looks at the keys in its window."""
+_BLOCK = 32
+"""Queries of a block, which look at the keys in their window together."""
 
 
 def query_chunks(config: EncoderConfig) -> int:
@@ -62,14 +62,14 @@ def attend_in_windows(
 ) -> Tensor:
     """The same where a query looks no farther than `window` tokens: blocks of queries side by side.
 
-    A block of c queries sees the c + 2 · window keys around it, so that the cost grows with
-    S · (S / 32 + 2 · window) instead of S².
+    A block of c queries sees the c + 2 · window keys around it, so that the cost grows with S
+    instead of S².
     """
     length = query.shape[2]
-    size = (length + _BLOCKS - 1) // _BLOCKS
-    starts = torch.arange(_BLOCKS, device=query.device)[:, None] * size
-    own = torch.arange(size, device=query.device)
-    seen = torch.arange(size + 2 * window, device=query.device) - window
+    blocks = (length + _BLOCK - 1) // _BLOCK
+    starts = torch.arange(blocks, device=query.device)[:, None] * _BLOCK
+    own = torch.arange(_BLOCK, device=query.device)
+    seen = torch.arange(_BLOCK + 2 * window, device=query.device) - window
     rows = (starts + own).clamp_max(length - 1)
     places = starts + seen  # [blocks, c + 2 · window]
     inside = (places >= 0) & (places < length)
