@@ -54,8 +54,9 @@ TOLERANCES: Mapping[Precision, Mapping[Kind, Tolerance]] = {
     },
 }
 """By precision. Two computations in float32 differ by more the deeper the encoder: by 2e-5 in a map
-of twelve layers, where each is within 3e-6 of float64. Random token ids are among what is compared, and are harder than any text: 8-bit
-maps of the last layers can be far off there, so pooled vectors are what int8 is for."""
+of twelve layers, where each is within 3e-6 of float64. Random token ids are among what is compared,
+and are harder than any text: 8-bit maps of the last layers can be far off there, so pooled vectors
+are what int8 is for."""
 
 
 @dataclass(frozen=True)

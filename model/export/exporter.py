@@ -147,7 +147,10 @@ def _build(
     served, bits = encoder, weight_bits(precision)
     if bits is not None:
         progress("calibrating int8")
-        served = quantize(encoder, calibration_batches(tokenizer, sentence.max_length), bits)
+        quantized = quantize(encoder, calibration_batches(tokenizer, sentence.max_length), bits)
+        served = quantized.encoder
+        if quantized.kept:
+            progress(f"not in int8, which would lose them: {', '.join(quantized.kept)}")
     _save_graphs(served, precision, folder, progress)
     for name in FILES:
         (folder / name).chmod(0o644)

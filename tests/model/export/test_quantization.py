@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import BertModel
 
 from model.artifact.batch import Batch
 from model.artifact.manifest import WeightBits
 from model.checkpoint import load_checkpoint
 from model.encoder import Encoder
-from model.export.quantization import Int8Linear, Range, observe, quantize
+from model.export.quantization import Int8Linear, Range, median_errors, observe, quantize
+from model.packing import PackedBatch
 from tests.model.runtimes.test_onnx import batch_of, rows_of
 
 MAPS = {
@@ -42,7 +43,7 @@ def encoder(tiny_checkpoint: Path) -> Encoder:
 
 @pytest.fixture(scope="module")
 def quantized(encoder: Encoder) -> Encoder:
-    return quantize(encoder, CALIBRATION)
+    return quantize(encoder, CALIBRATION).encoder
 
 
 def transformers_of(folder: Path) -> BertModel:
@@ -133,7 +134,7 @@ def test_smoothing_is_smooth_quants_formula(
 ) -> None:
     """s_j = max|X_j|^α / max|W_j|^(1−α), eq. 4, one for all maps of an input; or none."""
     inputs = inputs_of_every_map(tiny_checkpoint, CALIBRATION)
-    found = int8_maps(quantize(encoder, CALIBRATION, weight_bits))
+    found = int8_maps(quantize(encoder, CALIBRATION, weight_bits).encoder)
     for layer in (0, 1):
         for group in [[f"layers.{layer}.{name}" for name in names] for names in SMOOTHED]:
             w = np.concatenate([encoder.get_submodule(n).weight.detach().numpy() for n in group])
@@ -151,7 +152,7 @@ def test_smoothing_leaves_the_product_and_weights_lie_within_half_a_step(
 ) -> None:
     """x Wᵀ = (x / s)(s W)ᵀ, and s W is what the integer weight stands for."""
     rng = np.random.default_rng(0)
-    for name, module in int8_maps(quantize(encoder, CALIBRATION, weight_bits)).items():
+    for name, module in int8_maps(quantize(encoder, CALIBRATION, weight_bits).encoder).items():
         w = encoder.get_submodule(name).weight.detach().double().numpy()
         s, step = smoothing_of(module), module.weight_scale.double().numpy()
         x = rng.standard_normal((5, w.shape[1]))
@@ -186,13 +187,13 @@ def test_an_input_on_one_side_of_zero_keeps_its_zero_point_in_bounds(
     shifted = copy.deepcopy(encoder)
     with torch.no_grad():
         shifted.embeddings.layer_norm.bias.fill_(bias)
-    query = int8_maps(quantize(shifted, CALIBRATION))["layers.0.attention.query"]
+    query = int8_maps(quantize(shifted, CALIBRATION).encoder)["layers.0.attention.query"]
     assert query.zero.item() == (255 if bias < 0 else 0)
 
 
 def test_a_relus_output_starts_at_zero(make_checkpoint: Callable[..., Path]) -> None:
     encoder = load_checkpoint(make_checkpoint(hidden_act="relu"))
-    for name, module in int8_maps(quantize(encoder, CALIBRATION)).items():
+    for name, module in int8_maps(quantize(encoder, CALIBRATION).encoder).items():
         assert (module.zero.item() == 0) == name.endswith("contract")
 
 
@@ -207,10 +208,52 @@ def test_dead_features_divide_nothing_by_zero(encoder: Encoder) -> None:
         first.attention.query.weight[2] = 0  # an output that looks at nothing
         first.attention.value.weight.zero_()
         first.attention.value.bias.zero_()  # an input of zeros alone
-    found = quantize(dead, CALIBRATION)
+    found = quantize(dead, CALIBRATION).encoder
     for name, module in int8_maps(found).items():
         assert all(buffer.isfinite().all() for buffer in module.buffers()), name
         assert module.scale > 0
         assert (module.weight_scale > 0).all()
     assert int8_maps(found)["layers.0.attention.output"].zero.item() == 0
     assert found.layers[0].attention.query.weight[:, 2].count_nonzero() == 0
+
+
+def test_a_map_that_eight_bits_would_lose_stays_in_floating_point(encoder: Encoder) -> None:
+    """One token's feature is so large that a step of the input's scale hides all others."""
+    massive = copy.deepcopy(encoder)
+    feed_forward = massive.layers[1].feed_forward
+    seen: list[Tensor] = []
+    feed_forward.expand.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    with torch.no_grad():
+        massive(PackedBatch.of(CALIBRATION[0]))
+        token = seen[0].flatten(0, -2)[0]
+        others = torch.cat([batch.flatten(0, -2) for batch in seen])[1:]
+        direction = token - others.mean(dim=0)
+        feed_forward.expand.weight[3] = 500 * direction / direction.square().sum()
+        feed_forward.expand.bias[3] = -500 * (others @ direction).max() / direction.square().sum()
+    found = quantize(massive, CALIBRATION)
+    assert found.kept == ("layers.1.feed_forward.contract",)
+    assert "layers.1.feed_forward.contract" not in int8_maps(found.encoder)
+    assert quantize(encoder, CALIBRATION).kept == ()
+
+
+def test_errors_of_maps_are_those_of_torchs_fake_quantization(encoder: Encoder) -> None:
+    quantized = quantize(encoder, CALIBRATION).encoder
+    layer, twin = encoder.layers[0], quantized.layers[0]
+    new = {layer.attention.output: twin.attention.output}
+    found = median_errors(encoder, CALIBRATION, new)
+    module, errors = twin.attention.output, []
+    inputs: list[Tensor] = []
+    hook = layer.attention.output.register_forward_pre_hook(lambda _, x: inputs.append(x[0]))
+    with torch.no_grad():
+        for batch in CALIBRATION:
+            encoder(PackedBatch.of(batch))
+        hook.remove()
+        for x in inputs:
+            rounded = torch.fake_quantize_per_tensor_affine(
+                x, module.scale.item(), int(module.zero), 0, 255
+            )
+            weight = module.weight.float() * module.weight_scale
+            exact = x @ layer.attention.output.weight.T
+            errors.append((rounded @ weight - exact).norm(dim=-1) / exact.norm(dim=-1))
+    assert list(found) == [layer.attention.output]
+    assert found[layer.attention.output] == pytest.approx(torch.cat(errors).median().item())

@@ -35,7 +35,7 @@ def encoder(tiny_checkpoint: Path) -> Encoder:
 
 @pytest.fixture(scope="module")
 def quantized(encoder: Encoder) -> Encoder:
-    return quantize(encoder, CALIBRATION)
+    return quantize(encoder, CALIBRATION).encoder
 
 
 def feed_of(batch: Batch) -> dict[str, np.ndarray]:
@@ -145,7 +145,7 @@ def test_an_encoder_with_dead_features_is_computed(encoder: Encoder) -> None:
         for parameter in dead.layers[0].attention.value.parameters():
             parameter.zero_()
     batch = batch_of([5, 2], seed=9)
-    graph = export_encoder(quantize(dead, CALIBRATION), three_axes=True)
+    graph = export_encoder(quantize(dead, CALIBRATION).encoder, three_axes=True)
     (found,) = session_of(graph).run(["hidden_state.2"], feed_of(batch))
     with torch.inference_mode():
         expected = dead(PackedBatch.of(batch)).hidden_states[-1]
