@@ -16,7 +16,7 @@ from model.artifact.manifest import Precision
 from model.artifact.pooling import PoolingName, l2_normalize, pool
 
 Floats = NDArray[np.float32]
-Kind = Literal["hidden", "attention", "pooled"]
+Kind = Literal["hidden", "attention", "pooled", "task"]
 
 
 @dataclass(frozen=True)
@@ -37,30 +37,36 @@ TOLERANCES: Mapping[Precision, Mapping[Kind, Tolerance]] = {
         "hidden": Tolerance(1e-4, 1e-5, 0.99999),
         "attention": Tolerance(1e-5, 0.0, 0.99999),
         "pooled": Tolerance(1e-5, 0.0, 0.99999),
+        "task": Tolerance(1e-4, 1e-5, -1.0),
     },
     "fp16": {
         "hidden": Tolerance(0.05, 0.0, 0.9999),
         "attention": Tolerance(0.02, 0.0, 0.999),
         "pooled": Tolerance(0.001, 0.0, 0.99999),
+        "task": Tolerance(0.05, 0.01, -1.0),
     },
     "bf16": {
         "hidden": Tolerance(0.5, 0.0, 0.99),
         "attention": Tolerance(0.1, 0.0, 0.99),
         "pooled": Tolerance(0.01, 0.0, 0.9999),
+        "task": Tolerance(0.5, 0.1, -1.0),
     },
     "int8": {
         "hidden": Tolerance(10.0, 0.0, 0.5),
         "attention": Tolerance(1.0, 0.0, 0.5),
         "pooled": Tolerance(0.1, 0.0, 0.95),
+        "task": Tolerance(10.0, 0.5, -1.0),
     },
 }
 """By precision. Random token ids are among what is compared, and are harder than any text: 8-bit
-maps of the last layers can be far off there, so pooled vectors are what int8 is for."""
+maps of the last layers can be far off there, so pooled vectors are what int8 is for. The logits of
+one label have a sign alone for a cosine, so a task head is held to their difference."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """Name of a tensor: a hidden state of a layer, one head's map, or a pooled unit vector."""
+    """Name of a tensor: a layer's hidden state, a head's map, the pooled unit vector, or what the
+    task head answers."""
 
     kind: Kind
     layer: int = 0

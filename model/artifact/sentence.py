@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from model.artifact.pooling import POOLINGS, PoolingName
+from model.artifact.task import task_kind
 from model.errors import ConfigError
 
 _POOLING_NAMES: dict[str, PoolingName] = {
@@ -67,7 +68,8 @@ class SentenceConfig(BaseModel):
             transformer = _read(folder / "sentence_bert_config.json")
             if transformer.get("max_seq_length") is not None:
                 limit = transformer["max_seq_length"]
-            fields = _modules(folder) | {
+            own = {} if task_kind(folder) else _modules(folder)
+            fields = own | {
                 "lowercase": transformer.get("do_lower_case", False),
                 "prompts": _prompts(folder / "config_sentence_transformers.json"),
             }

@@ -25,10 +25,11 @@ from model.artifact.manifest import (
     DEVICE_POOLING_GRAPH,
     ENCODER_DATA,
     ENCODER_GRAPH,
-    FILES,
     FORMAT,
     GOLDEN,
     HEADS,
+    TASK_GRAPH,
+    TASK_WEIGHTS,
     TOKENIZER,
     WEIGHTS,
     Artifact,
@@ -43,6 +44,7 @@ from model.artifact.manifest import (
 from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import Float
 from model.checkpoint import load_checkpoint
+from model.config import EncoderConfig
 from model.encoder import Encoder
 from model.errors import ArtifactError
 from model.export.calibration import calibration_batches
@@ -51,6 +53,7 @@ from model.export.graphs import (
     export_device_attention,
     export_device_pooling,
     export_encoder,
+    export_task,
     head_parameters,
     signatures,
 )
@@ -60,6 +63,8 @@ from model.export.verify import verify
 from model.packing import PackedBatch
 from model.runtimes.contract import Device
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
+from model.tasks.checkpoint import load_task_head
+from model.tasks.head import TaskHead, scores_of_text
 from model.tokenizer import load_tokenizer
 
 Progress = Callable[[str], None]
@@ -127,6 +132,7 @@ def _build(
     progress(f"reading {model}")
     encoder = load_checkpoint(checkpoint)
     config = encoder.config
+    head = load_task_head(checkpoint, encoder)
     sentence = SentenceConfig.from_checkpoint(checkpoint, config.max_position_embeddings)
     tokenizer = load_tokenizer(checkpoint, config, lowercase=sentence.lowercase)
     with writing(path := folder / TOKENIZER):
@@ -134,15 +140,15 @@ def _build(
     _save_tensors(dict(sorted(encoder.state_dict().items())), folder / WEIGHTS)
     _save_tensors(head_parameters(encoder), folder / HEADS)
     inputs = golden_inputs(tokenizer, config)
-    save_golden(folder / GOLDEN, [golden_text(encoder, *text) for text in inputs])
+    save_golden(folder / GOLDEN, [golden_text(encoder, *text, head) for text in inputs])
 
     served, bits = encoder, weight_bits(precision)
     if bits is not None:
         progress("calibrating int8")
         served = quantize(encoder, calibration_batches(tokenizer, sentence.max_length), bits)
     _save_graphs(served, precision, folder, progress)
-    for name in FILES:
-        (folder / name).chmod(0o644)
+    if head is not None:
+        _save_task(head, config, folder, progress)
     unverified = VerificationRecord(
         passed=False, provider="", inputs=0, tolerances={}, max_abs_diff_below={}, min_cosine={}
     )
@@ -155,11 +161,18 @@ def _build(
         exporter=exporter_version(),
         config=config,
         sentence=sentence,
-        signature=signatures(config, _DTYPES.get(precision, "float32")),
-        files={name: record_file(folder / name) for name in FILES},
+        task=head.config if head else None,
+        signature=signatures(
+            config, _DTYPES.get(precision, "float32"), head.config if head else None
+        ),
+        files={},
         verification=unverified,
     )
-    write_manifest(folder, manifest)
+    names = manifest.file_names
+    for name in names:
+        (folder / name).chmod(0o644)
+    files = {name: record_file(folder / name) for name in names}
+    write_manifest(folder, manifest.model_copy(update={"files": files}))
 
 
 def _save_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
@@ -167,14 +180,17 @@ def _save_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
         save_file(tensors, path)
 
 
-def golden_text(encoder: Encoder, input_ids: Ids, segment_ids: Ids) -> GoldenText:
-    """Hidden states and maps of one text; ids `[S]`."""
+def golden_text(
+    encoder: Encoder, input_ids: Ids, segment_ids: Ids, head: TaskHead | None = None
+) -> GoldenText:
+    """Hidden states and maps of one text, and what a task head answers; ids `[S]`."""
     with torch.inference_mode():
         batch = PackedBatch.of(pack([(input_ids, segment_ids)]))
         output = encoder(batch, output_attentions=True)
     hidden = torch.stack(list(output.hidden_states)).numpy()
     maps = torch.cat(list(output.attentions)).numpy()
-    return GoldenText(input_ids, segment_ids, hidden, maps)
+    scores = scores_of_text(head, output.hidden_states[-1]) if head else None
+    return GoldenText(input_ids, segment_ids, hidden, maps, scores)
 
 
 def _save_graphs(served: Encoder, precision: Precision, folder: Path, progress: Progress) -> None:
@@ -188,6 +204,13 @@ def _save_graphs(served: Encoder, precision: Precision, folder: Path, progress: 
     progress("exporting the graphs for a device")
     save_graph(export_device_attention(config, dtype), folder / DEVICE_ATTENTION_GRAPH)
     save_graph(export_device_pooling(config, dtype), folder / DEVICE_POOLING_GRAPH)
+
+
+def _save_task(head: TaskHead, config: EncoderConfig, folder: Path, progress: Progress) -> None:
+    """The task head stays float32 in every precision."""
+    progress(f"exporting {TASK_GRAPH}")
+    _save_tensors(dict(sorted(head.state_dict().items())), folder / TASK_WEIGHTS)
+    save_graph(export_task(head, config), folder / TASK_GRAPH)
 
 
 def _verify(folder: Path, device: Device) -> VerificationRecord:

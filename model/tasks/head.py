@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from model.artifact.scores import Floats
 from model.artifact.task import TaskConfig, Transform
 from model.feed_forward import ACTIVATIONS
 
@@ -69,3 +70,14 @@ def task_head(config: TaskConfig, hidden_size: int) -> TaskHead:
     """The module of a kind of task head."""
     kind = SparseHead if config.kind == "sparse" else TaskHead
     return kind(config, hidden_size)
+
+
+def scores_of_text(head: TaskHead, hidden: Tensor) -> Floats:
+    """What a task head answers to one text's last hidden state `[S, H]`, all of it at once."""
+    pooling = head.config.pooling
+    rows = hidden
+    if pooling in ("cls", "mean"):
+        rows = hidden[:1] if pooling == "cls" else hidden.mean(dim=0, keepdim=True)
+    with torch.inference_mode():
+        scores: Floats = head(rows).numpy()
+    return scores if head.config.kind == "token_classification" else scores[0]
