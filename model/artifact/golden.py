@@ -85,9 +85,11 @@ def read_golden(artifact: Artifact) -> list[GoldenText]:
     names = ("input_ids", "segment_ids", "hidden", "maps")
     with reading(path := artifact.path(GOLDEN)):
         tensors = load_file(path)
+        count = sum(name.startswith("input_ids.") for name in tensors)
         return [
             GoldenText(
-                *(tensors[f"{name}.{index}"] for name in names), tensors.get(f"scores.{index}")
+                **{name: tensors[f"{name}.{index}"] for name in names},
+                scores=tensors.get(f"scores.{index}"),
             )
-            for index in range(sum(name.startswith("input_ids.") for name in tensors))
+            for index in range(count)
         ]

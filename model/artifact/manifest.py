@@ -12,8 +12,8 @@
     task.onnx               rows of the last hidden state → what the task head answers
     task.safetensors        the task head in float32, for PyTorch alone: may be left out of a copy
 
-The last two are there if the checkpoint has a task head that is served. This module is where `model`
-and `service` meet; it imports neither torch nor onnxruntime.
+The last two are there if the checkpoint has a task head. This module is where `model` and `service`
+meet; it imports neither torch nor onnxruntime.
 """
 
 from __future__ import annotations

@@ -30,9 +30,11 @@ def rows_of(
         last: number of the last hidden state.
 
     """
-    if task.pooling == "cls" or task.pooling == "mean":
-        return [], [TextPooling(text, last, task.pooling) for text in texts]
-    return [(text, last) for text in texts], []
+    match task.pooling:
+        case "cls" | "mean" as mode:
+            return [], [TextPooling(text, last, mode) for text in texts]
+        case _:
+            return [(text, last) for text in texts], []
 
 
 def text_scores(

@@ -4,7 +4,7 @@
 * `attention.onnx`: one layer's inputs and the asked heads' parameters to attention weights;
 * `device_attention.onnx`: the same from all heads' parameters and the numbers of those asked for;
 * `device_pooling.onnx`: some tokens of a hidden state to one vector;
-* `task.onnx`: rows of the last hidden state to what a task head answers, float32 in every precision.
+* `task.onnx`: rows of the last hidden state to what a task head answers, always in float32.
 
 The two of a device are where parameters and hidden states stay; what a host gives them and
 gets from them is float32 in every precision. Axes that are strings are dynamic.

@@ -1,4 +1,4 @@
-"""Task heads: what a checkpoint computes of the last hidden state beside its vectors. Without torch.
+"""Task heads: what a checkpoint computes of the last hidden state beside vectors. Without torch.
 
 Formats: the `architectures` of transformers' `config.json`, and the modules and the
 `transformer_task` of sentence-transformers' cross-encoders and sparse encoders.
@@ -68,8 +68,8 @@ class TaskConfig(_Part):
 def task_kind(folder: Path) -> TaskKind | None:
     """The task head of a checkpoint folder that is to be served; None for one of vectors alone.
 
-    Where there is a `modules.json`, it decides: a classifier that sentence-transformers uses for its
-    vectors is one of vectors, and so is a masked language model without sparse pooling.
+    Where there is a `modules.json`, it decides: a classifier that sentence-transformers uses for
+    its vectors is one of vectors, and so is a masked language model without sparse pooling.
 
     Raises:
         ConfigError: a file cannot be read.

@@ -48,10 +48,10 @@ def load(artifact: Artifact, resources: Resources) -> Runtime:
         return OnnxRuntime(artifact, resources.threads)
     place = Place(chosen, resources.device_id if chosen == "cuda" else 0)
     threads, memory = resources.threads, resources.device_memory_bytes
-    sessions = {
-        name: _session(artifact, GRAPHS[name], place, threads, memory)
-        for name in (*BoundRuntime.GRAPHS, *(["task"] if artifact.manifest.task else []))
-    }
+    graphs = BoundRuntime.GRAPHS
+    if artifact.manifest.task:
+        graphs += ("task",)
+    sessions = {name: _session(artifact, GRAPHS[name], place, threads, memory) for name in graphs}
     return BoundRuntime(artifact, sessions, onnxruntime.OrtValue.ortvalue_from_numpy, place)
 
 
@@ -78,7 +78,8 @@ class OnnxRuntime(HostRuntime):
         self._encoder = self._lone = _session(artifact, ENCODER_GRAPH)
         self._attention = _session(artifact, ATTENTION_GRAPH)
         self.task = artifact.manifest.task
-        self._task = _session(artifact, TASK_GRAPH) if self.task else None
+        if self.task:
+            self._task = _session(artifact, TASK_GRAPH)
         self.provider: str = self._encoder.get_providers()[0]
         if threads > 1:
             self._lone = _session(artifact, ENCODER_GRAPH, threads=threads)

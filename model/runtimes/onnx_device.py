@@ -110,7 +110,8 @@ class BoundRuntime:
             Bound(sessions[name], place) for name in self.GRAPHS
         )
         self.task = manifest.task
-        self._task = sessions["task"] if self.task else None
+        if self.task:
+            self._task = sessions["task"]
         self._inputs = [spec.name for spec in manifest.signature["encoder"].inputs]
         dtypes = {spec.name: spec.dtype for spec in manifest.signature["device_attention"].inputs}
         self._heads = [

@@ -63,9 +63,7 @@ def load_task_weights(path: Path, config: TaskConfig, hidden_size: int) -> TaskH
     return build_task_head(config, hidden_size, tensors, str(path))
 
 
-def read_task(
-    folder: Path, kind: TaskKind, layout: Layout, encoder: EncoderConfig
-) -> TaskConfig:
+def read_task(folder: Path, kind: TaskKind, layout: Layout, encoder: EncoderConfig) -> TaskConfig:
     """What a checkpoint's task head computes, from its configuration files.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Where each family's task models keep the parts of their task heads, as transformers names them."""
+"""Where the task models of each family keep their task heads, as transformers names the keys."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
-from model.artifact.manifest import Precision
+from model.artifact.manifest import Manifest, Precision
 from service.api.problems import PROBLEMS
 from service.api.route import service_of
 from service.distribution import version
@@ -80,7 +80,7 @@ def describe(state: ServiceState) -> dict[str, Any]:
         "model_id": manifest.model,
         "model_sha": manifest.files["weights.safetensors"].sha256,
         "model_dtype": DTYPES[manifest.precision],
-        "model_type": {"embedding": {"pooling": manifest.sentence.pooling}},
+        "model_type": model_type(manifest),
         "max_concurrent_requests": settings.max_queue_texts,
         "max_input_length": limits.max_tokens,
         "max_batch_tokens": settings.max_batch_tokens or engine.batch_tokens,
@@ -108,3 +108,16 @@ def describe(state: ServiceState) -> dict[str, Any]:
         "artifact_sha256": artifact.sha256,
         "verification": manifest.verification.model_dump(),
     }
+
+
+def model_type(manifest: Manifest) -> dict[str, Any]:
+    """TEI's kind of a model: by its task head, or by its pooling."""
+    task = manifest.task
+    if task is not None and task.kind == "sequence_classification":
+        labels = {
+            "id2label": {str(number): label for number, label in enumerate(task.labels)},
+            "label2id": {label: number for number, label in enumerate(task.labels)},
+        }
+        return {"reranker" if task.outputs == 1 else "classifier": labels}
+    sparse = task is not None and task.kind == "sparse"
+    return {"embedding": {"pooling": "splade" if sparse else manifest.sentence.pooling}}

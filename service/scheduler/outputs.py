@@ -30,6 +30,9 @@ def check_outputs(tasks: Sequence[Task], outputs: Sequence[Output], hidden_size:
             if task.pooling:
                 arrays.append(output.pooled)
                 shapes.append((hidden_size,))
+            if task.scores:
+                arrays.append(output.scores)
+                shapes.append(task.scores)
         if len(arrays) != len(shapes):
             raise EngineFailed("the engine left out what was asked for")
         for array, shape in zip(arrays, shapes, strict=True):
