@@ -65,8 +65,7 @@ one label have a sign alone for a cosine, so a task head is held to their differ
 
 @dataclass(frozen=True)
 class Key:
-    """Name of a tensor: a layer's hidden state, a head's map, the pooled unit vector, or what the
-    task head answers."""
+    """Name of a tensor: a hidden state, a head's map, a pooled unit vector, or a task's scores."""
 
     kind: Kind
     layer: int = 0
