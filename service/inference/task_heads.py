@@ -5,7 +5,7 @@ Notation: C labels, V words of the vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,12 @@ from model.artifact.task import TaskConfig, TaskKind
 from service.engines.contract import Floats, Ids, TextTask
 from service.errors import NoTaskHead
 from service.inference.core import PreparedTexts
+
+_NAMES: Mapping[TaskKind, str] = {
+    "sequence_classification": "texts and pairs",
+    "token_classification": "tokens",
+    "sparse": "sparse vectors",
+}
 
 
 class SparseVector(NamedTuple):
@@ -39,7 +45,7 @@ def required_task(manifest: Manifest, kind: TaskKind, checkpoint: str) -> TaskCo
     """
     task = manifest.task
     if task is None or task.kind != kind:
-        has = "no task head" if task is None else f"a task head for {task.kind.replace('_', ' ')}"
+        has = f"a task head for {_NAMES[task.kind]}" if task else "no task head"
         raise NoTaskHead(f"{manifest.model} has {has}: serve {checkpoint} for this route")
     return task
 

@@ -135,7 +135,7 @@ def test_a_family_without_a_layout_is_refused(tmp_path: Path) -> None:
     encoder = load_checkpoint(folder)
     encoder.config = encoder.config.model_copy(update={"model_type": "qwen3"})
     with pytest.raises(
-        ConfigError, match="sequence classification is supported for albert, .*qwen3"
+        ConfigError, match=r"sequence classification is supported for albert, .*qwen3"
     ):
         load_task_head(folder, encoder)
 
