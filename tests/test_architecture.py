@@ -20,6 +20,7 @@ FLOORS = {
         {"attention"},
         {"encoder"},
         {"checkpoint"},
+        {"tasks"},
         {"runtimes"},
         {"export"},
     ),
