@@ -19,6 +19,8 @@ from model.artifact.manifest import (
     TASK_GRAPH,
     TASK_WEIGHTS,
     Artifact,
+    Precision,
+    RuntimeName,
     load_artifact,
     record_file,
     write_manifest,
@@ -26,7 +28,10 @@ from model.artifact.manifest import (
 from model.errors import ArtifactError, VerificationError
 from model.export.verify import verify
 from model.runtimes.pytorch import load_head
+from model.runtimes.registry import load_runtime
 from service.engines.onnx import OnnxEngine
+from service.engines.torch import check_installed
+from service.errors import EngineNotInstalled
 from service.health.golden import GoldenCheck
 from tests.model.task_checkpoints import write_sparse_checkpoint, write_task_checkpoint
 from tests.service.harness import serving
@@ -95,6 +100,26 @@ async def test_a_sparse_encoder_over_http(
     np.testing.assert_allclose(found, expected.numpy(), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [("onnx", "fp32"), ("onnx", "fp16"), ("openvino", "fp32"), ("pytorch", "fp32")],
+)
+def test_every_runtime_has_the_same_scores(
+    ranking_artifact: Artifact, name: RuntimeName, precision: Precision
+) -> None:
+    """Whatever is not fp32 goes a device's way in ONNX Runtime, also on a CPU."""
+    head = load_head(ranking_artifact)
+    assert head is not None
+    manifest = ranking_artifact.manifest.model_copy(update={"precision": precision})
+    artifact = Artifact(ranking_artifact.folder, manifest, ranking_artifact.sha256)
+    runtime = load_runtime(artifact, name=name)
+    assert runtime.task == manifest.task
+    rows = torch.randn((5, 12), generator=torch.manual_seed(0))
+    found = runtime.score(rows.numpy())
+    np.testing.assert_allclose(found, head(rows).numpy(), atol=1e-5)
+    assert found.shape == (5, 1)
+
+
 def test_the_artifact_has_two_files_more(ranking_artifact: Artifact, tmp_path: Path) -> None:
     """And serves without the one that PyTorch needs."""
     folder = Path(shutil.copytree(ranking_artifact.folder, tmp_path / "copy"))
@@ -104,6 +129,8 @@ def test_the_artifact_has_two_files_more(ranking_artifact: Artifact, tmp_path: P
     artifact = load_artifact(folder)
     with pytest.raises(ArtifactError, match=TASK_WEIGHTS):
         load_head(artifact)
+    with pytest.raises(EngineNotInstalled, match=TASK_WEIGHTS):
+        check_installed(artifact)
     (folder / TASK_GRAPH).unlink()
     with pytest.raises(ArtifactError, match=f"{TASK_GRAPH} is missing"):
         load_artifact(folder)
