@@ -70,6 +70,9 @@ from model.tokenizer import load_tokenizer
 Progress = Callable[[str], None]
 _DTYPES: Mapping[Precision, Float] = {"fp16": "float16"}
 """Type of the weights and of tensors on a device, by precision; float32 for the others."""
+_UNVERIFIED = VerificationRecord(
+    passed=False, provider="", inputs=0, tolerances={}, max_abs_diff_below={}, min_cosine={}
+)
 
 
 @dataclass(frozen=True)
@@ -149,9 +152,7 @@ def _build(
     _save_graphs(served, precision, folder, progress)
     if head is not None:
         _save_task(head, config, folder, progress)
-    unverified = VerificationRecord(
-        passed=False, provider="", inputs=0, tolerances={}, max_abs_diff_below={}, min_cosine={}
-    )
+    task, dtype = head.config if head else None, _DTYPES.get(precision, "float32")
     manifest = Manifest(
         format=FORMAT,
         model=model,
@@ -161,12 +162,10 @@ def _build(
         exporter=exporter_version(),
         config=config,
         sentence=sentence,
-        task=head.config if head else None,
-        signature=signatures(
-            config, _DTYPES.get(precision, "float32"), head.config if head else None
-        ),
+        task=task,
+        signature=signatures(config, dtype, task),
         files={},
-        verification=unverified,
+        verification=_UNVERIFIED,
     )
     names = manifest.file_names
     for name in names:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from service.engines.contract import MapsTask, Output
+from service.engines.contract import MapsTask, Output, TextTask
 from service.errors import EngineFailed
 from service.scheduler.outputs import check_outputs
 
@@ -20,3 +20,23 @@ def test_maps_are_queries_by_keys() -> None:
 def test_maps_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(EngineFailed, match="wrong shape"):
         check_outputs([CROSS], [Output(maps=np.zeros(shape, np.float32))], hidden_size=8)
+
+
+SCORED = TextTask(np.zeros(4, np.int64), np.zeros(4, np.int64), scores=(4, 3))
+
+
+def test_scores_have_the_shape_that_was_asked_for() -> None:
+    check_outputs([SCORED], [Output(scores=np.zeros((4, 3), np.float32))], hidden_size=8)
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 4), (4, 4)])
+def test_scores_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(EngineFailed, match="wrong shape"):
+        check_outputs([SCORED], [Output(scores=np.zeros(shape, np.float32))], hidden_size=8)
+
+
+def test_scores_that_are_missing_or_not_finite_are_refused() -> None:
+    with pytest.raises(EngineFailed, match="left out"):
+        check_outputs([SCORED], [Output()], hidden_size=8)
+    with pytest.raises(EngineFailed, match="not finite"):
+        check_outputs([SCORED], [Output(scores=np.full((4, 3), np.nan, np.float32))], 8)
