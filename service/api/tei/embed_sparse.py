@@ -11,6 +11,7 @@ from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
+from service.api.native.texts import check_size
 from service.api.route import JsonRoute, caller_of, service_of
 from service.api.tei.errors import ERRORS
 from service.api.tei.texts import TeiRequest, respond
@@ -27,6 +28,8 @@ from service.inference.timings import Timings
 from service.scheduler.lanes import LaneName
 
 router = APIRouter(route_class=JsonRoute, tags=["tasks"])
+WEIGHT_BYTES = 4
+"""Of a word of the vocabulary, before those of weight 0 are left out."""
 VALUE_BYTES = 40
 """Of an index and its value in JSON."""
 _SPARSE_ENCODER = "a sparse encoder (SPLADE), or ask for method bm42,"
@@ -85,10 +88,14 @@ async def embed_sparse(body: EmbedSparseRequest, request: Request) -> Response:
 
 
 async def _sparse(body: EmbedSparseRequest, request: Request) -> Vectors:
-    inference = service_of(request).inference
-    task = required_task(inference.manifest, "sparse", _SPARSE_ENCODER)
+    """Weights of whole vocabularies are in memory until all texts of a request have theirs."""
+    state = service_of(request)
+    task = required_task(state.inference.manifest, "sparse", _SPARSE_ENCODER)
     prepared = await _prepare(body, request, "encode")
-    return sparse_vectors(await task_scores(prepared, task)), prepared.timings
+    weights = WEIGHT_BYTES * task.outputs * len(prepared.texts)
+    check_size(weights, state.settings.max_response_bytes, "send fewer texts", binary=True)
+    with state.replies.hold(weights):
+        return sparse_vectors(await task_scores(prepared, task)), prepared.timings
 
 
 async def _bm42(body: EmbedSparseRequest, request: Request) -> Vectors:
