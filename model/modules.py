@@ -11,6 +11,7 @@ from typing import Any
 from model.errors import ConfigError
 
 MODULES = "modules.json"
+_TRANSFORMERS = ("Transformer", "MLMTransformer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def transformer_folder(folder: Path) -> Path:
 
     """
     modules = listed_modules(folder)
-    return modules[0].folder if modules and modules[0].kind == "Transformer" else folder
+    return modules[0].folder if modules and modules[0].kind in _TRANSFORMERS else folder
 
 
 def read_json(path: Path) -> Any:

@@ -2,6 +2,7 @@
 
     ServiceError                 status  error_type (TEI's spelling)
     ├── InvalidRequest           400     Validation   not JSON, not UTF-8, NaN, a lone surrogate
+    ├── EmptyInputs              400     Empty        a list without a text
     ├── Unauthorized             401     Validation   with WWW-Authenticate
     ├── RequestTimeout           408     Validation   the client is slow
     ├── ReplyTooLarge            413     Validation   the predicted reply exceeds the limit
@@ -10,6 +11,7 @@
     ├── MisdirectedRequest       421     Validation   for a host that is not the service's
     ├── Unprocessable            422     Validation   well-formed JSON that asks for the impossible
     │   └── InputTooLong         422     Tokenizer
+    ├── NoTaskHead               424     Backend      the model has no task head that could answer
     ├── HeaderFieldsTooLarge     431     Validation
     ├── Overloaded               429     Overloaded   with Retry-After
     │   └── DeadlinePassed       429     Overloaded   nothing of it was computed
@@ -46,6 +48,12 @@ class InvalidRequest(ServiceError):
     """The body is not JSON that can be read."""
 
     status, title, slug, error_type = 400, "Invalid request", "invalid-request", "Validation"
+
+
+class EmptyInputs(ServiceError):
+    """A list of texts holds none, in dialects that refuse it with a status of its own."""
+
+    status, title, slug, error_type = 400, "Empty inputs", "empty-inputs", "Empty"
 
 
 class Unauthorized(ServiceError):
@@ -100,6 +108,12 @@ class InputTooLong(Unprocessable):
     """A text has more tokens or characters than fit."""
 
     title, slug, error_type = "Input too long", "input-too-long", "Tokenizer"
+
+
+class NoTaskHead(ServiceError):
+    """The model has no task head that could answer."""
+
+    status, title, slug, error_type = 424, "No task head", "no-task-head", "Backend"
 
 
 class HeaderFieldsTooLarge(ServiceError):

@@ -31,6 +31,7 @@ FLOORS = {
         {"layers"},
         {"encoder"},
         {"checkpoint"},
+        {"tasks"},
         {"runtimes"},
         {"export"},
     ),

@@ -14,6 +14,10 @@ from service.api import operations as ops
 from service.api.native import attention, encode, verify
 from service.api.native.attention import AttentionRequest
 from service.api.native.encode import EncodeRequest
+from service.api.tei import embed_sparse, predict, rerank
+from service.api.tei.embed_sparse import EmbedSparseRequest
+from service.api.tei.predict import PredictRequest
+from service.api.tei.rerank import RerankRequest
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
@@ -54,12 +58,18 @@ def test_setting_defaults():
 def test_routes():
     served = {
         f"{method} {route.path}"
-        for module in (encode, attention, verify, ops, dashboard)
+        for module in (encode, attention, verify, predict, rerank, embed_sparse, ops, dashboard)
         for route in module.router.routes
         for method in route.methods
     }
     named = set(re.findall(r"((?:GET|POST) /[a-z/._{}]*)", read("docs/api.md")))
     assert named == served | {"GET /docs", "GET /openapi.json"}
+
+
+@pytest.mark.parametrize("schema", [PredictRequest, RerankRequest, EmbedSparseRequest])
+def test_fields_of_task_heads(schema):
+    text = read("docs/api.md").split("## POST /predict")[1].split("## The other routes")[0]
+    assert {f"`{name}`" for name in schema.model_fields} <= set(re.findall(r"`[a-z_0-9]+`", text))
 
 
 @pytest.mark.parametrize("schema", [EncodeRequest, AttentionRequest])

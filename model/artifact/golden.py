@@ -41,6 +41,8 @@ class GoldenText:
     """`[L + 1, S, H]`."""
     maps: Floats
     """`[L, N, S, S]`."""
+    scores: Floats | None = None
+    """What the task head answers, `[C]`, `[V]` or `[S, C]`; None without one."""
 
 
 def golden_inputs(tokenizer: Tokenizer, config: EncoderConfig) -> Iterator[tuple[Ids, Ids]]:
@@ -67,6 +69,7 @@ def save_golden(path: Path, texts: Sequence[GoldenText]) -> None:
         f"{name}.{index}": np.ascontiguousarray(tensor)
         for index, text in enumerate(texts)
         for name, tensor in vars(text).items()
+        if tensor is not None
     }
     with writing(path):
         save_file(dict(sorted(tensors.items())), path)
@@ -82,7 +85,11 @@ def read_golden(artifact: Artifact) -> list[GoldenText]:
     names = ("input_ids", "segment_ids", "hidden", "maps")
     with reading(path := artifact.path(GOLDEN)):
         tensors = load_file(path)
+        count = sum(name.startswith("input_ids.") for name in tensors)
         return [
-            GoldenText(*(tensors[f"{name}.{index}"] for name in names))
-            for index in range(len(tensors) // len(names))
+            GoldenText(
+                **{name: tensors[f"{name}.{index}"] for name in names},
+                scores=tensors.get(f"scores.{index}"),
+            )
+            for index in range(count)
         ]

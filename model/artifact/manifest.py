@@ -10,8 +10,11 @@
     golden.safetensors      a few texts and what PyTorch computes of them, to try an engine on
     modules.safetensors     the parameters of the modules after pooling; often none
     tokenizer.json
+    task.onnx               rows of the last hidden state → what the task head answers
+    task.safetensors        the task head in float32, for PyTorch alone: may be left out of a copy
 
-This module is where `model` and `service` meet; it imports neither torch nor onnxruntime.
+The last two are there if the checkpoint has a task head. This module is where `model` and `service`
+meet; it imports neither torch nor onnxruntime.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import GraphName, GraphSignature
+from model.artifact.task import TaskConfig
 from model.config import EncoderConfig
 from model.errors import ArtifactError
 
@@ -43,13 +47,23 @@ WEIGHTS = "weights.safetensors"
 GOLDEN = "golden.safetensors"
 VECTOR_MODULES = "modules.safetensors"
 TOKENIZER = "tokenizer.json"
+TASK_GRAPH = "task.onnx"
+TASK_WEIGHTS = "task.safetensors"
 GRAPHS: dict[GraphName, str] = {
     "encoder": ENCODER_GRAPH,
     "attention": ATTENTION_GRAPH,
     "device_attention": DEVICE_ATTENTION_GRAPH,
     "device_pooling": DEVICE_POOLING_GRAPH,
+    "task": TASK_GRAPH,
 }
-FILES = (*GRAPHS.values(), ENCODER_DATA, HEADS, WEIGHTS, GOLDEN, VECTOR_MODULES, TOKENIZER)
+TASK_FILES = (TASK_GRAPH, TASK_WEIGHTS)
+"""Of an artifact with a task head."""
+FILES = (
+    *(name for name in GRAPHS.values() if name not in TASK_FILES),
+    *(ENCODER_DATA, HEADS, WEIGHTS, GOLDEN, VECTOR_MODULES, TOKENIZER),
+)
+"""Of every artifact."""
+FOR_PYTORCH = (WEIGHTS, TASK_WEIGHTS)
 FORMAT: Literal[5] = 5
 _LOCATION = b"location"
 
@@ -103,9 +117,16 @@ class Manifest(BaseModel):
     """SHA-256 over the exporter's own source and the versions of what it exports with."""
     config: EncoderConfig
     sentence: SentenceConfig
+    task: TaskConfig | None = None
+    """The task head; None without."""
     signature: dict[GraphName, GraphSignature]
     files: dict[str, FileRecord]
     verification: VerificationRecord
+
+    @property
+    def file_names(self) -> tuple[str, ...]:
+        """The files that such an artifact has beside its manifest."""
+        return FILES if self.task is None else (*FILES, *TASK_FILES)
 
 
 @dataclass(frozen=True)
@@ -118,12 +139,12 @@ class Artifact:
     """SHA-256 of `manifest.json`, which holds those of the other files."""
 
     def path(self, name: str) -> Path:
-        """The file `name`, one of `FILES`."""
+        """The file `name`, one of `Manifest.file_names`."""
         return self.folder / name
 
 
 def load_artifact(folder: Path) -> Artifact:
-    """Read an artifact and check every byte of it; `WEIGHTS` may be absent.
+    """Read an artifact and check every byte of it; `FOR_PYTORCH` may be absent.
 
     Raises:
         ArtifactError: the manifest is missing or invalid; a file is missing, a link, or not
@@ -144,12 +165,13 @@ def load_artifact(folder: Path) -> Artifact:
                 f"{path} is invalid: format: this version reads {FORMAT}; export the model again"
             ) from None
         raise ArtifactError(f"{path} is invalid: {where}: {first['msg']}") from None
-    if set(manifest.files) != set(FILES):
-        raise ArtifactError(f"{path} does not list exactly {', '.join(FILES)}")
-    there = [name for name in FILES if name != WEIGHTS or os.path.lexists(folder / name)]
+    names = manifest.file_names
+    if set(manifest.files) != set(names):
+        raise ArtifactError(f"{path} does not list exactly {', '.join(names)}")
+    there = [name for name in names if name not in FOR_PYTORCH or os.path.lexists(folder / name)]
     with ThreadPoolExecutor() as threads:  # hashing leaves the interpreter to others
         list(threads.map(lambda name: _check(folder / name, manifest.files[name]), there))
-    for name in GRAPHS.values():
+    for name in set(GRAPHS.values()).intersection(names):
         _check_locations(folder / name)
     return Artifact(folder, manifest, hashlib.sha256(content).hexdigest())
 

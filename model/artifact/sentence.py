@@ -20,6 +20,7 @@ from model.artifact.sentence_files import (
     read_vector_module,
 )
 from model.artifact.sentence_kinds import check_architecture, check_model_type, check_modules
+from model.artifact.task import task_kind
 from model.artifact.vector_modules import VectorModule, size_after
 from model.errors import ConfigError
 from model.modules import MODULES, ModuleEntry, listed_modules, read_object, transformer_folder
@@ -101,15 +102,23 @@ def _read(folder: Path) -> tuple[dict[str, Any], list[Any]]:
     inside, entries = transformer_folder(folder), listed_modules(folder)
     config, tokenizer = (read_object(inside / f"{n}.json") for n in ("config", "tokenizer_config"))
     limits: list[Any] = []
-    if entries is None:  # without it, the library's other files do not count
-        fields: dict[str, Any] = {"pooling": check_architecture(inside, config)}
-    else:
-        fields = _from_modules(folder, entries)
-        limits, fields["lowercase"] = read_transformer(inside)
+    fields: dict[str, Any] = {}
+    scores = task_kind(folder) is not None
+    if entries is not None:  # without it, the library's other files do not count
+        fields = _prompts(folder) if scores else _from_modules(folder, entries)
+        limits, fields["lowercase"] = read_transformer(inside, any_task=scores)
+    elif not scores:
+        fields["pooling"] = check_architecture(inside, config)
     if not fields.get("matryoshka_dims"):
         names = ("matryoshka_dims", "matryoshka_dimensions")
         fields["matryoshka_dims"] = next(filter(None, map(config.get, names)), ())
     return fields, [*limits, tokenizer.get("model_max_length", tokenizer.get("max_len"))]
+
+
+def _prompts(folder: Path) -> dict[str, Any]:
+    """The prompts of a checkpoint with a task head, whose texts have no vector."""
+    prompts = read_object(folder / "config_sentence_transformers.json").get("prompts") or {}
+    return {"prompts": {name: prompt or "" for name, prompt in prompts.items()}}
 
 
 def _from_modules(folder: Path, entries: list[ModuleEntry]) -> dict[str, Any]:

@@ -106,8 +106,12 @@ def read_model(path: Path) -> Fields:
     }
 
 
-def read_transformer(folder: Path) -> tuple[list[Any], Any]:
+def read_transformer(folder: Path, *, any_task: bool = False) -> tuple[list[Any], Any]:
     """`sentence_bert_config.json`: limits on a text's tokens, and whether it is lower-cased.
+
+    Args:
+        folder: the Transformer module's.
+        any_task: the transformer may compute something else than token vectors.
 
     Raises:
         ConfigError: it cannot be read, or holds something that is not supported.
@@ -119,7 +123,7 @@ def read_transformer(folder: Path) -> tuple[list[Any], Any]:
     known = {"max_seq_length", "do_lower_case", "unpad_inputs", *_TRANSFORMER_VALUES}
     _refuse_unknown(path, content, known | _LOADING_KEYS | _TOKENIZER_KEYS)
     for key, value in _TRANSFORMER_VALUES.items():
-        if content.get(key, value) != value:
+        if content.get(key, value) != value and not any_task:
             raise ConfigError(f"{path}: {key} {content[key]!r} is not supported; {value!r} is")
     limits = [content.get("max_seq_length")]
     for key in sorted((_LOADING_KEYS | _TOKENIZER_KEYS) & content.keys()):

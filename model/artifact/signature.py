@@ -3,9 +3,10 @@
 * `encoder.onnx`: token ids to all hidden states;
 * `attention.onnx`: one layer's inputs and the asked heads' parameters to attention weights;
 * `device_attention.onnx`: the same from all heads' parameters and the numbers of those asked for;
-* `device_pooling.onnx`: some tokens of a hidden state to one vector.
+* `device_pooling.onnx`: some tokens of a hidden state to one vector;
+* `task.onnx`: rows of the last hidden state to what a task head answers, always in float32.
 
-The last two are for a device, where parameters and hidden states stay; what a host gives them and
+The two of a device are where parameters and hidden states stay; what a host gives them and
 gets from them is float32 in every precision. Axes that are strings are dynamic.
 """
 
@@ -15,6 +16,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from model.artifact.task import TaskConfig
 from model.config import EncoderConfig
 
 Float = Literal["float32", "float16"]
@@ -23,7 +25,7 @@ STATES = {"query_states": "queries", "key_states": "keys"}
 """Inputs of the attention graphs, which a layer's heads project, and their token axes."""
 IN_FLOAT32 = {"frequencies", "window", "input_norm_applies"}
 """Parameters of a head that are float32 in every precision: angles, distances and choices."""
-GraphName = Literal["encoder", "attention", "device_attention", "device_pooling"]
+GraphName = Literal["encoder", "attention", "device_attention", "device_pooling", "task"]
 
 
 class TensorSpec(BaseModel):
@@ -148,3 +150,11 @@ def device_pooling_signature(config: EncoderConfig, dtype: Float) -> GraphSignat
     ]
     vectors = TensorSpec(name="vectors", dtype="float32", axes=("vectors", config.hidden_size))
     return GraphSignature(inputs=(hidden, *sets), outputs=(vectors,))
+
+
+def task_signature(config: EncoderConfig, task: TaskConfig) -> GraphSignature:
+    """Rows `[n, H]` → `scores`: `[n, C]`, or `[1, V]` of a text's rows."""
+    rows = TensorSpec(name="rows", dtype="float32", axes=("vectors", config.hidden_size))
+    count = 1 if task.kind == "sparse" else "vectors"
+    scores = TensorSpec(name="scores", dtype="float32", axes=(count, task.outputs))
+    return GraphSignature(inputs=(rows,), outputs=(scores,))

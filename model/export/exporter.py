@@ -25,10 +25,11 @@ from model.artifact.manifest import (
     DEVICE_POOLING_GRAPH,
     ENCODER_DATA,
     ENCODER_GRAPH,
-    FILES,
     FORMAT,
     GOLDEN,
     HEADS,
+    TASK_GRAPH,
+    TASK_WEIGHTS,
     TOKENIZER,
     VECTOR_MODULES,
     WEIGHTS,
@@ -44,6 +45,7 @@ from model.artifact.manifest import (
 from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import Float
 from model.checkpoint import load_checkpoint
+from model.config import EncoderConfig
 from model.encoder import Encoder
 from model.errors import ArtifactError
 from model.export.calibration import calibration_batches
@@ -52,6 +54,7 @@ from model.export.graphs import (
     export_device_attention,
     export_device_pooling,
     export_encoder,
+    export_task,
     head_parameters,
     signatures,
 )
@@ -64,11 +67,16 @@ from model.modules import transformer_folder
 from model.packing import PackedBatch
 from model.runtimes.contract import Device
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
+from model.tasks.checkpoint import load_task_head
+from model.tasks.head import TaskHead, scores_of_text
 from model.tokenizer import load_tokenizer
 
 Progress = Callable[[str], None]
 _DTYPES: Mapping[Precision, Float] = {"fp16": "float16"}
 """Type of the weights and of tensors on a device, by precision; float32 for the others."""
+_UNVERIFIED = VerificationRecord(
+    passed=False, provider="", inputs=0, tolerances={}, max_abs_diff_below={}, min_cosine={}
+)
 
 
 @dataclass(frozen=True)
@@ -135,6 +143,7 @@ def _build(
         checkpoint, config.max_position_embeddings, config.hidden_size
     )
     encoder = load_checkpoint(inside)
+    head = load_task_head(checkpoint, encoder)
     tokenizer = load_tokenizer(inside, config, lowercase=sentence.lowercase)
     with writing(path := folder / TOKENIZER):
         tokenizer.save(str(path), pretty=False)
@@ -142,7 +151,7 @@ def _build(
     _save_tensors(head_parameters(encoder), folder / HEADS)
     _save_tensors(module_tensors(checkpoint, sentence.modules), folder / VECTOR_MODULES)
     inputs = golden_inputs(tokenizer, config)
-    save_golden(folder / GOLDEN, [golden_text(encoder, *text) for text in inputs])
+    save_golden(folder / GOLDEN, [golden_text(encoder, *text, head) for text in inputs])
 
     served, bits = encoder, weight_bits(precision)
     if bits is not None:
@@ -152,11 +161,9 @@ def _build(
         if quantized.kept:
             progress(f"not in int8, which would lose them: {', '.join(quantized.kept)}")
     _save_graphs(served, precision, folder, progress)
-    for name in FILES:
-        (folder / name).chmod(0o644)
-    unverified = VerificationRecord(
-        passed=False, provider="", inputs=0, tolerances={}, max_abs_diff_below={}, min_cosine={}
-    )
+    if head is not None:
+        _save_task(head, config, folder, progress)
+    task, dtype = head.config if head else None, _DTYPES.get(precision, "float32")
     manifest = Manifest(
         format=FORMAT,
         model=model,
@@ -166,11 +173,16 @@ def _build(
         exporter=exporter_version(),
         config=config,
         sentence=sentence,
-        signature=signatures(config, _DTYPES.get(precision, "float32")),
-        files={name: record_file(folder / name) for name in FILES},
-        verification=unverified,
+        task=task,
+        signature=signatures(config, dtype, task),
+        files={},
+        verification=_UNVERIFIED,
     )
-    write_manifest(folder, manifest)
+    names = manifest.file_names
+    for name in names:
+        (folder / name).chmod(0o644)
+    files = {name: record_file(folder / name) for name in names}
+    write_manifest(folder, manifest.model_copy(update={"files": files}))
 
 
 def _save_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
@@ -178,14 +190,17 @@ def _save_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
         save_file(tensors, path)
 
 
-def golden_text(encoder: Encoder, input_ids: Ids, segment_ids: Ids) -> GoldenText:
-    """Hidden states and maps of one text; ids `[S]`."""
+def golden_text(
+    encoder: Encoder, input_ids: Ids, segment_ids: Ids, head: TaskHead | None = None
+) -> GoldenText:
+    """Hidden states and maps of one text, and what a task head answers; ids `[S]`."""
     with torch.inference_mode():
         batch = PackedBatch.of(pack([(input_ids, segment_ids)]))
         output = encoder(batch, output_attentions=True)
     hidden = torch.stack(list(output.hidden_states)).numpy()
     maps = torch.cat(list(output.attentions)).numpy()
-    return GoldenText(input_ids, segment_ids, hidden, maps)
+    scores = scores_of_text(head, output.hidden_states[-1]) if head else None
+    return GoldenText(input_ids, segment_ids, hidden, maps, scores)
 
 
 def _save_graphs(served: Encoder, precision: Precision, folder: Path, progress: Progress) -> None:
@@ -199,6 +214,13 @@ def _save_graphs(served: Encoder, precision: Precision, folder: Path, progress: 
     progress("exporting the graphs for a device")
     save_graph(export_device_attention(config, dtype), folder / DEVICE_ATTENTION_GRAPH)
     save_graph(export_device_pooling(config, dtype), folder / DEVICE_POOLING_GRAPH)
+
+
+def _save_task(head: TaskHead, config: EncoderConfig, folder: Path, progress: Progress) -> None:
+    """The task head stays float32 in every precision."""
+    progress(f"exporting {TASK_GRAPH}")
+    _save_tensors(dict(sorted(head.state_dict().items())), folder / TASK_WEIGHTS)
+    save_graph(export_task(head, config), folder / TASK_GRAPH)
 
 
 def _verify(folder: Path, device: Device) -> VerificationRecord:

@@ -17,13 +17,16 @@ from model.artifact.signature import (
     device_pooling_signature,
     encoder_signature,
     head_parameter_name,
+    task_signature,
 )
+from model.artifact.task import TaskConfig
 from model.attention_weights import Heads, attention_weights
 from model.config import EncoderConfig
 from model.encoder import Encoder
 from model.export.to_onnx import example_of, to_onnx
 from model.packing import PackedBatch
 from model.self_attention import attention_rule
+from model.tasks.head import TaskHead
 
 
 class HiddenStates(nn.Module):
@@ -116,6 +119,19 @@ class DevicePooling(nn.Module):
         return torch.where(unit_features[:, None] > 0, vectors / norm, vectors)
 
 
+class TaskScores(nn.Module):
+    """The task head's graph."""
+
+    def __init__(self, head: TaskHead) -> None:
+        super().__init__()
+        self.head = head
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Rows `[n, H]` → `[n, C]`, or `[1, V]` of sparse vectors."""
+        (rows,) = inputs
+        return self.head(rows)
+
+
 def one_head_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
     """Name → shape of one head's parameter, in the attention graph's order."""
     with torch.device("meta"):
@@ -153,10 +169,21 @@ def export_device_pooling(config: EncoderConfig, dtype: Float) -> onnx.ModelProt
     return to_onnx(DevicePooling().eval(), example_of(signature), signature)
 
 
-def signatures(config: EncoderConfig, dtype: Float) -> dict[GraphName, GraphSignature]:
+def export_task(head: TaskHead, config: EncoderConfig) -> onnx.ModelProto:
+    """The task head's graph, with a dynamic axis of rows."""
+    signature = task_signature(config, head.config)
+    return to_onnx(TaskScores(head).eval(), example_of(signature), signature)
+
+
+def signatures(
+    config: EncoderConfig, dtype: Float, task: TaskConfig | None = None
+) -> dict[GraphName, GraphSignature]:
     """Of every graph, at the precision of the encoder's weights."""
     parameters = one_head_shapes(config)
-    return {
+    of_task: dict[GraphName, GraphSignature] = {}
+    if task is not None:
+        of_task["task"] = task_signature(config, task)
+    return of_task | {
         "encoder": encoder_signature(config, dtype),
         "attention": attention_signature(config, parameters),
         "device_attention": device_attention_signature(config, parameters, dtype),

@@ -23,14 +23,16 @@ from model.artifact.manifest import (
     VerificationRecord,
 )
 from model.artifact.pooling import TextPooling
+from model.artifact.scores import rows_of, text_scores
 from model.artifact.signature import GraphSignature
 from model.artifact.vectors import TextVectors
 from model.config import EncoderConfig
 from model.encoder import Encoder
 from model.packing import PackedBatch
 from model.runtimes.contract import Device, Runtime
-from model.runtimes.pytorch import load_encoder
+from model.runtimes.pytorch import load_encoder, load_head
 from model.runtimes.registry import load_runtime
+from model.tasks.head import TaskHead, scores_of_text
 
 Segments = tuple[list[int], list[int]]
 """One text's token ids and segment ids."""
@@ -73,7 +75,9 @@ class Verification:
 
     def record(self) -> VerificationRecord:
         """The part that goes into the manifest."""
-        kinds: tuple[Kind, ...] = get_args(Kind)
+        compared = {key.kind for key in self.comparison.differences}
+        every: tuple[Kind, ...] = get_args(Kind)
+        kinds = [kind for kind in every if kind != "task" or kind in compared]
         tolerances = TOLERANCES[self.precision]
         return VerificationRecord(
             passed=self.passed,
@@ -90,8 +94,9 @@ class Verification:
 def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
     """Run an artifact's graphs and its PyTorch encoder over the grid and compare everything.
 
-    All hidden states, every head's map and the pooled unit vector of each text are compared,
-    over batches of mixed lengths, so a leak of one text into another shows as a difference.
+    All hidden states, every head's map, the pooled unit vector of each text and what a task head
+    answers are compared, over batches of mixed lengths, so a leak of one text into another shows as
+    a difference.
 
     Args:
         artifact: what is verified.
@@ -102,7 +107,7 @@ def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
 
     """
     manifest = artifact.manifest
-    encoder = load_encoder(artifact)
+    encoder, head = load_encoder(artifact), load_head(artifact)
     runtime = load_runtime(artifact, device)
     result = Verification(manifest.precision, runtime.provider)
     for name, signature in manifest.signature.items():
@@ -114,7 +119,7 @@ def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
         return result
     for texts in grid(artifact):
         batch = pack(texts)
-        references = torch_tensors(encoder, batch, vectors)
+        references = torch_tensors(encoder, batch, vectors, head)
         candidates = runtime_tensors(runtime, batch, vectors)
         for reference, candidate in zip(references, candidates, strict=True):
             result.comparison.add(reference, candidate, tolerances)
@@ -185,7 +190,9 @@ def grid(artifact: Artifact) -> Iterator[list[Segments]]:
         yield [of_length(int(n)) for n in generator.choice(lengths[: len(LENGTHS)], size)]
 
 
-def torch_tensors(encoder: Encoder, batch: Batch, vectors: TextVectors) -> list[dict[Key, Floats]]:
+def torch_tensors(
+    encoder: Encoder, batch: Batch, vectors: TextVectors, head: TaskHead | None = None
+) -> list[dict[Key, Floats]]:
     """The reference tensors of each text of a batch."""
     with torch.inference_mode():
         output = encoder(PackedBatch.of(batch), output_attentions=True)
@@ -201,6 +208,8 @@ def torch_tensors(encoder: Encoder, batch: Batch, vectors: TextVectors) -> list[
                 vectors.unit,
             )
         )
+        if head is not None:
+            texts[-1][Key("task")] = scores_of_text(head, output.hidden_states[-1][start:end])
     return texts
 
 
@@ -219,6 +228,11 @@ def runtime_tensors(
         own = states[text * len(layers) : (text + 1) * len(layers)]
         maps = [runtime.attention(own[layer], own[layer], layer, heads) for layer in range(last)]
         tensors.append(keyed(own, np.stack(maps), vectors.unit) | {Key("pooled"): vector})
+    if runtime.task is not None:
+        rows = runtime.encode(batch, *rows_of(runtime.task, texts, last))
+        scores = text_scores(runtime.task, [*rows[0], *rows[1]], runtime.score)
+        for found, of_text in zip(tensors, scores, strict=True):
+            found[Key("task")] = of_text
     return tensors
 
 

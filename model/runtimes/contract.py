@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from model.artifact.batch import Batch
 from model.artifact.pooling import TextPooling
+from model.artifact.task import TaskConfig
 from model.config import EncoderConfig
 
 Floats = NDArray[np.float32]
@@ -43,6 +44,8 @@ class Runtime(Protocol):
     """The hardware that computes, as the runtime reports it."""
     spare_calls: int
     """Calls that may go beside as many as there are threads, which then share the cores."""
+    task: TaskConfig | None
+    """The task head; None without."""
 
     @property
     def alive(self) -> bool:
@@ -110,6 +113,20 @@ class Runtime(Protocol):
 
         Returns:
             `[heads, T, S]`, over keys; each row sums to 1.
+
+        Raises:
+            DeviceLostError: now or before, the device failed for good.
+
+        """
+
+    def score(self, rows: Floats) -> Floats:
+        """The task head's answer, of an artifact that has one; see `model.artifact.scores`.
+
+        Args:
+            rows: `[n, H]`, one a text or one a token; of sparse vectors the tokens of one text.
+
+        Returns:
+            `[n, C]`, or `[1, V]` of sparse vectors.
 
         Raises:
             DeviceLostError: now or before, the device failed for good.

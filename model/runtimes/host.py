@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from model.artifact.batch import Batch, pack
 from model.artifact.pooling import TextPooling, l2_normalize, pool
+from model.artifact.task import TaskConfig
 from model.config import EncoderConfig
 from model.runtimes.contract import Floats, layers_of
 
@@ -23,6 +24,7 @@ class HostRuntime(ABC):
     """
 
     config: EncoderConfig
+    task: TaskConfig | None = None
     alive = True
     spare_calls = 0
 

@@ -11,7 +11,13 @@ from typing import Literal
 import onnxruntime
 
 from model.artifact.batch import Batch
-from model.artifact.manifest import ATTENTION_GRAPH, ENCODER_GRAPH, GRAPHS, Artifact
+from model.artifact.manifest import (
+    ATTENTION_GRAPH,
+    ENCODER_GRAPH,
+    GRAPHS,
+    TASK_GRAPH,
+    Artifact,
+)
 from model.artifact.signature import hidden_state_name
 from model.errors import ModelError, ProviderError
 from model.runtimes import cuda
@@ -42,10 +48,10 @@ def load(artifact: Artifact, resources: Resources) -> Runtime:
         return OnnxRuntime(artifact, resources.threads)
     place = Place(chosen, resources.device_id if chosen == "cuda" else 0)
     threads, memory = resources.threads, resources.device_memory_bytes
-    sessions = {
-        name: _session(artifact, GRAPHS[name], place, threads, memory)
-        for name in BoundRuntime.GRAPHS
-    }
+    graphs = BoundRuntime.GRAPHS
+    if artifact.manifest.task:
+        graphs += ("task",)
+    sessions = {name: _session(artifact, GRAPHS[name], place, threads, memory) for name in graphs}
     return BoundRuntime(artifact, sessions, onnxruntime.OrtValue.ortvalue_from_numpy, place)
 
 
@@ -71,6 +77,9 @@ class OnnxRuntime(HostRuntime):
         self._inputs = [spec.name for spec in artifact.manifest.signature["encoder"].inputs]
         self._encoder = self._lone = _session(artifact, ENCODER_GRAPH)
         self._attention = _session(artifact, ATTENTION_GRAPH)
+        self.task = artifact.manifest.task
+        if self.task:
+            self._task = _session(artifact, TASK_GRAPH)
         self.provider: str = self._encoder.get_providers()[0]
         if threads > 1:
             self._lone = _session(artifact, ENCODER_GRAPH, threads=threads)
@@ -92,6 +101,10 @@ class OnnxRuntime(HostRuntime):
         states = {"query_states": queries[None], "key_states": keys[None]}
         feed = states | self._head_parameters.feed(layer, heads)
         return self._attention.run(["attention"], feed)[0][0]
+
+    def score(self, rows: Floats) -> Floats:
+        """`[n, C]` or `[1, V]`."""
+        return self._task.run(["scores"], {"rows": rows})[0]
 
 
 def choose(device: Device, device_id: int = 0) -> Literal["cpu", "cuda"]:

@@ -99,7 +99,7 @@ class BoundRuntime:
 
         Args:
             artifact: whose graphs the sessions are.
-            sessions: of each of `GRAPHS`.
+            sessions: of each of `GRAPHS`, and of the task head's.
             upload: an array, the kind and the number of a device → the array there.
             place: the device that the sessions run on.
 
@@ -111,6 +111,9 @@ class BoundRuntime:
         self._encoder, self._attention, self._pooling = (
             Bound(sessions[name], place) for name in self.GRAPHS
         )
+        self.task = manifest.task
+        if self.task:
+            self._task = sessions["task"]
         self._inputs = [spec.name for spec in manifest.signature["encoder"].inputs]
         dtypes = {spec.name: spec.dtype for spec in manifest.signature["device_attention"].inputs}
         self._heads = [
@@ -165,6 +168,11 @@ class BoundRuntime:
         shape = (len(asked), len(queries), len(keys))
         with self._watched():
             return self._attention.fetch(feed, "attention", shape)
+
+    def score(self, rows: Floats) -> Floats:
+        """`[n, C]` or `[1, V]`."""
+        with self._watched():
+            return self._task.run(["scores"], {"rows": rows})[0]
 
     def warm_up(self, batch_tokens: int, longest: int) -> None:
         """The fullest batch of each length of the grid, the longest first, and its attention.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from model.artifact.batch import Batch, coarser, widen
-from model.artifact.manifest import ATTENTION_GRAPH, ENCODER_GRAPH, Artifact
+from model.artifact.manifest import ATTENTION_GRAPH, ENCODER_GRAPH, TASK_GRAPH, Artifact
 from model.artifact.signature import hidden_state_name
 from model.errors import ModelError, ProviderError
 from model.runtimes.contract import Floats, Resources, every_head
@@ -69,6 +69,10 @@ class OpenVinoRuntime(HostRuntime):
         if threads > 1:
             self._lone = self._compile(encoder, floats, threads, streams=1)
         self._attention = self._compile(attention, "f32", threads, streams=threads)
+        self.task = manifest.task
+        if self.task:
+            task = artifact.path(TASK_GRAPH)
+            self._task = self._compile(task, "f32", threads, streams=threads)
         self._calls = Calls()
 
     def hidden_states(
@@ -89,6 +93,10 @@ class OpenVinoRuntime(HostRuntime):
         states = {"query_states": queries[None], "key_states": keys[None]}
         feed = states | self._head_parameters.feed(layer, heads)
         return self._attention.run(feed, ["attention"], 1)[0][0]
+
+    def score(self, rows: Floats) -> Floats:
+        """`[n, C]` or `[1, V]`."""
+        return self._task.run({"rows": rows}, ["scores"], len(rows))[0]
 
     def _compile(self, graph: Path, precision: str, threads: int, *, streams: int) -> _Compiled:
         properties = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from model.artifact.batch import Batch
-from model.artifact.manifest import WEIGHTS, Artifact
+from model.artifact.manifest import TASK_WEIGHTS, WEIGHTS, Artifact
 from model.attention_weights import attention_weights
 from model.checkpoint import load_weights
 from model.encoder import Encoder
@@ -15,6 +15,8 @@ from model.errors import ArtifactError
 from model.packing import PackedBatch
 from model.runtimes.contract import Floats, Resources
 from model.runtimes.host import HostRuntime
+from model.tasks.checkpoint import load_task_weights
+from model.tasks.head import TaskHead
 
 
 def load(artifact: Artifact, _: Resources) -> PyTorchRuntime:
@@ -24,7 +26,7 @@ def load(artifact: Artifact, _: Resources) -> PyTorchRuntime:
         ModelError: as `load_encoder`.
 
     """
-    return PyTorchRuntime(load_encoder(artifact))
+    return PyTorchRuntime(load_encoder(artifact), load_head(artifact))
 
 
 def load_encoder(artifact: Artifact) -> Encoder:
@@ -41,14 +43,33 @@ def load_encoder(artifact: Artifact) -> Encoder:
     return load_weights(path, artifact.manifest.config)
 
 
+def load_head(artifact: Artifact) -> TaskHead | None:
+    """The float32 task head of an artifact; None for one without.
+
+    Raises:
+        ArtifactError: the artifact was copied without its weights.
+        CheckpointError: they do not fit the config.
+
+    """
+    manifest = artifact.manifest
+    if manifest.task is None:
+        return None
+    path = artifact.path(TASK_WEIGHTS)
+    if not path.is_file():
+        raise ArtifactError(f"{artifact.folder} holds no {TASK_WEIGHTS}, which PyTorch needs")
+    return load_task_weights(path, manifest.task, manifest.config.hidden_size)
+
+
 class PyTorchRuntime(HostRuntime):
     """The encoder in float32; see `Runtime`."""
 
     provider = "torch-cpu"
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: Encoder, head: TaskHead | None = None) -> None:
         self.config = encoder.config
+        self.task = head.config if head else None
         self._encoder = encoder
+        self._head = head
 
     def hidden_states(
         self, batch: Batch, layers: Sequence[int], head_mask: Floats | None = None
@@ -66,3 +87,10 @@ class PyTorchRuntime(HostRuntime):
             chosen = self._encoder.some_heads(layer, heads)
             maps: Floats = attention_weights(chosen, *states)[0].numpy()
         return maps
+
+    def score(self, rows: Floats) -> Floats:
+        """`[n, C]` or `[1, V]`."""
+        assert self._head is not None  # noqa: S101 - only an artifact with a task head is asked
+        with torch.inference_mode():
+            scores: Floats = self._head(torch.from_numpy(rows)).numpy()
+        return scores

@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
-from model.artifact.manifest import Precision
+from model.artifact.manifest import Manifest, Precision
 from model.artifact.pooling import modes_of
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
@@ -83,7 +83,7 @@ def describe(state: ServiceState) -> dict[str, Any]:
         "model_id": manifest.model,
         "model_sha": manifest.files["weights.safetensors"].sha256,
         "model_dtype": DTYPES[manifest.precision],
-        "model_type": {"embedding": {"pooling": "+".join(modes_of(sentence.pooling))}},
+        "model_type": model_type(manifest),
         "max_concurrent_requests": settings.max_queue_texts,
         "max_input_length": limits.max_tokens,
         "max_batch_tokens": settings.max_batch_tokens or engine.batch_tokens,
@@ -122,4 +122,21 @@ def _of_vectors(sentence: SentenceConfig, vectors: TextVectors) -> dict[str, Any
         "truncate_dim": sentence.truncate_dim,
         "matryoshka_dims": sentence.matryoshka_dims,
         "similarity_fn_name": sentence.similarity_fn_name,
+    }
+
+
+def model_type(manifest: Manifest) -> dict[str, Any]:
+    """TEI's kind of a model: by its task head, or by its pooling."""
+    task = manifest.task
+    if task is not None and task.kind == "sequence_classification":
+        labels = {
+            "id2label": {str(number): label for number, label in enumerate(task.labels)},
+            "label2id": {label: number for number, label in enumerate(task.labels)},
+        }
+        return {"reranker" if task.outputs == 1 else "classifier": labels}
+    sparse = task is not None and task.kind == "sparse"
+    return {
+        "embedding": {
+            "pooling": "splade" if sparse else "+".join(modes_of(manifest.sentence.pooling))
+        }
     }

@@ -1,5 +1,4 @@
-"""The whole contract between the scheduler and an engine."""
-# T query and S key tokens of one text, H hidden size, L layers, N heads; numbered from 0.
+"""All between scheduler and engine; T query, S key tokens of a text, H size, L layers, N heads."""
 
 from __future__ import annotations
 
@@ -34,6 +33,7 @@ class TextTask:
     hidden_layers: tuple[int, ...] = ()
     pooling: Pooling | None = None
     ablated: tuple[tuple[int, int], ...] = ()  # (layer, head) of heads whose output is zeroed
+    scores: tuple[int, ...] = ()  # axes of the task head's answer; none where it is not asked for
 
     @property
     def tokens(self) -> int:
@@ -66,6 +66,7 @@ class Output:
     hidden: list[Floats] = field(default_factory=list)  # [S, H] each
     pooled: Floats | None = None  # [H] a mode, not normalised
     maps: Floats | None = None  # [heads, T, S], over keys
+    scores: Floats | None = None
 
 
 class Engine(ABC):

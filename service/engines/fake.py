@@ -54,6 +54,8 @@ class FakeEngine(Engine):
         if task.pooling:
             what = f"pooled {task.pooling.layer} {task.pooling.mode}"
             output.pooled = _numbers(text, what, (h * len(modes_of(task.pooling.mode)),))
+        if task.scores:
+            output.scores = _numbers(text, "scores", task.scores)
         return output
 
     @staticmethod

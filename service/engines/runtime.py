@@ -8,6 +8,7 @@ import numpy as np
 
 from model.artifact.batch import pack
 from model.artifact.pooling import TextPooling
+from model.artifact.scores import rows_of, text_scores
 from model.config import EncoderConfig
 from model.errors import DeviceLostError
 from model.runtimes.contract import Runtime
@@ -57,23 +58,34 @@ class RuntimeEngine(Engine):
 
     def _encode(self, tasks: Sequence[TextTask]) -> list[Output]:
         """Nothing but what the tasks ask for leaves the device."""
-        states, vectors = self._runtime.encode(
+        runtime = self._runtime
+        scored = [text for text, task in enumerate(tasks) if task.scores]
+        head = runtime.task if scored else None
+        rows = rows_of(head, scored, runtime.config.num_hidden_layers) if head else ([], [])
+        states, vectors = runtime.encode(
             pack([(task.input_ids, task.segment_ids) for task in tasks]),
-            [(text, layer) for text, task in enumerate(tasks) for layer in task.hidden_layers],
+            [(text, layer) for text, task in enumerate(tasks) for layer in task.hidden_layers]
+            + rows[0],
             [
                 TextPooling(text, task.pooling.layer, task.pooling.mode, task.pooling.first_token)
                 for text, task in enumerate(tasks)
                 if task.pooling
-            ],
-            head_mask(tasks, self._runtime.config),
+            ]
+            + rows[1],
+            head_mask(tasks, runtime.config),
         )
         hidden, pooled = iter(states), iter(vectors)
-        return [
+        outputs = [
             Output(
                 [next(hidden) for _ in task.hidden_layers], next(pooled) if task.pooling else None
             )
             for task in tasks
         ]
+        if head:
+            answers = text_scores(head, [*hidden, *pooled], runtime.score)
+            for text, scores in zip(scored, answers, strict=True):
+                outputs[text].scores = scores
+        return outputs
 
     def _attend(self, task: MapsTask) -> Output:
         maps = self._runtime.attention(task.queries, task.keys, task.layer, task.heads)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
-from model.artifact.manifest import WEIGHTS, Artifact
+from model.artifact.manifest import FOR_PYTORCH, Artifact
 from service import logs, system
 from service.engines.contract import Engine, Output, Task
 from service.engines.memory import OUT_OF_MEMORY, out_of_memory
@@ -115,5 +115,6 @@ def check_installed(artifact: Artifact) -> None:
     """
     if importlib.util.find_spec("torch") is None:
         raise EngineNotInstalled("PyTorch is not installed here")
-    if not artifact.path(WEIGHTS).is_file():
-        raise EngineNotInstalled(f"the artifact holds no {WEIGHTS}, which PyTorch needs")
+    for name in FOR_PYTORCH:
+        if name in artifact.manifest.file_names and not artifact.path(name).is_file():
+            raise EngineNotInstalled(f"the artifact holds no {name}, which PyTorch needs")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from model.artifact.compare import TOLERANCES, Comparison, keyed
+from model.artifact.compare import TOLERANCES, Comparison, Key, keyed
 from model.artifact.golden import read_golden
 from model.artifact.manifest import Artifact
 from model.artifact.vectors import TextVectors
@@ -22,7 +22,7 @@ class GoldenCheck:
         self._vectors = TextVectors.of(artifact)
 
     def __call__(self, engine: Engine) -> None:
-        """Hold every hidden state, map and pooled vector against PyTorch's.
+        """Hold hidden states, maps, pooled vectors and a task head's answers against PyTorch's.
 
         The texts go through the engine together, PyTorch had them one by one. An engine without a
         model only has to answer; an artifact that failed its verification, and is served all the
@@ -41,7 +41,10 @@ class GoldenCheck:
         for text, output in zip(self._texts, self._encode(engine), strict=True):
             expected = keyed(list(text.hidden), text.maps, unit)
             maps = np.stack(self._attend(engine, output))
-            comparison.add(expected, keyed(output.hidden, maps, unit), TOLERANCES[precision])
+            found = keyed(output.hidden, maps, unit)
+            if text.scores is not None and output.scores is not None:
+                expected[Key("task")], found[Key("task")] = text.scores, output.scores
+            comparison.add(expected, found, TOLERANCES[precision])
         if not comparison.passed and engine.name != "fake":
             raise VerificationError(
                 f"the {engine.name} engine disagrees with PyTorch about the artifact's golden "
@@ -50,9 +53,17 @@ class GoldenCheck:
 
     def _encode(self, engine: Engine) -> list[Output]:
         layers = tuple(range(self._manifest.config.num_hidden_layers + 1))
-        return _run(
-            engine, [TextTask(text.input_ids, text.segment_ids, layers) for text in self._texts]
-        )
+        head = self._manifest.task
+        tasks = [
+            TextTask(
+                text.input_ids,
+                text.segment_ids,
+                layers,
+                scores=head.shape(len(text.input_ids)) if head else (),
+            )
+            for text in self._texts
+        ]
+        return _run(engine, tasks)
 
     def _attend(self, engine: Engine, output: Output) -> list[Floats]:
         heads = tuple(range(self._manifest.config.num_attention_heads))

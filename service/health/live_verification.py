@@ -120,3 +120,5 @@ def _pairs(task: Task, expected: Output, found: Output) -> Iterator[tuple[Kind, 
         yield "hidden", one, other
     if expected.pooled is not None and found.pooled is not None:
         yield "pooled", l2_normalize(expected.pooled), l2_normalize(found.pooled)
+    if expected.scores is not None and found.scores is not None:
+        yield "task", expected.scores, found.scores

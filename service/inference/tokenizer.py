@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from tokenizers import Encoding
+from tokenizers.models import WordPiece
 
 from model.artifact.manifest import reading
 from model.artifact.sentence import SentenceConfig
@@ -84,6 +85,10 @@ class TextTokenizer:
             self._whole = read_tokenizer(path)
         self.separator_ids = frozenset(self._whole.encode("").ids[1:])
         """Ids of the special tokens that end a text, as [SEP] does."""
+        added = self._whole.get_added_tokens_decoder().values()
+        self.special_tokens = frozenset(token.content for token in added if token.special)
+        self.word_pieces = isinstance(self._whole.model, WordPiece)
+        """Whether its tokens are WordPieces, of which those that continue a word are marked."""
         self._cutters: dict[Direction, Cutter] = {}
         self._prompts = {
             name: Prompt(prompt, self._length(prompt)) for name, prompt in sentence.prompts.items()

@@ -26,7 +26,7 @@ async def compare_engines(
     vectors: TextVectors,
     caller: Caller,
 ) -> Comparison:
-    """Every hidden state, map and pooled vector of each text, from both engines.
+    """Each text's hidden states, maps, pooled vector and task head's answer, from both engines.
 
     Args:
         engines: of the service.
@@ -75,10 +75,13 @@ async def _everything(
 ) -> Mapping[Key, Floats]:
     layers = range(manifest.config.num_hidden_layers)
     heads = tuple(range(manifest.config.num_attention_heads))
-    task = TextTask(text.input_ids, text.segment_ids, (*layers, len(layers)))
+    head = manifest.task
+    shape = head.shape(len(text.input_ids)) if head else ()
+    task = TextTask(text.input_ids, text.segment_ids, (*layers, len(layers)), scores=shape)
     (result,) = await scheduler.submit("attention", [task], caller)
     hidden = result.output.hidden
     tasks = [MapsTask(hidden[layer], hidden[layer], layer, heads) for layer in layers]
     results = await scheduler.resume("attention", tasks, caller=caller)
     maps = np.stack([item.output.maps for item in results])
-    return keyed(hidden, maps, vectors.unit)
+    scores = {Key("task"): result.output.scores} if head else {}
+    return keyed(hidden, maps, vectors.unit) | scores

@@ -31,6 +31,9 @@ def check_outputs(tasks: Sequence[Task], outputs: Sequence[Output], hidden_size:
                 arrays.append(output.pooled)
                 mode = task.pooling.mode
                 shapes.append((hidden_size * (1 if isinstance(mode, str) else len(mode)),))
+            if task.scores:
+                arrays.append(output.scores)
+                shapes.append(task.scores)
         if len(arrays) != len(shapes):
             raise EngineFailed("the engine left out what was asked for")
         for array, shape in zip(arrays, shapes, strict=True):

@@ -145,14 +145,14 @@ def tokenized(length: int, seed: int = 0) -> TokenizedText:
 def assert_same(found: Output, expected: Output) -> None:
     """Both hold the same arrays, bit for bit."""
     assert len(found.hidden) == len(expected.hidden)
-    for name in ("pooled", "maps"):
+    for name in ("pooled", "maps", "scores"):
         assert (getattr(found, name) is None) == (getattr(expected, name) is None), name
     for one, other in zip(_arrays(found), _arrays(expected), strict=True):
         np.testing.assert_array_equal(one, other, strict=True)
 
 
 def _arrays(output: Output) -> list[Any]:
-    return [a for a in (*output.hidden, output.pooled, output.maps) if a is not None]
+    return [a for a in (*output.hidden, output.pooled, output.maps, output.scores) if a is not None]
 
 
 class StaysOpen(Engine):

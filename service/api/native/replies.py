@@ -93,8 +93,8 @@ class HeadDifference(LayerDifference):
     head: int
 
 
-class PooledDifference(BaseModel):
-    """How far the pooled unit vectors are from PyTorch's."""
+class TensorDifference(BaseModel):
+    """How far the pooled unit vectors, or a task head's answers, are from PyTorch's."""
 
     max_abs_diff: float
     min_cosine: float
@@ -112,7 +112,8 @@ class VerifyReply(BaseModel):
     inputs: int
     hidden: list[LayerDifference]
     attention: list[HeadDifference]
-    pooled: PooledDifference
+    pooled: TensorDifference
+    task: TensorDifference | None = Field(None, description="Of a model with a task head.")
 
 
 def documented(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, get_args
 
 import orjson
 from fastapi import APIRouter, Request
@@ -40,11 +40,12 @@ async def verify(body: VerifyRequest, request: Request) -> Response:
 
 def report(comparison: Comparison, precision: Precision) -> dict[str, Any]:
     """A comparison in the shape of the reply."""
-    entries: dict[Kind, list[dict[str, Any]]] = {"hidden": [], "attention": [], "pooled": []}
+    entries: dict[Kind, list[dict[str, Any]]] = {kind: [] for kind in get_args(Kind)}
     for key, difference in comparison.differences.items():
-        where = {"hidden": {"layer": key.layer}, "pooled": {}}.get(
-            key.kind, {"layer": key.layer, "head": key.head}
-        )
+        where = {
+            "hidden": {"layer": key.layer},
+            "attention": {"layer": key.layer, "head": key.head},
+        }.get(key.kind, {})
         tolerance = asdict(TOLERANCES[precision][key.kind])
         entries[key.kind].append(where | asdict(difference) | tolerance)
     return {
@@ -55,4 +56,5 @@ def report(comparison: Comparison, precision: Precision) -> dict[str, Any]:
         "hidden": entries["hidden"],
         "attention": entries["attention"],
         "pooled": entries["pooled"][0],
+        **({"task": entries["task"][0]} if entries["task"] else {}),
     }

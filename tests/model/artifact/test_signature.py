@@ -16,7 +16,9 @@ from model.artifact.signature import (
     device_pooling_signature,
     encoder_signature,
     head_parameter_name,
+    task_signature,
 )
+from model.artifact.task import TaskConfig
 from model.families.registry import parse_config
 from tests.model.checkpoints import TINY
 
@@ -103,3 +105,17 @@ def test_a_signature_is_read_as_it_was_written() -> None:
     assert GraphSignature.model_validate_json(written) == signature
     with pytest.raises(ValidationError, match="bfloat16"):
         GraphSignature.model_validate_json(written.replace("float16", "bfloat16"))
+
+
+@pytest.mark.parametrize(
+    ("task", "rows"),
+    [
+        (TaskConfig(kind="sequence_classification", outputs=5, pooling="cls"), "vectors"),
+        (TaskConfig(kind="token_classification", outputs=5, pooling="none"), "vectors"),
+        (TaskConfig(kind="sparse", outputs=5, pooling="max"), 1),
+    ],
+)
+def test_a_task_head_takes_rows(task: TaskConfig, rows: int | str) -> None:
+    signature = task_signature(CONFIG, task)
+    assert axes_of(signature.inputs) == {"rows": ("vectors", H)}
+    assert axes_of(signature.outputs) == {"scores": (rows, 5)}

@@ -6,6 +6,8 @@ import httpx
 import pytest
 
 from model.artifact.manifest import Artifact
+from model.artifact.task import TaskConfig
+from service.api.operations import model_type
 
 pytestmark = pytest.mark.anyio
 
@@ -36,3 +38,29 @@ async def test_info(client: httpx.AsyncClient, artifact: Artifact) -> None:
     assert {name: info[name] for name in said} == said
     assert info["verification"]["passed"] is True
     assert info["model_type"] == {"embedding": {"pooling": "mean"}}
+
+
+@pytest.mark.parametrize(
+    ("task", "expected"),
+    [
+        (
+            TaskConfig(
+                kind="sequence_classification", outputs=2, labels=("no", "yes"), pooling="cls"
+            ),
+            {"classifier": {"id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 0, "yes": 1}}},
+        ),
+        (
+            TaskConfig(kind="sequence_classification", outputs=1, labels=("x",), pooling="cls"),
+            {"reranker": {"id2label": {"0": "x"}, "label2id": {"x": 0}}},
+        ),
+        (TaskConfig(kind="sparse", outputs=9, pooling="max"), {"embedding": {"pooling": "splade"}}),
+        (
+            TaskConfig(kind="token_classification", outputs=2, pooling="none"),
+            {"embedding": {"pooling": "mean"}},
+        ),
+    ],
+)
+def test_the_kind_of_a_model_is_teis(
+    artifact: Artifact, task: TaskConfig, expected: object
+) -> None:
+    assert model_type(artifact.manifest.model_copy(update={"task": task})) == expected

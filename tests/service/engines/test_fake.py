@@ -19,6 +19,7 @@ def test_the_fake_answers_by_ids_alone() -> None:
     everything: dict[str, Any] = {
         "hidden_layers": (0, 2),
         "pooling": Pooling(2, "mean"),
+        "scores": (5,),
     }
     one, two = text(9, 1, **everything), text(9, 2, **everything)
     answers = engine.run([one, two])

@@ -30,3 +30,23 @@ def test_a_pooled_vector_has_the_hidden_size_a_mode(mode: PoolingModes, size: in
     check_outputs([task], [Output(pooled=np.zeros(size, np.float32))], hidden_size=8)
     with pytest.raises(EngineFailed, match="wrong shape"):
         check_outputs([task], [Output(pooled=np.zeros(size + 1, np.float32))], hidden_size=8)
+
+
+SCORED = TextTask(np.zeros(4, np.int64), np.zeros(4, np.int64), scores=(4, 3))
+
+
+def test_scores_have_the_shape_that_was_asked_for() -> None:
+    check_outputs([SCORED], [Output(scores=np.zeros((4, 3), np.float32))], hidden_size=8)
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 4), (4, 4)])
+def test_scores_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(EngineFailed, match="wrong shape"):
+        check_outputs([SCORED], [Output(scores=np.zeros(shape, np.float32))], hidden_size=8)
+
+
+def test_scores_that_are_missing_or_not_finite_are_refused() -> None:
+    with pytest.raises(EngineFailed, match="left out"):
+        check_outputs([SCORED], [Output()], hidden_size=8)
+    with pytest.raises(EngineFailed, match="not finite"):
+        check_outputs([SCORED], [Output(scores=np.full((4, 3), np.nan, np.float32))], 8)

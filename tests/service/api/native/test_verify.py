@@ -49,12 +49,21 @@ def test_the_tolerances_are_those_of_the_precision() -> None:
 
 def test_a_report_has_the_documented_fields() -> None:
     found = report(compared(), "fp32")
-    told = VerifyReply.model_validate(found).model_dump()
+    told = VerifyReply.model_validate(found).model_dump(exclude_none=True)
     assert told.keys() == found.keys()
     for name in ("hidden", "attention"):
         assert [set(entry) - {"cosine_at_least"} for entry in found[name]] == [
             set(entry) for entry in told[name]
         ]
+
+
+def test_a_task_head_has_its_difference() -> None:
+    comparison = compared()
+    comparison.differences[Key("task")] = BAD
+    found = report(comparison, "fp32")
+    tolerance = {"atol": 1e-4, "rtol": 1e-5, "cosine_at_least": -1.0}
+    assert found["task"] == {"max_abs_diff": 0.25, "min_cosine": 0.5, "passed": False} | tolerance
+    assert VerifyReply.model_validate(found).task is not None
 
 
 @pytest.mark.parametrize(

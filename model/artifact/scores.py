@@ -1,0 +1,63 @@
+"""What a task head answers to texts, from rows of their last hidden states. numpy only.
+
+Notation: S tokens of one text, H hidden size, C labels, V words of the vocabulary.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.artifact.pooling import TextPooling
+from model.artifact.task import TaskConfig
+
+Floats = NDArray[np.float32]
+SLICE_TOKENS = 64
+"""Tokens whose logits over a whole vocabulary are in memory at once."""
+
+
+def rows_of(
+    task: TaskConfig, texts: Sequence[int], last: int
+) -> tuple[list[tuple[int, int]], list[TextPooling]]:
+    """The hidden states or the poolings, one a text, that a task head takes.
+
+    Args:
+        task: the task head's config.
+        texts: their numbers in a batch.
+        last: number of the last hidden state.
+
+    """
+    match task.pooling:
+        case "cls" | "mean" as mode:
+            return [], [TextPooling(text, last, mode) for text in texts]
+        case _:
+            return [(text, last) for text in texts], []
+
+
+def text_scores(
+    task: TaskConfig, rows: Sequence[Floats], score: Callable[[Floats], Floats]
+) -> list[Floats]:
+    """The answers to texts, `TaskConfig.shape` each.
+
+    Args:
+        task: the task head's config.
+        rows: of each text, `[H]` or `[S, H]`; see `rows_of`.
+        score: the task head, `[n, H]` → `[n, C]` or `[1, V]`.
+
+    """
+    if task.kind == "sequence_classification":
+        return list(score(np.stack(rows)))
+    if task.kind == "token_classification":
+        cuts = np.cumsum([len(of_text) for of_text in rows])[:-1]
+        return np.split(score(np.concatenate(rows)), cuts)
+    join = np.maximum if task.pooling == "max" else np.add
+    return [
+        functools.reduce(join, [score(part)[0] for part in _slices(of_text)]) for of_text in rows
+    ]
+
+
+def _slices(rows: Floats) -> list[Floats]:
+    return [rows[start : start + SLICE_TOKENS] for start in range(0, len(rows), SLICE_TOKENS)]

@@ -1,0 +1,120 @@
+"""Task heads: what a checkpoint computes of the last hidden state beside vectors. Without torch.
+
+Formats: the `architectures` of transformers' `config.json`, and the modules and the
+`transformer_task` of sentence-transformers' cross-encoders and sparse encoders.
+
+Notation: S tokens of one text, H hidden size, C labels, V words of the vocabulary.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from model.config import ActivationName
+from model.errors import ConfigError
+from model.modules import ModuleEntry, listed_modules, read_object, transformer_folder
+
+TaskKind = Literal["sequence_classification", "token_classification", "sparse"]
+_ARCHITECTURES: dict[str, TaskKind] = {
+    "ForSequenceClassification": "sequence_classification",
+    "ForTokenClassification": "token_classification",
+}
+_TRANSFORMER_TASKS: dict[str, TaskKind] = {
+    "sequence-classification": "sequence_classification",
+    "fill-mask": "sparse",
+}
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Transform(_Part):
+    """f(W x + b), normalised where there is a norm: what stands before a task head's last map."""
+
+    size: int = Field(gt=0)
+    bias: bool = True
+    activation: ActivationName
+    norm_eps: float | None = None
+    """Of a layer norm after the activation; None without."""
+    norm_bias: bool = True
+
+
+class TaskConfig(_Part):
+    """What a task head computes."""
+
+    kind: TaskKind
+    outputs: int = Field(gt=0)
+    """C, or V."""
+    labels: tuple[str, ...] = ()
+    """Names of the outputs; none of sparse vectors, whose outputs are token ids."""
+    pooling: Literal["none", "cls", "mean", "max", "sum"]
+    """What is one row a text: the hidden state before a sequence's classification, the activated
+    outputs of a sparse vector."""
+    activation: Literal["relu", "log1p_relu"] = "relu"
+    """Of sparse vectors: log(1 + relu(x)), or log(1 + log(1 + relu(x)))."""
+    transform: Transform | None = None
+    output_bias: bool = True
+
+    def shape(self, tokens: int) -> tuple[int, ...]:
+        """Axes of what it answers to one text: `[C]`, `[V]`, or `[S, C]`."""
+        by_token = self.kind == "token_classification"
+        return (tokens, self.outputs) if by_token else (self.outputs,)
+
+
+def task_kind(folder: Path) -> TaskKind | None:
+    """The task head of a checkpoint folder that is to be served; None for one of vectors alone.
+
+    Where there is a `modules.json`, it decides: a classifier that sentence-transformers uses for
+    its vectors is one of vectors, and so is a masked language model without sparse pooling.
+
+    Raises:
+        ConfigError: a file cannot be read.
+
+    """
+    modules = listed_modules(folder)
+    if modules is not None:
+        return _by_modules(folder, modules)
+    names = read_object(folder / "config.json").get("architectures") or []
+    for name in names if isinstance(names, list) else []:
+        for ending, kind in _ARCHITECTURES.items():
+            if str(name).endswith(ending):
+                return kind
+    return None
+
+
+def sparse_pooling(folder: Path) -> dict[str, Any]:
+    """`pooling` and `activation` of a sparse encoder, from its SpladePooling module's config.
+
+    Raises:
+        ConfigError: the file cannot be read, or has a value that is not known.
+
+    """
+    entry = next(m for m in listed_modules(folder) or () if m.kind == "SpladePooling")
+    path = entry.folder / "config.json"
+    config = read_object(path)
+    pooling = config.get("pooling_strategy", "max")
+    activation = config.get("activation_function", "relu")
+    if pooling not in ("max", "sum"):
+        raise ConfigError(f"{path}: pooling_strategy {pooling!r} is not supported; max and sum are")
+    if activation not in ("relu", "log1p_relu"):
+        raise ConfigError(
+            f"{path}: activation_function {activation!r} is not supported; relu and log1p_relu are"
+        )
+    return {"pooling": pooling, "activation": activation}
+
+
+def _by_modules(folder: Path, modules: list[ModuleEntry]) -> TaskKind | None:
+    kinds = [module.kind for module in modules]
+    settings = transformer_folder(folder) / "sentence_bert_config.json"
+    named = read_object(settings).get("transformer_task")
+    if kinds[:1] == ["MLMTransformer"]:
+        named = named or "fill-mask"
+    kind = _TRANSFORMER_TASKS.get(str(named))
+    expected = {"sequence_classification": 1, "sparse": 2}
+    if kind is None or len(kinds) != expected[kind]:
+        return None
+    return None if kind == "sparse" and kinds[1] != "SpladePooling" else kind

@@ -1,0 +1,207 @@
+"""The task head of a checkpoint folder, and of an artifact's weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import Tensor
+
+from model.artifact.task import TaskConfig, TaskKind, Transform, sparse_pooling, task_kind
+from model.checkpoint import weight_files
+from model.config import EncoderConfig
+from model.encoder import Encoder
+from model.errors import CheckpointError, ConfigError
+from model.modules import read_object, transformer_folder
+from model.tasks.head import TaskHead, task_head
+from model.tasks.layouts import LAYOUTS, Layout
+
+_OLD_NAMES = {"gamma": "weight", "beta": "bias"}
+"""Parameters of norms in checkpoints from before 2019."""
+
+
+def load_task_head(folder: Path, encoder: Encoder) -> TaskHead | None:
+    """The task head of a checkpoint, in float32 and in evaluation mode; None for one without.
+
+    Args:
+        folder: a checkpoint folder.
+        encoder: its encoder, whose word embeddings a masked language model shares.
+
+    Raises:
+        ConfigError: the folder describes a task head that is not supported.
+        CheckpointError: the task head's weights do not fit its config.
+
+    """
+    kind = task_kind(folder)
+    if kind is None:
+        return None
+    layout = _layout(kind, encoder.config.model_type)
+    config = read_task(folder, kind, layout, encoder.config)
+    tensors = _tensors(transformer_folder(folder), layout)
+    if kind == "sparse" and "output.weight" not in tensors:
+        tensors["output.weight"] = encoder.embeddings.word.weight.detach()
+    return build_task_head(config, encoder.config.hidden_size, tensors, str(folder))
+
+
+def load_task_weights(path: Path, config: TaskConfig, hidden_size: int) -> TaskHead:
+    """The task head back from an artifact's weights.
+
+    Raises:
+        CheckpointError: the file is damaged or does not fit the config.
+
+    """
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is not a readable safetensors file: {error}") from None
+    return build_task_head(config, hidden_size, tensors, str(path))
+
+
+def read_task(folder: Path, kind: TaskKind, layout: Layout, encoder: EncoderConfig) -> TaskConfig:
+    """What a checkpoint's task head computes, from its configuration files.
+
+    Raises:
+        ConfigError: a value is not supported; names its key.
+
+    """
+    fields = read_object(transformer_folder(folder) / "config.json")
+    if kind == "sparse":
+        if not fields.get("legacy", True):
+            raise ConfigError("config.json: legacy: false is not supported for sparse vectors")
+        own = {"outputs": encoder.vocab_size, **sparse_pooling(folder)}
+    else:
+        labels = read_labels(fields)
+        pooling = "none"
+        if kind == "sequence_classification":
+            pooling = fields.get("classifier_pooling", "cls")
+        own = {"outputs": len(labels), "labels": labels, "pooling": pooling}
+    try:
+        return TaskConfig(
+            kind=kind,
+            transform=_transform(fields, layout, encoder),
+            output_bias=fields.get(layout.output_bias, True),
+            **own,
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"config.json: the task head's {where}: {first['msg']}") from None
+
+
+def read_labels(fields: Mapping[str, Any]) -> list[str]:
+    """Names of the labels in the order of their logits, as transformers reads `config.json`.
+
+    Raises:
+        ConfigError: `id2label` is not an object whose keys are the numbers from 0 on.
+
+    """
+    named = fields.get("id2label")
+    if named is None:
+        count = fields.get("num_labels", 2)
+        if not isinstance(count, int) or count < 1:
+            raise ConfigError(f"config.json: num_labels {count!r} is not a number of labels")
+        return [f"LABEL_{number}" for number in range(count)]
+    if not isinstance(named, dict) or named.keys() != {str(n) for n in range(len(named))}:
+        raise ConfigError("config.json: id2label does not name the labels from 0 on")
+    return [str(named[str(number)]) for number in range(len(named))]
+
+
+def build_task_head(
+    config: TaskConfig, hidden_size: int, tensors: Mapping[str, Tensor], source: str
+) -> TaskHead:
+    """A task head that holds exactly these tensors.
+
+    Raises:
+        CheckpointError: names all keys that are missing, mis-shaped or not finite.
+
+    """
+    with torch.device("meta"):
+        head = task_head(config, hidden_size)
+    problems = []
+    for name, parameter in head.state_dict().items():
+        if name not in tensors:
+            problems.append(f"{name} is missing")
+        elif tensors[name].shape != parameter.shape:
+            shape = tuple(tensors[name].shape)
+            problems.append(f"{name} is {shape} instead of {tuple(parameter.shape)}")
+        elif not bool(tensors[name].isfinite().all()):
+            problems.append(f"{name} is not finite")
+    problems += [f"{name} is unexpected" for name in tensors if name not in head.state_dict()]
+    if problems:
+        raise CheckpointError(f"{source}: the task head does not fit its config: {problems[0]}")
+    state = {name: tensors[name].to(torch.float32) for name in head.state_dict()}
+    head.load_state_dict(state, assign=True)
+    return head.eval().requires_grad_(False)
+
+
+def _layout(kind: TaskKind, model_type: str) -> Layout:
+    known = LAYOUTS[kind]
+    if model_type not in known:
+        what = kind.replace("_", " ")
+        raise ConfigError(f"{what} is supported for {', '.join(known)}; not for {model_type}")
+    return known[model_type]
+
+
+def _transform(
+    fields: Mapping[str, Any], layout: Layout, encoder: EncoderConfig
+) -> Transform | None:
+    if layout.dense is None:
+        return None
+    activation = layout.activation
+    if activation.startswith(":"):
+        _, key, default = activation.split(":")
+        activation = fields.get(key, default)
+    eps = layout.norm_eps or encoder.layer_norm_eps
+    smaller = layout.smaller and encoder.embeddings.size
+    return Transform.model_validate(
+        {
+            "size": smaller or encoder.hidden_size,
+            "bias": fields.get(layout.dense_bias, False) if layout.dense_bias else True,
+            "activation": activation,
+            "norm_eps": eps if layout.norm else None,
+            "norm_bias": encoder.layer.norm_bias,
+        }
+    )
+
+
+def _tensors(folder: Path, layout: Layout) -> dict[str, Tensor]:
+    """The tensors of a checkpoint that are the task head's, by the module's own keys."""
+    places = {
+        "output": layout.output,
+        "transform.dense": layout.dense,
+        "transform.norm": layout.norm,
+    }
+    wanted = {
+        f"{place}.{parameter}": f"{own}.{parameter}"
+        for own, place in places.items()
+        for parameter in ("weight", "bias")
+        if place is not None
+    }
+    if layout.bias is not None:
+        wanted[layout.bias] = "output.bias"
+    tensors = {}
+    for path in weight_files(folder):
+        try:
+            with safe_open(path, framework="pt") as file:
+                for key in file.keys():  # noqa: SIM118
+                    name = _own_name(key, wanted)
+                    if name is not None:
+                        tensors[name] = file.get_tensor(key)
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(f"{path} is not a readable safetensors file: {error}") from None
+    return tensors
+
+
+def _own_name(key: str, wanted: Mapping[str, str]) -> str | None:
+    """The module's key of a checkpoint's, which may have prefixes; None for one of the encoder."""
+    key = re.sub(r"(gamma|beta)$", lambda match: _OLD_NAMES[match[0]], key)
+    for place, own in wanted.items():
+        if key == place or key.endswith(f".{place}"):
+            return own
+    return None

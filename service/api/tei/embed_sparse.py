@@ -1,0 +1,125 @@
+"""`POST /embed_sparse`: a weight for some words of a vocabulary, in TEI's form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field, PlainValidator
+from pydantic.json_schema import WithJsonSchema
+from pydantic_core import PydanticCustomError
+from starlette.responses import Response
+
+from service.api.native.texts import check_size
+from service.api.route import JsonRoute, caller_of, service_of
+from service.api.tei.errors import ERRORS
+from service.api.tei.texts import TeiRequest, respond
+from service.errors import EmptyInputs
+from service.inference.bm42.vectors import bm42_vectors, check_word_pieces, last_layer
+from service.inference.core import PreparedTexts
+from service.inference.task_heads import (
+    SparseVector,
+    required_task,
+    sparse_vectors,
+    task_scores,
+)
+from service.inference.timings import Timings
+from service.scheduler.lanes import LaneName
+
+router = APIRouter(route_class=JsonRoute, tags=["tasks"])
+WEIGHT_BYTES = 4
+"""Of a word of the vocabulary, before those of weight 0 are left out."""
+VALUE_BYTES = 40
+"""Of an index and its value in JSON."""
+_SPARSE_ENCODER = "a sparse encoder (SPLADE), or ask for method bm42,"
+Vectors = tuple[list[SparseVector], Timings]
+
+
+def _inputs(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise PydanticCustomError("inputs", "a text or a list of texts is needed")
+    return list(value)
+
+
+class EmbedSparseRequest(TeiRequest):
+    """`POST /embed_sparse`."""
+
+    inputs: Annotated[
+        list[str],
+        PlainValidator(_inputs),
+        WithJsonSchema(
+            {
+                "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+                "title": "Inputs",
+                "examples": ["What is Deep Learning?"],
+            }
+        ),
+    ] = Field(description="A text, or many.")
+    prompt_name: str | None = Field(
+        None, description="A prefix that the checkpoint's own configuration names."
+    )
+    method: Literal["bm42"] | None = Field(
+        None,
+        description="bm42: the words of an English text by the attention of [CLS], at hashes of "
+        "their stems; the model's own sparse vectors otherwise.",
+    )
+
+
+class SparseValue(BaseModel):
+    """A token id, or the hash of a stem, and its weight."""
+
+    index: int
+    value: float
+
+
+@router.post(
+    "/embed_sparse",
+    response_model=None,
+    responses={200: {"model": list[list[SparseValue]]}, **ERRORS},
+)
+async def embed_sparse(body: EmbedSparseRequest, request: Request) -> Response:
+    """The words that each text is about, their indices ascending, and the weight of each."""
+    vectors, timings = await (_sparse if body.method is None else _bm42)(body, request)
+    size = VALUE_BYTES * sum(len(vector.indices) for vector in vectors) + 2 * len(vectors)
+    return await respond(request, size, lambda: values(vectors), timings)
+
+
+async def _sparse(body: EmbedSparseRequest, request: Request) -> Vectors:
+    """Weights of whole vocabularies are in memory until all texts of a request have theirs."""
+    state = service_of(request)
+    task = required_task(state.inference.manifest, "sparse", _SPARSE_ENCODER)
+    prepared = await _prepare(body, request, "encode")
+    weights = WEIGHT_BYTES * task.outputs * len(prepared.texts)
+    check_size(weights, state.settings.max_response_bytes, "send fewer texts", binary=True)
+    with state.replies.hold(weights):
+        return sparse_vectors(await task_scores(prepared, task)), prepared.timings
+
+
+async def _bm42(body: EmbedSparseRequest, request: Request) -> Vectors:
+    state = service_of(request)
+    check_word_pieces(state.inference)
+    prepared = await _prepare(body, request, "attention")
+    stream = last_layer(state.inference, prepared)
+    with state.replies.hold(stream.hidden_bytes):
+        return await bm42_vectors(state.inference, prepared, stream), prepared.timings
+
+
+async def _prepare(body: EmbedSparseRequest, request: Request, lane: LaneName) -> PreparedTexts:
+    if not body.inputs:
+        raise EmptyInputs("`inputs` is empty")
+    inference, caller = service_of(request).inference, caller_of(request)
+    return await inference.prepare(body.inputs, body.options(body.prompt_name), caller, lane)
+
+
+def values(vectors: Sequence[SparseVector]) -> list[list[dict[str, Any]]]:
+    """Each vector as its indices, ascending, and their values."""
+    return [
+        [
+            {"index": index, "value": value}
+            for index, value in zip(vector.indices.tolist(), vector.values, strict=True)
+        ]
+        for vector in vectors
+    ]

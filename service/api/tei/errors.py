@@ -1,0 +1,37 @@
+"""Errors as text-embeddings-inference's clients read them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import orjson
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from service.api.problems import PROBLEMS, error_reply
+from service.errors import NoTaskHead, ServiceError, Unauthorized
+
+
+class ErrorResponse(BaseModel):
+    """An error, in words and by its kind."""
+
+    error: str
+    error_type: Literal["Unhealthy", "Backend", "Overloaded", "Validation", "Tokenizer", "Empty"]
+
+
+def error_response(error: ServiceError, _: str) -> Response:
+    """An error as its reply; its body is empty where a key is missing, as TEI's is."""
+    body = {"error": error.detail, "error_type": error.error_type}
+    content = b"" if error.status == Unauthorized.status else orjson.dumps(body)
+    return error_reply(error, content, "application/json")
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"description": problem["description"], "model": ErrorResponse}
+    for status, problem in PROBLEMS.items()
+    if status != Unauthorized.status
+} | {
+    NoTaskHead.status: {"description": "The model has no such task head", "model": ErrorResponse},
+    Unauthorized.status: {"description": PROBLEMS[Unauthorized.status]["description"]},
+}
+"""The error replies of a route, for the OpenAPI document."""

@@ -1,0 +1,88 @@
+"""Answers of an artifact's task head: scores of labels, and sparse vectors.
+
+Notation: C labels, V words of the vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from model.artifact.manifest import Manifest
+from model.artifact.task import TaskConfig, TaskKind
+from service.engines.contract import Floats, Ids, TextTask
+from service.errors import NoTaskHead
+from service.inference.core import PreparedTexts
+
+_NAMES: Mapping[TaskKind, str] = {
+    "sequence_classification": "texts and pairs",
+    "token_classification": "tokens",
+    "sparse": "sparse vectors",
+}
+
+
+class SparseVector(NamedTuple):
+    """The words of the vocabulary whose weight is not 0."""
+
+    indices: Ids
+    """Token ids, ascending."""
+    values: Floats
+
+
+def required_task(manifest: Manifest, kind: TaskKind, checkpoint: str) -> TaskConfig:
+    """The model's task head, which has to be of that kind.
+
+    Args:
+        manifest: of the artifact.
+        kind: that a route needs.
+        checkpoint: what to serve instead, for whoever is refused.
+
+    Raises:
+        NoTaskHead: it has none, or another.
+
+    """
+    task = manifest.task
+    if task is None or task.kind != kind:
+        has = f"a task head for {_NAMES[task.kind]}" if task else "no task head"
+        raise NoTaskHead(f"{manifest.model} has {has}: serve {checkpoint} for this route")
+    return task
+
+
+async def task_scores(prepared: PreparedTexts, task: TaskConfig) -> list[Floats]:
+    """What the task head answers to each text: logits `[C]`, or weights `[V]`.
+
+    Raises:
+        Overloaded: the queue has no room, or the deadline cannot be met.
+        ServiceError: the engine failed.
+
+    """
+    tasks = [
+        TextTask(text.input_ids, text.segment_ids, scores=task.shape(len(text.input_ids)))
+        for text in prepared.texts
+    ]
+    results = await prepared.scheduler.submit("encode", tasks, prepared.caller)
+    prepared.timings.add(results)
+    return [result.output.scores for result in results]
+
+
+def probabilities(logits: Floats) -> Floats:
+    """Softmax of several labels' logits `[C]`, sigmoid of one label's."""
+    wide = logits.astype(np.float64)
+    if len(wide) == 1:
+        small = np.exp(-np.abs(wide))
+        shares = np.where(wide < 0, small, 1.0) / (1 + small)
+    else:
+        above = np.exp(wide - wide.max())
+        shares = above / above.sum()
+    return shares.astype(np.float32)
+
+
+def sparse_vectors(weights: Sequence[Floats]) -> list[SparseVector]:
+    """The weights `[V]` of each text, without those that are 0."""
+    kept = [np.flatnonzero(of_text) for of_text in weights]
+    return [
+        SparseVector(indices, of_text[indices])
+        for indices, of_text in zip(kept, weights, strict=True)
+    ]

@@ -1,0 +1,154 @@
+"""Checkpoints with task heads, from their files to replies, against sentence-transformers."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sentence_transformers import CrossEncoder, SparseEncoder
+
+from model.artifact.golden import read_golden
+from model.artifact.manifest import (
+    FILES,
+    TASK_FILES,
+    TASK_GRAPH,
+    TASK_WEIGHTS,
+    Artifact,
+    Precision,
+    RuntimeName,
+    load_artifact,
+    record_file,
+    write_manifest,
+)
+from model.errors import ArtifactError, VerificationError
+from model.export.verify import verify
+from model.runtimes.pytorch import load_head
+from model.runtimes.registry import load_runtime
+from service.engines.onnx import OnnxEngine
+from service.engines.torch import check_installed
+from service.errors import EngineNotInstalled
+from service.health.golden import GoldenCheck
+from tests.model.task_checkpoints import write_sparse_checkpoint, write_task_checkpoint
+from tests.service.harness import serving
+
+pytestmark = [pytest.mark.slow, pytest.mark.anyio]
+QUERY = "the cat a b"
+TEXTS = ["the cat . x", "y z the the", "a b c d e f", "", "q " * 60]
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Asynchronous tests run on asyncio."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def ranking(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cross-encoder whose task head has a mean, a transform and a norm."""
+    folder = tmp_path_factory.mktemp("ranking") / "checkpoint"
+    return write_task_checkpoint(folder, family="ModernBert", num_labels=1)
+
+
+@pytest.fixture(scope="module")
+def ranking_artifact(exported: Callable[..., Artifact], ranking: Path) -> Artifact:
+    return exported(ranking, "ranking")
+
+
+def edited(artifact: Artifact, folder: Path) -> Artifact:
+    """An artifact whose manifest has the hashes of its present files."""
+    files = {name: record_file(folder / name) for name in artifact.manifest.file_names}
+    write_manifest(folder, artifact.manifest.model_copy(update={"files": files}))
+    return load_artifact(folder)
+
+
+async def test_a_cross_encoder_over_http(ranking: Path, ranking_artifact: Artifact) -> None:
+    reference = CrossEncoder(str(ranking), device="cpu")
+    pairs = [(QUERY, text) for text in TEXTS]
+    expected = {
+        False: reference.predict(pairs),
+        True: reference.predict(pairs, activation_fn=torch.nn.Identity()),
+    }
+    async with serving(ranking_artifact) as client:
+        for raw, scores in expected.items():
+            body = {"query": QUERY, "texts": TEXTS, "truncate": True, "raw_scores": raw}
+            ranks = (await client.post("/rerank", json=body)).json()
+            found = [rank["score"] for rank in sorted(ranks, key=lambda rank: rank["index"])]
+            np.testing.assert_allclose(found, scores, atol=1e-5)
+            body = {"inputs": pairs, "truncate": True, "raw_scores": raw}
+            labels = (await client.post("/predict", json=body)).json()
+            np.testing.assert_allclose([one[0]["score"] for one in labels], scores, atol=1e-5)
+        assert (await client.post("/encode", json={"inputs": "a"})).status_code == 200
+
+
+async def test_a_sparse_encoder_over_http(
+    exported: Callable[..., Artifact], tmp_path: Path
+) -> None:
+    folder = write_sparse_checkpoint(tmp_path / "a", "DistilBert", "sum", "log1p_relu")
+    encoder = SparseEncoder(str(folder), device="cpu")
+    expected = encoder.encode(TEXTS, convert_to_sparse_tensor=False, convert_to_tensor=True)
+    async with serving(exported(folder, "splade")) as client:
+        body = {"inputs": TEXTS, "truncate": True}
+        vectors = (await client.post("/embed_sparse", json=body)).json()
+    found = np.zeros(expected.shape, np.float32)
+    for row, vector in zip(found, vectors, strict=True):
+        row[[one["index"] for one in vector]] = [one["value"] for one in vector]
+    np.testing.assert_allclose(found, expected.numpy(), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [("onnx", "fp32"), ("onnx", "fp16"), ("openvino", "fp32"), ("pytorch", "fp32")],
+)
+def test_every_runtime_has_the_same_scores(
+    ranking_artifact: Artifact, name: RuntimeName, precision: Precision
+) -> None:
+    """Whatever is not fp32 goes a device's way in ONNX Runtime, also on a CPU."""
+    head = load_head(ranking_artifact)
+    assert head is not None
+    manifest = ranking_artifact.manifest.model_copy(update={"precision": precision})
+    artifact = Artifact(ranking_artifact.folder, manifest, ranking_artifact.sha256)
+    runtime = load_runtime(artifact, name=name)
+    assert runtime.task == manifest.task
+    rows = torch.randn((5, 12), generator=torch.manual_seed(0))
+    found = runtime.score(rows.numpy())
+    np.testing.assert_allclose(found, head(rows).numpy(), atol=1e-5)
+    assert found.shape == (5, 1)
+
+
+def test_the_artifact_has_two_files_more(ranking_artifact: Artifact, tmp_path: Path) -> None:
+    """And serves without the one that PyTorch needs."""
+    folder = Path(shutil.copytree(ranking_artifact.folder, tmp_path / "copy"))
+    names = {path.name for path in folder.iterdir()}
+    assert names == {*FILES, *TASK_FILES, "manifest.json"}
+    (folder / TASK_WEIGHTS).unlink()
+    artifact = load_artifact(folder)
+    with pytest.raises(ArtifactError, match=TASK_WEIGHTS):
+        load_head(artifact)
+    with pytest.raises(EngineNotInstalled, match=TASK_WEIGHTS):
+        check_installed(artifact)
+    (folder / TASK_GRAPH).unlink()
+    with pytest.raises(ArtifactError, match=f"{TASK_GRAPH} is missing"):
+        load_artifact(folder)
+
+
+def test_a_wrong_task_head_is_found(ranking_artifact: Artifact, tmp_path: Path) -> None:
+    """By the verification at export, and by the golden texts of a service that starts."""
+    assert ranking_artifact.manifest.verification.max_abs_diff_below["task"] is not None
+    assert all(text.scores is not None for text in read_golden(ranking_artifact))
+    GoldenCheck(ranking_artifact)(OnnxEngine(ranking_artifact, "cpu", threads=1))
+    folder = Path(shutil.copytree(ranking_artifact.folder, tmp_path / "copy"))
+    tensors = load_file(folder / TASK_WEIGHTS)
+    save_file(tensors | {"output.bias": tensors["output.bias"] + 0.01}, folder / TASK_WEIGHTS)
+    found = verify(edited(ranking_artifact, folder)).comparison
+    assert {str(key) for key, one in found.differences.items() if not one.passed} == {"task"}
+
+    tensors = load_file(folder / "golden.safetensors")
+    save_file(tensors | {"scores.0": tensors["scores.0"] + 0.01}, folder / "golden.safetensors")
+    artifact = edited(ranking_artifact, folder)
+    with pytest.raises(VerificationError, match="first: task"):
+        GoldenCheck(artifact)(OnnxEngine(artifact, "cpu", threads=1))

@@ -1,0 +1,170 @@
+"""Task heads from checkpoint folders: against sentence-transformers, and what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sentence_transformers import CrossEncoder, SparseEncoder
+from tokenizers import Tokenizer
+
+from model.artifact.batch import pack
+from model.artifact.scores import Floats
+from model.checkpoint import load_checkpoint
+from model.errors import CheckpointError, ConfigError
+from model.packing import PackedBatch
+from model.tasks.checkpoint import load_task_head, load_task_weights, read_labels
+from model.tasks.head import TaskHead, scores_of_text
+from tests.model.checkpoints import edit_json, edit_weights
+from tests.model.task_checkpoints import write_sparse_checkpoint, write_task_checkpoint
+
+PAIRS = [("the cat", "a b c."), ("the cat", "x y z the"), ("a", "")]
+TEXTS = ["the cat . a b c", "x y", ""]
+
+
+def load(folder: Path) -> TaskHead:
+    head = load_task_head(folder, load_checkpoint(folder))
+    assert head is not None
+    return head
+
+
+def scores(folder: Path, inputs: list[Any]) -> list[Floats]:
+    """The task head's answers in PyTorch."""
+    encoder, head = load_checkpoint(folder), load(folder)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_padding()
+    found = []
+    for each in inputs:
+        encoding = tokenizer.encode(*([each] if isinstance(each, str) else each))
+        batch = PackedBatch.of(pack([(encoding.ids, encoding.type_ids)]))
+        with torch.inference_mode():
+            found.append(scores_of_text(head, encoder(batch).hidden_states[-1]))
+    return found
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["transformers", "sentence-transformers"])
+def test_a_cross_encoder(tmp_path: Path, saved: bool) -> None:
+    folder = write_task_checkpoint(tmp_path / "a", num_labels=1)
+    reference = CrossEncoder(str(folder), device="cpu")
+    if saved:
+        reference.save(str(folder := tmp_path / "b"))
+    expected = reference.predict(PAIRS, activation_fn=torch.nn.Identity())
+    np.testing.assert_allclose(np.concatenate(scores(folder, PAIRS)), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("pooling", "activation"), [("max", "relu"), ("sum", "log1p_relu")])
+def test_a_sparse_encoder(tmp_path: Path, pooling: str, activation: str) -> None:
+    folder = write_sparse_checkpoint(tmp_path / "a", "Bert", pooling, activation)
+    encoder = SparseEncoder(str(folder), device="cpu")
+    expected = encoder.encode(TEXTS, convert_to_sparse_tensor=False, convert_to_tensor=True)
+    np.testing.assert_allclose(np.stack(scores(folder, TEXTS)), expected.numpy(), atol=1e-5)
+
+
+def test_a_real_sparse_encoder(tmp_path: Path, small_checkpoint: Path) -> None:
+    """Its norms have the keys of 2018, and its words are its embeddings."""
+    text = ["The animal didn't cross the street because it was too tired"]
+    encoder = SparseEncoder(str(small_checkpoint), device="cpu")
+    expected = encoder.encode(text, convert_to_sparse_tensor=False, convert_to_tensor=True)
+    encoder.save(str(tmp_path / "saved"))
+    folder = Path(shutil.copytree(small_checkpoint, tmp_path / "old"))
+    for name in ("modules.json", "sentence_bert_config.json", "1_SpladePooling"):
+        source = tmp_path / "saved" / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, folder / name)
+    (found,) = scores(folder, text)
+    np.testing.assert_allclose(found, expected[0].numpy(), atol=1e-5)
+    assert 5 < np.count_nonzero(found) < 3000
+
+
+def test_a_decoder_of_its_own_is_used(tmp_path: Path) -> None:
+    folder = write_sparse_checkpoint(tmp_path / "a")
+    tied = load(folder).output.weight
+    own = torch.randn_like(tied)
+    edit_weights(folder, **{"cls.predictions.decoder.weight": own})
+    assert torch.equal(load(folder).output.weight, own)
+    assert torch.equal(tied, load_checkpoint(folder).embeddings.word.weight)
+
+
+def test_a_folder_without_a_task_has_none(tiny_checkpoint: Path) -> None:
+    assert load_task_head(tiny_checkpoint, load_checkpoint(tiny_checkpoint)) is None
+
+
+def test_labels_are_transformers() -> None:
+    assert read_labels({"id2label": {"1": "no", "0": "yes"}}) == ["yes", "no"]
+    assert read_labels({"num_labels": 1}) == ["LABEL_0"]
+    assert read_labels({}) == ["LABEL_0", "LABEL_1"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"id2label": {"1": "a", "2": "b"}}, "id2label does not name the labels from 0 on"),
+        ({"id2label": ["a"]}, "id2label does not name"),
+        ({"num_labels": "two"}, "num_labels 'two' is not a number of labels"),
+        ({"num_labels": 0}, "num_labels 0 is not"),
+    ],
+)
+def test_labels_that_are_none_are_refused(fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        read_labels(fields)
+
+
+@pytest.mark.parametrize(
+    ("family", "config", "says"),
+    [
+        ("DebertaV2", {"pooler_hidden_act": "odd"}, "task head's activation: Input"),
+        ("DebertaV2", {"pooler_hidden_act": 3}, "task head's activation: Input"),
+        ("ModernBert", {"classifier_pooling": "last"}, "task head's pooling"),
+    ],
+)
+def test_what_is_not_known_is_refused_by_its_name(
+    tmp_path: Path, family: str, config: dict[str, Any], says: str
+) -> None:
+    folder = write_task_checkpoint(tmp_path, family=family)
+    edit_json(folder / "config.json", **config)
+    with pytest.raises(ConfigError, match=says):
+        load(folder)
+
+
+def test_a_family_without_a_layout_is_refused(tmp_path: Path) -> None:
+    folder = write_task_checkpoint(tmp_path)
+    encoder = load_checkpoint(folder)
+    encoder.config = encoder.config.model_copy(update={"model_type": "qwen3"})
+    with pytest.raises(
+        ConfigError, match=r"sequence classification is supported for albert, .*qwen3"
+    ):
+        load_task_head(folder, encoder)
+
+
+def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    folder = write_task_checkpoint(tmp_path, num_labels=2)
+    edit_weights(folder, **{"classifier.bias": torch.full((2,), torch.nan)})
+    with pytest.raises(CheckpointError, match=r"output\.bias is not finite"):
+        load(folder)
+    edit_weights(folder, **{"classifier.bias": torch.zeros(3)})
+    with pytest.raises(CheckpointError, match=r"output\.bias is \(3,\) instead of \(2,\)"):
+        load(folder)
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    del tensors["bert.pooler.dense.weight"]
+    save_file(tensors, path)
+    with pytest.raises(CheckpointError, match=r"transform\.dense\.weight is missing"):
+        load(folder)
+
+
+def test_weights_of_an_artifact(tmp_path: Path) -> None:
+    head = load(write_task_checkpoint(tmp_path, num_labels=2))
+    path = tmp_path / "task.safetensors"
+    save_file(head.state_dict(), path)
+    again = load_task_weights(path, head.config, 12)
+    assert all(torch.equal(one, again.state_dict()[key]) for key, one in head.state_dict().items())
+    save_file(head.state_dict() | {"more": torch.zeros(1)}, path)
+    with pytest.raises(CheckpointError, match="more is unexpected"):
+        load_task_weights(path, head.config, 12)
+    path.write_bytes(b"no")
+    with pytest.raises(CheckpointError, match="not a readable safetensors file"):
+        load_task_weights(path, head.config, 12)

@@ -1,0 +1,54 @@
+"""Task heads against sentence-transformers' own pooling of logits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers.sparse_encoder.modules import SpladePooling
+
+from model.artifact.task import TaskConfig, Transform
+from model.tasks.head import SparseHead, scores_of_text, task_head
+
+HIDDEN = torch.randn((9, 8), generator=torch.manual_seed(0))
+
+
+@pytest.mark.parametrize("pooling", ["max", "sum"])
+@pytest.mark.parametrize("activation", ["relu", "log1p_relu"])
+def test_sparse_vectors_are_sentence_transformers(pooling: str, activation: str) -> None:
+    fields = {"kind": "sparse", "outputs": 30, "pooling": pooling, "activation": activation}
+    head = task_head(TaskConfig.model_validate(fields), 8).eval()
+    assert isinstance(head, SparseHead)
+    with torch.no_grad():
+        head.output.bias -= 1
+        logits = head.output(HIDDEN)[None]
+        features = {"token_embeddings": logits, "attention_mask": torch.ones((1, 9))}
+        splade = SpladePooling(pooling, activation_function=activation).eval()  # type: ignore[arg-type]
+        expected = splade(features)["sentence_embedding"][0].numpy()
+    found = scores_of_text(head, HIDDEN)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert 0 < (found == 0).sum() < 30
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+def test_a_transform_stands_before_the_labels(pooling: str) -> None:
+    transform = Transform(size=5, activation="gelu", norm_eps=1e-5, bias=False)
+    config = TaskConfig(
+        kind="sequence_classification",
+        outputs=3,
+        pooling=pooling,
+        transform=transform,  # type: ignore[arg-type]
+    )
+    head = task_head(config, 8).eval().requires_grad_(False)
+    row = HIDDEN[:1] if pooling == "cls" else HIDDEN.mean(dim=0, keepdim=True)
+    state = head.state_dict()
+    inner = torch.nn.functional.gelu(row @ state["transform.dense.weight"].T)
+    inner = torch.nn.functional.layer_norm(inner, (5,))
+    expected = inner @ state["output.weight"].T + state["output.bias"]
+    np.testing.assert_allclose(scores_of_text(head, HIDDEN), expected[0], atol=1e-6)
+
+
+def test_every_token_has_its_labels() -> None:
+    head = task_head(TaskConfig(kind="token_classification", outputs=3, pooling="none"), 8)
+    head = head.eval().requires_grad_(False)
+    np.testing.assert_array_equal(scores_of_text(head, HIDDEN), head(HIDDEN).numpy())

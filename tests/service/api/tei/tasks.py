@@ -1,0 +1,57 @@
+"""An artifact that says it has a task head, and an engine that makes its scores up."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from model.artifact.manifest import TOKENIZER, Artifact
+from model.artifact.task import TaskConfig
+from service.engines.contract import Floats, TextTask
+from service.engines.fake import FakeEngine
+from tests.service.harness import Client, serving
+
+LABELS = TaskConfig(
+    kind="sequence_classification", outputs=3, labels=("bad", "so-so", "good"), pooling="cls"
+)
+RANKS = TaskConfig(kind="sequence_classification", outputs=1, labels=("LABEL_0",), pooling="cls")
+SPARSE = TaskConfig(kind="sparse", outputs=30, pooling="max")
+
+
+class ScoringEngine(FakeEngine):
+    """Scores from −2 to 1, a third of them 0 in sparse vectors; made up of a text's ids alone."""
+
+    def expected(self, task: Any) -> Any:
+        output = super().expected(task)
+        if output.scores is not None:
+            scores = output.scores * np.float32(3) - np.float32(2)
+            output.scores = np.maximum(scores, 0) if len(scores) == SPARSE.outputs else scores
+        return output
+
+
+@contextlib.asynccontextmanager
+async def serving_task(
+    artifact: Artifact, task: TaskConfig | None, **settings: Any
+) -> AsyncIterator[Client]:
+    """A client of an application whose model has this task head."""
+    manifest = artifact.manifest.model_copy(update={"task": task})
+    engine = ScoringEngine(manifest.config)
+    served = Artifact(artifact.folder, manifest, artifact.sha256)
+    async with serving(served, engine, **settings) as client:
+        yield client
+
+
+def scores_of(artifact: Artifact, task: TaskConfig, inputs: Sequence[Any]) -> list[Floats]:
+    """What the engine answers to each text or pair."""
+    engine = ScoringEngine(artifact.manifest.config)
+    tokenizer = Tokenizer.from_file(str(artifact.path(TOKENIZER)))
+    found = []
+    for each in inputs:
+        encoding = tokenizer.encode(*([each] if isinstance(each, str) else each))
+        ids, segments = np.array(encoding.ids), np.array(encoding.type_ids)
+        found.append(engine.expected(TextTask(ids, segments, scores=task.shape(len(ids)))).scores)
+    return found

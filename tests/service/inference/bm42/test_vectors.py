@@ -1,0 +1,76 @@
+"""BM42 over HTTP against its recipe with transformers' own attention."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+from model.artifact.manifest import Artifact
+from service.engines.fake import FakeEngine
+from service.inference.tokenizer import TextTokenizer
+from tests.service.harness import serving
+
+pytestmark = pytest.mark.anyio
+TEXTS = ["The cats of Bamberg were running!", "running cats, unbelievable tokenization"]
+STEMS = {
+    "cats": ("cat", 1_751_422_759),
+    "bamberg": ("bamberg", 1_222_938_780),
+    "running": ("run", 243_905_464),
+    "unbelievable": ("unbeliev", 1_099_079_959),
+    "tokenization": ("token", 362_932_159),
+}
+"""Each word's stem, and the absolute value of the stem's hash by mmh3."""
+
+
+def by_hand(folder: Path, text: str) -> dict[int, float]:
+    """Index → value; a word's tokens are those whose characters touch."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModel.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
+    encoding = tokenizer(text, return_tensors="pt", return_offsets_mapping=True)
+    offsets = encoding.pop("offset_mapping")[0].tolist()
+    with torch.inference_mode():
+        looks = model.eval()(**encoding, output_attentions=True).attentions[-1][0, :, 0].mean(0)
+    values = {}
+    for word, (_, index) in STEMS.items():
+        start = text.lower().find(word)
+        if start >= 0:
+            inside = [start <= a < b <= start + len(word) for a, b in offsets]
+            values[index] = math.sqrt(math.log1p(float(looks[torch.tensor(inside)].sum())))
+    return values
+
+
+async def test_the_recipe_by_hand(client: httpx.AsyncClient, small_checkpoint: Path) -> None:
+    body = {"inputs": TEXTS, "method": "bm42"}
+    response = await client.post("/embed_sparse", json=body)
+    assert response.status_code == 200
+    for found, text in zip(response.json(), TEXTS, strict=True):
+        assert {one["index"]: one["value"] for one in found} == pytest.approx(
+            by_hand(small_checkpoint, text), abs=1e-5
+        )
+        assert [one["index"] for one in found] == sorted(one["index"] for one in found)
+
+
+async def test_other_tokenizers_are_a_424(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = TextTokenizer.__init__
+
+    def without_words(self: TextTokenizer, *given: object) -> None:
+        whole(self, *given)  # type: ignore[arg-type]
+        self.word_pieces = False
+
+    monkeypatch.setattr(TextTokenizer, "__init__", without_words)
+    async with serving(artifact, FakeEngine(artifact.manifest.config)) as client:
+        response = await client.post("/embed_sparse", json={"inputs": "a", "method": "bm42"})
+    assert response.status_code == 424
+    assert "no WordPiece tokenizer" in response.json()["error"]
+
+
+async def test_another_method_is_refused(client: httpx.AsyncClient) -> None:
+    response = await client.post("/embed_sparse", json={"inputs": "a", "method": "bm25"})
+    assert response.status_code == 422
