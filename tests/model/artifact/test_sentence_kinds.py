@@ -10,6 +10,7 @@ from sentence_transformers import CrossEncoder, SparseEncoder
 
 from model.artifact.sentence import SentenceConfig
 from model.artifact.sentence_kinds import check_architecture, check_model_type, check_modules
+from model.artifact.task import task_kind
 from model.errors import ConfigError
 from tests.model.checkpoints import edit_json
 
@@ -109,12 +110,14 @@ def test_an_unknown_class_is_named() -> None:
     assert "model_type 'Other' is not" in refusal(check_model_type, HERE, {"model_type": "Other"})
 
 
-def test_a_cross_encoder_of_the_library_is_refused(tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_a_cross_encoder_of_the_library_is_read(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """It has a task head, and no pooling to be understood."""
     CrossEncoder(str(tiny_checkpoint), num_labels=1, device="cpu").save(str(tmp_path))
-    assert "a cross-encoder" in refusal(SentenceConfig.from_checkpoint, tmp_path, 40, 12)
+    assert task_kind(tmp_path) == "sequence_classification"
+    assert SentenceConfig.from_checkpoint(tmp_path, 40, 12).max_length == 40
     (tmp_path / "modules.json").unlink(missing_ok=True)  # as versions up to 5 left it
-    message = refusal(SentenceConfig.from_checkpoint, tmp_path, 40, 12)
-    assert "BertForSequenceClassification" in message
+    assert task_kind(tmp_path) == "sequence_classification"
+    assert SentenceConfig.from_checkpoint(tmp_path, 40, 12).max_length == 40
 
 
 def test_a_splade_of_the_library_is_refused(tiny_checkpoint: Path, tmp_path: Path) -> None:

@@ -79,9 +79,9 @@ def test_a_kind_that_is_not_served_is_named_before_its_weights_are_read(
     make_checkpoint: Callable[..., Path], tmp_path: Path
 ) -> None:
     checkpoint = make_checkpoint()
-    edit_json(checkpoint / "config.json", architectures=["BertForSequenceClassification"])
+    edit_json(checkpoint / "config.json", architectures=["BertForColBERT"])
     (checkpoint / "model.safetensors").unlink()
-    with pytest.raises(ConfigError, match="the architecture BertForSequenceClassification is not"):
+    with pytest.raises(ConfigError, match="the architecture BertForColBERT is not"):
         export(checkpoint, tmp_path / "artifact", "a name")
     assert not (tmp_path / "artifact").exists()
 
@@ -96,7 +96,7 @@ def test_an_artifact_says_what_it_is(tiny_artifact: Artifact, tiny_checkpoint: P
     assert manifest.verification.passed
     assert manifest.verification.inputs > 20
     assert manifest.verification.tolerances["attention"] == {
-        "atol": 1e-5,
+        "atol": 1e-4,
         "rtol": 0.0,
         "cosine_at_least": 0.99999,
     }

@@ -26,7 +26,8 @@ def test_every_tensor_is_named_with_its_difference_and_its_tolerance() -> None:
     good = {"max_abs_diff": 1e-6, "min_cosine": 1.0, "passed": True}
     bad = {"max_abs_diff": 0.25, "min_cosine": 0.5, "passed": False}
     hidden = {"atol": 1e-4, "rtol": 1e-5, "cosine_at_least": 0.99999}
-    others = {"atol": 1e-5, "rtol": 0.0, "cosine_at_least": 0.99999}
+    maps = {"atol": 1e-4, "rtol": 0.0, "cosine_at_least": 0.99999}
+    pooled = {"atol": 1e-5, "rtol": 0.0, "cosine_at_least": 0.99999}
     assert found == {
         "passed": False,
         "reference": "torch",
@@ -34,10 +35,10 @@ def test_every_tensor_is_named_with_its_difference_and_its_tolerance() -> None:
         "inputs": 4,
         "hidden": [{"layer": layer} | good | hidden for layer in (0, 1)],
         "attention": [
-            {"layer": 0, "head": 0} | good | others,
-            {"layer": 0, "head": 1} | bad | others,
+            {"layer": 0, "head": 0} | good | maps,
+            {"layer": 0, "head": 1} | bad | maps,
         ],
-        "pooled": good | others,
+        "pooled": good | pooled,
     }
 
 
