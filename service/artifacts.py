@@ -33,9 +33,12 @@ def open_artifact(
         artifact = load_artifact(settings.artifact)
     else:
         artifact = _cached(settings, progress, precision)
-    if not artifact.manifest.verification.passed and not settings.allow_unverified:
+    verification = artifact.manifest.verification
+    if not verification.passed and not settings.allow_unverified:
+        why = f": {verification.failed}" if verification.failed else ""
         raise VerificationError(
-            f"{artifact.folder} failed its verification; --allow-unverified serves it all the same"
+            f"{artifact.folder} failed its verification{why}; "
+            "--allow-unverified serves it all the same"
         )
     return artifact
 

@@ -115,7 +115,7 @@ def export(
         _build(checkpoint, folder, model, precision, progress)
         progress("verifying ONNX against PyTorch")
         record = _verify(folder, device)
-        progress("verified" if record.passed else "verification FAILED")
+        progress("verified" if record.passed else f"verification FAILED: {record.failed}")
         exported = load_artifact(folder)
         try:
             folder.rename(out)  # over an empty folder, but never over another's export
