@@ -35,7 +35,7 @@ FLOORS = {
         {"export"},
     ),
     "service": (
-        {"dashboard", "distribution", "errors", "hub", "system"},
+        {"dashboard", "distribution", "environment", "errors", "hub", "precision", "system"},
         {"settings"},
         {"artifacts", "logs"},
         {"engines"},
@@ -199,7 +199,17 @@ def test_the_core_knows_no_wire_form() -> None:
 
 
 def test_few_rooms_know_the_web() -> None:
-    rooms = ("api", "http", "process", "telemetry.requests", "app", "state", "settings", "cli")
+    rooms = (
+        "api",
+        "http",
+        "process",
+        "telemetry.requests",
+        "app",
+        "state",
+        "settings",
+        "environment",
+        "cli",
+    )
     assert importers(WEB) <= under(*(f"service.{room}" for room in rooms))
 
 

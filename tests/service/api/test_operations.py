@@ -6,6 +6,9 @@ import httpx
 import pytest
 
 from model.artifact.manifest import Artifact
+from service.engines.onnx import OnnxEngine
+from tests.service.harness import serving
+from tests.service.logged import Log
 
 pytestmark = pytest.mark.anyio
 
@@ -23,6 +26,7 @@ async def test_info(client: httpx.AsyncClient, artifact: Artifact) -> None:
         "engine": "onnx",
         "provider": "CPUExecutionProvider",
         "precision": "fp32",
+        "precision_note": None,
         "weight_bits": None,
         "artifact_sha256": artifact.sha256,
         "model_sha": artifact.manifest.files["weights.safetensors"].sha256,
@@ -36,3 +40,13 @@ async def test_info(client: httpx.AsyncClient, artifact: Artifact) -> None:
     assert {name: info[name] for name in said} == said
     assert info["verification"]["passed"] is True
     assert info["model_type"] == {"embedding": {"pooling": "mean"}}
+
+
+async def test_a_precision_that_the_processor_makes_slow_is_told_at_start_and_in_info(
+    artifact: Artifact, onnx_engine: OnnxEngine, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.precision.has_products", lambda _: False)
+    note = "no fast fp32 products on this processor: fp32 is likely faster"
+    async with serving(artifact, onnx_engine) as client:
+        assert (await client.get("/info")).json()["precision_note"] == note
+    assert [each["message"] for each in log.objects if each["level"] == "warning"] == [note]
