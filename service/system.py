@@ -8,12 +8,15 @@ for each other, for which there is no core beside the service's own engine.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import os
+import platform
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -66,6 +69,16 @@ def in_lower_priority(call: Callable[[], T]) -> T:
     """The result of a call of lower priority, as are threads and processes that it starts."""
     with ThreadPoolExecutor(1, "starting", lower_priority) as thread:
         return thread.submit(call).result()
+
+
+def processor_name() -> str:
+    """The processor's name where Linux tells it, and its architecture's elsewhere."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return platform.machine()
 
 
 def release_memory() -> None:
