@@ -23,7 +23,7 @@ from service.artifacts import (
 from service.distribution import is_installed, version
 from service.selection import choose, measure
 from service.settings import Settings
-from service.system import processor_name
+from service.system import may_have_gpu, processor_name
 
 
 class Choice(BaseModel):
@@ -127,7 +127,7 @@ def _place_of_choice(settings: Settings, checkpoint: Path) -> Path:
         processor_name(),
         len(os.sched_getaffinity(0)),
         settings.threads,
-        settings.device,
+        settings.device if may_have_gpu() else "cpu",
         is_installed("openvino"),
         version(),
     )

@@ -117,6 +117,17 @@ def test_another_machine_makes_its_own_choice(
     assert len(list((settings.cache_folder / "choices").iterdir())) == 2
 
 
+@pytest.mark.parametrize(("gpu", "choices"), [(True, 2), (False, 1)])
+def test_a_device_makes_a_difference_where_there_may_be_one(
+    settings: Settings, made: list[str], gpu: bool, choices: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An export measures on the CPU unless told otherwise, and the service finds what it chose."""
+    monkeypatch.setattr("service.fastest.may_have_gpu", lambda: gpu)
+    for device in ("cpu", "auto"):
+        open_fastest(settings.model_copy(update={"device": device}), print)
+    assert len(list((settings.cache_folder / "choices").iterdir())) == choices
+
+
 def test_a_choice_that_cannot_be_read_says_what_to_do(settings: Settings, made: list[str]) -> None:
     open_fastest(settings, print)
     (place,) = (settings.cache_folder / "choices").iterdir()
