@@ -177,15 +177,14 @@ def _build(
 def _recast(base: Artifact, folder: Path, precision: Precision, progress: Progress) -> None:
     """Write all files: the encoder's graph anew, and copies of the others."""
     manifest, bits = base.manifest, weight_bits(precision)
-    for name in FILES:
-        if name not in (ENCODER_GRAPH, ENCODER_DATA):
-            with writing(folder / name):
-                shutil.copyfile(base.path(name), folder / name)
+    for name in manifest.files.keys() - {ENCODER_GRAPH, ENCODER_DATA}:
+        with writing(folder / name):
+            shutil.copyfile(base.path(name), folder / name)
     tokenizer = Tokenizer.from_file(str(base.path(TOKENIZER)))
     encoder = load_encoder(base)
     served = _served(encoder, tokenizer, manifest.sentence.max_length, bits, progress)
     _save_encoder_graph(served, precision, folder, progress)
-    for name in FILES:
+    for name in manifest.files:
         (folder / name).chmod(0o644)
     made = {name: record_file(folder / name) for name in (ENCODER_GRAPH, ENCODER_DATA)}
     changed = {

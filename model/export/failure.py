@@ -42,4 +42,6 @@ def _place(key: Key) -> str:
             return f"hidden state {key.layer}"
         case "attention":
             return f"attention of layer {key.layer}, head {key.head}"
-    return f"{key.kind} vector"
+        case "pooled":
+            return "pooled vector"
+    return str(key)
