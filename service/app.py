@@ -27,6 +27,7 @@ from service.inference.core import Inference
 from service.inference.engine_pool import EnginePool
 from service.inference.tokenizer import Limits, TextTokenizer
 from service.inference.tokenizing import CHARACTERS_PER_TOKEN, RequestLimits
+from service.precision import precision_note
 from service.scheduler.admission import BatchLimits
 from service.settings import Settings
 from service.state import ServiceState
@@ -66,6 +67,8 @@ def create_app(
     trial = GoldenCheck(artifact)
     state = build_state(settings, artifact, trial, engine, peers)
     engines, readiness = state.inference.engines, state.readiness
+    if state.precision_note and not (peers and peers.index):
+        _log.warning("%s", state.precision_note)
 
     def give_up(why: str) -> None:
         state.give_up(why)
@@ -143,6 +146,9 @@ def build_state(
         replies=ByteBudget(settings.max_bytes_in_flight),
         peers=peers,
         give_up=_log.critical,
+        precision_note=precision_note(manifest.precision, engine.provider)
+        if engine.name == "onnx"
+        else None,
     )
 
 

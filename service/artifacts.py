@@ -19,23 +19,67 @@ Progress = Callable[[str], None]
 
 
 def open_artifact(
-    settings: Settings, progress: Progress = lambda _: None, precision: Precision = "fp32"
+    settings: Settings, progress: Progress = lambda _: None, precision: Precision | None = None
 ) -> Artifact:
     """The artifact to serve: the folder that was named, or the model's export from the cache.
+
+    Args:
+        settings: which, and of what precision.
+        progress: called with a line at each step of an export.
+        precision: in place of the settings'.
 
     Raises:
         ModelError: there is none, or it is damaged.
         VerificationError: its verification failed and the settings do not allow that.
-        ValueError: a model is named, and what exports it is not installed.
+        ValueError: a model is named, and what exports it is not installed; or its precision would
+            have to be measured, which is `service.selection`'s.
 
     """
     if settings.artifact is not None:
-        artifact = load_artifact(settings.artifact)
-    else:
-        artifact = _cached(settings, progress, precision)
-    if not artifact.manifest.verification.passed and not settings.allow_unverified:
+        return check_verified(load_artifact(settings.artifact), settings)
+    precision = precision or fixed(settings)
+    require_exporter(settings.model, precision)
+    checkpoint = find_checkpoint(settings, progress)
+    return check_verified(export_once(settings, checkpoint, precision, progress), settings)
+
+
+def fixed(settings: Settings) -> Precision:
+    """The precision that the settings name.
+
+    Raises:
+        ValueError: it is to be measured.
+
+    """
+    if settings.precision == "auto":
+        raise ValueError("precision auto is for `headscope serve` and `headscope export`")
+    return settings.precision
+
+
+def require_exporter(model: str, precision: Precision = "fp32") -> None:
+    """Check that what exports a precision is installed.
+
+    Raises:
+        ValueError: it is not; the message names what brings it.
+
+    """
+    require(f"exporting {model}", *EXPORTER)
+    if precision in ("bf16", "int8"):
+        require(f"--precision {precision}", "openvino")
+
+
+def check_verified(artifact: Artifact, settings: Settings) -> Artifact:
+    """The artifact, if its verification passed or need not have.
+
+    Raises:
+        VerificationError: it failed; the message says where.
+
+    """
+    verification = artifact.manifest.verification
+    if not verification.passed and not settings.allow_unverified:
+        why = f": {verification.failed}" if verification.failed else ""
         raise VerificationError(
-            f"{artifact.folder} failed its verification; --allow-unverified serves it all the same"
+            f"{artifact.folder} failed its verification{why}; "
+            "--allow-unverified serves it all the same"
         )
     return artifact
 
@@ -53,9 +97,26 @@ def find_checkpoint(settings: Settings, progress: Progress) -> Path:
     return checkpoint
 
 
-def _cached(settings: Settings, progress: Progress, precision: Precision) -> Artifact:
-    require(f"exporting {settings.model}", *EXPORTER)
-    checkpoint = find_checkpoint(settings, progress)
+def export_once(
+    settings: Settings,
+    checkpoint: Path,
+    precision: Precision,
+    progress: Progress,
+    base: Artifact | None = None,
+) -> Artifact:
+    """A checkpoint's export from the cache, where it is made if it is not there.
+
+    Args:
+        settings: the cache, the model's name and the device of the verification.
+        checkpoint: a Hugging Face folder.
+        precision: of the export.
+        progress: called with a line at each step.
+        base: its export in float32, which spares most of the work of bf16 and int8.
+
+    Raises:
+        ModelError: the checkpoint is not usable, or what the cache holds is damaged.
+
+    """
     name = display_name(settings.model)
     key = cache_key(checkpoint, name, precision, weight_bits(precision))
     folder = settings.cache_folder / "artifacts" / key
@@ -64,10 +125,14 @@ def _cached(settings: Settings, progress: Progress, precision: Precision) -> Art
             return load_artifact(folder)
         except ArtifactError as error:
             raise ArtifactError(f"{error} (delete {folder})") from None
-    from model.export.exporter import export  # noqa: PLC0415 - it imports torch, which a cached one spares
+    from model.export import exporter  # noqa: PLC0415 - it imports torch, which a cached one spares
 
     try:
-        return export(checkpoint, folder, name, precision, progress, settings.device).artifact
+        if base is not None:
+            return exporter.derive(base, folder, precision, progress, settings.device).artifact
+        return exporter.export(
+            checkpoint, folder, name, precision, progress, settings.device
+        ).artifact
     except ArtifactError:
         if not folder.exists():
             raise

@@ -8,20 +8,20 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import get_args
+from typing import Any, Literal, get_args
 
 from pydantic import ValidationError
 from pydantic_settings import CliApp
 
-from model.artifact.manifest import Precision, load_artifact
+from model.artifact.manifest import Artifact, Precision, load_artifact
 from model.errors import ModelError
 from model.runtimes.contract import Device
-from model.runtimes.registry import has_products
 from model.sources import display_name
 from service import logs, system
-from service.artifacts import find_checkpoint, open_artifact
+from service.artifacts import find_checkpoint, open_artifact, require_exporter
 from service.distribution import EXPORTER, require
 from service.errors import ServiceError
+from service.precision import precision_note
 from service.settings import Settings
 
 USAGE = """usage: headscope COMMAND [options]
@@ -30,7 +30,7 @@ commands:
   serve     serve a model, or an exported artifact, over HTTP
   export    turn a checkpoint into an artifact, and verify it
   verify    hold an artifact's ONNX graphs against PyTorch
-  bench     rank scored sentence pairs by an artifact, and time that
+  bench     rank scored sentence pairs by one or several artifacts, and time that
   fetch     get a model's checkpoint and say where it is
 
 headscope COMMAND --help tells the options of each."""
@@ -83,7 +83,7 @@ def _open_and_serve(settings: Settings, say: Callable[[str], None]) -> int:
     if "torch" in (settings.engine, settings.fallback) or settings.verify_share:
         require("an answer by PyTorch", "torch")
     with ThreadPoolExecutor(1) as reading:
-        artifact = reading.submit(open_artifact, settings, say)
+        artifact = reading.submit(_open, settings, say)
         if settings.workers > 1:
             from service.process.supervisor import serve
         else:
@@ -93,6 +93,14 @@ def _open_and_serve(settings: Settings, say: Callable[[str], None]) -> int:
     return serve(settings, artifact.result())
 
 
+def _open(settings: Settings, say: Callable[[str], None]) -> Artifact:
+    if settings.precision != "auto":
+        return open_artifact(settings, say)
+    from service.fastest import open_fastest
+
+    return open_fastest(settings, say)
+
+
 def _export(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="headscope export")
     parser.add_argument("--model", help=_NAME)
@@ -100,28 +108,45 @@ def _export(arguments: list[str]) -> int:
     parser.add_argument("--out", type=Path, help="the artifact's folder; the cache by default")
     parser.add_argument(
         "--precision",
-        choices=get_args(Precision),
-        default="fp32",
-        help="fp32 is exact; fp16 is for a GPU; bf16 and int8 are faster on a CPU, by OpenVINO",
+        choices=("auto", *get_args(Precision)),
+        help="fp32 is exact; fp16 is for a GPU; bf16 and int8 are faster on a CPU, by OpenVINO; "
+        "auto exports what may be the fastest here, and keeps what is",
+    )
+    parser.add_argument(
+        "--pairs", type=Path, help="with auto: a CSV file that each candidate ranks, as for bench"
     )
     _add_device(parser)
     options = parser.parse_args(arguments)
     require("an export", *EXPORTER)
-    if options.precision in ("bf16", "int8"):
-        require(f"--precision {options.precision}", "openvino")
-    settings = _of_model(options.model, options.revision, device=options.device)
-    if not has_products(options.precision):
-        _say(f"no fast {options.precision} products on this processor: fp32 is likely faster")
+    settings = _of_model(options.model, options.revision, options.device, options.precision)
+    if settings.precision == "auto":
+        return _export_fastest(settings, options.out, options.pairs)
+    if options.pairs:
+        raise ValueError("--pairs is for --precision auto; headscope bench ranks one artifact")
+    require_exporter(settings.model, settings.precision)
+    if note := precision_note(settings.precision):
+        _say(note)
     if options.out is None:
-        print(open_artifact(settings, _say, options.precision).folder)
+        print(open_artifact(settings, _say).folder)
         return 0
     checkpoint = find_checkpoint(settings, _say)
     name = display_name(settings.model)
     from model.export.exporter import export
 
-    exported = export(checkpoint, options.out, name, options.precision, _say, options.device)
+    exported = export(checkpoint, options.out, name, settings.precision, _say, settings.device)
     print(exported.artifact.folder)
     return 0 if exported.verification.passed else 1
+
+
+def _export_fastest(settings: Settings, out: Path | None, pairs: Path | None) -> int:
+    from service.fastest import export_fastest, open_fastest
+
+    if out is None:
+        print(open_fastest(settings, _say, pairs, again=True).folder)
+        return 0
+    artifact = export_fastest(settings, out, _say, pairs)
+    print(artifact.folder)
+    return 0 if artifact.manifest.verification.passed else 1
 
 
 def _verify(arguments: list[str]) -> int:
@@ -139,16 +164,27 @@ def _verify(arguments: list[str]) -> int:
 
 def _bench(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="headscope bench")
-    parser.add_argument("--artifact", type=Path, required=True, help="an artifact's folder")
+    parser.add_argument(
+        "--artifact",
+        type=Path,
+        required=True,
+        action="append",
+        help="an artifact's folder; several are compared side by side",
+    )
     parser.add_argument(
         "--pairs", type=Path, required=True, help="a CSV file: sentence,sentence,score a line"
     )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     options = parser.parse_args(arguments)
     from service.engines.onnx import OnnxEngine
-    from service.evaluation import score
+    from service.evaluation import compare, score, standings
 
-    artifact = load_artifact(options.artifact)
+    artifacts = [load_artifact(folder) for folder in options.artifact]
+    if len(artifacts) > 1:
+        found = compare(artifacts, options.device, options.pairs)
+        print("\n".join(standings(artifacts, found)))
+        return 0
+    (artifact,) = artifacts
     engine = OnnxEngine(artifact, options.device)
     result = score(artifact, engine, options.pairs)
     print(
@@ -173,12 +209,19 @@ def _fetch(arguments: list[str]) -> int:
     return 0
 
 
-def _of_model(model: str | None, revision: str | None, device: Device = "auto") -> Settings:
+def _of_model(
+    model: str | None,
+    revision: str | None,
+    device: Device = "auto",
+    precision: Precision | Literal["auto"] | None = None,
+) -> Settings:
     """The settings with these flags; without a model the environment's, and no artifact of it."""
+    given: dict[str, Any] = {"model": model, "revision": revision, "precision": precision}
     if model is None:
         environment = Settings()
-        model, revision = environment.model, revision or environment.revision
-    return Settings(model=model, revision=revision, device=device)
+        given |= {"model": environment.model, "revision": revision or environment.revision}
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return Settings(device=device, **chosen)
 
 
 def _say(step: str) -> None:

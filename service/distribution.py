@@ -37,14 +37,15 @@ def require(purpose: str, *modules: str) -> None:
 
     """
     for module in modules:
-        if not _is_installed(module):
+        if not is_installed(module):
             extra = EXTRAS[module.partition(".")[0]]
             raise ValueError(
                 f"{purpose} needs {module}, which is not installed: pip install '{NAME}[{extra}]'"
             )
 
 
-def _is_installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
+    """Whether a module can be imported; it is not."""
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:  # of a package around it

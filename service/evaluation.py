@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +18,11 @@ from numpy.typing import NDArray
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.vectors import TextVectors
+from model.runtimes.contract import Device
 from service.engines.contract import Engine, Floats, Pooling, TextTask
+from service.engines.onnx import OnnxEngine
 from service.inference.tokenizer import Limits, Options, TextTokenizer
+from service.timing import Rate, in_turn
 
 MOST_CHARACTERS = 10**6
 
@@ -31,7 +35,50 @@ class Score:
     spearman: float
     """Rank correlation of cosines and scores, −1 to 1."""
     texts_per_second: float
-    """Tokenising included, one batch after another."""
+    """Tokenising included, as many batches at once as the engine takes."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What one of several artifacts is worth beside the first."""
+
+    spearman: float
+    rate: Rate
+
+
+class Embedder:
+    """Texts to unit vectors, by an artifact's own prompt and pooling; texts too long are cut."""
+
+    def __init__(self, artifact: Artifact, engine: Engine) -> None:
+        manifest = artifact.manifest
+        limits = Limits(manifest.sentence.max_length, MOST_CHARACTERS)
+        self._sentence = manifest.sentence
+        self._layer = manifest.config.num_hidden_layers
+        self._tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, limits)
+        self._vectors = TextVectors.of(artifact)
+        self._engine = engine
+
+    def __call__(self, texts: Sequence[str]) -> Floats:
+        """`[n, D]`; as many batches at once as the engine takes."""
+        sentence = self._sentence
+        tasks = [
+            TextTask(
+                text.input_ids,
+                text.segment_ids,
+                pooling=Pooling(self._layer, sentence.pooling, text.first_pooled(sentence)),
+            )
+            for text in self._tokenizer.tokenize(texts, Options(truncate=True))
+        ]
+        vectors = np.empty((len(tasks), self._vectors.kept()), np.float32)
+
+        def run(batch: list[int]) -> None:
+            outputs = self._engine.run([tasks[i] for i in batch])
+            pooled = [output.pooled for output in outputs if output.pooled is not None]
+            vectors[batch] = self._vectors.finish(pooled, normalize=True)
+
+        with ThreadPoolExecutor(self._engine.concurrency) as threads:
+            list(threads.map(run, _batches(tasks, self._engine.batch_tokens)))
+        return vectors
 
 
 def score(artifact: Artifact, engine: Engine, pairs: Path) -> Score:
@@ -42,15 +89,61 @@ def score(artifact: Artifact, engine: Engine, pairs: Path) -> Score:
 
     """
     rows = read_pairs(pairs)
+    embed = Embedder(artifact, engine)
     started = time.perf_counter()
-    vectors = embed(artifact, engine, [text for row in rows for text in row[:2]])
+    vectors = embed(sentences(rows))
     seconds = time.perf_counter() - started
-    cosines = (vectors[0::2] * vectors[1::2]).sum(axis=1)
     return Score(
         pairs=len(rows),
-        spearman=spearman(cosines, np.array([row[2] for row in rows])),
+        spearman=ranking(vectors, rows),
         texts_per_second=len(vectors) / seconds,
     )
+
+
+def compare(artifacts: Sequence[Artifact], device: Device, pairs: Path) -> list[Standing]:
+    """How well each of several artifacts ranks pairs, and how fast each is beside the first.
+
+    All are loaded at once, each on every core that there is.
+
+    Raises:
+        ValueError: as for `score`.
+        ModelError: an artifact cannot be loaded, or the device is not there.
+
+    """
+    rows = read_pairs(pairs)
+    texts = sentences(rows)
+    embedders = [Embedder(artifact, OnnxEngine(artifact, device)) for artifact in artifacts]
+    ranked = [ranking(embed(texts), rows) for embed in embedders]
+    rates = in_turn(texts, embedders)
+    return [Standing(found, rate) for found, rate in zip(ranked, rates, strict=True)]
+
+
+def standings(artifacts: Sequence[Artifact], found: Sequence[Standing]) -> list[str]:
+    """The lines of a table of several artifacts."""
+    header = ("artifact", "precision", "Spearman", "texts/s", "× first")
+    rows = [
+        (
+            artifact.folder.name,
+            artifact.manifest.precision,
+            f"{100 * each.spearman:.2f}",
+            f"{each.rate.per_second:.0f}",
+            f"{each.rate.ratio:.2f}",
+        )
+        for artifact, each in zip(artifacts, found, strict=True)
+    ]
+    return aligned([header, *rows])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table's rows as lines; the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0])]
+            + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        )
+        for row in rows
+    ]
 
 
 def read_pairs(path: Path) -> list[tuple[str, str, float]]:
@@ -73,26 +166,15 @@ def read_pairs(path: Path) -> list[tuple[str, str, float]]:
     return rows
 
 
-def embed(artifact: Artifact, engine: Engine, texts: Sequence[str]) -> Floats:
-    """Unit vectors of all texts, by the checkpoint's own pooling; texts too long are cut."""
-    sentence = artifact.manifest.sentence
-    limits = Limits(sentence.max_length, MOST_CHARACTERS)
-    tokenizer = TextTokenizer(artifact.path(TOKENIZER), sentence, limits)
-    layer, finish = artifact.manifest.config.num_hidden_layers, TextVectors.of(artifact)
-    tasks = [
-        TextTask(
-            text.input_ids,
-            text.segment_ids,
-            pooling=Pooling(layer, sentence.pooling, text.first_pooled(sentence)),
-        )
-        for text in tokenizer.tokenize(texts, Options(truncate=True))
-    ]
-    vectors = np.empty((len(tasks), finish.kept()), np.float32)
-    for batch in _batches(tasks, engine.batch_tokens):
-        outputs = engine.run([tasks[i] for i in batch])
-        pooled = [output.pooled for output in outputs if output.pooled is not None]
-        vectors[batch] = finish.finish(pooled, normalize=True)
-    return vectors
+def sentences(rows: Sequence[tuple[str, str, float]]) -> list[str]:
+    """Both sentences of each pair, one pair after another."""
+    return [text for row in rows for text in row[:2]]
+
+
+def ranking(vectors: Floats, rows: Sequence[tuple[str, str, float]]) -> float:
+    """Rank correlation of the cosines of unit vectors, as `sentences` orders them, and scores."""
+    cosines = (vectors[0::2] * vectors[1::2]).sum(axis=1)
+    return spearman(cosines, np.array([row[2] for row in rows]))
 
 
 def spearman(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:

@@ -1,31 +1,30 @@
 """Every setting of the service, from the command line and the environment.
 
 A flag of the command line wins over a `HEADSCOPE_*` variable, which wins over the default. Model
-and artifact are one choice: a flag of either wins over the variables of both. A variable of that
-prefix that is no setting is refused: misspelt, it would be a key or a limit that nobody holds.
+and artifact are one choice: a flag of either wins over the variables of both
+(see `service.environment`).
 """
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
-    EnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
 
+from model.artifact.manifest import Precision
 from model.runtimes.contract import Device
 from model.sources import DEFAULT_MODEL
 from service import hub
+from service.environment import PRECISION_OF_ARTIFACT, Variables
 
-_SERVED = {"model", "artifact"}
 _KEY = re.compile(r"[!-~]+")
 _ORIGIN = re.compile(r"\*|https?://[^/?#\s]+")
 _HOST = re.compile(r"\*|[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
@@ -38,44 +37,6 @@ def _default_cache() -> Path:
 def worker_environment(metrics_folder: Path) -> dict[str, str]:
     """The environment of a worker: ours, and where prometheus_client shares its values."""
     return {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(metrics_folder)}
-
-
-class _Variables(EnvSettingsSource):
-    """The `HEADSCOPE_*` variables; not those of what is served where a flag has it."""
-
-    def __call__(self) -> dict[str, Any]:
-        """The values by setting; those of flags and arguments are in `current_state`.
-
-        Raises:
-            ValueError: a variable is no setting; or a model and an artifact are given, by two
-                flags or by two variables.
-
-        """
-        if unknown := self._unknown():
-            raise ValueError("; ".join(unknown))
-        values = super().__call__()
-        if _SERVED & self.current_state.keys():
-            served = {*_SERVED, "revision"}
-            values = {name: value for name, value in values.items() if name not in served}
-        for given, names in (
-            (self.settings_sources_data.get("CliSettingsSource", {}), "--model and --artifact"),
-            (values, "HEADSCOPE_MODEL and HEADSCOPE_ARTIFACT"),
-        ):
-            if given.keys() >= _SERVED:
-                raise ValueError(f"{names} are both given: one of them is served")
-        return values
-
-    def _unknown(self) -> list[str]:
-        """What is said of each variable that is no setting, and never its value."""
-        prefix, names = self.env_prefix.lower(), list(self.settings_cls.model_fields)
-        said = []
-        for variable in sorted(self.env_vars):  # in lower case, as their names are read
-            name = variable.removeprefix(prefix)
-            if variable.startswith(prefix) and name not in names:
-                (likely,) = difflib.get_close_matches(name, names, 1) or [""]
-                hint = f": did you mean {(prefix + likely).upper()}?" if likely else ""
-                said.append(f"{variable.upper()} is no setting{hint}")
-        return said
 
 
 class Settings(BaseSettings):
@@ -99,6 +60,9 @@ class Settings(BaseSettings):
     )
     artifact: Path | None = Field(
         None, description="An exported artifact folder to serve, instead of a model."
+    )
+    precision: Precision | Literal["auto"] = Field(
+        "fp32", description="Of a model's export; `auto` measures which is the fastest here."
     )
     engine: Literal["onnx", "torch", "fake"] = Field(
         "onnx", description="What computes; `fake` answers from a hash, for load tests."
@@ -264,14 +228,20 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """pydantic-settings' order of sources, with the variables read by `_Variables`."""
+        """pydantic-settings' order of sources, with the variables read by `Variables`."""
         del env_settings
-        return init_settings, _Variables(settings_cls), dotenv_settings, file_secret_settings
+        return init_settings, Variables(settings_cls), dotenv_settings, file_secret_settings
 
     @model_validator(mode="after")
     def _revision_is_of_a_model(self) -> Self:
         if self.revision is not None and self.artifact is not None:
             raise ValueError("a revision is of a model, and an artifact is served")
+        return self
+
+    @model_validator(mode="after")
+    def _precision_is_of_an_export(self) -> Self:
+        if self.precision != "fp32" and self.artifact is not None:
+            raise ValueError(PRECISION_OF_ARTIFACT)
         return self
 
     @field_validator("api_keys")

@@ -35,6 +35,8 @@ class ServiceState:
     """The other workers of a service of several processes."""
     give_up: Callable[[str], None]
     """Ends the process, and is told why; whoever runs the application sets it."""
+    precision_note: str | None = None
+    """Why another precision is likely faster on this processor."""
     hangs: bool = False
     """Whether a call still runs in an engine though the application has ended."""
 

@@ -8,12 +8,15 @@ for each other, for which there is no core beside the service's own engine.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import os
+import platform
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -27,6 +30,9 @@ ALLOCATOR = {
     M_ARENA_MAX: 2,
 }
 OPENMP = {"OMP_WAIT_POLICY": "PASSIVE"}
+CPU_INFO = Path("/proc/cpuinfo")
+GPU_DEVICES = (Path("/dev/nvidiactl"), Path("/dev/dxg"))
+"""NVIDIA's driver, and that of Windows for a Linux inside of it."""
 COMPUTING_NICENESS = 5
 """Of threads that compute: the event loop goes first when it has something to do, and where cores
 are free it costs them nothing."""
@@ -66,6 +72,21 @@ def in_lower_priority(call: Callable[[], T]) -> T:
     """The result of a call of lower priority, as are threads and processes that it starts."""
     with ThreadPoolExecutor(1, "starting", lower_priority) as thread:
         return thread.submit(call).result()
+
+
+def processor_name() -> str:
+    """The processor's name where Linux tells it, and its architecture's elsewhere."""
+    with contextlib.suppress(OSError):
+        for line in CPU_INFO.read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    return platform.machine()
+
+
+def may_have_gpu() -> bool:
+    """Whether a driver is there through which CUDA could find a device."""
+    return any(device.exists() for device in GPU_DEVICES)
 
 
 def release_memory() -> None:

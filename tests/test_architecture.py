@@ -36,15 +36,24 @@ FLOORS = {
         {"export"},
     ),
     "service": (
-        {"dashboard", "distribution", "errors", "hub", "system"},
+        {
+            "dashboard",
+            "distribution",
+            "environment",
+            "errors",
+            "hub",
+            "precision",
+            "system",
+            "timing",
+        },
         {"settings"},
         {"artifacts", "logs"},
         {"engines"},
         {"scheduler"},
         {"inference"},
         {"evaluation", "telemetry"},
-        {"health", "http"},
-        {"state"},
+        {"health", "http", "selection"},
+        {"fastest", "state"},
         {"api"},
         {"app"},
         {"process"},
@@ -62,6 +71,8 @@ TORCH_FREE_RUNTIMES = {
     "model.runtimes.contract",
     "model.runtimes.registry",
 }
+EXPORTING = {f"service.{room}" for room in ("artifacts", "cli", "fastest", "selection")}
+"""What imports the exporter, once there is something to export."""
 TORCH_PROCESS = "service.engines.torch_process"
 WEB = {"fastapi", "starlette", "uvicorn", "httptools", "httpx", "pydantic_settings"}
 WIRE = {"orjson", "safetensors", "base64", "pydantic"}
@@ -200,7 +211,17 @@ def test_the_core_knows_no_wire_form() -> None:
 
 
 def test_few_rooms_know_the_web() -> None:
-    rooms = ("api", "http", "process", "telemetry.requests", "app", "state", "settings", "cli")
+    rooms = (
+        "api",
+        "http",
+        "process",
+        "telemetry.requests",
+        "app",
+        "state",
+        "settings",
+        "environment",
+        "cli",
+    )
     assert importers(WEB) <= under(*(f"service.{room}" for room in rooms))
 
 
@@ -219,7 +240,7 @@ def test_the_service_loads_only_what_is_free_of_torch() -> None:
     free = under(*(f"model.{room}" for room in TORCH_FREE)) | TORCH_FREE_RUNTIMES
     for name in under("service") - {TORCH_PROCESS}:
         assert imported(name, "model", loading=True) <= free, name
-        if name not in ("service.cli", "service.artifacts"):
+        if name not in EXPORTING:
             assert imported(name, "model") <= free, name
 
 

@@ -99,6 +99,8 @@ class VerificationRecord(BaseModel):
     the machine, and the same input must give the same manifest. None: not finite."""
     min_cosine: dict[str, float]
     """The smallest cosine with PyTorch of any row of each kind, to four digits."""
+    failed: str | None = None
+    """The first tensor, in order of computation, beyond its tolerance, and how far; in a line."""
 
 
 class Manifest(BaseModel):

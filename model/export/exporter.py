@@ -8,13 +8,13 @@ measured of bf16 and int8.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
+from tokenizers import Tokenizer
 
 from model.artifact.batch import pack
 from model.artifact.cache import exporter_version
@@ -37,7 +37,7 @@ from model.artifact.manifest import (
     Manifest,
     Precision,
     VerificationRecord,
-    load_artifact,
+    WeightBits,
     record_file,
     write_manifest,
     writing,
@@ -47,7 +47,6 @@ from model.artifact.signature import Float
 from model.checkpoint import load_checkpoint
 from model.config import EncoderConfig
 from model.encoder import Encoder
-from model.errors import ArtifactError
 from model.export.calibration import calibration_batches
 from model.export.graphs import (
     export_attention,
@@ -59,32 +58,24 @@ from model.export.graphs import (
     signatures,
 )
 from model.export.module_tensors import module_tensors
+from model.export.placement import Exported, Progress, place
 from model.export.quantization import quantize
 from model.export.to_onnx import save_graph
-from model.export.verify import verify
 from model.families.registry import read_config
 from model.modules import transformer_folder
 from model.packing import PackedBatch
 from model.runtimes.contract import Device
+from model.runtimes.pytorch import load_encoder
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
 from model.tasks.checkpoint import load_task_head
 from model.tasks.head import TaskHead, scores_of_text
 from model.tokenizer import load_tokenizer
 
-Progress = Callable[[str], None]
 _DTYPES: Mapping[Precision, Float] = {"fp16": "float16"}
 """Type of the weights and of tensors on a device, by precision; float32 for the others."""
 _UNVERIFIED = VerificationRecord(
     passed=False, provider="", inputs=0, tolerances={}, max_abs_diff_below={}, min_cosine={}
 )
-
-
-@dataclass(frozen=True)
-class Exported:
-    """A new artifact and the result of its verification."""
-
-    artifact: Artifact
-    verification: VerificationRecord
 
 
 def export(
@@ -114,22 +105,35 @@ def export(
 
     """
     check_device(runtime_of(precision), device)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ArtifactError(f"{out} exists and is not an empty folder")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
-        folder = Path(scratch) / "artifact"
-        folder.mkdir()
-        _build(checkpoint, folder, model, precision, progress)
-        progress("verifying ONNX against PyTorch")
-        record = _verify(folder, device)
-        progress("verified" if record.passed else "verification FAILED")
-        exported = load_artifact(folder)
-        try:
-            folder.rename(out)  # over an empty folder, but never over another's export
-        except OSError:
-            raise ArtifactError(f"{out} was taken while this export ran") from None
-    return Exported(Artifact(out, exported.manifest, exported.sha256), record)
+    return place(
+        out, device, progress, lambda folder: _build(checkpoint, folder, model, precision, progress)
+    )
+
+
+def derive(
+    base: Artifact,
+    out: Path,
+    precision: Precision,
+    progress: Progress = lambda _: None,
+    device: Device = "cpu",
+) -> Exported:
+    """Another precision of an artifact, byte for byte what an export of its checkpoint gives.
+
+    Only the encoder's graph is made again; nothing is read but the artifact.
+
+    Args:
+        base: in float32 and with its weights, exported by this version.
+        out: as for `export`, like the others.
+        precision: one whose other graphs are in float32 as well: not fp16.
+        progress: called with a line at each step.
+        device: where it is verified.
+
+    Raises:
+        ModelError: as for `export`; or the base was copied without its weights.
+
+    """
+    check_device(runtime_of(precision), device)
+    return place(out, device, progress, lambda folder: _recast(base, folder, precision, progress))
 
 
 def _build(
@@ -153,17 +157,13 @@ def _build(
     inputs = golden_inputs(tokenizer, config)
     save_golden(folder / GOLDEN, [golden_text(encoder, *text, head) for text in inputs])
 
-    served, bits = encoder, weight_bits(precision)
-    if bits is not None:
-        progress("calibrating int8")
-        quantized = quantize(encoder, calibration_batches(tokenizer, sentence.max_length), bits)
-        served = quantized.encoder
-        if quantized.kept:
-            progress(f"not in int8, which would lose them: {', '.join(quantized.kept)}")
-    _save_graphs(served, precision, folder, progress)
+    bits = weight_bits(precision)
+    served = _served(encoder, tokenizer, sentence.max_length, bits, progress)
+    _save_encoder_graph(served, precision, folder, progress)
+    _save_other_graphs(config, precision, folder, progress)
     if head is not None:
         _save_task(head, config, folder, progress)
-    task, dtype = head.config if head else None, _DTYPES.get(precision, "float32")
+    task = head.config if head else None
     manifest = Manifest(
         format=FORMAT,
         model=model,
@@ -174,7 +174,7 @@ def _build(
         config=config,
         sentence=sentence,
         task=task,
-        signature=signatures(config, dtype, task),
+        signature=signatures(config, _dtype(precision), task),
         files={},
         verification=_UNVERIFIED,
     )
@@ -183,6 +183,46 @@ def _build(
         (folder / name).chmod(0o644)
     files = {name: record_file(folder / name) for name in names}
     write_manifest(folder, manifest.model_copy(update={"files": files}))
+
+
+def _recast(base: Artifact, folder: Path, precision: Precision, progress: Progress) -> None:
+    """Write all files: the encoder's graph anew, and copies of the others."""
+    manifest, bits = base.manifest, weight_bits(precision)
+    for name in manifest.files.keys() - {ENCODER_GRAPH, ENCODER_DATA}:
+        with writing(folder / name):
+            shutil.copyfile(base.path(name), folder / name)
+    tokenizer = Tokenizer.from_file(str(base.path(TOKENIZER)))
+    encoder = load_encoder(base)
+    served = _served(encoder, tokenizer, manifest.sentence.max_length, bits, progress)
+    _save_encoder_graph(served, precision, folder, progress)
+    for name in manifest.files:
+        (folder / name).chmod(0o644)
+    made = {name: record_file(folder / name) for name in (ENCODER_GRAPH, ENCODER_DATA)}
+    changed = {
+        "runtime": runtime_of(precision),
+        "precision": precision,
+        "weight_bits": bits,
+        "files": manifest.files | made,
+        "verification": _UNVERIFIED,
+    }
+    write_manifest(folder, manifest.model_copy(update=changed))
+
+
+def _served(
+    encoder: Encoder,
+    tokenizer: Tokenizer,
+    max_length: int,
+    bits: WeightBits | None,
+    progress: Progress,
+) -> Encoder:
+    """The encoder that is exported: with weights of so many bits, or as it is."""
+    if bits is None:
+        return encoder
+    progress("calibrating int8")
+    quantized = quantize(encoder, calibration_batches(tokenizer, max_length), bits)
+    if quantized.kept:
+        progress(f"not in int8, which would lose them: {', '.join(quantized.kept)}")
+    return quantized.encoder
 
 
 def _save_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
@@ -203,12 +243,19 @@ def golden_text(
     return GoldenText(input_ids, segment_ids, hidden, maps, scores)
 
 
-def _save_graphs(served: Encoder, precision: Precision, folder: Path, progress: Progress) -> None:
-    config, dtype = served.config, _DTYPES.get(precision, "float32")
+def _save_encoder_graph(
+    served: Encoder, precision: Precision, folder: Path, progress: Progress
+) -> None:
     progress(f"exporting {ENCODER_GRAPH}")
-    three_axes = RUNTIMES[runtime_of(precision)].three_axes
-    encoder = export_encoder(served, dtype, three_axes=three_axes)
-    save_graph(encoder, folder / ENCODER_GRAPH, external=ENCODER_DATA)
+    dtype, three_axes = _dtype(precision), RUNTIMES[runtime_of(precision)].three_axes
+    graph = export_encoder(served, dtype, three_axes=three_axes)
+    save_graph(graph, folder / ENCODER_GRAPH, external=ENCODER_DATA)
+
+
+def _save_other_graphs(
+    config: EncoderConfig, precision: Precision, folder: Path, progress: Progress
+) -> None:
+    dtype = _dtype(precision)
     progress(f"exporting {ATTENTION_GRAPH}")
     save_graph(export_attention(config), folder / ATTENTION_GRAPH)
     progress("exporting the graphs for a device")
@@ -223,9 +270,5 @@ def _save_task(head: TaskHead, config: EncoderConfig, folder: Path, progress: Pr
     save_graph(export_task(head, config), folder / TASK_GRAPH)
 
 
-def _verify(folder: Path, device: Device) -> VerificationRecord:
-    """Verify an artifact and record the result in its manifest."""
-    artifact = load_artifact(folder)
-    record = verify(artifact, device).record()
-    write_manifest(folder, artifact.manifest.model_copy(update={"verification": record}))
-    return record
+def _dtype(precision: Precision) -> Float:
+    return _DTYPES.get(precision, "float32")

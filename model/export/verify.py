@@ -28,6 +28,7 @@ from model.artifact.signature import GraphSignature
 from model.artifact.vectors import TextVectors
 from model.config import EncoderConfig
 from model.encoder import Encoder
+from model.export.failure import first_failure
 from model.packing import PackedBatch
 from model.runtimes.contract import Device, Runtime
 from model.runtimes.pytorch import load_encoder, load_head
@@ -73,6 +74,11 @@ class Verification:
         """Whether every check passed."""
         return self.comparison.passed
 
+    @property
+    def failed(self) -> str | None:
+        """The first failure, in a line; None where every check passed."""
+        return None if self.passed else first_failure(self.comparison, self.precision)
+
     def record(self) -> VerificationRecord:
         """The part that goes into the manifest."""
         compared = {key.kind for key in self.comparison.differences}
@@ -88,6 +94,7 @@ class Verification:
                 kind: next_power_of_ten(self.comparison.worst(kind)) for kind in kinds
             },
             min_cosine={kind: round(self.comparison.min_cosine(kind), 4) for kind in kinds},
+            failed=self.failed,
         )
 
 
@@ -127,7 +134,7 @@ def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
 
 
 def report(result: Verification) -> str:
-    """A verification as lines of text: each mismatch, each layer, and the verdict."""
+    """A verification in lines: each mismatch, each layer, the first failure, the verdict."""
     lines = list(result.comparison.mismatches)
     for kind, tolerance in TOLERANCES[result.precision].items():
         by_layer: dict[int, Difference] = {}
@@ -142,6 +149,8 @@ def report(result: Verification) -> str:
             f"{'passed' if found.passed else 'FAILED'}"
             for layer, found in by_layer.items()
         ]
+    if result.comparison.differences and result.failed:
+        lines.append(result.failed)
     verdict = "passed" if result.passed else "FAILED"
     return "\n".join(
         [

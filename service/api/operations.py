@@ -106,6 +106,7 @@ def describe(state: ServiceState) -> dict[str, Any]:
         "engine": engine.name,
         "provider": engine.provider,
         "precision": manifest.precision,
+        "precision_note": state.precision_note,
         "weight_bits": manifest.weight_bits,
         "artifact_sha256": artifact.sha256,
         "verification": manifest.verification.model_dump(),

@@ -22,6 +22,8 @@ class Peers:
 
     def __init__(self, folder: Path, index: int, workers: int) -> None:
         self.folder = folder
+        self.index = index
+        """Number of this worker."""
         self._own = self._path(index)
         self._others = {other: self._path(other) for other in range(workers) if other != index}
 

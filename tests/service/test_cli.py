@@ -239,7 +239,8 @@ def test_an_export_that_fails_its_verification_is_not_served(
     served: list[tuple[Settings, Artifact]],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    failed = artifact.manifest.verification.model_copy(update={"passed": False})
+    found = {"passed": False, "failed": "1 of 10 tensors, first hidden state 1"}
+    failed = artifact.manifest.verification.model_copy(update=found)
 
     def export(_: Path, out: Path, *__: Any) -> Exported:
         shutil.copytree(artifact.folder, out)
@@ -254,7 +255,8 @@ def test_an_export_that_fails_its_verification_is_not_served(
     assert not load_artifact(out).manifest.verification.passed
 
     assert main(["serve", "--artifact", str(out)]) == 1
-    assert "failed its verification; --allow-unverified" in one_line(capsys, "serve")
+    says = "failed its verification: 1 of 10 tensors, first hidden state 1; --allow-unverified"
+    assert says in one_line(capsys, "serve")
     assert served == []
     assert main(["serve", "--artifact", str(out), "--allow-unverified"]) == 0
     assert len(served) == 1

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +14,22 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
-from model.artifact.manifest import Artifact
+from model.artifact.manifest import Artifact, load_artifact
 from service.artifacts import find_checkpoint, open_artifact
 from service.cli import main
 from service.engines.onnx import OnnxEngine
-from service.evaluation import embed, read_pairs, score, spearman
+from service.evaluation import (
+    Embedder,
+    Standing,
+    aligned,
+    compare,
+    read_pairs,
+    score,
+    spearman,
+    standings,
+)
 from service.settings import Settings
+from service.timing import Rate
 
 PAIRS = """\
 A plane is taking off.,An air plane is taking off.,5.0
@@ -57,7 +70,7 @@ def test_the_default_model_ranks_as_sentence_transformers_does(
     texts = [text for row in rows for text in row[:2]]
     expected = reference.encode(texts, normalize_embeddings=True)
     engine = OnnxEngine(artifact, "cpu")
-    np.testing.assert_allclose(embed(artifact, engine, texts), expected, atol=1e-5)
+    np.testing.assert_allclose(Embedder(artifact, engine)(texts), expected, atol=1e-5)
     found = score(artifact, engine, pairs)
     cosines = (expected[0::2] * expected[1::2]).sum(axis=1)
     assert found.spearman == pytest.approx(spearmanr(cosines, [row[2] for row in rows]).statistic)
@@ -70,6 +83,57 @@ def test_the_default_model_ranks_as_sentence_transformers_does(
     line = capsys.readouterr().out
     assert line.startswith("fp32, CPUExecutionProvider: Spearman ")
     assert "over 5 pairs" in line
+
+
+def test_several_are_compared_side_by_side(
+    artifact: Artifact,
+    pairs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each ranks as it does alone; the rates are those of turns."""
+    other = Path(shutil.copytree(artifact.folder, tmp_path / "the other"))
+
+    def in_turn(texts: Sequence[str], ways: Sequence[Embedder]) -> list[Rate]:
+        assert len(texts) == 10
+        assert [len(way(texts)) for way in ways] == [10, 10]
+        return [Rate(100.0, 1.0), Rate(254.0, 2.5391)]
+
+    monkeypatch.setattr("service.evaluation.in_turn", in_turn)
+    alone = score(artifact, OnnxEngine(artifact, "cpu"), pairs).spearman
+    found = compare([artifact, load_artifact(other)], "cpu", pairs)
+    assert [each.spearman for each in found] == [alone, alone]
+
+    both = ["--artifact", str(artifact.folder), "--artifact", str(other)]
+    assert main(["bench", *both, "--pairs", str(pairs), "--device", "cpu"]) == 0
+    header, first, second = capsys.readouterr().out.splitlines()
+    assert header.split() == ["artifact", "precision", "Spearman", "texts/s", "×", "first"]
+    assert first.split() == [artifact.folder.name, "fp32", f"{100 * alone:.2f}", "100", "1.00"]
+    assert second.split()[-2:] == ["254", "2.54"]
+
+
+def test_the_checkpoints_default_prompt_is_used(artifact: Artifact) -> None:
+    """As the text with the prompt in front of it gives, which no other engine has to be asked."""
+    engine = OnnxEngine(artifact, "cpu")
+    prompts = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
+    sentence = artifact.manifest.sentence.model_copy(update=prompts)
+    manifest = artifact.manifest.model_copy(update={"sentence": sentence})
+    prompted = Embedder(replace(artifact, manifest=manifest), engine)
+    plain = Embedder(artifact, engine)
+    np.testing.assert_array_equal(prompted(["a cat"]), plain(["query: a cat"]))
+    assert np.abs(prompted(["a cat"]) - plain(["a cat"])).max() > 1e-3
+
+
+def test_a_tables_columns() -> None:
+    lines = aligned([("name", "n"), ("a", "1000"), ("longer", "2")])
+    assert lines == ["name       n", "a       1000", "longer     2"]
+
+
+def test_an_artifact_is_named_by_its_folder(artifact: Artifact) -> None:
+    standing = Standing(0.86716, Rate(53.4, 1.0))
+    _, line = standings([artifact], [standing])
+    assert line.split() == [artifact.folder.name, "fp32", "86.72", "53", "1.00"]
 
 
 @pytest.mark.parametrize("content", ["a,b,1\n", "a,b,1\na,b\n", "a,b,1\na,b,much\n", ""])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "model": ("from/flag", "from/environment"),
     "revision": ("flag", "environment"),
     "artifact": (Path("/flag"), Path("/environment")),
+    "precision": ("auto", "int8"),
     "engine": ("fake", "torch"),
     "device": ("cpu", "cuda"),
     "device_id": (7, 8),
@@ -61,6 +61,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
 BAD: list[tuple[str, str]] = [
     ("engine", "jax"),
     ("device", "tpu"),
+    ("precision", "fp8"),
     ("port", "65536"),
     ("port", "-1"),
     ("port", "http"),
@@ -152,7 +153,8 @@ def test_without_a_flag_the_command_line_has_the_environments_values(
     assert {name: getattr(from_command_line(), name) for name in VALUES} == {
         name: default(name) for name in VALUES
     }
-    others = VALUES.keys() - {"model", "revision"}  # variables of them exclude one of an artifact
+    # variables of these exclude one of an artifact
+    others = VALUES.keys() - {"model", "revision", "precision"}
     for name in others:
         monkeypatch.setenv(f"HEADSCOPE_{name.upper()}", str(VALUES[name][1]))
     found = from_command_line()
@@ -186,89 +188,9 @@ def test_an_unknown_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "max-lenght" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("variable", "says"),
-    [
-        ("HEADSCOPE_API_KEY", "HEADSCOPE_API_KEY is no setting: did you mean HEADSCOPE_API_KEYS?"),
-        ("headscope_max_lenght", "MAX_LENGHT is no setting: did you mean HEADSCOPE_MAX_LENGTH?"),
-        ("HEADSCOPE_", "HEADSCOPE_ is no setting"),
-        ("HEADSCOPE_XYZZY", "HEADSCOPE_XYZZY is no setting"),
-        ("HEADSCOPE_HEADSCOPE_PORT", "HEADSCOPE_HEADSCOPE_PORT is no setting"),
-    ],
-)
-def test_a_variable_that_is_no_setting_is_refused(
-    variable: str, says: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(variable, "c4n4ry")
-    for read in (Settings, from_command_line):
-        with pytest.raises(ValueError, match=re.escape(says)) as refused:
-            read()
-        assert "c4n4ry" not in str(refused.value)
-    if says.endswith("no setting"):
-        assert "did you mean" not in str(refused.value)
-
-
-def test_all_that_are_none_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PROT", "HOTS"):
-        monkeypatch.setenv(f"HEADSCOPE_{name}", "1")
-    with pytest.raises(ValueError, match=r"HOTS is .*_HOST\?; HEADSCOPE_PROT is .*_PORT"):
-        Settings()
-
-
-def test_variables_of_others_are_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HEADSCOPE", "HEADSCOPES_KEY", "MY_HEADSCOPE_KEY", "OTEL_SERVICE_NAME"):
-        monkeypatch.setenv(name, "1")
-    assert Settings() == from_command_line()
-
-
 def test_settings_do_not_change() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         Settings().port = 1  # type: ignore[misc]
-
-
-BOTH = {"HEADSCOPE_MODEL": "by/variable", "HEADSCOPE_ARTIFACT": "/by/variable"}
-
-
-@pytest.mark.parametrize("variables", [*([name] for name in BOTH), list(BOTH)])
-def test_a_flag_of_model_or_artifact_wins_over_both_variables(
-    variables: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in variables:
-        monkeypatch.setenv(name, BOTH[name])
-    by_model = from_command_line("--model", "by/flag")
-    assert (by_model.model, by_model.artifact) == ("by/flag", None)
-    by_artifact = from_command_line("--artifact", "/by/flag")
-    assert (by_artifact.model, by_artifact.artifact) == (default("model"), Path("/by/flag"))
-    assert Settings(model="by/argument").artifact is None
-
-
-def test_model_and_artifact_of_one_level_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="--model and --artifact are both given"):
-        from_command_line("--model", "a", "--artifact", "b")
-    for name, value in BOTH.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(ValueError, match="HEADSCOPE_MODEL and HEADSCOPE_ARTIFACT are both given"):
-        from_command_line()
-
-
-def test_a_variable_of_a_revision_is_of_the_variables_model(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("HEADSCOPE_REVISION", "v1")
-    assert Settings().revision == "v1"
-    assert from_command_line("--model", "by/flag").revision is None
-    assert from_command_line("--artifact", "/by/flag").revision is None
-    assert from_command_line("--model", "by/flag", "--revision", "v2").revision == "v2"
-    assert from_command_line("--revision", "v2").revision == "v2"
-
-
-def test_an_artifact_has_no_revision(monkeypatch: pytest.MonkeyPatch) -> None:
-    message = "a revision is of a model, and an artifact is served"
-    with pytest.raises(ValueError, match=message):
-        from_command_line("--artifact", "a", "--revision", "b")
-    monkeypatch.setenv("HEADSCOPE_ARTIFACT", "/by/variable")
-    with pytest.raises(ValueError, match=message):
-        from_command_line("--revision", "b")
 
 
 def test_the_hub_is_the_one_that_other_tools_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,6 +200,9 @@ def test_the_hub_is_the_one_that_other_tools_use(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("HEADSCOPE_HUB_ENDPOINT", "https://ours")
     assert Settings().hub_endpoint == "https://ours"
     assert from_command_line("--hub-endpoint", "https://flag").hub_endpoint == "https://flag"
+
+
+BOTH = {"HEADSCOPE_MODEL": "by/variable", "HEADSCOPE_ARTIFACT": "/by/variable"}
 
 
 @pytest.mark.parametrize("name", ["model", "artifact"])

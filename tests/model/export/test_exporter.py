@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +12,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import model.artifact.compare
-from model.artifact.compare import Tolerance
 from model.artifact.manifest import Artifact, load_artifact
 from model.checkpoint import load_checkpoint, load_weights
 from model.errors import ArtifactError, CheckpointError, ConfigError
@@ -215,24 +212,3 @@ def test_a_checkpoint_that_is_not_usable_leaves_nothing_behind(
     with pytest.raises(CheckpointError):
         export(checkpoint, tmp_path / "out" / "artifact", "tiny")
     assert list((tmp_path / "out").iterdir()) == []
-
-
-def test_an_export_that_fails_its_verification_says_so(
-    tiny_artifact: Artifact,
-    tiny_checkpoint: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def build(_: Path, folder: Path, *__: object) -> None:
-        """Graphs that have been exported before."""
-        shutil.copytree(tiny_artifact.folder, folder, dirs_exist_ok=True)
-
-    monkeypatch.setattr("model.export.exporter._build", build)
-    nothing = dict.fromkeys(("hidden", "attention", "pooled"), Tolerance(0.0, 0.0, 0.0))
-    monkeypatch.setitem(model.artifact.compare.TOLERANCES, "fp32", nothing)
-    told: list[str] = []
-    (tmp_path / "out").mkdir()  # an empty folder is as good as none
-    exported = export(tiny_checkpoint, tmp_path / "out", "tiny", progress=told.append)
-    assert told[-1] == "verification FAILED"
-    assert not exported.verification.passed
-    assert not load_artifact(tmp_path / "out").manifest.verification.passed

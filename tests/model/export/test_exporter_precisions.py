@@ -13,7 +13,7 @@ import pytest
 
 from model.artifact.compare import TOLERANCES
 from model.artifact.manifest import FILES, Artifact, Precision, load_artifact
-from model.export.exporter import export
+from model.export.exporter import derive, export
 from model.export.verify import verify
 from model.runtimes.registry import has_products, runtime_of, weight_bits
 from tests.model.export.test_exporter import content
@@ -99,6 +99,23 @@ def test_only_the_encoders_graph_is_another(artifact: Artifact, tiny_artifact: A
     if artifact.manifest.precision == "fp16":
         may |= {"device_attention.onnx", "device_pooling.onnx"}
     assert {"encoder.onnx"} <= another <= may
+
+
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+def test_another_precision_of_an_artifact_is_what_an_export_gives(
+    precision: Precision,
+    tiny_artifact: Artifact,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    artifact = request.getfixturevalue(f"tiny_{precision}")
+    told: list[str] = []
+    derived = derive(tiny_artifact, tmp_path / "out", precision, told.append)
+    for name in FILES:
+        assert derived.artifact.path(name).read_bytes() == artifact.path(name).read_bytes(), name
+    assert derived.artifact.manifest == artifact.manifest
+    assert derived.artifact == load_artifact(tmp_path / "out")
+    assert not any(step.startswith(("reading", "exporting attention")) for step in told)
 
 
 def test_every_precision_has_a_runtime_and_tolerances() -> None:

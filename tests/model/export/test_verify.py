@@ -67,6 +67,7 @@ def test_the_record_is_the_one_in_the_manifest(tiny_artifact: Artifact) -> None:
     result = verify(tiny_artifact)
     record = result.record()
     assert record == tiny_artifact.manifest.verification
+    assert record.failed is None
     assert record.provider == "CPUExecutionProvider"
     for kind, bound in record.max_abs_diff_below.items():
         worst = result.comparison.worst(kind)
@@ -148,6 +149,10 @@ def test_a_changed_head_fails_alone(artifact_copy: Path, parameter: str, head: i
     result = verified(artifact_copy)
     assert not result.passed
     assert failed_keys(result) == {Key("attention", 1, head)}
+    failed = result.record().failed
+    assert failed == result.failed
+    assert failed is not None
+    assert failed.startswith(f"1 of 10 tensors, first attention of layer 1, head {head}: ")
 
 
 def test_a_graph_that_sees_padding_fails(artifact_copy: Path) -> None:
@@ -231,6 +236,7 @@ def test_another_signature_fails_before_any_value_is_compared(
     assert result.comparison.differences == {}
     assert any(f"the graph's {named} are" in line for line in result.comparison.mismatches)
     assert not result.record().passed
+    assert str(result.record().failed).startswith("the graph's ")
 
 
 # ── what is said of it ─────────────────────────────────────────────────────────────────────
@@ -269,7 +275,8 @@ def test_a_report_says_each_layer_and_the_verdict(artifact_copy: Path) -> None:
 
     edit_tensor(artifact_copy / "heads.safetensors", "key_weight.1", lambda w: w[2].add_(0.5))
     lines = report(verified(artifact_copy)).splitlines()
-    assert [line.endswith("FAILED") for line in lines[:-1]] == [False] * 4 + [True, False]
+    assert [line.endswith("FAILED") for line in lines[:-2]] == [False] * 4 + [True, False]
+    assert lines[-2].startswith("1 of 10 tensors, first attention of layer 1, head 2: ")
     assert lines[-1].startswith("FAILED: ")
 
     edit_graph(artifact_copy / "encoder.onnx", drop_output)

@@ -8,6 +8,9 @@ import pytest
 from model.artifact.manifest import Artifact
 from model.artifact.task import TaskConfig
 from service.api.operations import model_type
+from service.engines.onnx import OnnxEngine
+from tests.service.harness import serving
+from tests.service.logged import Log
 
 pytestmark = pytest.mark.anyio
 
@@ -25,6 +28,7 @@ async def test_info(client: httpx.AsyncClient, artifact: Artifact) -> None:
         "engine": "onnx",
         "provider": "CPUExecutionProvider",
         "precision": "fp32",
+        "precision_note": None,
         "weight_bits": None,
         "artifact_sha256": artifact.sha256,
         "model_sha": artifact.manifest.files["weights.safetensors"].sha256,
@@ -64,3 +68,13 @@ def test_the_kind_of_a_model_is_teis(
     artifact: Artifact, task: TaskConfig, expected: object
 ) -> None:
     assert model_type(artifact.manifest.model_copy(update={"task": task})) == expected
+
+
+async def test_a_precision_that_the_processor_makes_slow_is_told_at_start_and_in_info(
+    artifact: Artifact, onnx_engine: OnnxEngine, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.precision.has_products", lambda _: False)
+    note = "no fast fp32 products on this processor: fp32 is likely faster"
+    async with serving(artifact, onnx_engine) as client:
+        assert (await client.get("/info")).json()["precision_note"] == note
+    assert [each["message"] for each in log.objects if each["level"] == "warning"] == [note]

@@ -26,7 +26,7 @@ from model.artifact.manifest import Artifact
 from model.packing import PackedBatch
 from model.runtimes.pytorch import load_encoder
 from service.engines.onnx import OnnxEngine
-from service.evaluation import embed
+from service.evaluation import Embedder
 from tests.service.harness import serving
 
 pytestmark = pytest.mark.anyio
@@ -175,4 +175,4 @@ def test_an_evaluation_is_of_the_same_vectors(
     artifact: Artifact, engine: OnnxEngine, theirs: SentenceTransformer
 ) -> None:
     expected = theirs.encode(TEXTS, normalize_embeddings=True)
-    close(embed(artifact, engine, TEXTS), expected)
+    close(Embedder(artifact, engine)(TEXTS), expected)

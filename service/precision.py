@@ -1,0 +1,26 @@
+"""What this machine's processor makes of a precision."""
+
+from __future__ import annotations
+
+from model.artifact.manifest import Precision
+from model.runtimes.registry import has_products
+
+_CPU = "CPUExecutionProvider"
+
+
+def precision_note(precision: Precision, provider: str | None = None) -> str | None:
+    """One line where the processor lacks what makes a precision fast; None where it has it.
+
+    Args:
+        precision: of an artifact.
+        provider: what computes it; None where that is not known yet.
+
+    Raises:
+        ModelError: the precision's runtime is not installed.
+
+    """
+    if precision == "fp16" and provider == _CPU:
+        return "fp16 is for a GPU: on this processor fp32 is likely faster"
+    if has_products(precision):
+        return None
+    return f"no fast {precision} products on this processor: fp32 is likely faster"

@@ -1,0 +1,76 @@
+"""An artifact comes to its place whole and verified, or not at all."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import model.artifact.compare
+from model.artifact.compare import Tolerance
+from model.artifact.manifest import Artifact, load_artifact
+from model.errors import ArtifactError
+from model.export.placement import check_free, move, place
+
+Build = Callable[[Path], None]
+
+
+@pytest.fixture
+def build(tiny_artifact: Artifact) -> Build:
+    """Graphs that have been exported before."""
+
+    def copy(folder: Path) -> None:
+        shutil.copytree(tiny_artifact.folder, folder, dirs_exist_ok=True)
+
+    return copy
+
+
+def test_an_export_that_fails_its_verification_says_where(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = dict.fromkeys(("hidden", "attention", "pooled"), Tolerance(0.0, 0.0, 0.0))
+    monkeypatch.setitem(model.artifact.compare.TOLERANCES, "fp32", nothing)
+    told: list[str] = []
+    (tmp_path / "out").mkdir()  # an empty folder is as good as none
+    exported = place(tmp_path / "out", "cpu", told.append, build)
+    assert not exported.verification.passed
+    assert exported.verification.failed is not None
+    assert told[-1] == f"verification FAILED: {exported.verification.failed}"
+    assert " tensors, first hidden state 0: max abs diff " in told[-1]
+    assert load_artifact(tmp_path / "out") == exported.artifact
+    assert exported.artifact.manifest.verification == exported.verification
+
+
+def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
+    def build(folder: Path) -> None:
+        (folder / "half").touch()
+        raise ArtifactError("no room")
+
+    with pytest.raises(ArtifactError, match="no room"):
+        place(tmp_path / "below" / "out", "cpu", print, build)
+    assert list((tmp_path / "below").iterdir()) == []
+
+
+def test_a_place_that_is_taken_meanwhile(build: Build, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def slow(folder: Path) -> None:
+        build(folder)
+        out.mkdir()
+        (out / "other").touch()
+
+    with pytest.raises(ArtifactError, match="was taken while this export ran"):
+        place(out, "cpu", print, slow)
+    assert list(tmp_path.rglob("*")) == [out, out / "other"]
+
+
+def test_a_moved_artifact_is_the_same(tiny_artifact: Artifact, tmp_path: Path) -> None:
+    copied = load_artifact(Path(shutil.copytree(tiny_artifact.folder, tmp_path / "copy")))
+    moved = move(copied, tmp_path / "out")
+    assert moved == load_artifact(tmp_path / "out")
+    assert moved.sha256 == tiny_artifact.sha256
+    check_free(tmp_path / "copy")
+    with pytest.raises(ArtifactError, match="is not an empty folder"):
+        check_free(tmp_path / "out")

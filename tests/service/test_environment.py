@@ -1,0 +1,136 @@
+"""Which variables count, and which are refused."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+from pydantic_settings import CliApp
+
+from service.settings import Settings
+
+DEFAULT_MODEL = Settings.model_fields["model"].default
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.upper().startswith("HEADSCOPE_"):
+            monkeypatch.delenv(name)
+
+
+def from_command_line(*arguments: str) -> Settings:
+    return CliApp.run(Settings, cli_args=list(arguments))
+
+
+@pytest.mark.parametrize(
+    ("variable", "says"),
+    [
+        ("HEADSCOPE_API_KEY", "HEADSCOPE_API_KEY is no setting: did you mean HEADSCOPE_API_KEYS?"),
+        ("headscope_max_lenght", "MAX_LENGHT is no setting: did you mean HEADSCOPE_MAX_LENGTH?"),
+        ("HEADSCOPE_", "HEADSCOPE_ is no setting"),
+        ("HEADSCOPE_XYZZY", "HEADSCOPE_XYZZY is no setting"),
+        ("HEADSCOPE_HEADSCOPE_PORT", "HEADSCOPE_HEADSCOPE_PORT is no setting"),
+    ],
+)
+def test_a_variable_that_is_no_setting_is_refused(
+    variable: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "c4n4ry")
+    for read in (Settings, from_command_line):
+        with pytest.raises(ValueError, match=re.escape(says)) as refused:
+            read()
+        assert "c4n4ry" not in str(refused.value)
+    if says.endswith("no setting"):
+        assert "did you mean" not in str(refused.value)
+
+
+def test_all_that_are_none_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PROT", "HOTS"):
+        monkeypatch.setenv(f"HEADSCOPE_{name}", "1")
+    with pytest.raises(ValueError, match=r"HOTS is .*_HOST\?; HEADSCOPE_PROT is .*_PORT"):
+        Settings()
+
+
+def test_variables_of_others_are_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HEADSCOPE", "HEADSCOPES_KEY", "MY_HEADSCOPE_KEY", "OTEL_SERVICE_NAME"):
+        monkeypatch.setenv(name, "1")
+    assert Settings() == from_command_line()
+
+
+BOTH = {"HEADSCOPE_MODEL": "by/variable", "HEADSCOPE_ARTIFACT": "/by/variable"}
+
+
+@pytest.mark.parametrize("variables", [*([name] for name in BOTH), list(BOTH)])
+def test_a_flag_of_model_or_artifact_wins_over_both_variables(
+    variables: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in variables:
+        monkeypatch.setenv(name, BOTH[name])
+    by_model = from_command_line("--model", "by/flag")
+    assert (by_model.model, by_model.artifact) == ("by/flag", None)
+    by_artifact = from_command_line("--artifact", "/by/flag")
+    assert (by_artifact.model, by_artifact.artifact) == (DEFAULT_MODEL, Path("/by/flag"))
+    assert Settings(model="by/argument").artifact is None
+
+
+def test_model_and_artifact_of_one_level_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="--model and --artifact are both given"):
+        from_command_line("--model", "a", "--artifact", "b")
+    for name, value in BOTH.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match="HEADSCOPE_MODEL and HEADSCOPE_ARTIFACT are both given"):
+        from_command_line()
+
+
+def test_a_variable_of_a_revision_is_of_the_variables_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HEADSCOPE_REVISION", "v1")
+    assert Settings().revision == "v1"
+    assert from_command_line("--model", "by/flag").revision is None
+    assert from_command_line("--artifact", "/by/flag").revision is None
+    assert from_command_line("--model", "by/flag", "--revision", "v2").revision == "v2"
+    assert from_command_line("--revision", "v2").revision == "v2"
+
+
+def test_an_artifact_has_no_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    message = "a revision is of a model, and an artifact is served"
+    with pytest.raises(ValueError, match=message):
+        from_command_line("--artifact", "a", "--revision", "b")
+    monkeypatch.setenv("HEADSCOPE_ARTIFACT", "/by/variable")
+    with pytest.raises(ValueError, match=message):
+        from_command_line("--revision", "b")
+
+
+PRECISION = "a precision is for a model's export, and an artifact has its own"
+
+
+@pytest.mark.parametrize("precision", ["auto", "int8", "fp32"])
+def test_an_artifact_has_its_own_precision(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused even where it would be the default."""
+    with pytest.raises(ValueError, match=PRECISION):
+        from_command_line("--artifact", "a", "--precision", precision)
+    monkeypatch.setenv("HEADSCOPE_ARTIFACT", "/by/variable")
+    with pytest.raises(ValueError, match=PRECISION):
+        from_command_line("--precision", precision)
+    monkeypatch.setenv("HEADSCOPE_PRECISION", precision)
+    with pytest.raises(ValueError, match=PRECISION):
+        Settings()
+
+
+def test_an_argument_of_a_precision_is_of_no_artifact() -> None:
+    with pytest.raises(ValueError, match=PRECISION):
+        Settings(artifact=Path("a"), precision="bf16")
+
+
+def test_a_variable_of_a_precision_is_for_any_model_and_no_artifact(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HEADSCOPE_PRECISION", "int8")
+    assert from_command_line("--model", "by/flag").precision == "int8"
+    assert from_command_line("--artifact", "/by/flag").precision == "fp32"
+    monkeypatch.setenv("HEADSCOPE_ARTIFACT", "/by/variable")
+    assert from_command_line("--model", "by/flag").precision == "int8"
