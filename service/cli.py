@@ -19,7 +19,7 @@ from model.runtimes.contract import Device
 from model.runtimes.registry import has_products
 from model.sources import display_name
 from service import logs, system
-from service.artifacts import find_checkpoint, open_artifact
+from service.artifacts import FOREIGN, find_checkpoint, find_foreign, open_artifact
 from service.distribution import EXPORTER, require
 from service.errors import ServiceError
 from service.settings import Settings
@@ -106,10 +106,19 @@ def _export(arguments: list[str]) -> int:
     )
     _add_device(parser)
     options = parser.parse_args(arguments)
-    require("an export", *EXPORTER)
+    settings = _of_model(options.model, options.revision, device=options.device)
+    graph = find_foreign(settings, _say, options.precision)
+    if graph is not None and options.out is not None:
+        from model.export.foreign import export_foreign
+
+        artifact = export_foreign(graph, options.out, display_name(settings.model), _say)
+        _say(FOREIGN)
+        print(artifact.folder)
+        return 0 if artifact.manifest.verification.passed else 1
+    if graph is None:
+        require("an export", *EXPORTER)
     if options.precision in ("bf16", "int8"):
         require(f"--precision {options.precision}", "openvino")
-    settings = _of_model(options.model, options.revision, device=options.device)
     if not has_products(options.precision):
         _say(f"no fast {options.precision} products on this processor: fp32 is likely faster")
     if options.out is None:

@@ -11,6 +11,9 @@
     modules.safetensors     the parameters of the modules after pooling; often none
     tokenizer.json
 
+Of a foreign graph, somebody else's export, there are `encoder.onnx`, `encoder.onnx.data`,
+`modules.safetensors` and `tokenizer.json` alone: see `files_of`.
+
 This module is where `model` and `service` meet; it imports neither torch nor onnxruntime.
 """
 
@@ -19,7 +22,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +32,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import GraphName, GraphSignature
-from model.config import EncoderConfig
+from model.config import EncoderConfig, UnknownEncoder
 from model.errors import ArtifactError
 
 MANIFEST = "manifest.json"
@@ -50,13 +53,24 @@ GRAPHS: dict[GraphName, str] = {
     "device_pooling": DEVICE_POOLING_GRAPH,
 }
 FILES = (*GRAPHS.values(), ENCODER_DATA, HEADS, WEIGHTS, GOLDEN, VECTOR_MODULES, TOKENIZER)
+FOREIGN_FILES = (ENCODER_GRAPH, ENCODER_DATA, VECTOR_MODULES, TOKENIZER)
 FORMAT: Literal[5] = 5
 _LOCATION = b"location"
 
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 WeightBits = Literal[7, 8]
-GraphRuntimeName = Literal["onnx", "openvino"]
+GraphRuntimeName = Literal["onnx", "openvino", "foreign"]
 RuntimeName = Literal[GraphRuntimeName, "pytorch"]
+_FILES_OF: Mapping[GraphRuntimeName, tuple[str, ...]] = {
+    "onnx": FILES,
+    "openvino": FILES,
+    "foreign": FOREIGN_FILES,
+}
+
+
+def files_of(runtime: GraphRuntimeName) -> tuple[str, ...]:
+    """The files of an artifact for a runtime, `manifest.json` aside."""
+    return _FILES_OF[runtime]
 
 
 class FileRecord(BaseModel):
@@ -73,6 +87,9 @@ class VerificationRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    reference: Literal["pytorch", "itself"] = "pytorch"
+    """What the graphs were held against. A foreign graph has nothing but itself: each text alone
+    against the same text in a batch."""
     passed: bool
     provider: str
     """The hardware that computed, as the runtime reports it."""
@@ -84,7 +101,7 @@ class VerificationRecord(BaseModel):
     """The worst difference of each kind, as the next power of ten: the exact figure depends on
     the machine, and the same input must give the same manifest. None: not finite."""
     min_cosine: dict[str, float]
-    """The smallest cosine with PyTorch of any row of each kind, to four digits."""
+    """The smallest cosine with the reference of any row of each kind, to four digits."""
 
 
 class Manifest(BaseModel):
@@ -97,15 +114,22 @@ class Manifest(BaseModel):
     runtime: GraphRuntimeName
     """The runtime that the graphs are exported for."""
     precision: Precision
+    """Of the encoder's arithmetic; of a foreign graph the least exact type of its matrices, where
+    int8 is any of at most 8 bits."""
     weight_bits: WeightBits | None = None
     """Bits of int8's weights: 7 are exact on every processor, 8 where products do not saturate."""
     exporter: str
     """SHA-256 over the exporter's own source and the versions of what it exports with."""
-    config: EncoderConfig
+    config: EncoderConfig | UnknownEncoder
     sentence: SentenceConfig
     signature: dict[GraphName, GraphSignature]
     files: dict[str, FileRecord]
     verification: VerificationRecord
+
+    @property
+    def foreign(self) -> bool:
+        """Whether the graph is somebody else's export, which gives the last hidden state alone."""
+        return self.runtime == "foreign"
 
 
 @dataclass(frozen=True)
@@ -144,13 +168,15 @@ def load_artifact(folder: Path) -> Artifact:
                 f"{path} is invalid: format: this version reads {FORMAT}; export the model again"
             ) from None
         raise ArtifactError(f"{path} is invalid: {where}: {first['msg']}") from None
-    if set(manifest.files) != set(FILES):
-        raise ArtifactError(f"{path} does not list exactly {', '.join(FILES)}")
-    there = [name for name in FILES if name != WEIGHTS or os.path.lexists(folder / name)]
+    names = files_of(manifest.runtime)
+    if set(manifest.files) != set(names):
+        raise ArtifactError(f"{path} does not list exactly {', '.join(names)}")
+    there = [name for name in names if name != WEIGHTS or os.path.lexists(folder / name)]
     with ThreadPoolExecutor() as threads:  # hashing leaves the interpreter to others
         list(threads.map(lambda name: _check(folder / name, manifest.files[name]), there))
-    for name in GRAPHS.values():
-        _check_locations(folder / name)
+    for name in names:
+        if name in GRAPHS.values():
+            _check_locations(folder / name)
     return Artifact(folder, manifest, hashlib.sha256(content).hexdigest())
 
 

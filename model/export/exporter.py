@@ -8,7 +8,6 @@ measured of bf16 and int8.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,7 +44,6 @@ from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import Float
 from model.checkpoint import load_checkpoint
 from model.encoder import Encoder
-from model.errors import ArtifactError
 from model.export.calibration import calibration_batches
 from model.export.graphs import (
     export_attention,
@@ -56,6 +54,7 @@ from model.export.graphs import (
     signatures,
 )
 from model.export.module_tensors import module_tensors
+from model.export.placing import placing
 from model.export.quantization import quantize
 from model.export.to_onnx import save_graph
 from model.export.verify import verify
@@ -106,21 +105,12 @@ def export(
 
     """
     check_device(runtime_of(precision), device)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ArtifactError(f"{out} exists and is not an empty folder")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
-        folder = Path(scratch) / "artifact"
-        folder.mkdir()
+    with placing(out) as folder:
         _build(checkpoint, folder, model, precision, progress)
         progress("verifying ONNX against PyTorch")
         record = _verify(folder, device)
         progress("verified" if record.passed else "verification FAILED")
         exported = load_artifact(folder)
-        try:
-            folder.rename(out)  # over an empty folder, but never over another's export
-        except OSError:
-            raise ArtifactError(f"{out} was taken while this export ran") from None
     return Exported(Artifact(out, exported.manifest, exported.sha256), record)
 
 
