@@ -139,6 +139,8 @@ class EncoderConfig(BaseModel):
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
         heads, groups = self.num_attention_heads, self.layer_groups
+        if not heads:  # of an `UnknownEncoder` alone
+            return self
         if self.attention.head_size is None and self.hidden_size % heads:
             raise ValueError(
                 f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {heads}"
@@ -185,7 +187,3 @@ class UnknownEncoder(EncoderConfig):
     intermediate_size: int = 0
     hidden_act: Any = None
     layer_norm_eps: Any = None
-
-    @model_validator(mode="after")
-    def _sizes_fit(self) -> Self:
-        return self

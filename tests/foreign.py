@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,11 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModel
 
-from tests.model.checkpoints import write_checkpoint
+from model.artifact.manifest import Artifact
+from model.export.foreign import export_foreign
+from model.foreign import find_graph
+from tests.model.checkpoints import edit_json, write_checkpoint
+from tests.model.sentences import write_modules
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 POOLING = {"word_embedding_dimension": 12, "pooling_mode_cls_token": True}
@@ -64,8 +69,25 @@ def export_graph(
 
 
 def write_foreign(folder: Path, place: str = "onnx/model.onnx", **export: Any) -> Path:
-    """A tiny random BERT without its weights, but for its graph; returns the folder."""
-    write_checkpoint(folder)
-    export_graph(folder, folder / place, **export)
-    (folder / "model.safetensors").rename(folder.with_suffix(".safetensors"))
+    """A tiny random BERT, sentence-transformers' files, and its graph instead of its weights.
+
+    Its whole checkpoint is beside it: see `checkpoint_of`.
+    """
+    whole = write_checkpoint(checkpoint_of(folder), seed=3)
+    write_modules(whole, "Transformer", "Pooling", "Normalize")
+    edit_json(whole / "1_Pooling" / "config.json", **POOLING)
+    shutil.copytree(whole, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    export_graph(whole, folder / place, **export)
     return folder
+
+
+def checkpoint_of(folder: Path) -> Path:
+    """The checkpoint that a folder of `write_foreign` was exported from."""
+    return folder.with_name(f"{folder.name}-whole")
+
+
+def exported_from(folder: Path) -> Artifact:
+    """The artifact of a foreign folder, beside it."""
+    graph = find_graph(folder)
+    assert graph is not None
+    return export_foreign(graph, folder.with_name(f"{folder.name}-artifact"), "somebody/model")
