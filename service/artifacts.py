@@ -10,7 +10,7 @@ from model.artifact.manifest import Artifact, Precision, load_artifact
 from model.errors import ArtifactError, VerificationError
 from model.foreign import ForeignGraph, find_graph
 from model.recognition import check_recognised
-from model.runtimes.registry import weight_bits
+from model.runtimes.registry import check_device, weight_bits
 from model.sources import display_name, local, locate
 from service.distribution import EXPORTER, require
 from service.hub import open_hub
@@ -78,6 +78,7 @@ def find_foreign(
     graph = find_graph(find_checkpoint(settings, progress))
     if precision != "fp32":
         raise ValueError(f"{settings.model} is a foreign ONNX graph, which keeps its own precision")
+    check_device("foreign", settings.device)
     require(f"reading {settings.model}", "onnx")
     return graph
 

@@ -36,7 +36,7 @@ commands:
 headscope COMMAND --help tells the options of each."""
 FAILURES = (ModelError, ServiceError, ValidationError, ValueError, OSError)
 """What a command may end with, told in a line."""
-_NAME = "a hub name, name@revision, or a folder"
+_NAME = "a hub name, name@revision, a folder, or an ONNX file"
 _REVISION = "a branch, tag or commit of the hub's repository"
 
 _log = logging.getLogger("headscope")

@@ -47,7 +47,7 @@ RUNTIMES: Mapping[RuntimeName, RuntimeKind] = {
         precisions=("bf16", "int8"),
         three_axes=True,
     ),
-    "foreign": RuntimeKind(title="ONNX Runtime", module=_ONNX, precisions=()),
+    "foreign": RuntimeKind(title="a foreign ONNX graph", module=_ONNX, precisions=()),
     "pytorch": RuntimeKind(title="PyTorch", module="model.runtimes.pytorch", precisions=("fp32",)),
 }
 """The first that computes a precision serves it best: docs/decisions/

@@ -107,6 +107,8 @@ def test_a_foreign_graph_keeps_its_precision(
 ) -> None:
     assert main(["export", "--model", str(foreign), "--precision", "fp16"]) == 1
     assert "is a foreign ONNX graph, which keeps its own precision" in capsys.readouterr().err
+    assert main(["export", "--model", str(foreign), "--device", "cuda"]) == 1
+    assert "a foreign ONNX graph runs on the CPU only" in capsys.readouterr().err
     assert main(["fetch", str(foreign)]) == 0
     assert capsys.readouterr().out.strip() == str(foreign)
 

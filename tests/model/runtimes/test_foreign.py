@@ -11,6 +11,7 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper
+from onnxruntime.quantization import QuantType, quantize_dynamic
 from transformers import (
     AutoModel,
     BertConfig,
@@ -136,6 +137,24 @@ def test_half_precision_and_four_byte_ids(tmp_path: Path) -> None:
     (found,) = load_runtime(artifact).hidden_states(pack([(asked, 0 * asked)]), [3])
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found, rows[asked].astype(np.float32))
+
+
+def test_a_quantised_graph(tmp_path: Path) -> None:
+    """By the tool that most exports of eight bits come from."""
+    artifact, reference = made(tmp_path, "bert")
+    path = tmp_path / "bert" / "model.onnx"
+    quantize_dynamic(path, path, weight_type=QuantType.QInt8)
+    shutil.rmtree(artifact.folder)
+    artifact = exported_from(path.parent)
+    assert artifact.manifest.precision == "int8"
+    assert artifact.manifest.verification.passed
+    ids = np.arange(5, 25)
+    (found,) = load_runtime(artifact).hidden_states(pack([(ids, 0 * ids)]), [3])
+    with torch.inference_mode():
+        expected = reference(torch.from_numpy(ids)[None]).last_hidden_state[0].numpy()
+    cosines = (found * expected).sum(1) / np.linalg.norm(found, axis=1)
+    assert (cosines / np.linalg.norm(expected, axis=1)).min() > 0.98
+    assert np.abs(found - expected).max() > 1e-4
 
 
 def test_a_padded_batch() -> None:
