@@ -131,9 +131,12 @@ class Inference:
             Unprocessable: too many inputs, or one that does not fit the model.
             EngineNotInstalled: the service has no such engine.
             EngineUnavailable: the engine has failed, or cannot be started.
+            NotExported: the lane of attention, of a foreign graph.
             Overloaded: the queue has no room, or the deadline cannot be met.
 
         """
+        if lane == "attention":
+            self.require_maps()
         began = time.monotonic()
         scheduler = await self.engines.get(engine)
         scheduler.check_room(lane, caller)
