@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -139,6 +139,8 @@ class EncoderConfig(BaseModel):
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
         heads, groups = self.num_attention_heads, self.layer_groups
+        if not heads:  # of an `UnknownEncoder` alone
+            return self
         if self.attention.head_size is None and self.hidden_size % heads:
             raise ValueError(
                 f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {heads}"
@@ -172,3 +174,16 @@ class EncoderConfig(BaseModel):
     def knows_segment(self, segment: int) -> bool:
         """Whether a token may have that segment; any where segments make no difference."""
         return not self.type_vocab_size or segment < self.type_vocab_size
+
+
+class UnknownEncoder(EncoderConfig):
+    """Config of a foreign graph whose family is not known; 0 and None stand for what nothing says.
+
+    Its one hidden state, the last, has number 0.
+    """
+
+    num_hidden_layers: int = 0
+    num_attention_heads: int = 0
+    intermediate_size: int = 0
+    hidden_act: Any = None
+    layer_norm_eps: Any = None

@@ -27,6 +27,7 @@ from model.checkpoint_files import (
 )
 from model.errors import CheckpointError, ConfigError
 from model.families.registry import FAMILIES, unsupported
+from model.foreign import ForeignGraph, find_graph
 from model.kinds import kind_of
 
 _POINTER = b"version https://git-lfs"
@@ -54,9 +55,14 @@ _OTHER_WEIGHTS = (
         "GGUF files alone ({}), which are not read: name the checkpoint that they were made from",
     ),
     (
-        re.compile(r"\.onnx$|/openvino_model\.xml$"),
-        "an ONNX or OpenVINO export alone ({}), which is not served yet: name the checkpoint that "
-        "it was made from",
+        re.compile(r"\.onnx$"),
+        "ONNX exports alone ({}), which are not fetched: name the checkpoint that they were made "
+        "from, or download them and name one's path",
+    ),
+    (
+        re.compile(r"openvino_model\.xml$"),
+        "an OpenVINO export alone ({}), which is not served: name the checkpoint that it was made "
+        "from",
     ),
     (
         re.compile(r"\.safetensors$"),
@@ -69,13 +75,19 @@ _NO_CHECKPOINT = "holds no checkpoint: there is no "
 
 
 def check_recognised(folder: Path) -> None:
-    """Refuse a folder that is no supported checkpoint, by what it is.
+    """Refuse a folder that is no supported checkpoint and no export to ONNX, by what it is.
+
+    Args:
+        folder: or an ONNX file.
 
     Raises:
         ConfigError: it is another kind of model, or no model.
         CheckpointError: its files are of a kind that is not read.
 
     """
+    if folder.is_file():
+        _check_graph(find_graph(folder))
+        return
     names = list(_listing(folder))
     pointers = [name for name in names if _holds_files(name) and _is_pointer(folder / name)]
     if pointers:
@@ -83,11 +95,32 @@ def check_recognised(folder: Path) -> None:
             f"{folder} holds Git LFS pointers in place of files ({_some(pointers)}): "
             "run `git lfs pull` there"
         )
+    if _check_graph(find_graph(folder)):
+        return
     check_described(folder, names, str(folder))
     home = folder / encoder_place(folder)
     single = home / WEIGHTS
     for path in [single] if single.is_file() else [home / shard for shard in shards(home)]:
         _check_types(path)
+
+
+def _check_graph(graph: ForeignGraph | None) -> bool:
+    """Refuse a foreign graph that is none of a text encoder's; whether there is one."""
+    if graph is None:
+        return False
+    if _is_pointer(graph.path):
+        raise CheckpointError(
+            f"{graph.path} is a Git LFS pointer in place of a file: run `git lfs pull` there"
+        )
+    config = read_json(graph.config)
+    if not isinstance(config, dict):
+        raise ConfigError(f"{graph.config} does not hold a JSON object")
+    what = None if config.get("model_type") in FAMILIES else kind_of(config)
+    if what:
+        raise ConfigError(
+            f"{graph.path} is of {what}: its model_type is {config.get('model_type')!r}"
+        )
+    return True
 
 
 def check_described(folder: Path, names: Collection[str], source: str) -> None:

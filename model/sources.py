@@ -15,6 +15,7 @@ from pathlib import Path
 
 from model.artifact.manifest import sha256_of
 from model.errors import SourceError
+from model.foreign import find_graph, is_graph
 from model.hub import cache
 from model.hub.download import UnreachableError, download
 from model.hub.repository import Hub, Repository, is_name
@@ -25,8 +26,6 @@ KNOWN_WEIGHTS = {
     DEFAULT_MODEL: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
 }
 _FILES = {
-    ".onnx": "an ONNX file, and such a file is not served yet: name the folder of the checkpoint "
-    "that it was exported from",
     ".safetensors": "a file of weights: name its folder, which holds config.json and the "
     "tokenizer too",
     ".gguf": "a GGUF file, which is not read: name the folder or the hub's name of the checkpoint "
@@ -38,10 +37,11 @@ _FILES = {
 def locate(
     name: str, hub: Hub, progress: Callable[[str], None], revision: str | None = None
 ) -> Path:
-    """The local folder of a checkpoint; downloads it when it has to.
+    """The local folder of a checkpoint, or a local ONNX file; downloads what it has to.
 
     Args:
-        name: a folder, or a name like `organisation/model` or `organisation/model@revision`.
+        name: a folder, an ONNX file, or a name like `organisation/model` or
+            `organisation/model@revision`.
         hub: where names are looked up, and where downloads are kept.
         progress: called with a line before a download, and with what else was decided.
         revision: a branch, tag or commit of the hub's repository.
@@ -53,10 +53,11 @@ def locate(
 
     """
     path = _path(name)
-    if name and path.is_dir():
+    if local(name):
         if revision is not None:
-            raise SourceError(f"{name} is a folder, which has no revision {revision}")
-        if is_name(name):
+            kind = "folder" if path.is_dir() else "file"
+            raise SourceError(f"{name} is a {kind}, which has no revision {revision}")
+        if path.is_dir() and is_name(name):
             progress(f"{name} is a folder here, which is taken, not the hub's model of that name")
         return path
     if name and path.is_file():
@@ -73,9 +74,20 @@ def locate(
     return folder
 
 
+def local(name: str) -> Path | None:
+    """The folder or ONNX file of this name; None where there is none."""
+    path = _path(name)
+    return path if name and (path.is_dir() or is_graph(path)) else None
+
+
 def display_name(name: str) -> str:
-    """Name of a model in replies and manifests: the hub's without a revision, or a folder's own."""
-    folder = _path(name)
+    """Name of a model in replies and manifests: the hub's without a revision, or a folder's own.
+
+    Of an ONNX file it is that of the folder with its descriptions.
+    """
+    path = _path(name)
+    graph = find_graph(path) if name and is_graph(path) else None
+    folder = graph.checkpoint if graph else path
     if not (name and folder.is_dir()):
         return name.partition("@")[0]
     absolute = Path(os.path.abspath(folder))  # noqa: PTH100 - a link's own name, not its target's

@@ -62,7 +62,8 @@ def create_app(
 
     """
     observers = request_observers(settings)
-    if settings.fallback == "torch":
+    foreign = artifact.manifest.foreign
+    if settings.fallback == "torch" or (settings.verify_share and foreign):
         check_installed(artifact)
     trial = GoldenCheck(artifact)
     state = build_state(settings, artifact, trial, engine, peers)
@@ -135,11 +136,12 @@ def build_state(
         metrics,
         live_verification.inspect if settings.verify_share else None,
     )
+    probe_layer = manifest.config.num_hidden_layers if manifest.foreign else 0
     return ServiceState(
         settings=settings,
         artifact=artifact,
         inference=Inference(manifest, vectors, tokenizer, engines, request_limits(settings)),
-        readiness=Readiness(engines, live_verification, peers),
+        readiness=Readiness(engines, live_verification, peers, probe_layer),
         live_verification=live_verification,
         metrics=metrics,
         bodies=ByteBudget(settings.max_body_bytes_in_flight, "bodies"),

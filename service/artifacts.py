@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from model.artifact.cache import cache_key
 from model.artifact.manifest import Artifact, Precision, load_artifact
 from model.errors import ArtifactError, VerificationError
+from model.foreign import ForeignGraph, find_graph
 from model.recognition import check_recognised
-from model.runtimes.registry import weight_bits
-from model.sources import display_name, locate
+from model.runtimes.registry import check_device, weight_bits
+from model.sources import display_name, local, locate
 from service.distribution import EXPORTER, require
 from service.hub import open_hub
 from service.settings import Settings
 
 Progress = Callable[[str], None]
+FOREIGN = (
+    "this is a foreign ONNX graph: it was not verified against PyTorch, and has neither attention "
+    "weights nor a hidden state but the last: `headscope export` of its checkpoint in safetensors "
+    "has them"
+)
+"""What is said once of an artifact that is somebody else's export."""
 
 
 def open_artifact(
@@ -36,11 +44,22 @@ def open_artifact(
 
     """
     if settings.artifact is not None:
-        return check_verified(load_artifact(settings.artifact), settings)
+        return _told(check_verified(load_artifact(settings.artifact), settings), progress)
+    graph = find_foreign(settings, progress, precision or settings.precision)
+    if graph is not None:
+        found = _cached_foreign(settings, graph, progress)
+        return _told(check_verified(found, settings), progress)
     precision = precision or fixed(settings)
     require_exporter(settings.model, precision)
     checkpoint = find_checkpoint(settings, progress)
     return check_verified(export_once(settings, checkpoint, precision, progress), settings)
+
+
+def _told(artifact: Artifact, progress: Progress) -> Artifact:
+    """The artifact; what a foreign graph lacks is told."""
+    if artifact.manifest.foreign:
+        progress(FOREIGN)
+    return artifact
 
 
 def fixed(settings: Settings) -> Precision:
@@ -97,6 +116,35 @@ def find_checkpoint(settings: Settings, progress: Progress) -> Path:
     return checkpoint
 
 
+def find_foreign(
+    settings: Settings, progress: Progress, precision: Precision | Literal["auto"]
+) -> ForeignGraph | None:
+    """The foreign graph that the settings name as the model, if it is one.
+
+    Raises:
+        ModelError: it is none that can be served.
+        ValueError: a precision is asked for, or what reads it is not installed.
+
+    """
+    place = local(settings.model)
+    if place is None or find_graph(place) is None:
+        return None
+    graph = find_graph(find_checkpoint(settings, progress))
+    if precision != "fp32":
+        raise ValueError(f"{settings.model} is a foreign ONNX graph, which keeps its own precision")
+    check_device("foreign", settings.device)
+    require(f"reading {settings.model}", "onnx")
+    return graph
+
+
+def _cached_foreign(settings: Settings, graph: ForeignGraph, progress: Progress) -> Artifact:
+    from model.export import foreign  # noqa: PLC0415 - it imports onnx
+
+    name = display_name(settings.model)
+    folder = _folder(settings, foreign.foreign_key(graph, name))
+    return _kept(folder, lambda: foreign.export_foreign(graph, folder, name, progress))
+
+
 def export_once(
     settings: Settings,
     checkpoint: Path,
@@ -119,20 +167,32 @@ def export_once(
     """
     name = display_name(settings.model)
     key = cache_key(checkpoint, name, precision, weight_bits(precision))
-    folder = settings.cache_folder / "artifacts" / key
+    folder = _folder(settings, key)
+
+    def make() -> Artifact:
+        from model.export import exporter  # noqa: PLC0415 - it imports torch, which a cached one spares
+
+        device = settings.device
+        if base is not None:
+            return exporter.derive(base, folder, precision, progress, device).artifact
+        return exporter.export(checkpoint, folder, name, precision, progress, device).artifact
+
+    return _kept(folder, make)
+
+
+def _folder(settings: Settings, key: str) -> Path:
+    return settings.cache_folder / "artifacts" / key
+
+
+def _kept(folder: Path, make: Callable[[], Artifact]) -> Artifact:
+    """The artifact of the cache, made where it is not there yet."""
     if folder.exists():
         try:
             return load_artifact(folder)
         except ArtifactError as error:
             raise ArtifactError(f"{error} (delete {folder})") from None
-    from model.export import exporter  # noqa: PLC0415 - it imports torch, which a cached one spares
-
     try:
-        if base is not None:
-            return exporter.derive(base, folder, precision, progress, settings.device).artifact
-        return exporter.export(
-            checkpoint, folder, name, precision, progress, settings.device
-        ).artifact
+        return make()
     except ArtifactError:
         if not folder.exists():
             raise

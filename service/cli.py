@@ -15,10 +15,17 @@ from pydantic_settings import CliApp
 
 from model.artifact.manifest import Artifact, Precision, load_artifact
 from model.errors import ModelError
+from model.foreign import ForeignGraph
 from model.runtimes.contract import Device
 from model.sources import display_name
 from service import logs, system
-from service.artifacts import find_checkpoint, open_artifact, require_exporter
+from service.artifacts import (
+    FOREIGN,
+    find_checkpoint,
+    find_foreign,
+    open_artifact,
+    require_exporter,
+)
 from service.distribution import EXPORTER, require
 from service.errors import ServiceError
 from service.precision import precision_note
@@ -36,7 +43,7 @@ commands:
 headscope COMMAND --help tells the options of each."""
 FAILURES = (ModelError, ServiceError, ValidationError, ValueError, OSError)
 """What a command may end with, told in a line."""
-_NAME = "a hub name, name@revision, or a folder"
+_NAME = "a hub name, name@revision, a folder, or an ONNX file"
 _REVISION = "a branch, tag or commit of the hub's repository"
 
 _log = logging.getLogger("headscope")
@@ -117,8 +124,11 @@ def _export(arguments: list[str]) -> int:
     )
     _add_device(parser)
     options = parser.parse_args(arguments)
-    require("an export", *EXPORTER)
     settings = _of_model(options.model, options.revision, options.device, options.precision)
+    graph = find_foreign(settings, _say, settings.precision)
+    if graph is not None:
+        return _export_foreign(graph, settings, options.out)
+    require("an export", *EXPORTER)
     if settings.precision == "auto":
         return _export_fastest(settings, options.out, options.pairs)
     if options.pairs:
@@ -136,6 +146,18 @@ def _export(arguments: list[str]) -> int:
     exported = export(checkpoint, options.out, name, settings.precision, _say, settings.device)
     print(exported.artifact.folder)
     return 0 if exported.verification.passed else 1
+
+
+def _export_foreign(graph: ForeignGraph, settings: Settings, out: Path | None) -> int:
+    if out is None:
+        print(open_artifact(settings, _say).folder)
+        return 0
+    from model.export.foreign import export_foreign
+
+    artifact = export_foreign(graph, out, display_name(settings.model), _say)
+    _say(FOREIGN)
+    print(artifact.folder)
+    return 0 if artifact.manifest.verification.passed else 1
 
 
 def _export_fastest(settings: Settings, out: Path | None, pairs: Path | None) -> int:

@@ -17,6 +17,7 @@
     │   └── DeadlinePassed       429     Overloaded   nothing of it was computed
     ├── EngineFailed             500     Backend      the engine raised, or answered nonsense
     ├── EngineNotInstalled       501     Backend
+    ├── NotExported              501     Backend      a foreign graph has no maps, no other layers
     ├── EngineUnavailable        503     Unhealthy    with Retry-After
     │   └── EngineOutOfMemory    503     Backend
     └── EngineTimeout            504     Backend
@@ -145,6 +146,12 @@ class EngineNotInstalled(ServiceError):
     """The engine that was asked for is not part of this installation."""
 
     status, title, slug, error_type = 501, "Engine not installed", "engine-not-installed", "Backend"
+
+
+class NotExported(ServiceError):
+    """The graph that is served does not give what was asked for."""
+
+    status, title, slug, error_type = 501, "Not exported", "not-exported", "Backend"
 
 
 class EngineUnavailable(ServiceError):

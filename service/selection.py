@@ -1,7 +1,7 @@
 """The precisions that may be the fastest on this machine, and which of them is: by measuring.
 
 Each is exported and verified as if it had been asked for, then all are timed in turn on typical
-texts: docs/decisions/0016-precision-chosen-by-measurement.md.
+texts: docs/decisions/0017-precision-chosen-by-measurement.md.
 """
 
 from __future__ import annotations

@@ -53,7 +53,8 @@ class Settings(BaseSettings):
     )
 
     model: str = Field(
-        DEFAULT_MODEL, description="A checkpoint to serve: a hub name, name@revision, or a folder."
+        DEFAULT_MODEL,
+        description="A checkpoint to serve: a hub name, name@revision, a folder, or ONNX file.",
     )
     revision: str | None = Field(
         None, description="A branch, tag or commit of the model's repository on the hub."

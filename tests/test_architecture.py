@@ -14,11 +14,11 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = {
     "model": (
         {"errors"},
-        {"config", "modules"},
+        {"checkpoint_files", "config", "modules"},
         {
             "artifact",
-            "checkpoint_files",
             "families",
+            "foreign",
             "kinds",
             "normalizers",
             "scores",
@@ -64,7 +64,10 @@ FLOORS = {
 """The rooms of each package, folders and loose files, from the ground up."""
 CORE = ("engines", "scheduler", "inference")
 """Rooms of the service that know no wire form."""
-TORCH_FREE = ("errors", "config", "modules", "artifact", "hub", "recognition", "sources")
+TORCH_FREE = (
+    *("errors", "config", "modules", "artifact", "hub"),
+    *("foreign", "recognition", "sources"),
+)
 """Rooms of the model that the service may import anywhere."""
 TORCH_FREE_RUNTIMES = {
     "model.runtimes",

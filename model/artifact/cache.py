@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+from collections.abc import Sequence
 from pathlib import Path
 
 from model.artifact.manifest import WeightBits, sha256_of
 from model.errors import SourceError
 from model.modules import listed_modules, transformer_folder
 
+LIBRARIES = ("torch", "onnx", "onnxscript", "tokenizers")
 
-def exporter_version() -> str:
+
+def exporter_version(libraries: Sequence[str] = LIBRARIES) -> str:
     """SHA-256 of all source of `model` and of the versions of the libraries that export."""
     digest = hashlib.sha256()
     package = Path(__file__).parents[1]
@@ -19,7 +22,7 @@ def exporter_version() -> str:
         digest.update(
             path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0"
         )
-    for name in ("torch", "onnx", "onnxscript", "tokenizers"):
+    for name in libraries:
         version = importlib.metadata.version(name).partition("+")[0]
         digest.update(f"{name}={version}\0".encode())
     return digest.hexdigest()

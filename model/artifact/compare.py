@@ -5,6 +5,7 @@ numpy only; all checks run before a verdict.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -195,3 +196,12 @@ def keyed(
             tensors[Key("attention", layer, head)] = weights
     tensors[Key("pooled")] = unit(hidden[-1])
     return tensors
+
+
+def next_power_of_ten(value: float) -> float | None:
+    """The smallest power of ten that is not below `value`; 0 stays, None stands for infinity."""
+    if value == 0:
+        return 0.0
+    if math.isinf(value):
+        return None
+    return float(f"1e{math.ceil(math.log10(value))}")

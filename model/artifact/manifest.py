@@ -13,8 +13,10 @@
     task.onnx               rows of the last hidden state → what the task head answers
     task.safetensors        the task head in float32, for PyTorch alone: may be left out of a copy
 
-The last two are there if the checkpoint has a task head. This module is where `model` and `service`
-meet; it imports neither torch nor onnxruntime.
+The last two are there if the checkpoint has a task head. Of a foreign graph, somebody else's
+export, there are `encoder.onnx`, `encoder.onnx.data`, `modules.safetensors` and `tokenizer.json`.
+
+This module is where `model` and `service` meet; it imports neither torch nor onnxruntime.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import GraphName, GraphSignature
 from model.artifact.task import TaskConfig
-from model.config import EncoderConfig
+from model.config import EncoderConfig, UnknownEncoder
 from model.errors import ArtifactError
 
 MANIFEST = "manifest.json"
@@ -62,14 +64,16 @@ FILES = (
     *(name for name in GRAPHS.values() if name not in TASK_FILES),
     *(ENCODER_DATA, HEADS, WEIGHTS, GOLDEN, VECTOR_MODULES, TOKENIZER),
 )
-"""Of every artifact."""
+"""Of every artifact of ours."""
+FOREIGN_FILES = (ENCODER_GRAPH, ENCODER_DATA, VECTOR_MODULES, TOKENIZER)
+"""Of an artifact that is somebody else's export."""
 FOR_PYTORCH = (WEIGHTS, TASK_WEIGHTS)
 FORMAT: Literal[5] = 5
 _LOCATION = b"location"
 
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 WeightBits = Literal[7, 8]
-GraphRuntimeName = Literal["onnx", "openvino"]
+GraphRuntimeName = Literal["onnx", "openvino", "foreign"]
 RuntimeName = Literal[GraphRuntimeName, "pytorch"]
 
 
@@ -87,6 +91,9 @@ class VerificationRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    reference: Literal["pytorch", "itself"] = "pytorch"
+    """What the graphs were held against. A foreign graph has nothing but itself: each text alone
+    against the same text in a batch."""
     passed: bool
     provider: str
     """The hardware that computed, as the runtime reports it."""
@@ -98,7 +105,7 @@ class VerificationRecord(BaseModel):
     """The worst difference of each kind, as the next power of ten: the exact figure depends on
     the machine, and the same input must give the same manifest. None: not finite."""
     min_cosine: dict[str, float]
-    """The smallest cosine with PyTorch of any row of each kind, to four digits."""
+    """The smallest cosine with the reference of any row of each kind, to four digits."""
     failed: str | None = None
     """The first tensor, in order of computation, beyond its tolerance, and how far; in a line."""
 
@@ -113,11 +120,13 @@ class Manifest(BaseModel):
     runtime: GraphRuntimeName
     """The runtime that the graphs are exported for."""
     precision: Precision
+    """Of the encoder's arithmetic; of a foreign graph the least exact type of its matrices, where
+    int8 is any of at most 8 bits."""
     weight_bits: WeightBits | None = None
     """Bits of int8's weights: 7 are exact on every processor, 8 where products do not saturate."""
     exporter: str
     """SHA-256 over the exporter's own source and the versions of what it exports with."""
-    config: EncoderConfig
+    config: EncoderConfig | UnknownEncoder
     sentence: SentenceConfig
     task: TaskConfig | None = None
     """The task head; None without."""
@@ -126,8 +135,15 @@ class Manifest(BaseModel):
     verification: VerificationRecord
 
     @property
+    def foreign(self) -> bool:
+        """Whether the graph is somebody else's export, which gives the last hidden state alone."""
+        return self.runtime == "foreign"
+
+    @property
     def file_names(self) -> tuple[str, ...]:
         """The files that such an artifact has beside its manifest."""
+        if self.foreign:
+            return FOREIGN_FILES
         return FILES if self.task is None else (*FILES, *TASK_FILES)
 
 

@@ -20,7 +20,8 @@ from model.artifact.task import TaskConfig
 from model.config import EncoderConfig
 
 Float = Literal["float32", "float16"]
-Dtype = Literal["int64"] | Float
+Dtype = Literal["int64", "int32"] | Float
+"""int32 is for ids of foreign graphs alone."""
 STATES = {"query_states": "queries", "key_states": "keys"}
 """Inputs of the attention graphs, which a layer's heads project, and their token axes."""
 IN_FLOAT32 = {"frequencies", "window", "input_norm_applies"}

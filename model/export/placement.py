@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from model.artifact.manifest import (
     load_artifact,
     write_manifest,
 )
-from model.errors import ArtifactError
+from model.export import placing
 from model.export.verify import verify
 from model.runtimes.contract import Device
 
@@ -43,27 +42,13 @@ def place(out: Path, device: Device, progress: Progress, build: Callable[[Path],
         ModelError: as `build` or the verification; or `out` is taken.
 
     """
-    check_free(out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
-        folder = Path(scratch) / "artifact"
-        folder.mkdir()
+    with placing.placing(out) as folder:
         build(folder)
         progress("verifying ONNX against PyTorch")
         record = _verify(folder, device)
         progress("verified" if record.passed else f"verification FAILED: {record.failed}")
-        return Exported(move(load_artifact(folder), out), record)
-
-
-def check_free(out: Path) -> None:
-    """Check that a folder for an artifact does not exist, or is empty.
-
-    Raises:
-        ArtifactError: it is taken.
-
-    """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ArtifactError(f"{out} exists and is not an empty folder")
+        artifact = load_artifact(folder)
+    return Exported(replace(artifact, folder=out), record)
 
 
 def move(artifact: Artifact, out: Path) -> Artifact:
@@ -73,10 +58,7 @@ def move(artifact: Artifact, out: Path) -> Artifact:
         ArtifactError: somebody took the folder meanwhile.
 
     """
-    try:
-        artifact.folder.rename(out)  # over an empty folder, but never over another's export
-    except OSError:
-        raise ArtifactError(f"{out} was taken while this export ran") from None
+    placing.move(artifact.folder, out)
     return replace(artifact, folder=out)
 
 

@@ -14,7 +14,16 @@ import torch
 from tokenizers import Tokenizer
 
 from model.artifact.batch import Batch, pack
-from model.artifact.compare import TOLERANCES, Comparison, Difference, Floats, Key, Kind, keyed
+from model.artifact.compare import (
+    TOLERANCES,
+    Comparison,
+    Difference,
+    Floats,
+    Key,
+    Kind,
+    keyed,
+    next_power_of_ten,
+)
 from model.artifact.manifest import (
     GRAPHS,
     TOKENIZER,
@@ -262,12 +271,3 @@ def signature_mismatches(graph: onnx.GraphProto, signature: GraphSignature) -> l
 def _describe(tensor: onnx.TypeProto.Tensor) -> tuple[str, list[int | str]]:
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
     return dtype, [dim.dim_param or dim.dim_value for dim in tensor.shape.dim]
-
-
-def next_power_of_ten(value: float) -> float | None:
-    """The smallest power of ten that is not below `value`; 0 stays, None stands for infinity."""
-    if value == 0:
-        return 0.0
-    if math.isinf(value):
-        return None
-    return float(f"1e{math.ceil(math.log10(value))}")

@@ -58,6 +58,10 @@ class HostRuntime(ABC):
             vectors.append(vector)
         return [of(*each) for each in hidden], vectors
 
+    def score(self, rows: Floats) -> Floats:
+        """Nothing that can be asked for where there is no task head."""
+        raise NotImplementedError
+
     def warm_up(self, *_: int) -> None:
         """One short batch: a large one would keep its memory."""
         self.hidden_states(pack([([0], [0])]), [self.config.num_hidden_layers])

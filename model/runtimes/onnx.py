@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import onnxruntime
+from numpy.typing import NDArray
 
 from model.artifact.batch import Batch
 from model.artifact.manifest import (
@@ -22,6 +23,7 @@ from model.artifact.signature import hidden_state_name
 from model.errors import ModelError, ProviderError
 from model.runtimes import cuda
 from model.runtimes.contract import Device, Floats, Resources, Runtime, every_head
+from model.runtimes.foreign import ForeignRuntime
 from model.runtimes.heads import HeadParameters
 from model.runtimes.host import Calls, HostRuntime
 from model.runtimes.onnx_device import BoundRuntime, Place
@@ -43,6 +45,11 @@ def load(artifact: Artifact, resources: Resources) -> Runtime:
         ModelError: ONNX Runtime refuses a graph.
 
     """
+    if artifact.manifest.foreign:
+        shared = _session(artifact.path(ENCODER_GRAPH))
+        many = resources.threads > 1
+        lone = _session(artifact.path(ENCODER_GRAPH), threads=resources.threads) if many else shared
+        return ForeignRuntime(artifact, shared, lone)
     chosen = choose(resources.device, resources.device_id)
     if chosen == "cpu" and artifact.manifest.precision == "fp32":
         return OnnxRuntime(artifact, resources.threads)
@@ -51,7 +58,9 @@ def load(artifact: Artifact, resources: Resources) -> Runtime:
     graphs = BoundRuntime.GRAPHS
     if artifact.manifest.task:
         graphs += ("task",)
-    sessions = {name: _session(artifact, GRAPHS[name], place, threads, memory) for name in graphs}
+    sessions = {
+        name: _session(artifact.path(GRAPHS[name]), place, threads, memory) for name in graphs
+    }
     return BoundRuntime(artifact, sessions, onnxruntime.OrtValue.ortvalue_from_numpy, place)
 
 
@@ -75,14 +84,14 @@ class OnnxRuntime(HostRuntime):
         """
         self.config = artifact.manifest.config
         self._inputs = [spec.name for spec in artifact.manifest.signature["encoder"].inputs]
-        self._encoder = self._lone = _session(artifact, ENCODER_GRAPH)
-        self._attention = _session(artifact, ATTENTION_GRAPH)
+        self._encoder = self._lone = _session(artifact.path(ENCODER_GRAPH))
+        self._attention = _session(artifact.path(ATTENTION_GRAPH))
         self.task = artifact.manifest.task
         if self.task:
-            self._task = _session(artifact, TASK_GRAPH)
+            self._task = _session(artifact.path(TASK_GRAPH))
         self.provider: str = self._encoder.get_providers()[0]
         if threads > 1:
-            self._lone = _session(artifact, ENCODER_GRAPH, threads=threads)
+            self._lone = _session(artifact.path(ENCODER_GRAPH), threads=threads)
         self._calls = Calls()
         self._head_parameters = HeadParameters(artifact)
 
@@ -107,6 +116,22 @@ class OnnxRuntime(HostRuntime):
         return self._task.run(["scores"], {"rows": rows})[0]
 
 
+def trial(graph: Path, feed: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """All outputs of one call of a graph, by name.
+
+    Raises:
+        ModelError: ONNX Runtime refuses the graph, or the call.
+
+    """
+    session = _session(graph)
+    names = [output.name for output in session.get_outputs()]
+    try:
+        return dict(zip(names, session.run(names, dict(feed)), strict=True))
+    except Exception as error:  # onnxruntime's own exceptions share no base class
+        reason = str(error).splitlines()[0]
+        raise ModelError(f"ONNX Runtime cannot compute {graph.name}: {reason}") from None
+
+
 def choose(device: Device, device_id: int = 0) -> Literal["cpu", "cuda"]:
     """Where to run: "auto" takes CUDA where this package and the driver see a device.
 
@@ -128,8 +153,7 @@ def choose(device: Device, device_id: int = 0) -> Literal["cpu", "cuda"]:
 
 
 def _session(
-    artifact: Artifact,
-    graph: str,
+    graph: Path,
     place: Place = _HOST,
     threads: int = 1,
     memory_bytes: int | None = None,
@@ -144,14 +168,14 @@ def _session(
     try:
         with _cuda_libraries() if place.kind == "cuda" else contextlib.nullcontext():
             session = onnxruntime.InferenceSession(
-                str(artifact.path(graph)),
+                str(graph),
                 options,
                 providers=[(provider, provider_options(place, memory_bytes))],
                 enable_fallback=0,  # to the CPU, with no more than a printed line
             )
     except Exception as error:  # onnxruntime's own exceptions share no base class
         reason = str(error).splitlines()[0]
-        raise ModelError(f"ONNX Runtime cannot load {graph}: {reason}") from None
+        raise ModelError(f"ONNX Runtime cannot load {graph.name}: {reason}") from None
     if session.get_providers()[0] != provider:
         reason = cuda.unloadable([_CUDA_LIBRARY, "libcudnn.so.9"]) or "it does not say why"
         raise ProviderError(f"device cuda: ONNX Runtime cannot use it: {reason}")

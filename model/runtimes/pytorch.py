@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from model.artifact.batch import Batch
+from model.artifact.foreign import not_in_graph
 from model.artifact.manifest import TASK_WEIGHTS, WEIGHTS, Artifact
 from model.attention_weights import attention_weights
 from model.checkpoint import load_weights
@@ -33,11 +34,13 @@ def load_encoder(artifact: Artifact) -> Encoder:
     """The float32 encoder of an artifact.
 
     Raises:
-        ArtifactError: the artifact was copied without its weights.
+        ArtifactError: the artifact was copied without its weights, or is a foreign graph.
         CheckpointError: they do not fit the config.
 
     """
     path = artifact.path(WEIGHTS)
+    if artifact.manifest.foreign:
+        raise ArtifactError(not_in_graph("what PyTorch computes with"))
     if not path.is_file():
         raise ArtifactError(f"{artifact.folder} holds no {WEIGHTS}, which PyTorch needs")
     return load_weights(path, artifact.manifest.config)

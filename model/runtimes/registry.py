@@ -9,6 +9,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from model.artifact.manifest import Artifact, Precision, RuntimeName, WeightBits
 from model.errors import ProviderError
@@ -22,17 +26,18 @@ class RuntimeKind:
     title: str
     module: str
     precisions: tuple[Precision, ...]
-    """Precisions that it computes."""
+    """Precisions that an artifact is exported for it in; a foreign graph comes as it is."""
     devices: tuple[Device, ...] = ("cpu",)
     three_axes: bool = False
     """Whether its encoder graph computes tokens as `[1, T, …]` instead of `[T, …]`:
     docs/decisions/0005-packed-texts.md."""
 
 
+_ONNX = "model.runtimes.onnx"
 RUNTIMES: Mapping[RuntimeName, RuntimeKind] = {
     "onnx": RuntimeKind(
         title="ONNX Runtime",
-        module="model.runtimes.onnx",
+        module=_ONNX,
         precisions=("fp32", "fp16"),
         devices=("cpu", "cuda"),
     ),
@@ -42,6 +47,7 @@ RUNTIMES: Mapping[RuntimeName, RuntimeKind] = {
         precisions=("bf16", "int8"),
         three_axes=True,
     ),
+    "foreign": RuntimeKind(title="a foreign ONNX graph", module=_ONNX, precisions=()),
     "pytorch": RuntimeKind(title="PyTorch", module="model.runtimes.pytorch", precisions=("fp32",)),
 }
 """The first that computes a precision serves it best: docs/decisions/
@@ -95,6 +101,17 @@ def check_device(name: RuntimeName, device: Device) -> None:
     if device not in kind.devices:
         raise ProviderError(f"device {device}: {kind.title} runs on the CPU only")
     importlib.import_module(kind.module).choose(device)
+
+
+def trial(graph: Path, feed: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """All outputs of one call of a graph that is no artifact's yet, by name.
+
+    Raises:
+        ModelError: ONNX Runtime refuses the graph, or the call.
+
+    """
+    found: dict[str, NDArray[Any]] = importlib.import_module(_ONNX).trial(graph, feed)
+    return found
 
 
 def load_runtime(

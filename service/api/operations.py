@@ -9,10 +9,11 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
-from model.artifact.manifest import Manifest, Precision
+from model.artifact.manifest import ENCODER_DATA, WEIGHTS, Manifest, Precision
 from model.artifact.pooling import modes_of
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
+from model.config import UnknownEncoder
 from service.api.problems import PROBLEMS
 from service.api.route import service_of
 from service.distribution import version
@@ -81,7 +82,7 @@ def describe(state: ServiceState) -> dict[str, Any]:
     limits, sentence = state.inference.tokenizer.limits, manifest.sentence
     return {
         "model_id": manifest.model,
-        "model_sha": manifest.files["weights.safetensors"].sha256,
+        "model_sha": manifest.files[ENCODER_DATA if manifest.foreign else WEIGHTS].sha256,
         "model_dtype": DTYPES[manifest.precision],
         "model_type": model_type(manifest),
         "max_concurrent_requests": settings.max_queue_texts,
@@ -96,11 +97,7 @@ def describe(state: ServiceState) -> dict[str, Any]:
         "version": version(),
         "sha": None,
         "docker_label": None,
-        "layers": manifest.config.num_hidden_layers,
-        "heads": manifest.config.num_attention_heads,
-        "hidden_size": manifest.config.hidden_size,
-        "attention_score": manifest.config.attention_score,
-        "attention_normalizer": manifest.config.attention_normalizer,
+        **_of_encoder(manifest),
         **_of_vectors(sentence, state.inference.vectors),
         "max_characters": limits.max_characters,
         "engine": engine.name,
@@ -110,6 +107,19 @@ def describe(state: ServiceState) -> dict[str, Any]:
         "weight_bits": manifest.weight_bits,
         "artifact_sha256": artifact.sha256,
         "verification": manifest.verification.model_dump(),
+    }
+
+
+def _of_encoder(manifest: Manifest) -> dict[str, Any]:
+    """The encoder's shapes and functions; null where nothing tells those of a foreign graph."""
+    config, known = manifest.config, not isinstance(manifest.config, UnknownEncoder)
+    return {
+        "runtime": manifest.runtime,
+        "layers": config.num_hidden_layers if known else None,
+        "heads": config.num_attention_heads if known else None,
+        "hidden_size": config.hidden_size,
+        "attention_score": config.attention_score if known else None,
+        "attention_normalizer": config.attention_normalizer if known else None,
     }
 
 

@@ -46,7 +46,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
         422: "Wrong schema, or an input that does not fit",
         429: "Overloaded",
         500: "The engine failed",
-        501: "The engine asked for is not installed",
+        501: "The engine asked for is not installed, or the model's graph does not give it",
         503: "The engine asked for is down",
         504: "The engine did not answer in time",
     }.items()

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
+from model.artifact.foreign import not_in_graph
 from model.artifact.manifest import FOR_PYTORCH, Artifact
 from service import logs, system
 from service.engines.contract import Engine, Output, Task
@@ -113,6 +114,8 @@ def check_installed(artifact: Artifact) -> None:
         EngineNotInstalled: torch is not there, or the artifact has no weights for it.
 
     """
+    if artifact.manifest.foreign:
+        raise EngineNotInstalled(not_in_graph("what PyTorch computes with"))
     if importlib.util.find_spec("torch") is None:
         raise EngineNotInstalled("PyTorch is not installed here")
     for name in FOR_PYTORCH:

@@ -28,8 +28,21 @@ class Readiness:
     """The engine's real path, tried: a batch was computed just now, or is."""
 
     def __init__(
-        self, engines: EnginePool, live_verification: LiveVerification, peers: Peers | None
+        self,
+        engines: EnginePool,
+        live_verification: LiveVerification,
+        peers: Peers | None,
+        probe_layer: int = 0,
     ) -> None:
+        """Probe an engine by a hidden state that it has.
+
+        Args:
+            engines: of the service.
+            live_verification: what it has found counts.
+            peers: the other workers of a service of several processes.
+            probe_layer: number of the hidden state.
+
+        """
         self.draining = False
         """Whether the process has been told to stop."""
         self.fallback_failure = ""
@@ -37,6 +50,7 @@ class Readiness:
         self._engines = engines
         self._live_verification = live_verification
         self._peers = peers
+        self._probe_layer = probe_layer
 
     async def check(self) -> str:
         """The reason for which only a stand-in serves, in any worker; empty if none does.
@@ -78,13 +92,13 @@ class Readiness:
         if scheduler.failure:
             raise EngineUnavailable(scheduler.failure, retry_after_seconds=5)
         if time.monotonic() - scheduler.last_success > FRESH_SECONDS:
-            await _probe(scheduler)
+            await _probe(scheduler, self._probe_layer)
         return self._engines.failure
 
 
-async def _probe(scheduler: Scheduler) -> None:
+async def _probe(scheduler: Scheduler, layer: int) -> None:
     one = np.zeros(1, np.int64)
-    task = TextTask(one, one, pooling=Pooling(0, "cls"))
+    task = TextTask(one, one, pooling=Pooling(layer, "cls"))
     try:
         async with asyncio.timeout(PROBE_SECONDS):
             await scheduler.submit("encode", [task])

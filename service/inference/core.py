@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 
 from model.artifact.compare import Comparison
+from model.artifact.foreign import not_in_graph
 from model.artifact.manifest import Manifest
 from model.artifact.pooling import PoolingName
 from model.artifact.vectors import TextVectors
 from service.engines.contract import Floats, Pooling, TextTask
+from service.errors import NotExported
 from service.inference.attention import AttentionStream, AttentionText
 from service.inference.engine_pool import EnginePool
 from service.inference.excerpt import Input
@@ -129,9 +131,12 @@ class Inference:
             Unprocessable: too many inputs, or one that does not fit the model.
             EngineNotInstalled: the service has no such engine.
             EngineUnavailable: the engine has failed, or cannot be started.
+            NotExported: the lane of attention, of a foreign graph.
             Overloaded: the queue has no room, or the deadline cannot be met.
 
         """
+        if lane == "attention":
+            self.require_maps()
         began = time.monotonic()
         scheduler = await self.engines.get(engine)
         scheduler.check_room(lane, caller)
@@ -148,10 +153,13 @@ class Inference:
             options: the arrays wanted.
 
         Raises:
+            NotExported: another layer than the last, of a foreign graph.
             Overloaded: the queue has no room, or the deadline cannot be met.
             ServiceError: the engine failed.
 
         """
+        if self.manifest.foreign and options.layer != self.config.num_hidden_layers:
+            raise NotExported(not_in_graph(f"hidden state {options.layer}"))
         mode = options.pooling or self.sentence.pooling
         tasks = [
             TextTask(
@@ -178,6 +186,16 @@ class Inference:
             TextEncoding(output.hidden[0] if options.tokens else None, vector)
             for output, vector in zip(outputs, vectors, strict=True)
         ]
+
+    def require_maps(self) -> None:
+        """Refuse a model without attention weights, before anything is done.
+
+        Raises:
+            NotExported: what is served is a foreign graph.
+
+        """
+        if self.manifest.foreign:
+            raise NotExported(not_in_graph("attention weights"))
 
     def attention(
         self,

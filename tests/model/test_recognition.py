@@ -16,7 +16,7 @@ from transformers import BartConfig, CLIPConfig, GPT2Config, T5Config, ViTConfig
 from model.checkpoint import load_checkpoint
 from model.errors import CheckpointError, ConfigError, ModelError
 from model.families.registry import FAMILIES
-from model.recognition import check_recognised
+from model.recognition import check_described, check_recognised
 from tests.model.checkpoints import edit_json
 
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 90868376\n"
@@ -179,14 +179,12 @@ def test_damaged_weights_are_left_to_their_reader(folder: Path, content: bytes) 
     ("files", "part"),
     [
         (["pytorch_model.bin"], "pickled weights alone (pytorch_model.bin)"),
-        (["model.pt", "x.onnx"], "pickled weights alone (model.pt)"),
         (["tf_model.h5"], "weights of TensorFlow, Flax or Rust alone (tf_model.h5)"),
         (["flax_model.msgpack"], "weights of TensorFlow, Flax or Rust alone (flax_model.msgpack)"),
         (["model.Q8_0.gguf"], "GGUF files alone (model.Q8_0.gguf)"),
-        (["onnx/model.onnx"], "an ONNX or OpenVINO export alone (onnx/model.onnx)"),
         (
             ["openvino/openvino_model.xml", "openvino/openvino_model.bin"],
-            "an ONNX or OpenVINO export alone (openvino/openvino_model.xml)",
+            "an OpenVINO export alone (openvino/openvino_model.xml)",
         ),
         (["x.safetensors"], "x.safetensors, and neither model.safetensors nor model.safetensors."),
         (["training_args.bin", "optimizer.pt"], "no checkpoint: there is no model.safetensors"),
@@ -205,7 +203,7 @@ def test_weights_of_other_kinds(folder: Path, files: list[str], part: str) -> No
     ("files", "part"),
     [
         (["model.Q4.gguf"], "holds GGUF files alone (model.Q4.gguf)"),
-        (["model.onnx"], "holds an ONNX or OpenVINO export alone (model.onnx)"),
+        (["model.onnx"], "model.onnx: there is no config.json, neither beside it nor in"),
         (["manifest.json", "encoder.onnx"], "is an exported artifact, not a checkpoint"),
         (["model_index.json"], "is a diffusion pipeline (model_index.json)"),
         (["model.safetensors"], "holds no checkpoint: there is no config.json"),
@@ -216,6 +214,48 @@ def test_folders_without_a_config(tmp_path: Path, files: list[str], part: str) -
     for name in files:
         (tmp_path / name).write_bytes(b"")
     assert part in refusal(tmp_path, ConfigError)
+
+
+def foreign(folder: Path, content: str = "") -> Path:
+    """The checkpoint with a graph instead of its weights, and a pickle."""
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").touch()
+    (folder / "onnx").mkdir()
+    (folder / "onnx" / "model.onnx").write_text(content)
+    return folder / "onnx" / "model.onnx"
+
+
+def test_a_foreign_graph_passes(folder: Path) -> None:
+    graph = foreign(folder)
+    for model_type in ("bert", "roformer"):
+        edit_json(folder / "config.json", model_type=model_type)
+        check_recognised(folder)
+        check_recognised(graph)
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_a_foreign_graph_of_another_kind(folder: Path, kind: Any) -> None:
+    foreign(folder)
+    kind().save_pretrained(folder)
+    what, _, model_type = FOREIGN[kind].removeprefix("is ").partition(": its model_type is ")
+    message = refusal(folder, ConfigError)
+    assert message == f"onnx/model.onnx is of {what}: its model_type is {model_type}"
+
+
+def test_a_foreign_graph_that_was_not_pulled(folder: Path) -> None:
+    foreign(folder, POINTER)
+    assert "onnx/model.onnx is a Git LFS pointer" in refusal(folder, CheckpointError)
+
+
+def test_a_foreign_graph_without_an_object(folder: Path) -> None:
+    foreign(folder)
+    (folder / "config.json").write_text("[]")
+    assert "does not hold a JSON object" in refusal(folder, ConfigError)
+
+
+def test_graphs_of_the_hub_are_not_fetched(folder: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"ONNX exports alone \(onnx/model.onnx\), which are"):
+        check_described(folder, ["config.json", "onnx/model.onnx"], "somebody/model")
 
 
 def test_modules_without_a_transformer(tmp_path: Path) -> None:

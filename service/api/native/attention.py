@@ -113,6 +113,7 @@ async def attention(body: AttentionRequest, request: Request) -> Response:
     """The attention weights of any head of any layer."""
     state, binary, caller = service_of(request), wants_safetensors(request), caller_of(request)
     inference = state.inference
+    inference.require_maps()
     selection = attention_selection(body, inference.config)
     half = body.dtype == "float16"
     if half and not binary:

@@ -12,7 +12,8 @@ import model.artifact.compare
 from model.artifact.compare import Tolerance
 from model.artifact.manifest import Artifact, load_artifact
 from model.errors import ArtifactError
-from model.export.placement import check_free, move, place
+from model.export.placement import move, place
+from model.export.placing import check_free
 
 Build = Callable[[Path], None]
 

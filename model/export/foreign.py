@@ -1,0 +1,196 @@
+"""Somebody else's ONNX export → an artifact folder. Without torch.
+
+The graph is taken as it is; its tensors in other files are taken along, if they lie beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import ValidationError
+from safetensors.numpy import save_file
+
+from model.artifact.cache import exporter_version
+from model.artifact.manifest import (
+    ENCODER_GRAPH,
+    FOREIGN_FILES,
+    FORMAT,
+    TOKENIZER,
+    VECTOR_MODULES,
+    Artifact,
+    Manifest,
+    VerificationRecord,
+    load_artifact,
+    record_file,
+    sha256_of,
+    write_manifest,
+    writing,
+)
+from model.artifact.sentence import SentenceConfig
+from model.artifact.signature import GraphSignature
+from model.config import EncoderConfig, UnknownEncoder
+from model.errors import CheckpointError, ConfigError
+from model.export.foreign_graph import (
+    data_files,
+    precision_of,
+    read_graph,
+    save_foreign,
+    signature_of,
+)
+from model.export.foreign_trial import verify_alone
+from model.export.placing import placing
+from model.families.registry import FAMILIES, parse_config
+from model.foreign import ForeignGraph
+from model.modules import read_object
+from model.tokenizer import load_tokenizer
+
+Progress = Callable[[str], None]
+_LIBRARIES = ("onnx", "tokenizers")
+_DESCRIPTIONS = ("*.json", "*/config.json", "*/*.safetensors", "vocab.txt", "merges.txt")
+_SIZES = ("vocab_size", "max_position_embeddings")
+
+
+def foreign_key(graph: ForeignGraph, model: str) -> str:
+    """SHA-256 of a graph's files, its name and the exporter, shortened: its key in the cache.
+
+    Raises:
+        CheckpointError: the graph cannot be read, or names files that are not beside it.
+
+    """
+    digest = hashlib.sha256(f"foreign\0{model}\0{exporter_version(_LIBRARIES)}\0".encode())
+    folders = {graph.checkpoint, graph.config.parent, graph.tokenizer}
+    described = {path for one in folders for name in _DESCRIPTIONS for path in one.glob(name)}
+    for path in (graph.path, *data_files(read_graph(graph.path), graph.path), *sorted(described)):
+        digest.update(f"{path.name}\0{sha256_of(path)}\0".encode())
+    return digest.hexdigest()[:32]
+
+
+def export_foreign(
+    graph: ForeignGraph, out: Path, model: str, progress: Progress = lambda _: None
+) -> Artifact:
+    """Turn somebody else's export into an artifact, try it, and put it at `out` in one step.
+
+    There is no PyTorch to hold it against. What was tried is in its manifest: see `verify_alone`.
+
+    Args:
+        graph: the ONNX file and its descriptions.
+        out: a folder that does not exist yet, or is empty.
+        model: the name that the service will answer with.
+        progress: called with a line at each step.
+
+    Raises:
+        ModelError: the graph is none of a text encoder, its files are not usable, or `out` is
+            taken.
+
+    """
+    with placing(out) as folder:
+        progress(f"reading {graph.path}")
+        _build(graph, folder, model)
+        progress("trying the graph on texts alone and in a batch")
+        artifact = load_artifact(folder)
+        record = verify_alone(artifact)
+        write_manifest(folder, artifact.manifest.model_copy(update={"verification": record}))
+        exported = load_artifact(folder)
+    return Artifact(out, exported.manifest, exported.sha256)
+
+
+def _build(graph: ForeignGraph, folder: Path, model: str) -> None:
+    """Write all files; the manifest records no verification yet."""
+    content = read_graph(graph.path)
+    save_foreign(content, graph.path, folder / ENCODER_GRAPH)
+    signature = signature_of(content, graph.path, folder / ENCODER_GRAPH)
+    config = config_of(graph, signature)
+    limit = config.max_position_embeddings
+    sentence = SentenceConfig.from_checkpoint(graph.checkpoint, limit, config.hidden_size)
+    if isinstance(config, UnknownEncoder):  # whose table may have rows that no text can use
+        config = config.model_copy(update={"max_position_embeddings": sentence.max_length})
+    tokenizer = load_tokenizer(graph.tokenizer, config, lowercase=sentence.lowercase)
+    with writing(path := folder / TOKENIZER):
+        tokenizer.save(str(path), pretty=False)
+    _save_modules(graph.checkpoint, sentence, folder / VECTOR_MODULES)
+    for name in FOREIGN_FILES:
+        (folder / name).chmod(0o644)
+    manifest = Manifest(
+        format=FORMAT,
+        model=model,
+        runtime="foreign",
+        precision=precision_of(content),
+        exporter=exporter_version(_LIBRARIES),
+        config=config,
+        sentence=sentence,
+        signature={"encoder": signature},
+        files={name: record_file(folder / name) for name in FOREIGN_FILES},
+        verification=VerificationRecord(
+            reference="itself",
+            passed=False,
+            provider="",
+            inputs=0,
+            tolerances={},
+            max_abs_diff_below={},
+            min_cosine={},
+        ),
+    )
+    write_manifest(folder, manifest)
+
+
+def config_of(graph: ForeignGraph, signature: GraphSignature) -> EncoderConfig | UnknownEncoder:
+    """What `config.json` says of a graph's encoder; of an unknown family its sizes alone.
+
+    Segments make no difference where the graph does not take them.
+
+    Raises:
+        ConfigError: a size is missing or invalid, or is not the graph's.
+
+    """
+    fields, output = read_object(graph.config), signature.outputs[0]
+    hidden_size = output.axes[-1]
+    takes_segments = "token_type_ids" in {spec.name for spec in signature.inputs}
+    segments = (fields.get("type_vocab_size") or 1) if takes_segments else 0
+    if fields.get("model_type") in FAMILIES:
+        config = parse_config(fields)
+        if config.hidden_size != hidden_size:
+            raise ConfigError(
+                f"{graph.path} gives {hidden_size} features a token ({output.name}), where "
+                f"{graph.config} says {config.hidden_size}"
+            )
+        if takes_segments:
+            segments = config.type_vocab_size or segments
+        return config.model_copy(update={"type_vocab_size": segments})
+    if missing := [name for name in _SIZES if name not in fields]:
+        raise ConfigError(f"{graph.config} does not say {' and '.join(missing)}")
+    try:
+        return UnknownEncoder(
+            model_type=str(fields.get("model_type")),
+            hidden_size=hidden_size,
+            type_vocab_size=segments,
+            pad_token_id=fields.get("pad_token_id") or 0,
+            **{name: fields[name] for name in _SIZES},
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"{graph.config}: {where}: {first['msg']}") from None
+
+
+def _save_modules(checkpoint: Path, sentence: SentenceConfig, path: Path) -> None:
+    """The tensors of the modules after pooling; to read any, torch is needed.
+
+    Raises:
+        CheckpointError: it is not installed, or the tensors are not usable.
+
+    """
+    tensors = {}
+    if any(module.shapes() for module in sentence.modules):
+        try:
+            from model.export.module_tensors import module_tensors  # noqa: PLC0415 - it needs torch
+        except ImportError:
+            raise CheckpointError(
+                f"{checkpoint} has modules with weights, and to read them torch is needed, which "
+                "is not installed"
+            ) from None
+        found = module_tensors(checkpoint, sentence.modules)
+        tensors = {name: tensor.numpy() for name, tensor in found.items()}
+    with writing(path):
+        save_file(tensors, path)

@@ -1,0 +1,79 @@
+"""What a foreign graph is held against, as there is no PyTorch: itself.
+
+A text alone and the same text beside longer ones, in a padded batch, have to give the same: padding
+that is looked at, or texts that look at each other, show as a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+
+import numpy as np
+
+from model.artifact.batch import pack
+from model.artifact.compare import TOLERANCES, Difference, difference, next_power_of_ten
+from model.artifact.golden import Ids, golden_inputs
+from model.artifact.manifest import TOKENIZER, Artifact, VerificationRecord
+from model.artifact.tokenizer import read_tokenizer
+from model.errors import CheckpointError, ModelError
+from model.runtimes.contract import Floats, Runtime
+from model.runtimes.registry import load_runtime
+
+LONGEST = 512
+"""Most tokens of a text that is tried."""
+
+
+def verify_alone(artifact: Artifact) -> VerificationRecord:
+    """Compute some texts alone and in one batch, and compare their hidden states.
+
+    Raises:
+        CheckpointError: the graph fails on a text that the config allows.
+        ModelError: it cannot be loaded.
+
+    """
+    manifest = artifact.manifest
+    runtime = load_runtime(artifact)
+    texts = list(_texts(artifact))
+    alone = [_states(runtime, [text]) for text in texts]
+    ends = np.cumsum([len(ids) for ids, _ in texts])
+    together = np.split(_states(runtime, texts), ends[:-1])
+    tolerance = TOLERANCES[manifest.precision]["hidden"]
+    worst = Difference(0.0, 1.0, passed=True)
+    for one, other in zip(alone, together, strict=True):
+        worst = worst.worst(difference(one, other, tolerance))
+    return VerificationRecord(
+        reference="itself",
+        passed=worst.passed,
+        provider=runtime.provider,
+        inputs=len(texts),
+        tolerances={"hidden": asdict(tolerance)},
+        max_abs_diff_below={"hidden": next_power_of_ten(worst.max_abs_diff)},
+        min_cosine={"hidden": round(worst.min_cosine, 4)},
+    )
+
+
+def _texts(artifact: Artifact) -> Iterator[tuple[Ids, Ids]]:
+    """Token ids and segment ids: the golden texts, one token, and as many as a text may have."""
+    config = artifact.manifest.config
+    yield from golden_inputs(read_tokenizer(artifact.path(TOKENIZER)), config)
+    generator = np.random.default_rng(1)
+    for length in (1, min(LONGEST, artifact.manifest.sentence.max_length)):
+        ids = generator.integers(0, config.vocab_size, length)
+        yield ids, np.zeros_like(ids)
+
+
+def _states(runtime: Runtime, texts: list[tuple[Ids, Ids]]) -> Floats:
+    """The last hidden state `[T, H]` of texts in one batch."""
+    try:
+        (states,) = runtime.hidden_states(pack(texts), [runtime.config.num_hidden_layers])
+    except ModelError:
+        raise
+    except Exception as error:  # the runtimes' own exceptions share no base class
+        longest = max(len(ids) for ids, _ in texts)
+        reason = str(error).splitlines()[0]
+        raise CheckpointError(
+            f"the graph cannot compute a batch of texts of up to {longest} tokens, which its "
+            f"config allows: {reason}"
+        ) from None
+    return states

@@ -1,0 +1,184 @@
+"""Others' graphs against transformers on the checkpoints that they were exported from."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper
+from onnxruntime.quantization import QuantType, quantize_dynamic
+from transformers import (
+    AutoModel,
+    BertConfig,
+    BertModel,
+    DistilBertConfig,
+    DistilBertModel,
+    ModernBertConfig,
+    ModernBertModel,
+    PreTrainedModel,
+    RobertaConfig,
+    RobertaModel,
+)
+
+from model.artifact.batch import pack
+from model.artifact.manifest import Artifact
+from model.artifact.pooling import TextPooling
+from model.artifact.signature import TensorSpec
+from model.errors import ModelError
+from model.runtimes.foreign import padded
+from model.runtimes.registry import load_runtime
+from tests.foreign import INPUTS, export_graph, exported_from
+from tests.model.families.parity import saved
+from tests.model.tokenizer_folders import VOCAB_SIZE, write_tokenizer_folder
+
+SIZES: dict[str, Any] = {
+    "vocab_size": VOCAB_SIZE,
+    "hidden_size": 12,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "max_position_embeddings": 40,
+}
+DISTIL = {"vocab_size": VOCAB_SIZE, "dim": 12, "n_layers": 2, "n_heads": 3, "hidden_dim": 20}
+LOCAL = {"local_attention": 6, "pad_token_id": 0, "cls_token_id": 2, "sep_token_id": 3}
+TWO = INPUTS[:2]
+MODELS: dict[str, tuple[PreTrainedModel, str, tuple[str, ...], tuple[str, ...]]] = {
+    "bert": (BertModel(BertConfig(**SIZES)), "BertTokenizer", INPUTS, ("last_hidden_state",)),
+    "bert_two_inputs": (BertModel(BertConfig(**SIZES)), "BertTokenizer", TWO, ("y",)),
+    "sentence_embedding": (
+        BertModel(BertConfig(**SIZES)),
+        *("BertTokenizer", INPUTS[::-1], ("sentence_embedding", "token_embeddings")),
+    ),
+    "roberta": (
+        RobertaModel(RobertaConfig(**SIZES, pad_token_id=1)),
+        *("RobertaTokenizer", TWO, ("output_0",)),
+    ),
+    "distilbert": (
+        DistilBertModel(DistilBertConfig(**DISTIL, max_position_embeddings=40)),
+        *("BertTokenizer", TWO, ("last_hidden_state",)),
+    ),
+    "modernbert": (
+        ModernBertModel(ModernBertConfig(**SIZES, **LOCAL)),
+        *("TokenizersBackend", TWO, ("last_hidden_state",)),
+    ),
+}
+SPECS = [TensorSpec(name=n, dtype="int64", axes=("batch", "sequence")) for n in INPUTS]
+
+
+def made(root: Path, name: str) -> tuple[Artifact, Any]:
+    """An artifact of a foreign graph, and transformers' model."""
+    model, tokenizer, inputs, outputs = MODELS[name]
+    whole, folder = root / "whole", root / name
+    write_tokenizer_folder(whole, tokenizer)
+    saved(model, whole)
+    shutil.copytree(whole, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    export_graph(whole, folder / "model.onnx", inputs, outputs)
+    return exported_from(folder), AutoModel.from_pretrained(whole).eval()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_hidden_states_are_those_of_transformers(tmp_path: Path, name: str) -> None:
+    artifact, reference = made(tmp_path, name)
+    runtime, last = load_runtime(artifact, threads=2), artifact.manifest.config.num_hidden_layers
+    assert last == reference.config.num_hidden_layers
+    generator = np.random.default_rng(0)
+    texts = [generator.integers(5, VOCAB_SIZE, n) for n in (3, 38, 1, 17)]
+    (packed,) = runtime.hidden_states(pack([(ids, 0 * ids) for ids in texts]), [last])
+    for ids, found in zip(texts, np.split(packed, np.cumsum([3, 38, 1])), strict=True):
+        with torch.inference_mode():
+            expected = reference(torch.from_numpy(ids)[None]).last_hidden_state[0].numpy()
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
+    ids = texts[0]
+    (hidden,), (vector,) = runtime.encode(
+        pack([(ids, 0 * ids)]), [(0, last)], [TextPooling(0, last, "cls")]
+    )
+    np.testing.assert_allclose(hidden, packed[:3], rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(vector, hidden[0])
+
+
+def test_segments_reach_a_graph_that_takes_them(tmp_path: Path) -> None:
+    artifact, reference = made(tmp_path, "bert")
+    ids, segments = np.arange(5, 12), np.array([0, 0, 0, 1, 1, 1, 1])
+    (found,) = load_runtime(artifact).hidden_states(pack([(ids, segments)]), [3])
+    given = {"input_ids": ids, "token_type_ids": segments}
+    with torch.inference_mode():
+        tensors = {name: torch.from_numpy(array)[None] for name, array in given.items()}
+        expected = reference(**tensors).last_hidden_state[0].numpy()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
+
+
+def test_half_precision_and_four_byte_ids(tmp_path: Path) -> None:
+    """A graph that only looks up its ids, whose rows are known."""
+    rows = np.random.default_rng(0).normal(size=(VOCAB_SIZE, 4)).astype(np.float16)
+    ids = [
+        helper.make_tensor_value_info(name, TensorProto.INT32, ["b", "s"]) for name in INPUTS[:2]
+    ]
+    states = helper.make_tensor_value_info("y", TensorProto.FLOAT16, ["b", "s", 4])
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["rows", "input_ids"], ["y"])],
+        *("lookup", ids, [states], [onnx.numpy_helper.from_array(rows, "rows")]),
+    )
+    folder = write_tokenizer_folder(tmp_path / "lookup", "BertTokenizer")
+    config = BertConfig(**SIZES | {"hidden_size": 4, "num_attention_heads": 2})
+    config.save_pretrained(folder)
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save_model(
+        helper.make_model(graph, opset_imports=opset, ir_version=8), folder / "model.onnx"
+    )
+    artifact = exported_from(folder)
+    assert artifact.manifest.precision == "fp16"
+    assert [spec.dtype for spec in artifact.manifest.signature["encoder"].inputs] == ["int32"] * 2
+    asked = np.array([7, 9])
+    (found,) = load_runtime(artifact).hidden_states(pack([(asked, 0 * asked)]), [3])
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, rows[asked].astype(np.float32))
+
+
+def test_a_quantised_graph(tmp_path: Path) -> None:
+    """By the tool that most exports of eight bits come from."""
+    artifact, reference = made(tmp_path, "bert")
+    path = tmp_path / "bert" / "model.onnx"
+    quantize_dynamic(path, path, weight_type=QuantType.QInt8)
+    shutil.rmtree(artifact.folder)
+    artifact = exported_from(path.parent)
+    assert artifact.manifest.precision == "int8"
+    assert artifact.manifest.verification.passed
+    ids = np.arange(5, 25)
+    (found,) = load_runtime(artifact).hidden_states(pack([(ids, 0 * ids)]), [3])
+    with torch.inference_mode():
+        expected = reference(torch.from_numpy(ids)[None]).last_hidden_state[0].numpy()
+    cosines = (found * expected).sum(1) / np.linalg.norm(found, axis=1)
+    assert (cosines / np.linalg.norm(expected, axis=1)).min() > 0.98
+    assert np.abs(found - expected).max() > 1e-4
+
+
+def test_a_padded_batch() -> None:
+    positions = TensorSpec(name="position_ids", dtype="int32", axes=("batch", "sequence"))
+    feed = padded(pack([([7, 8, 9], [0, 1, 1]), ([5], [1])]), [*SPECS, positions], 4)
+    assert {name: array.tolist() for name, array in feed.items()} == {
+        "input_ids": [[7, 8, 9], [5, 4, 4]],
+        "attention_mask": [[1, 1, 1], [1, 0, 0]],
+        "token_type_ids": [[0, 1, 1], [1, 0, 0]],
+        "position_ids": [[0, 1, 2], [0, 1, 2]],
+    }
+    assert [str(array.dtype) for array in feed.values()] == ["int64"] * 3 + ["int32"]
+    assert list(padded(pack([([7], [0])]), SPECS[:1], 0)) == ["input_ids"]
+
+
+def test_what_the_graph_does_not_have(tmp_path: Path) -> None:
+    artifact, _ = made(tmp_path, "bert_two_inputs")
+    runtime, batch = load_runtime(artifact), pack([([7], [0])])
+    runtime.warm_up(512, 40)
+    mask = np.ones((1, 3, 3), np.float32)
+    with pytest.raises(ModelError, match="gives the last hidden state alone, not another hidden"):
+        runtime.hidden_states(batch, [2, 3])
+    with pytest.raises(ModelError, match="not what a head adds"):
+        runtime.hidden_states(batch, [3], mask)
+    with pytest.raises(ModelError, match="not attention weights: `headscope export` of its"):
+        runtime.attention(mask[0], mask[0], 0, [0])
+    assert artifact.manifest.config.type_vocab_size == 0
