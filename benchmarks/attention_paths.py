@@ -30,7 +30,7 @@ from model.artifact.batch import Batch, pack
 from model.artifact.manifest import WEIGHTS, Artifact
 from model.artifact.signature import GraphSignature, TensorSpec, encoder_signature
 from model.checkpoint import load_weights
-from model.encoder import Encoder
+from model.encoder.encoder import Encoder
 from model.export.to_onnx import example_of, save_graph, to_onnx
 from model.packing import PackedBatch
 from model.runtimes.onnx import OnnxRuntime

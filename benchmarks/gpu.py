@@ -50,7 +50,7 @@ from benchmarks.harness.bench import Bench, Options
 from benchmarks.harness.figures import Figure
 from benchmarks.harness.report import Report
 from benchmarks.harness.sizes import FULL, QUICK
-from model.sources import DEFAULT_MODEL
+from model.sources.locate import DEFAULT_MODEL
 
 STEPS: dict[str, Callable[[Bench], Iterator[Figure]]] = {
     "environment": environment.measure,

@@ -26,7 +26,7 @@ from benchmarks.harness.timing import Call, in_turn
 from model.artifact.batch import Batch, pack
 from model.artifact.manifest import TOKENIZER, WEIGHTS
 from model.checkpoint import load_weights
-from model.encoder import Encoder
+from model.encoder.encoder import Encoder
 from model.export.calibration import calibration_batches
 from model.export.graphs import export_encoder
 from model.export.quantization import quantize

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from model.config import EncoderConfig
-from model.encoder import Encoder
+from model.encoder.encoder import Encoder
 from model.errors import CheckpointError
 from model.families.registry import FAMILIES, read_config
 

@@ -9,10 +9,10 @@ from typing import Literal
 from model.artifact.cache import cache_key
 from model.artifact.manifest import Artifact, Precision, load_artifact
 from model.errors import ArtifactError, VerificationError
-from model.foreign import ForeignGraph, find_graph
-from model.recognition import check_recognised
 from model.runtimes.registry import check_device, weight_bits
-from model.sources import display_name, local, locate
+from model.sources.foreign import ForeignGraph, find_graph
+from model.sources.locate import display_name, local, locate
+from model.sources.recognition import check_recognised
 from service.distribution import EXPORTER, require
 from service.hub import open_hub
 from service.settings import Settings

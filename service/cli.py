@@ -15,9 +15,9 @@ from pydantic_settings import CliApp
 
 from model.artifact.manifest import Artifact, Precision, load_artifact
 from model.errors import ModelError
-from model.foreign import ForeignGraph
 from model.runtimes.contract import Device
-from model.sources import display_name
+from model.sources.foreign import ForeignGraph
+from model.sources.locate import display_name
 from service import logs, system
 from service.artifacts import (
     FOREIGN,

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from model.artifact.cache import cache_key
 from model.artifact.manifest import Artifact, Precision
 from model.errors import ArtifactError
-from model.sources import display_name
+from model.sources.locate import display_name
 from service.artifacts import (
     Progress,
     check_verified,

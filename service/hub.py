@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from model.hub.repository import Hub
+from model.sources.hub.repository import Hub
 
 _TRUE = {"1", "ON", "YES", "TRUE"}
 

@@ -21,7 +21,7 @@ from pydantic_settings import (
 
 from model.artifact.manifest import Precision
 from model.runtimes.contract import Device
-from model.sources import DEFAULT_MODEL
+from model.sources.locate import DEFAULT_MODEL
 from service import hub
 from service.environment import PRECISION_OF_ARTIFACT, Variables
 

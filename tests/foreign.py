@@ -14,7 +14,7 @@ from transformers import AutoModel
 
 from model.artifact.manifest import Artifact
 from model.export.foreign import export_foreign
-from model.foreign import find_graph
+from model.sources.foreign import find_graph
 from tests.model.checkpoints import edit_json, write_checkpoint
 from tests.model.sentences import write_modules
 

@@ -14,21 +14,10 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = {
     "model": (
         {"errors"},
-        {"checkpoint_files", "config", "modules"},
-        {
-            "artifact",
-            "families",
-            "foreign",
-            "kinds",
-            "normalizers",
-            "scores",
-            "tokenization",
-        },
-        {"norms", "packing", "positions", "recognition", "tokenizer"},
-        {"attention_weights", "hub"},
-        {"attention", "embeddings", "feed_forward", "long_texts", "relative_positions", "sources"},
-        {"self_attention"},
-        {"layers"},
+        {"config", "modules"},
+        {"artifact", "families", "norms", "tokenization"},
+        {"packing"},
+        {"attention", "sources"},
         {"encoder"},
         {"checkpoint"},
         {"tasks"},
@@ -64,10 +53,7 @@ FLOORS = {
 """The rooms of each package, folders and loose files, from the ground up."""
 CORE = ("engines", "scheduler", "inference")
 """Rooms of the service that know no wire form."""
-TORCH_FREE = (
-    *("errors", "config", "modules", "artifact", "hub"),
-    *("foreign", "recognition", "sources"),
-)
+TORCH_FREE = ("errors", "config", "modules", "artifact", "sources")
 """Rooms of the model that the service may import anywhere."""
 TORCH_FREE_RUNTIMES = {
     "model.runtimes",

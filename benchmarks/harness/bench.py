@@ -24,7 +24,7 @@ from model.config import EncoderConfig
 from model.export.exporter import export
 from model.families.registry import read_config
 from model.runtimes.registry import load_runtime
-from model.sources import display_name, locate
+from model.sources.locate import display_name, locate
 from service.hub import default_endpoint, open_hub
 
 PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16")

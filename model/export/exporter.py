@@ -46,7 +46,7 @@ from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import Float
 from model.checkpoint import load_checkpoint
 from model.config import EncoderConfig
-from model.encoder import Encoder
+from model.encoder.encoder import Encoder
 from model.export.calibration import calibration_batches
 from model.export.graphs import (
     export_attention,
@@ -69,7 +69,7 @@ from model.runtimes.pytorch import load_encoder
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
 from model.tasks.checkpoint import load_task_head
 from model.tasks.head import TaskHead, scores_of_text
-from model.tokenizer import load_tokenizer
+from model.tokenization.tokenizer import load_tokenizer
 
 _DTYPES: Mapping[Precision, Float] = {"fp16": "float16"}
 """Type of the weights and of tensors on a device, by precision; float32 for the others."""

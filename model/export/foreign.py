@@ -42,9 +42,9 @@ from model.export.foreign_graph import (
 from model.export.foreign_trial import verify_alone
 from model.export.placing import placing
 from model.families.registry import FAMILIES, parse_config
-from model.foreign import ForeignGraph
 from model.modules import read_object
-from model.tokenizer import load_tokenizer
+from model.sources.foreign import ForeignGraph
+from model.tokenization.tokenizer import load_tokenizer
 
 Progress = Callable[[str], None]
 _LIBRARIES = ("onnx", "tokenizers")

@@ -20,12 +20,12 @@ from model.artifact.signature import (
     task_signature,
 )
 from model.artifact.task import TaskConfig
-from model.attention_weights import Heads, attention_weights
+from model.attention.self_attention import attention_rule
+from model.attention.weights import Heads, attention_weights
 from model.config import EncoderConfig
-from model.encoder import Encoder
+from model.encoder.encoder import Encoder
 from model.export.to_onnx import example_of, to_onnx
 from model.packing import PackedBatch
-from model.self_attention import attention_rule
 from model.tasks.head import TaskHead
 
 

@@ -29,9 +29,9 @@ from torch.nn import functional
 
 from model.artifact.batch import Batch
 from model.artifact.manifest import WeightBits
-from model.encoder import Encoder
-from model.feed_forward import GatedFeedForward
-from model.layers import Layer
+from model.encoder.encoder import Encoder
+from model.encoder.feed_forward import GatedFeedForward
+from model.encoder.layers import Layer
 from model.packing import PackedBatch
 
 SMOOTHING: Mapping[WeightBits, float] = {8: 0.5, 7: 0.6}

@@ -26,9 +26,9 @@ OPSET = 20
 def example_of(signature: GraphSignature) -> tuple[Tensor, ...]:
     """Inputs of some size on every dynamic axis, each different from 1 and from the others.
 
-    A sequence is so long that no part of it in `model.long_texts` has the size 1, which the
-    exporter would take for fixed. Each is a tensor of its own: the exporter would make a shared one
-    a single input.
+    A sequence is so long that no part of it in `model.attention.long_texts` has the size 1, which
+    the exporter would take for fixed. Each is a tensor of its own: the exporter would make a shared
+    one a single input.
     """
     sizes = {
         "tokens": 7,

@@ -36,7 +36,7 @@ from model.artifact.scores import rows_of, text_scores
 from model.artifact.signature import GraphSignature
 from model.artifact.vectors import TextVectors
 from model.config import EncoderConfig
-from model.encoder import Encoder
+from model.encoder.encoder import Encoder
 from model.export.failure import first_failure
 from model.packing import PackedBatch
 from model.runtimes.contract import Device, Runtime

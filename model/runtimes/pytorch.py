@@ -9,9 +9,9 @@ import torch
 from model.artifact.batch import Batch
 from model.artifact.foreign import not_in_graph
 from model.artifact.manifest import TASK_WEIGHTS, WEIGHTS, Artifact
-from model.attention_weights import attention_weights
+from model.attention.weights import attention_weights
 from model.checkpoint import load_weights
-from model.encoder import Encoder
+from model.encoder.encoder import Encoder
 from model.errors import ArtifactError
 from model.packing import PackedBatch
 from model.runtimes.contract import Floats, Resources

@@ -16,7 +16,7 @@ from torch import Tensor
 from model.artifact.task import TaskConfig, TaskKind, Transform, sparse_pooling, task_kind
 from model.checkpoint import weight_files
 from model.config import EncoderConfig
-from model.encoder import Encoder
+from model.encoder.encoder import Encoder
 from model.errors import CheckpointError, ConfigError
 from model.modules import read_object, transformer_folder
 from model.tasks.head import TaskHead, task_head

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from model.artifact.scores import Floats
 from model.artifact.task import TaskConfig, Transform
-from model.feed_forward import ACTIVATIONS
+from model.encoder.feed_forward import ACTIVATIONS
 
 
 class TransformLayer(nn.Module):

@@ -12,7 +12,7 @@ import torch
 from transformers.utils import logging as transformers_logging
 
 from model.artifact.manifest import Artifact
-from model.sources import DEFAULT_MODEL
+from model.sources.locate import DEFAULT_MODEL
 from tests.hub import NAME, StandIn, running
 from tests.model.checkpoints import write_checkpoint
 

@@ -20,7 +20,7 @@ from transformers import (
 
 from model.artifact.batch import pack
 from model.checkpoint import load_checkpoint, load_weights
-from model.encoder import Encoder
+from model.encoder.encoder import Encoder
 from model.errors import CheckpointError
 from model.families.bert import BERT
 from model.packing import PackedBatch

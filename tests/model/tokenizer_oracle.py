@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 from model.artifact.tokenizer import read_tokenizer
 from model.families.registry import parse_config
-from model.tokenizer import load_tokenizer
+from model.tokenization.tokenizer import load_tokenizer
 from tests.model.checkpoints import TINY
 from tests.model.texts import MORE_TEXTS, PAIRS, TEXTS
 

@@ -25,7 +25,7 @@ from model.errors import ConfigError
 from model.export.module_tensors import module_tensors
 from model.modules import transformer_folder
 from model.packing import PackedBatch
-from model.tokenizer import load_tokenizer
+from model.tokenization.tokenizer import load_tokenizer
 from tests.model.checkpoints import edit_json
 from tests.model.sentences import modules_of, write_modules
 

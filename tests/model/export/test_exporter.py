@@ -13,13 +13,13 @@ import torch
 from safetensors.torch import load_file
 
 from model.artifact.manifest import Artifact, load_artifact
+from model.attention.normalizers import NORMALIZERS
+from model.attention.scores import SCORES
 from model.checkpoint import load_checkpoint, load_weights
 from model.errors import ArtifactError, CheckpointError, ConfigError
 from model.export.exporter import export
-from model.normalizers import NORMALIZERS
 from model.packing import PackedBatch
 from model.runtimes.onnx import OnnxRuntime
-from model.scores import SCORES
 from tests.model.checkpoints import edit_json
 from tests.model.runtimes.test_onnx import batch_of, rows_of
 

@@ -16,7 +16,7 @@ from model.artifact.manifest import FOREIGN_FILES, Artifact, load_artifact
 from model.config import UnknownEncoder
 from model.errors import ArtifactError, CheckpointError, ConfigError
 from model.export.foreign import foreign_key
-from model.foreign import ForeignGraph, find_graph
+from model.sources.foreign import ForeignGraph, find_graph
 from tests.foreign import checkpoint_of, exported_from, write_foreign
 from tests.model.checkpoints import edit_json
 

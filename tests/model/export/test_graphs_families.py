@@ -33,7 +33,7 @@ from transformers import (
 from model.artifact.batch import pack, widen
 from model.artifact.signature import hidden_state_name
 from model.checkpoint import load_checkpoint
-from model.encoder import Encoder
+from model.encoder.encoder import Encoder
 from model.export.graphs import export_attention, export_encoder, head_parameters
 from model.packing import PackedBatch
 from tests.exports import share_work

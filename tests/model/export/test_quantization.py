@@ -15,7 +15,7 @@ from transformers import BertModel
 from model.artifact.batch import Batch
 from model.artifact.manifest import WeightBits
 from model.checkpoint import load_checkpoint
-from model.encoder import Encoder
+from model.encoder.encoder import Encoder
 from model.export.quantization import Int8Linear, Range, median_errors, observe, quantize
 from model.packing import PackedBatch
 from tests.model.runtimes.test_onnx import batch_of, rows_of

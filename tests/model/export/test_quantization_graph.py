@@ -17,7 +17,7 @@ from model.artifact.batch import Batch
 from model.artifact.manifest import Artifact
 from model.artifact.signature import GraphSignature, TensorSpec
 from model.checkpoint import load_checkpoint
-from model.encoder import Encoder
+from model.encoder.encoder import Encoder
 from model.export.graphs import export_encoder
 from model.export.quantization import Int8Linear, quantize
 from model.export.to_onnx import to_onnx

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from model.artifact.signature import GraphSignature, TensorSpec
-from model.attention import AttentionSizes, MultiHeadAttention, causal_mask
+from model.attention.multi_head import AttentionSizes, MultiHeadAttention, causal_mask
 from model.config import NormalizerName, ScoreName
 from model.export.to_onnx import to_onnx, without_metadata
 

@@ -10,9 +10,9 @@ import torch
 from transformers import PreTrainedModel
 
 from model.artifact.batch import pack
-from model.attention_weights import attention_weights
+from model.attention.weights import attention_weights
 from model.checkpoint import load_checkpoint
-from model.encoder import Encoder
+from model.encoder.encoder import Encoder
 from model.packing import PackedBatch
 
 VOCABULARY = 97

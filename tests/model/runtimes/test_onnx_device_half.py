@@ -14,7 +14,7 @@ from model.artifact.compare import TOLERANCES, Key, difference, keyed
 from model.artifact.manifest import Artifact, Precision
 from model.artifact.pooling import l2_normalize, pool
 from model.checkpoint import load_checkpoint
-from model.encoder import EncoderOutput
+from model.encoder.encoder import EncoderOutput
 from model.packing import PackedBatch
 from tests import sts
 from tests.model.runtimes.test_onnx import rows_of

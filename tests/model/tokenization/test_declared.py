@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 from model.errors import CheckpointError
 from model.families.registry import parse_config
-from model.tokenizer import load_tokenizer
+from model.tokenization.tokenizer import load_tokenizer
 from tests.model.checkpoints import TINY, edit_json
 from tests.model.tokenizer_folders import CLASSES, VOCAB_SIZE, write_tokenizer_folder
 from tests.model.tokenizer_oracle import SOME_TEXTS, assert_equals_transformers

@@ -1,0 +1,159 @@
+"""Multi-head attention: a thin module around `attention_weights`.
+
+Notation used in every docstring here:
+
+    B  batch               N  heads
+    T  query positions     S  key positions
+    d  size of an input vector (d_q, d_k, d_v)
+    p  size of a head's projection of it (p_q, p_k, p_v); p_o is the output's size
+
+A mask is boolean and broadcasts to `[B, N, T, S]`; **True means: this query may look at this
+key**. A query that may look at no key gets weights of zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from model.attention.scores import SCORES
+from model.attention.weights import (
+    SCORE_PREFIX,
+    AttentionRule,
+    Heads,
+    attention_weights,
+    split_heads,
+)
+from model.config import NormalizerName, ScoreName
+
+
+def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
+    """Boolean `[T, S]`: True where the key is not after the query."""
+    return torch.ones(queries, keys, dtype=torch.bool, device=device).tril()
+
+
+def merge_heads(x: Tensor) -> Tensor:
+    """`[B, N, S, p]` → `[B, S, N·p]`."""
+    return x.transpose(1, 2).flatten(2)
+
+
+def ablated(context: Tensor, head_mask: Tensor | None) -> Tensor:
+    """Each head's output `[B, N, S, p]` times its number in a head mask `[N]` or `[B, N]`."""
+    return context if head_mask is None else context * head_mask[..., None, None]
+
+
+@dataclass(frozen=True)
+class AttentionSizes:
+    """The sizes of multi-head attention: inputs d, one head's projections p, the output p_o."""
+
+    num_heads: int
+    d_q: int
+    d_k: int
+    d_v: int
+    p_q: int
+    p_k: int
+    p_v: int
+    p_o: int
+
+    @classmethod
+    def uniform(cls, hidden_size: int, num_heads: int) -> AttentionSizes:
+        """Self-attention that keeps its size: every d and p_o is H, every p is H / N."""
+        h, p = hidden_size, hidden_size // num_heads
+        return cls(num_heads, d_q=h, d_k=h, d_v=h, p_q=p, p_k=p, p_v=p, p_o=h)
+
+
+class MultiHeadAttention(nn.Module):
+    """N heads h_i = f(W_i^q q, W_i^k k, W_i^v v), concatenated and projected by W_o.
+
+    Vaswani et al. 2017, section 3.2.2 (https://arxiv.org/abs/1706.03762), with any score and
+    normalizer for f.
+    """
+
+    def __init__(
+        self,
+        sizes: AttentionSizes,
+        score: ScoreName = "scaled_dot_product",
+        normalizer: NormalizerName = "softmax",
+        *,
+        bias: bool = True,
+    ) -> None:
+        """Allocate the projections and the score's own parameters.
+
+        Raises:
+            ValueError: the score needs p_q = p_k and they differ.
+
+        """
+        super().__init__()
+        if SCORES[score].same_size and sizes.p_q != sizes.p_k:
+            raise ValueError(f"{score} needs p_q = p_k, not {sizes.p_q} and {sizes.p_k}")
+        n = sizes.num_heads
+        self.num_heads = n
+        self.rule = AttentionRule(score, normalizer)
+        self.query = nn.Linear(sizes.d_q, n * sizes.p_q, bias=bias)
+        self.key = nn.Linear(sizes.d_k, n * sizes.p_k, bias=bias)
+        self.value = nn.Linear(sizes.d_v, n * sizes.p_v, bias=bias)
+        self.output = nn.Linear(n * sizes.p_v, sizes.p_o, bias=bias)
+        shapes = SCORES[score].parameter_shapes(n, sizes.p_q, sizes.p_k)
+        self.score_parameters = nn.ParameterDict(
+            {name: nn.init.normal_(torch.empty(shape), std=0.1) for name, shape in shapes.items()}
+        )
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None = None,
+        head_mask: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Attend from `query` over `key` and `value`; self-attention when all three are one.
+
+        Args:
+            query: `[B, T, d_q]`.
+            key: `[B, S, d_k]`.
+            value: `[B, S, d_v]`.
+            mask: boolean, broadcasts to `[B, N, T, S]`; True = may look.
+            head_mask: `[N]` or `[B, N]`; multiplies each head's output before the output
+                projection (0 ablates the head; Michel et al. 2019, eq. 2,
+                https://arxiv.org/abs/1905.10650). The returned weights are not scaled.
+
+        Returns:
+            The output `[B, T, p_o]` and the weights `[B, N, T, S]`; a row of weights sums to 1,
+            or is zero where nothing may be looked at.
+
+        """
+        weights = attention_weights(self.heads, query, key, mask)
+        if mask is not None:
+            weights = weights * mask.any(dim=-1, keepdim=True)
+        context = weights @ split_heads(self.value(value), self.num_heads)
+        return self.output(merge_heads(ablated(context, head_mask))), weights
+
+    @property
+    def heads(self) -> Heads:
+        """All N heads."""
+        return Heads(self.num_heads, self.query, self.key, self.rule, self._score_parameters())
+
+    def head_parameters(self) -> dict[str, Tensor]:
+        """Parameters of all N heads by name, `[N, …]` each, as `Heads.from_parameters` takes them.
+
+        `query_weight` `[N, p_q, d_q]`, `key_weight` `[N, p_k, d_k]`, their biases `[N, p]` where
+        there are any, and the score's own.
+        """
+        parameters = {
+            f"{role}_{name}": tensor.reshape(self.num_heads, -1, *tensor.shape[1:])
+            for role, projection in (("query", self.query), ("key", self.key))
+            for name, tensor in projection.named_parameters()
+        }
+        return parameters | self._score_parameters()
+
+    def some_heads(self, numbers: Sequence[int]) -> Heads:
+        """Heads by their numbers, 0 … N−1, which compute nothing of the others."""
+        chosen = list(numbers)
+        parameters = {name: tensor[chosen] for name, tensor in self.head_parameters().items()}
+        return Heads.from_parameters(parameters, self.rule)
+
+    def _score_parameters(self) -> dict[str, Tensor]:
+        return {f"{SCORE_PREFIX}{name}": each for name, each in self.score_parameters.items()}

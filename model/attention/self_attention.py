@@ -1,0 +1,175 @@
+"""Self-attention of an encoder's layer: what families have beside plain multi-head attention.
+
+Grouped key and value heads, norms of queries and keys, rotary positions, windows, and relative
+positions. The notation is that of `multi_head.py`; M tokens of the longest text, R relative
+positions of one direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from model.attention.long_texts import attend_in_chunks, attend_in_windows, query_chunks
+from model.attention.multi_head import AttentionSizes, MultiHeadAttention, ablated, merge_heads
+from model.attention.positions import bucket_table, rotary_frequencies
+from model.attention.weights import (
+    AttentionRule,
+    Heads,
+    attention_weights,
+    repeat_heads,
+    split_heads,
+)
+from model.config import EncoderConfig
+from model.norms import RMSNorm
+from model.packing import PackedBatch
+
+Shared = Mapping[str, Tensor]
+"""What all layers share: `distance_bias` `[N, 2M − 1]`, `position_states` `[2R, H]`; or nothing."""
+NO_WINDOW = 1e9
+"""The window of a layer without one, among layers with."""
+
+
+def attention_rule(config: EncoderConfig) -> AttentionRule:
+    """The rule of all heads of an encoder."""
+    layout, buckets = config.attention, None
+    if layout.position_buckets is not None:
+        buckets = bucket_table(layout.position_buckets, config.max_position_embeddings)
+    return AttentionRule(
+        config.attention_score,
+        config.attention_normalizer,
+        query_scale=layout.query_scale,
+        causal=layout.causal,
+        norm_eps=config.layer_norm_eps,
+        input_norm=config.layer.norm,
+        position_buckets=buckets,
+    )
+
+
+class SelfAttention(MultiHeadAttention):
+    """Multi-head attention as an encoder's config describes it for one of its layers."""
+
+    def __init__(self, config: EncoderConfig, layer: int) -> None:
+        """Allocate what layer 0 … L−1 has."""
+        h, p, n = config.hidden_size, config.head_size, config.num_attention_heads
+        sizes = AttentionSizes(n, d_q=h, d_k=h, d_v=h, p_q=p, p_k=p, p_v=p, p_o=h)
+        layout = config.attention
+        super().__init__(
+            sizes, config.attention_score, config.attention_normalizer, bias=layout.bias
+        )
+        self.rule = attention_rule(config)
+        self.num_value_heads = m = config.num_key_value_heads
+        if m != n:
+            self.key = nn.Linear(h, m * p, bias=layout.bias)
+            self.value = nn.Linear(h, m * p, bias=layout.bias)
+        if layout.output_bias != layout.bias:
+            self.output = nn.Linear(n * p, h, bias=layout.output_bias)
+        if layout.query_key_norm:
+            self.query_norm = RMSNorm(p, config.layer_norm_eps)
+            self.key_norm = RMSNorm(p, config.layer_norm_eps)
+        if layout.disentangled and not layout.share_position_projections:
+            if "c2p" in layout.disentangled:
+                self.position_key = nn.Linear(h, n * p)
+            if "p2c" in layout.disentangled:
+                self.position_query = nn.Linear(h, n * p, bias=True)
+        self._layout = layout
+        self._chunks = query_chunks(config)
+        # no parameters, so neither a default device nor another precision changes them
+        self._frequencies = self._window = self._local = None
+        if layout.rotary_bases:
+            self._frequencies = rotary_frequencies(layout.rotary_bases[layer], p)
+        if layout.windows:
+            window = layout.windows[layer]
+            self._local = window
+            number = NO_WINDOW if window is None else float(window)
+            self._window = torch.tensor(number, device="cpu")
+
+    def attend(
+        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, shared: Shared
+    ) -> Tensor:
+        """Self-attention of packed texts, each over itself.
+
+        Args:
+            hidden: `[T, H]` or `[1, T, H]`, T the tokens of all texts.
+            batch: where each token stands in the grid `[B, S]`.
+            head_mask: `[B, N]`; multiplies each head's output before the output projection.
+            shared: what all layers share.
+
+        Returns:
+            The output, like `hidden`.
+
+        """
+        heads = self._padded(shared, batch)
+        query, key = heads.projected(hidden, hidden)
+        value = split_heads(batch.pad(self.value(hidden)), self.num_value_heads)
+        value = repeat_heads(value, self.num_heads // self.num_value_heads)
+        if self._local is not None:
+            context = attend_in_windows(heads, query, key, value, batch.mask, self._local)
+        else:
+            context = attend_in_chunks(heads, query, key, value, batch.mask, self._chunks)
+        packed = batch.pack(merge_heads(ablated(context, head_mask)))
+        return self.output(packed.reshape(*hidden.shape[:-1], -1))
+
+    def maps(self, hidden: Tensor, batch: PackedBatch, shared: Shared) -> Tensor:
+        """The weights `[B, N, S, S]`, of the same arguments; only these are padded."""
+        return attention_weights(self._padded(shared, batch), hidden, hidden, batch.mask)
+
+    def _padded(self, shared: Shared, batch: PackedBatch) -> Heads:
+        """All heads, which project packed texts into the grid."""
+        heads = self.heads_of(shared)
+        return replace(
+            heads,
+            query=lambda x: batch.pad(self.query(x)),
+            key=lambda x: batch.pad(self.key(x)),
+        )
+
+    def heads_of(self, shared: Shared) -> Heads:
+        """All N heads, with what all layers share."""
+        return Heads(
+            self.num_heads,
+            self.query,
+            self.key,
+            self.rule,
+            self._score_parameters() | self._own() | self._relative(shared),
+            self.num_value_heads,
+        )
+
+    def all_parameters(self, shared: Shared) -> dict[str, Tensor]:
+        """As `head_parameters`, with all that `Heads` names; grouped keys once for each head."""
+        n, m = self.num_heads, self.num_value_heads
+        parameters = {}
+        for role, projection, groups in (("query", self.query, n), ("key", self.key, m)):
+            for name, tensor in projection.named_parameters():
+                heads = tensor.reshape(groups, -1, *tensor.shape[1:])
+                parameters[f"{role}_{name}"] = heads.repeat_interleave(n // groups, dim=0)
+        alike = {
+            name: tensor.expand(n, *tensor.shape).contiguous()
+            for name, tensor in self._own().items()
+        }
+        return parameters | alike | self._score_parameters() | self._relative(shared)
+
+    def _own(self) -> dict[str, Tensor]:
+        """What all heads of this layer have alike."""
+        own: dict[str, Tensor] = {}
+        if self._layout.query_key_norm:
+            own |= {"query_norm": self.query_norm.weight, "key_norm": self.key_norm.weight}
+        if self._frequencies is not None:
+            own["frequencies"] = self._frequencies
+        if self._window is not None:
+            own["window"] = self._window
+        return own
+
+    def _relative(self, shared: Shared) -> dict[str, Tensor]:
+        """`[N, …]` each: the bias by distance, and projections of relative positions."""
+        relative = {name: shared[name] for name in ("distance_bias",) if name in shared}
+        for kind, name in (("c2p", "key"), ("p2c", "query")):
+            if kind in self._layout.disentangled:
+                together = self._layout.share_position_projections
+                project = getattr(self, name if together else f"position_{name}")
+                states = project(shared["position_states"][None])
+                plural = {"key": "position_keys", "query": "position_queries"}[name]
+                relative[plural] = split_heads(states, self.num_heads)[0]
+        return relative

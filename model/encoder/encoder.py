@@ -1,0 +1,97 @@
+"""The encoder: embeddings, then L layers of self-attention and feed-forward.
+
+Texts are packed: T tokens of all of them, end to end (see `model.artifact.batch`). What looks at
+one token alone takes `[T, …]`, or `[1, T, …]` for runtimes that are faster with three axes.
+
+Notation: B texts, T tokens of all of them, S tokens of the longest, H hidden size, L layers,
+N heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from model.attention.self_attention import attention_rule
+from model.attention.weights import Heads
+from model.config import EncoderConfig
+from model.encoder.embeddings import Embeddings
+from model.encoder.layers import LAYERS, Layer
+from model.encoder.relative_positions import RelativePositions
+from model.norms import norm_of
+from model.packing import PackedBatch
+
+
+class EncoderOutput(NamedTuple):
+    """Result of a forward pass."""
+
+    hidden_states: tuple[Tensor, ...]
+    """L + 1 tensors `[T, H]`: the embeddings, then each layer's output; the last one is normalised
+    where the encoder has a norm after its last layer."""
+    attentions: tuple[Tensor, ...]
+    """L tensors `[B, N, S, S]`, over keys; empty unless asked for."""
+
+
+class Encoder(nn.Module):
+    """Token ids to contextual embeddings."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = Embeddings(config)
+        self.relative = RelativePositions(config)
+        self.layers = nn.ModuleList(
+            LAYERS[config.layer.order](config, number) for number in range(config.layer_groups)
+        )
+        self.final_norm = nn.Identity() if config.layer.order == "post_norm" else norm_of(config)
+
+    def forward(
+        self,
+        batch: PackedBatch,
+        head_mask: Tensor | None = None,
+        *,
+        output_attentions: bool = False,
+    ) -> EncoderOutput:
+        """Encode a packed batch.
+
+        Args:
+            batch: the tokens of B texts.
+            head_mask: `[B, L, N]`, multiplies a head's output; 0 ablates it.
+            output_attentions: also return the attention weights of every layer.
+
+        Returns:
+            All hidden states and, when asked, all attentions.
+
+        """
+        hidden_states = [self.embeddings(batch)]
+        attentions = []
+        shared = self.relative()
+        for number in range(self.config.num_hidden_layers):
+            layer, entering = self.layer(number), hidden_states[-1]
+            of_layer = None if head_mask is None else head_mask[:, number]
+            hidden_states.append(layer(entering, batch, of_layer, shared))
+            if output_attentions:
+                attentions.append(layer.maps(entering, batch, shared))
+        hidden_states[-1] = self.final_norm(hidden_states[-1])
+        return EncoderOutput(tuple(hidden_states), tuple(attentions))
+
+    def layer(self, number: int) -> Layer:
+        """Layer 0 … L−1, which may be the same module as others."""
+        group = number * self.config.layer_groups // self.config.num_hidden_layers
+        return cast(Layer, self.layers[group])
+
+    def head_parameters(self, layer: int) -> dict[str, Tensor]:
+        """Parameters of all heads of layer 0 … L−1 by name, `[N, …]` each.
+
+        With the layer's input they are all that its maps follow from: `Heads.from_parameters`.
+        """
+        return self.layer(layer).head_parameters(self.relative())
+
+    def some_heads(self, layer: int, numbers: Sequence[int]) -> Heads:
+        """Heads of layer 0 … L−1 by their numbers, which compute nothing of the others."""
+        chosen = torch.tensor(list(numbers))
+        parameters = {name: tensor[chosen] for name, tensor in self.head_parameters(layer).items()}
+        return Heads.from_parameters(parameters, attention_rule(self.config))

@@ -1,0 +1,124 @@
+"""One layer of an encoder: self-attention and feed-forward, each with a residual and its norms.
+
+Notation: B texts, T tokens of all of them, S tokens of the longest, H hidden size, N heads.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from model.attention.self_attention import SelfAttention, Shared
+from model.config import EncoderConfig
+from model.encoder.feed_forward import FeedForward, GatedFeedForward
+from model.norms import norm_of
+from model.packing import PackedBatch
+
+
+class Layer(nn.Module, ABC):
+    """Self-attention, then feed-forward."""
+
+    def __init__(self, config: EncoderConfig, number: int) -> None:
+        """Allocate layer 0 … L−1."""
+        super().__init__()
+        self.attention = SelfAttention(config, number)
+        self.feed_forward = (GatedFeedForward if config.layer.gated else FeedForward)(config)
+
+    @abstractmethod
+    def forward(
+        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, shared: Shared
+    ) -> Tensor:
+        """`[T, H]` → `[T, H]`; arguments as those of `SelfAttention.attend`."""
+
+    def maps(self, hidden: Tensor, batch: PackedBatch, shared: Shared) -> Tensor:
+        """The attention weights `[B, N, S, S]` that the layer computes of its input."""
+        return self.attention.maps(hidden, batch, shared)
+
+    def head_parameters(self, shared: Shared) -> dict[str, Tensor]:
+        """All that the maps of the N heads follow from, beside the layer's input: `[N, …]` each."""
+        return self.attention.all_parameters(shared)
+
+
+class PostNormLayer(Layer):
+    """norm(x + f(x)) for each part (Vaswani et al. 2017, section 3.1)."""
+
+    def __init__(self, config: EncoderConfig, number: int) -> None:
+        super().__init__(config, number)
+        self.attention_norm = norm_of(config)
+        self.output_norm = norm_of(config)
+
+    def forward(
+        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, shared: Shared
+    ) -> Tensor:
+        """`[T, H]` → `[T, H]`."""
+        attended = self.attention.attend(hidden, batch, head_mask, shared)
+        hidden = self.attention_norm(hidden + attended)
+        return self.output_norm(hidden + self.feed_forward(hidden))
+
+
+class PreNormLayer(Layer):
+    """x + f(norm(x)) for each part (Xiong et al. 2020, https://arxiv.org/abs/2002.04745)."""
+
+    def __init__(self, config: EncoderConfig, number: int) -> None:
+        super().__init__(config, number)
+        self._every_layer_has_it = config.layer.first_attention_norm
+        self._normed = number > 0 or self._every_layer_has_it
+        self.attention_norm = norm_of(config) if self._normed else nn.Identity()
+        self.feed_forward_norm = norm_of(config)
+
+    def forward(
+        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, shared: Shared
+    ) -> Tensor:
+        """`[T, H]` → `[T, H]`."""
+        attended = self.attention.attend(self.attention_norm(hidden), batch, head_mask, shared)
+        hidden = hidden + attended
+        return hidden + self.feed_forward(self.feed_forward_norm(hidden))
+
+    def maps(self, hidden: Tensor, batch: PackedBatch, shared: Shared) -> Tensor:
+        """`[T, H]` → `[B, N, S, S]`."""
+        return self.attention.maps(self.attention_norm(hidden), batch, shared)
+
+    def head_parameters(self, shared: Shared) -> dict[str, Tensor]:
+        """With the norm of the layer's input; a layer without one has a norm that is not applied.
+
+        All layers have parameters of the same names, as one graph serves them all.
+        """
+        norm = self.attention_norm if self._normed else self.feed_forward_norm
+        n = self.attention.num_heads
+        parameters: Mapping[str, Tensor] = {
+            f"input_norm_{name}": each.expand(n, -1).contiguous()
+            for name, each in norm.named_parameters()
+        }
+        if not self._every_layer_has_it:
+            applies = torch.full((n,), float(self._normed))
+            parameters = {**parameters, "input_norm_applies": applies}
+        return {**super().head_parameters(shared), **parameters}
+
+
+class SandwichNormLayer(PreNormLayer):
+    """x + norm(f(norm(x))) for each part (Ding et al. 2021, https://arxiv.org/abs/2105.13290)."""
+
+    def __init__(self, config: EncoderConfig, number: int) -> None:
+        super().__init__(config, number)
+        self.attended_norm = norm_of(config)
+        self.output_norm = norm_of(config)
+
+    def forward(
+        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, shared: Shared
+    ) -> Tensor:
+        """`[T, H]` → `[T, H]`."""
+        attended = self.attention.attend(self.attention_norm(hidden), batch, head_mask, shared)
+        hidden = hidden + self.attended_norm(attended)
+        fed = self.feed_forward(self.feed_forward_norm(hidden))
+        return hidden + self.output_norm(fed)
+
+
+LAYERS: Mapping[str, type[Layer]] = {
+    "post_norm": PostNormLayer,
+    "pre_norm": PreNormLayer,
+    "sandwich_norm": SandwichNormLayer,
+}
+"""By `LayerLayout.order`."""

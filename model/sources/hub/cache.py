@@ -1,0 +1,57 @@
+"""Hugging Face's cache of downloads, read as other tools leave it.
+
+Format: `models--organisation--model/refs/REVISION` holds a commit, `snapshots/COMMIT/` the files
+as links to `blobs/`, and an empty `.no_exist/COMMIT/NAME` tells that the commit has no such file
+(https://huggingface.co/docs/huggingface_hub/guides/manage-cache).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from model.sources.checkpoint_files import MODULES, lacking
+from model.sources.hub.repository import Repository
+
+DEFAULT_REVISION = "main"
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What the cache has of a repository at a commit."""
+
+    folder: Path
+    lacks: list[str]
+    """Files without which the checkpoint is not whole."""
+    modules_known: bool
+    """Whether it is known that there is a `modules.json`, or that there is none: tools that fetch
+    the encoder alone leave that open."""
+
+
+def find(cache: Path, repository: Repository) -> Snapshot | None:
+    """The cached snapshot of a repository; None where there is none."""
+    home = cache / repository.folder
+    commit = _commit(home, repository.revision or DEFAULT_REVISION)
+    if commit is None or not (home / "snapshots" / commit).is_dir():
+        return None
+    folder = home / "snapshots" / commit
+    known = (folder / MODULES).is_file() or (home / ".no_exist" / commit / MODULES).is_file()
+    return Snapshot(folder, lacking(folder), known)
+
+
+def name_of(folder: Path) -> str | None:
+    """The repository whose snapshot a folder is; None where it is none."""
+    home = folder.parent.parent.name
+    if folder.parent.name == "snapshots" and home.startswith("models--"):
+        return home.removeprefix("models--").replace("--", "/")
+    return None
+
+
+def _commit(home: Path, revision: str) -> str | None:
+    try:
+        text = (home / "refs" / revision).read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        text = revision
+    return text if _COMMIT.fullmatch(text) else None

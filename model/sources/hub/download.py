@@ -1,0 +1,174 @@
+"""The files of a checkpoint from a hub into Hugging Face's cache, by `huggingface_hub`.
+
+It takes the token of HF_TOKEN or of Hugging Face's token file, goes on where a connection broke
+off, and shows a bar a file on a terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from model.errors import ModelError, SourceError
+from model.sources.checkpoint_files import MODULES, descriptions, lacking, modules, place, weights
+from model.sources.hub.progress import attempts_told, size_told
+from model.sources.hub.repository import Hub, Repository
+from model.sources.recognition import check_described
+
+_SECONDS = 10.0
+"""How long a hub may take to answer what it has."""
+
+
+class UnreachableError(SourceError):
+    """The hub does not answer, or answers that it cannot serve now."""
+
+
+def download(hub: Hub, repository: Repository, progress: Callable[[str], None]) -> Path:
+    """The folder of a repository's checkpoint in the cache, with the files that it needs.
+
+    Args:
+        hub: where it is, and where the cache is.
+        repository: what is fetched.
+        progress: called with a line before each large file.
+
+    Raises:
+        UnreachableError: the hub cannot be reached, or fails.
+        SourceError: there is no such repository or revision, or it needs a token.
+        ConfigError, CheckpointError: it is no checkpoint that is supported; its weights have
+            not been fetched.
+
+    """
+    try:
+        with attempts_told(progress):
+            return _download(hub, repository, progress)
+    except ModelError:
+        raise
+    except Exception as error:  # the client lets through errors of its HTTP and JSON libraries
+        raise _refusal(error, hub, repository) from None
+
+
+def _download(hub: Hub, repository: Repository, progress: Callable[[str], None]) -> Path:
+    from huggingface_hub import HfApi  # noqa: PLC0415 - only a download needs it
+
+    info = HfApi(endpoint=hub.endpoint).model_info(
+        repository.name, revision=repository.revision, timeout=_SECONDS, files_metadata=True
+    )
+    sizes = {item.rfilename: item.size for item in info.siblings or []}
+    folder = _fetch_small(hub, repository, descriptions(sizes))
+    commit = Repository(repository.name, folder.name)
+    for item in modules(folder):
+        if place(item):
+            _fetch_small(hub, commit, descriptions(sizes, place(item)))
+    check_described(folder, sizes.keys(), str(repository))
+    if MODULES not in sizes:
+        _note_absent(hub, commit, MODULES)
+    for name in weights(sizes, folder):
+        if not (folder / name).is_file():
+            with size_told(folder.parents[1] / "blobs", name, sizes[name], progress):
+                _fetch_large(hub, commit, name)
+    if absent := lacking(folder):
+        raise SourceError(f"{repository} of {hub.endpoint} lacks {', '.join(absent)}")
+    return folder
+
+
+def _fetch_small(hub: Hub, repository: Repository, names: Iterable[str]) -> Path:
+    """The snapshot's folder with these files, which are fetched side by side without a bar."""
+    from huggingface_hub import snapshot_download  # noqa: PLC0415
+
+    with _no_bars():
+        folder = snapshot_download(
+            repository.name,
+            revision=repository.revision,
+            cache_dir=hub.cache,
+            endpoint=hub.endpoint,
+            allow_patterns=[glob.escape(name) for name in names],
+        )
+    return Path(folder)
+
+
+@contextlib.contextmanager
+def _no_bars() -> Iterator[None]:
+    from huggingface_hub.utils.tqdm import (  # noqa: PLC0415
+        are_progress_bars_disabled,
+        disable_progress_bars,
+        enable_progress_bars,
+    )
+
+    shown = not are_progress_bars_disabled()
+    if shown:
+        disable_progress_bars()
+    try:
+        yield
+    finally:
+        if shown:
+            enable_progress_bars()
+
+
+def _fetch_large(hub: Hub, commit: Repository, name: str) -> None:
+    from huggingface_hub import hf_hub_download  # noqa: PLC0415
+
+    hf_hub_download(
+        commit.name, name, revision=commit.revision, cache_dir=hub.cache, endpoint=hub.endpoint
+    )
+
+
+def _note_absent(hub: Hub, commit: Repository, name: str) -> None:
+    """Let the cache know that a commit has no such file, so that the next start needs no hub."""
+    from huggingface_hub.errors import EntryNotFoundError  # noqa: PLC0415
+
+    with contextlib.suppress(EntryNotFoundError):
+        _fetch_large(hub, commit, name)
+
+
+def _refusal(error: Exception, hub: Hub, repository: Repository) -> SourceError:
+    """What a failure of `huggingface_hub` means, without the token or a password."""
+    from huggingface_hub import errors, get_token  # noqa: PLC0415
+
+    causes = list(_causes(error))
+    status = next((found for found in map(_status, causes) if found), None)
+    name, endpoint = repository.name, hub.endpoint
+    kind: type[SourceError] = SourceError
+    if _any(causes, errors.GatedRepoError):
+        said = (
+            f"{name} is gated: accept its terms at {endpoint}/{name}, and set HF_TOKEN to a token "
+            "of that account"
+        )
+    elif _any(causes, errors.RevisionNotFoundError):
+        said = f"{endpoint} has {name}, but no revision {repository.revision}"
+    elif _any(causes, errors.RepositoryNotFoundError):
+        said = f"{endpoint} has no model {name}, or it is private: HF_TOKEN gives a token"
+    elif status in (401, 403):
+        said = f"{endpoint} refuses {name} ({status}): set HF_TOKEN to a token that may read it"
+    else:
+        kind = UnreachableError
+        said = f"{name} cannot be fetched from {endpoint}: {_reason(causes, status)}"
+    token = get_token()
+    said = said.replace(token, "***") if token else said
+    return kind(re.sub(r"(?<=://)[^/@\s]*@", "", said))
+
+
+def _reason(causes: list[BaseException], status: int | None) -> str:
+    if status == 429:
+        return "too many requests (429); wait, or set HF_TOKEN, which gives a larger allowance"
+    if status is not None:
+        return f"it answers {status}"
+    text = str(causes[-1]).strip() or type(causes[-1]).__name__
+    return text.splitlines()[0]
+
+
+def _any(causes: list[BaseException], kind: type[Exception]) -> bool:
+    return any(isinstance(cause, kind) for cause in causes)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and those that it was raised from, the first cause last."""
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _status(error: BaseException) -> int | None:
+    return getattr(getattr(error, "response", None), "status_code", None)

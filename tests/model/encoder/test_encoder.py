@@ -1,0 +1,245 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from transformers import BertModel
+
+from model.artifact.batch import pack
+from model.checkpoint import load_checkpoint
+from model.config import EncoderConfig
+from model.encoder.encoder import Encoder, EncoderOutput
+from model.encoder.feed_forward import ACTIVATIONS
+from model.families.registry import parse_config
+from model.packing import PackedBatch
+
+Texts = list[tuple[Tensor, Tensor]]
+"""Token ids and segments of each text."""
+HIDDEN = {"atol": 1e-5, "rtol": 1e-5}
+ATTENTION = {"atol": 3e-6, "rtol": 0.0}
+
+
+def reference_of(folder: Path) -> BertModel:
+    return BertModel.from_pretrained(
+        folder, attn_implementation="eager", dtype=torch.float32, add_pooling_layer=False
+    ).eval()
+
+
+def random_texts(config: EncoderConfig, lengths: list[int]) -> Texts:
+    generator = torch.Generator().manual_seed(len(lengths))
+    sizes = (config.vocab_size, config.type_vocab_size)
+    return [
+        tuple(torch.randint(size, (n,), generator=generator) for size in sizes) for n in lengths
+    ]
+
+
+def packed(texts: Texts) -> PackedBatch:
+    return PackedBatch.of(pack(texts))
+
+
+def padded(texts: Texts) -> dict[str, Tensor]:
+    """As transformers takes them."""
+    lengths = torch.tensor([len(ids) for ids, _ in texts])
+    shape = (len(texts), int(lengths.max()))
+    batch = {
+        name: torch.zeros(shape, dtype=torch.int64) for name in ("input_ids", "token_type_ids")
+    }
+    for row, text in enumerate(texts):
+        for tensor, values in zip(batch.values(), text, strict=True):
+            tensor[row, : len(values)] = values
+    return batch | {"attention_mask": (torch.arange(shape[1]) < lengths[:, None]).long()}
+
+
+def assert_text_by_text(ours: EncoderOutput, theirs: Any, texts: Texts) -> None:
+    """Every hidden state and attention map of every text's tokens; ours are packed."""
+    assert len(ours.hidden_states) == len(theirs.hidden_states)
+    assert len(ours.attentions) == len(theirs.attentions)
+    end = 0
+    for text, (ids, _) in enumerate(texts):
+        n = len(ids)
+        start, end = end, end + n
+        for found, expected in zip(ours.hidden_states, theirs.hidden_states, strict=True):
+            torch.testing.assert_close(found[start:end], expected[text, :n], **HIDDEN)
+        for found, expected in zip(ours.attentions, theirs.attentions, strict=True):
+            torch.testing.assert_close(found[text, :, :n], expected[text, :, :n], **ATTENTION)
+    assert {state.shape[:-1] for state in ours.hidden_states} == {(end,)}
+
+
+def assert_equals_transformers(folder: Path, lengths: list[int]) -> None:
+    encoder = load_checkpoint(folder)
+    texts = random_texts(encoder.config, lengths)
+    with torch.inference_mode():
+        ours = encoder(packed(texts), output_attentions=True)
+        theirs = reference_of(folder)(
+            **padded(texts), output_hidden_states=True, output_attentions=True
+        )
+    layers = encoder.config.num_hidden_layers
+    assert (len(ours.hidden_states), len(ours.attentions)) == (layers + 1, layers)
+    assert_text_by_text(ours, theirs, texts)
+
+
+@pytest.mark.parametrize("checkpoint", ["minilm_checkpoint", "small_checkpoint"])
+@pytest.mark.parametrize("lengths", [[1], [33, 1, 12, 64], [512]], ids=str)
+def test_a_real_checkpoint_equals_transformers(
+    checkpoint: str, lengths: list[int], request: pytest.FixtureRequest
+) -> None:
+    assert_equals_transformers(request.getfixturevalue(checkpoint), lengths)
+
+
+@pytest.mark.parametrize("hidden_act", ACTIVATIONS)
+def test_every_activation_equals_transformers(
+    make_checkpoint: Callable[..., Path], hidden_act: str
+) -> None:
+    assert_equals_transformers(make_checkpoint(hidden_act=hidden_act), [9, 4, 1])
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"hidden_size": 7, "num_attention_heads": 1, "intermediate_size": 3},
+        {"hidden_size": 15, "num_attention_heads": 5, "num_hidden_layers": 1},
+        {"hidden_size": 6, "num_attention_heads": 6, "num_hidden_layers": 4},
+        {"hidden_size": 1, "num_attention_heads": 1, "intermediate_size": 1},
+        {"type_vocab_size": 1},
+        {"type_vocab_size": 3},
+        {"layer_norm_eps": 0.3},
+        {"max_position_embeddings": 9},
+        {"vocab_size": 3, "pad_token_id": 2},
+    ],
+    ids=str,
+)
+def test_odd_sizes_equal_transformers(
+    make_checkpoint: Callable[..., Path], sizes: dict[str, Any]
+) -> None:
+    assert_equals_transformers(make_checkpoint(**sizes), [9, 4, 1])
+
+
+@settings(max_examples=30, deadline=None)
+@given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=9))
+@example(lengths=[1])
+@example(lengths=[1, 1, 1])
+@example(lengths=[40])
+@example(lengths=[1, 40, 1, 39, 2])
+def test_any_lengths_equal_transformers(tiny_checkpoint: Path, lengths: list[int]) -> None:
+    assert_equals_transformers(tiny_checkpoint, lengths)
+
+
+def test_attentions_come_only_when_asked_for(tiny_checkpoint: Path) -> None:
+    encoder = load_checkpoint(tiny_checkpoint)
+    assert encoder(packed(random_texts(encoder.config, [3]))).attentions == ()
+
+
+@pytest.mark.parametrize("score", ["scaled_dot_product", "additive", "bilinear", "cosine"])
+@pytest.mark.parametrize("normalizer", ["softmax", "sparsemax"])
+def test_company_changes_nothing(
+    make_checkpoint: Callable[..., Path], score: str, normalizer: str
+) -> None:
+    encoder = load_checkpoint(
+        make_checkpoint(attention_score=score, attention_normalizer=normalizer)
+    )
+    texts = random_texts(encoder.config, [9, 4, 1])
+    with torch.inference_mode():
+        together = encoder(packed(texts), output_attentions=True)
+        end = 0
+        for text, one in enumerate(texts):
+            n = len(one[0])
+            start, end = end, end + n
+            alone = encoder(packed([one]), output_attentions=True)
+            for found, expected in zip(together.hidden_states, alone.hidden_states, strict=True):
+                torch.testing.assert_close(found[start:end], expected, **HIDDEN)
+            for found, expected in zip(together.attentions, alone.attentions, strict=True):
+                torch.testing.assert_close(found[text, :, :n, :n], expected[0], **ATTENTION)
+                assert found[text, :, :, n:].count_nonzero() == 0
+
+
+@pytest.mark.parametrize("normalizer", ["softmax", "sparsemax"])
+def test_no_gradient_crosses_from_text_to_text(
+    make_checkpoint: Callable[..., Path], normalizer: str
+) -> None:
+    """The places of the grid without a token hold another's values, and none of it gets out."""
+    encoder = load_checkpoint(make_checkpoint(attention_normalizer=normalizer))
+    batch = packed(random_texts(encoder.config, [2, 7, 1, 4]))
+    with torch.no_grad():
+        embedded = encoder.embeddings(batch)
+    embedded.requires_grad_()
+    hidden = embedded
+    for layer in encoder.layers:
+        hidden = layer(hidden, batch, None, {})
+    hidden[2:9].square().sum().backward()  # of the second text alone
+    assert embedded.grad is not None
+    assert embedded.grad.isfinite().all()
+    assert embedded.grad[[0, 1, *range(9, 14)]].count_nonzero() == 0
+    assert (embedded.grad[2:9].abs().sum(-1) > 0).all()
+
+
+def scale_heads(reference: BertModel, head_mask: Tensor) -> None:
+    """Multiply each head's slice of what enters the output projection, `[L, N]`."""
+    for layer, factors in zip(reference.encoder.layer, head_mask, strict=True):
+        scale = factors.repeat_interleave(layer.attention.self.attention_head_size)
+        layer.attention.output.dense.register_forward_pre_hook(
+            lambda _, inputs, scale=scale: (inputs[0] * scale,)
+        )
+
+
+@pytest.mark.parametrize(
+    "head_mask",
+    [
+        [[0.0, 1.0, 1.0], [1.0, 1.0, 1.0]],
+        [[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]],
+        [[1.0, 0.5, 2.0], [0.0, 1.0, -1.0]],
+        [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]],
+    ],
+    ids=str,
+)
+def test_a_head_mask_equals_a_hook_before_the_output_projection(
+    tiny_checkpoint: Path, head_mask: list[list[float]]
+) -> None:
+    encoder, reference = load_checkpoint(tiny_checkpoint), reference_of(tiny_checkpoint)
+    texts = random_texts(encoder.config, [9, 4])
+    factors = torch.tensor(head_mask)
+    scale_heads(reference, factors)
+    with torch.inference_mode():
+        ours = encoder(packed(texts), head_mask=factors.expand(2, -1, -1), output_attentions=True)
+        theirs = reference(**padded(texts), output_hidden_states=True, output_attentions=True)
+    assert_text_by_text(ours, theirs, texts)
+
+
+def test_texts_of_one_batch_may_have_different_head_masks(tiny_checkpoint: Path) -> None:
+    encoder = load_checkpoint(tiny_checkpoint)
+    texts = random_texts(encoder.config, [6, 1, 4])
+    head_mask = torch.ones(3, 2, 3)
+    head_mask[1, 0, 2] = 0
+    head_mask[2, 1, 0] = 0
+    with torch.inference_mode():
+        plain = encoder(packed(texts)).hidden_states[-1].split([6, 1, 4])
+        together = encoder(packed(texts), head_mask=head_mask).hidden_states[-1].split([6, 1, 4])
+        for text, (one, factors) in enumerate(zip(texts, head_mask, strict=True)):
+            reference = reference_of(tiny_checkpoint)
+            scale_heads(reference, factors)
+            expected = reference(**padded([one])).last_hidden_state[0]
+            torch.testing.assert_close(together[text], expected, **HIDDEN)
+    torch.testing.assert_close(together[0], plain[0], **HIDDEN)
+    assert (together[1] - plain[1]).abs().max() > 0.01
+    assert (together[2] - plain[2]).abs().max() > 0.01
+
+
+def test_an_encoder_is_trainable() -> None:
+    """Nothing on the way from the loss to any parameter cuts the gradient."""
+    torch.manual_seed(0)
+    fields = {"model_type": "bert", "vocab_size": 9, "hidden_size": 6, "intermediate_size": 5}
+    fields |= {"num_hidden_layers": 2, "num_attention_heads": 2, "attention_score": "additive"}
+    encoder = Encoder(parse_config(fields))
+    batch = packed(random_texts(encoder.config, [5, 3]))
+    encoder(batch).hidden_states[-1].square().sum().backward()
+    without = [
+        name
+        for name, parameter in encoder.named_parameters()
+        if parameter.grad is None or not parameter.grad.isfinite().all()
+    ]
+    assert without == []

@@ -1,0 +1,85 @@
+"""Hugging Face's cache, as `huggingface_hub` itself reads it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from huggingface_hub import try_to_load_from_cache
+
+from model.sources.hub.cache import find, name_of
+from model.sources.hub.repository import Repository
+from tests.hub import COMMIT, NAME
+
+HERE = Repository(NAME)
+
+
+@pytest.fixture
+def cache(tiny_checkpoint: Path, tmp_path: Path) -> Path:
+    """A cache as a tool leaves it: every file is a link to a blob."""
+    home = tmp_path / "cache" / HERE.folder
+    (home / "blobs").mkdir(parents=True)
+    (home / "refs" / "refs" / "pr").mkdir(parents=True)
+    (home / "snapshots" / COMMIT).mkdir(parents=True)
+    for i, path in enumerate(sorted(tiny_checkpoint.iterdir())):
+        if path.is_file():
+            shutil.copy(path, home / "blobs" / str(i))
+            (home / "snapshots" / COMMIT / path.name).symlink_to(f"../../blobs/{i}")
+    for ref in ("main", "v1", "refs/pr/3"):
+        (home / "refs" / ref).write_text(COMMIT)
+    return tmp_path / "cache"
+
+
+@pytest.mark.parametrize("revision", [None, "main", "v1", "refs/pr/3", COMMIT])
+def test_a_snapshot_is_found_where_huggingface_hub_finds_it(
+    cache: Path, revision: str | None
+) -> None:
+    found = find(cache, Repository(NAME, revision))
+    assert found is not None
+    theirs = try_to_load_from_cache(NAME, "config.json", cache_dir=cache, revision=revision)
+    assert str(found.folder / "config.json") == theirs
+    assert found.lacks == []
+
+
+@pytest.mark.parametrize("revision", ["other", "0" * 40, "v1/x"])
+def test_what_is_not_cached(cache: Path, revision: str) -> None:
+    assert find(cache, Repository(NAME, revision)) is None
+    assert find(cache, Repository("someone/else")) is None
+    assert find(cache / "nowhere", HERE) is None
+
+
+def test_a_link_to_no_blob_is_a_file_that_lacks(cache: Path) -> None:
+    (cache / HERE.folder / "snapshots" / COMMIT / "model.safetensors").resolve().unlink()
+    found = find(cache, HERE)
+    assert found is not None
+    assert found.lacks == ["model.safetensors"]
+
+
+def test_whether_the_modules_are_known(cache: Path) -> None:
+    def known() -> bool:
+        found = find(cache, HERE)
+        return found is not None and found.modules_known
+
+    home = cache / HERE.folder
+    assert not known()
+    absent = home / ".no_exist" / COMMIT / "modules.json"
+    absent.parent.mkdir(parents=True)
+    absent.touch()
+    assert known()
+    absent.unlink()
+    (home / "snapshots" / COMMIT / "modules.json").write_text("[]")
+    assert known()
+
+
+def test_a_damaged_reference(cache: Path) -> None:
+    (cache / HERE.folder / "refs" / "main").write_bytes(b"../../\xff")
+    assert find(cache, HERE) is None
+
+
+def test_a_snapshot_has_its_repositorys_name(cache: Path) -> None:
+    found = find(cache, HERE)
+    assert found is not None
+    assert name_of(found.folder) == NAME
+    assert name_of(cache) is None
+    assert name_of(Path("/")) is None

@@ -1,0 +1,258 @@
+"""Downloads, against a stand-in for a hub on this machine."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+from huggingface_hub import snapshot_download
+
+from model.errors import CheckpointError, ConfigError, ModelError, SourceError
+from model.sources.hub import cache
+from model.sources.hub.download import UnreachableError, download
+from model.sources.hub.repository import Hub, Repository
+from tests.hub import COMMIT, NAME, STATUSES, StandIn
+from tests.model.checkpoints import edit_json
+
+PLAIN = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+TOKEN = "hf_" + "x" * 30
+
+
+def fetch(hub: StandIn, tmp_path: Path, revision: str | None = None) -> tuple[Path, list[str]]:
+    said: list[str] = []
+    there = Hub(hub.endpoint, tmp_path / "cache")
+    return download(there, Repository(NAME, revision), said.append), said
+
+
+def fails(hub: StandIn, tmp_path: Path, kind: type[ModelError], revision: str | None = None) -> str:
+    with pytest.raises(kind) as failed:
+        fetch(hub, tmp_path, revision)
+    message = str(failed.value)
+    assert "\n" not in message
+    assert type(failed.value) is kind
+    return message
+
+
+def files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_only_what_is_needed_is_asked_for(hub: StandIn, tmp_path: Path) -> None:
+    folder, said = fetch(hub, tmp_path)
+    assert hub.fetched == PLAIN
+    assert files(folder) == PLAIN
+    assert folder == tmp_path / "cache" / "models--someone--small-encoder" / "snapshots" / COMMIT
+    size = (folder / "model.safetensors").stat().st_size / 1e6
+    assert said == [f"fetching model.safetensors, {size:.1f} MB"]
+
+
+def test_other_tools_find_what_was_fetched(hub: StandIn, tmp_path: Path) -> None:
+    folder, _ = fetch(hub, tmp_path)
+    theirs = snapshot_download(
+        NAME, cache_dir=tmp_path / "cache", local_files_only=True, allow_patterns=sorted(PLAIN)
+    )
+    assert theirs == str(folder)
+    found = cache.find(tmp_path / "cache", Repository(NAME))
+    assert found == cache.Snapshot(folder, [], True)
+
+
+def test_the_folders_that_the_modules_name(hub: StandIn, repository: Path, tmp_path: Path) -> None:
+    (repository / "0_Transformer").mkdir()
+    (repository / "2_Dense").mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (repository / name).rename(repository / "0_Transformer" / name)
+    for name in ("1_Pooling/config.json", "2_Dense/config.json"):
+        (repository / name).write_text(json.dumps({"of": name}))
+    for name in ("2_Dense/model.safetensors", "2_Dense/pytorch_model.bin"):
+        (repository / name).write_bytes(b"weights")
+    modules = [
+        {"type": "sentence_transformers.models.Transformer", "path": "0_Transformer"},
+        {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
+        {"type": "sentence_transformers.models.Dense", "path": "2_Dense"},
+        {"type": "sentence_transformers.models.Normalize", "path": "3_Normalize"},
+    ]
+    (repository / "modules.json").write_text(json.dumps(modules))
+    fetch(hub, tmp_path)
+    assert hub.fetched == {
+        *("0_Transformer/config.json", "0_Transformer/model.safetensors"),
+        *("1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors"),
+        *("modules.json", "tokenizer.json", "tokenizer_config.json"),
+    }
+
+
+def test_the_shards_that_the_index_names(hub: StandIn, repository: Path, tmp_path: Path) -> None:
+    shards = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    weights = (repository / "model.safetensors").read_bytes()
+    (repository / "model.safetensors").unlink()
+    for shard in [*shards, "model-00001-of-00009.safetensors"]:
+        (repository / shard).write_bytes(weights + shard.encode())
+    index = {"weight_map": {"a": shards[0], "b": shards[1], "c": shards[0]}}
+    (repository / "model.safetensors.index.json").write_text(json.dumps(index))
+    fetch(hub, tmp_path)
+    names = PLAIN - {"model.safetensors"} | {*shards, "model.safetensors.index.json"}
+    assert hub.fetched == names
+
+
+def test_a_cut_connection_goes_on_where_it_broke(
+    hub: StandIn, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the last whole chunk on."""
+    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 512)
+    hub.failure = "cut once"
+    folder, _ = fetch(hub, tmp_path)
+    weights = (repository / "model.safetensors").read_bytes()
+    assert (folder / "model.safetensors").read_bytes() == weights
+    asked = [r for method, path, r in hub.requests if method == "GET" and "safetensors" in path]
+    assert asked == [None, f"bytes={len(weights) // 2 // 512 * 512}-"]
+
+
+def test_a_second_attempt_keeps_the_files_of_the_first(hub: StandIn, tmp_path: Path) -> None:
+    hub.failure = "cut"
+    fails(hub, tmp_path, UnreachableError)
+    hub.requests.clear()
+    hub.failure = ""
+    fetch(hub, tmp_path)
+    assert hub.fetched == {"model.safetensors"}
+
+
+def test_a_revision(hub: StandIn, repository: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for name in PLAIN:
+        (other / name).write_bytes((repository / name).read_bytes())
+    (other / "tokenizer_config.json").write_text('{"model_max_length": 7}')
+    hub.repositories[f"{NAME}@v1.0"] = other
+    folder, _ = fetch(hub, tmp_path, "v1.0")
+    assert "7" in (folder / "tokenizer_config.json").read_text()
+    assert folder.name == hub.commit_of(f"{NAME}@v1.0") != COMMIT
+    assert fetch(hub, tmp_path, folder.name)[0] == folder
+    assert fetch(hub, tmp_path)[0].name == COMMIT
+    message = fails(hub, tmp_path, SourceError, "v2.0")
+    assert message == f"{hub.endpoint} has {NAME}, but no revision v2.0"
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind", "part"),
+    [
+        ("unauthorised", SourceError, "(401): set HF_TOKEN to a token that may read it"),
+        ("not found", SourceError, "or it is private: HF_TOKEN gives a token"),
+        ("invalid token", SourceError, "(401): set HF_TOKEN to a token that may read it"),
+        ("forbidden", SourceError, "(403): set HF_TOKEN to a token that may read it"),
+        ("gated", SourceError, "is gated: accept its terms at"),
+        ("gated, no token", SourceError, "is gated: accept its terms at"),
+        ("too many", UnreachableError, "too many requests (429); wait, or set HF_TOKEN"),
+        ("broken", UnreachableError, "cannot be fetched from {}: it answers 500"),
+        ("unavailable", UnreachableError, "cannot be fetched from {}: it answers 503"),
+        ("html", UnreachableError, "cannot be fetched from {}: "),
+        ("cut", UnreachableError, "cannot be fetched from {}: "),
+    ],
+)
+def test_a_hub_that_fails(
+    hub: StandIn,
+    tmp_path: Path,
+    failure: str,
+    kind: type[SourceError],
+    part: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    hub.failure = failure
+    message = fails(hub, tmp_path, kind)
+    assert part.format(hub.endpoint) in message
+    assert NAME in message
+    assert hub.tokens == {f"Bearer {TOKEN}"}
+    assert TOKEN not in message
+    assert capfd.readouterr() == ("", "")
+
+
+def test_every_status_is_tried() -> None:
+    (mark,) = test_a_hub_that_fails.pytestmark
+    assert {case[0] for case in mark.args[1]} == {*STATUSES, "html", "cut"}
+
+
+def test_a_failure_between_the_files(
+    hub: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the listing was answered."""
+
+    def descriptions(*_: object) -> list[str]:
+        hub.failure = "forbidden"
+        return []
+
+    monkeypatch.setattr("model.sources.hub.download.descriptions", descriptions)
+    assert "(403): set HF_TOKEN" in fails(hub, tmp_path, SourceError)
+
+
+def test_a_hub_out_of_reach(hub: StandIn, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    there = Hub(f"http://someone:secret@127.0.0.1:{port}", tmp_path / "cache")
+    with pytest.raises(UnreachableError) as failed:
+        download(there, Repository(NAME), print)
+    assert f"{NAME} cannot be fetched from http://127.0.0.1:{port}: " in str(failed.value)
+    assert "secret" not in str(failed.value)
+
+
+def test_a_hub_that_never_answers(
+    hub: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("model.sources.hub.download._SECONDS", 0.05)
+    hub.failure = "silent"
+    assert "timed out" in fails(hub, tmp_path, UnreachableError)
+
+
+def test_a_token_is_not_told_whatever_fails(
+    hub: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError(f"Illegal header value b'Bearer {TOKEN}'")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", fail)
+    (tmp_path / "token").write_text(TOKEN)
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "token"))
+    message = fails(hub, tmp_path, UnreachableError)
+    assert message.endswith("Illegal header value b'Bearer ***'")
+
+
+def test_the_token_of_the_file_is_sent(
+    hub: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "token"))
+    fetch(hub, tmp_path)
+    assert hub.tokens == {f"Bearer {TOKEN}"}
+
+
+def test_what_is_not_supported_is_refused_before_its_weights(
+    hub: StandIn, repository: Path, tmp_path: Path
+) -> None:
+    edit_json(repository / "config.json", model_type="whisper")
+    message = fails(hub, tmp_path, ConfigError)
+    assert message.startswith(f"{NAME} is an audio model")
+    assert "model.safetensors" not in hub.fetched
+
+
+def test_pickles_are_refused_and_not_fetched(
+    hub: StandIn, repository: Path, tmp_path: Path
+) -> None:
+    for path in [*repository.glob("*.safetensors"), *repository.glob("*/*.safetensors")]:
+        path.unlink()
+    assert "pickled weights alone" in fails(hub, tmp_path, CheckpointError)
+    assert all(name.endswith(".json") for name in hub.fetched)
+
+
+def test_a_repository_without_a_tokenizer(hub: StandIn, repository: Path, tmp_path: Path) -> None:
+    (repository / "tokenizer.json").unlink()
+    message = fails(hub, tmp_path, SourceError)
+    assert message == f"{NAME} of {hub.endpoint} lacks tokenizer.json"
+
+
+def test_bars_are_shown_as_before(hub: StandIn, tmp_path: Path) -> None:
+    from huggingface_hub.utils import are_progress_bars_disabled
+
+    before = are_progress_bars_disabled()
+    fetch(hub, tmp_path)
+    assert are_progress_bars_disabled() == before

@@ -1,0 +1,262 @@
+"""Names to local checkpoints, against a stand-in for a Hugging Face hub on this machine."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import shutil
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.checkpoint import load_checkpoint
+from model.errors import CheckpointError, SourceError
+from model.families.registry import read_config
+from model.sources.hub.repository import Hub
+from model.sources.locate import DEFAULT_MODEL, KNOWN_WEIGHTS, display_name, local, locate
+from model.tokenization.tokenizer import load_tokenizer
+from tests.hub import COMMIT, NAME, StandIn
+
+NOWHERE = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def nothing_embedded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def files(name: str) -> None:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.files", files)
+
+
+def find(
+    name: str,
+    tmp_path: Path,
+    endpoint: str = NOWHERE,
+    *,
+    offline: bool = False,
+    revision: str | None = None,
+) -> tuple[Path, list[str]]:
+    said: list[str] = []
+    hub = Hub(endpoint, tmp_path / "cache", offline)
+    return locate(name, hub, said.append, revision), said
+
+
+def fails(name: str, tmp_path: Path, endpoint: str = NOWHERE, **options: Any) -> str:
+    with pytest.raises(SourceError) as failed:
+        find(name, tmp_path, endpoint, **options)
+    message = str(failed.value)
+    assert "\n" not in message
+    assert name in message
+    return message
+
+
+def test_a_folder_is_itself(small_checkpoint: Path, tmp_path: Path) -> None:
+    assert find(str(small_checkpoint), tmp_path) == (small_checkpoint, [])
+
+
+@pytest.mark.parametrize(
+    "name", ["my model", "./my model", "my model/", "../here/my model", "~/my model", "a link"]
+)
+def test_ways_to_name_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    folder = tmp_path / "here" / "my model"
+    folder.mkdir(parents=True)
+    (tmp_path / "here" / "a link").symlink_to(folder)
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("HOME", str(tmp_path / "here"))
+    found, said = find(name, tmp_path)
+    assert found.samefile(folder)
+    assert said == []
+    assert display_name(name) == ("a link" if name == "a link" else "my model")
+
+
+def test_a_folder_goes_before_the_hubs_model_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / NAME).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    found, said = find(NAME, tmp_path)
+    assert found == Path(NAME)
+    assert said == [f"{NAME} is a folder here, which is taken, not the hub's model of that name"]
+    assert find(f"./{NAME}", tmp_path)[1] == []
+
+
+def test_a_folder_has_no_revision(tmp_path: Path) -> None:
+    assert "has no revision v1" in fails(str(tmp_path), tmp_path, revision="v1")
+
+
+@pytest.mark.parametrize(
+    ("file", "part"),
+    [
+        ("model.safetensors", "is a file of weights: name its folder"),
+        ("model.Q4_K_M.GGUF", "is a GGUF file, which is not read: name the folder"),
+        ("config.json", "is a file: name the folder of a checkpoint"),
+    ],
+)
+def test_a_file_is_no_folder(tmp_path: Path, file: str, part: str) -> None:
+    (tmp_path / file).touch()
+    assert part in fails(str(tmp_path / file), tmp_path)
+
+
+def test_an_onnx_file(tmp_path: Path) -> None:
+    graph = tmp_path / "my model" / "onnx" / "model.onnx"
+    graph.parent.mkdir(parents=True)
+    for path in (graph, tmp_path / "my model" / "config.json", graph.parent.parent / "vocab.txt"):
+        path.write_text("{}")
+    assert find(str(graph), tmp_path) == (graph, [])
+    assert local(str(graph)) == graph
+    assert display_name(str(graph)) == "my model"
+    assert "is a file, which has no revision v1" in fails(str(graph), tmp_path, revision="v1")
+
+
+def test_local_names(tmp_path: Path) -> None:
+    assert local(str(tmp_path)) == tmp_path
+    assert [local(name) for name in ("", NAME, str(tmp_path / "none.onnx"))] == [None] * 3
+
+
+def test_the_default_is_embedded(minilm_checkpoint: Path, tmp_path: Path) -> None:
+    assert find(DEFAULT_MODEL, tmp_path) == (minilm_checkpoint, [])
+    assert find(DEFAULT_MODEL, tmp_path, offline=True) == (minilm_checkpoint, [])
+
+
+def test_another_revision_of_the_default_is_the_hubs(
+    hub: StandIn, repository: Path, tmp_path: Path
+) -> None:
+    hub.repositories[f"{DEFAULT_MODEL}@v1"] = repository
+    found, _ = find(f"{DEFAULT_MODEL}@v1", tmp_path, hub.endpoint)
+    assert found.name == hub.commit_of(f"{DEFAULT_MODEL}@v1")
+
+
+def test_a_name_is_downloaded_and_loads(
+    hub: StandIn, tmp_path: Path, tiny_checkpoint: Path
+) -> None:
+    folder, said = find(NAME, tmp_path, hub.endpoint)
+    assert said[0] == f"fetching {NAME} from {hub.endpoint}"
+    assert folder.is_relative_to(tmp_path / "cache" / "models--someone--small-encoder")
+    config = read_config(folder)
+    assert load_checkpoint(folder).config == config
+    assert load_tokenizer(folder, config, lowercase=False).encode("it").ids
+    weights = (folder / "model.safetensors").read_bytes()
+    assert weights == (tiny_checkpoint / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("modules", [False, True])
+def test_what_was_fetched_is_found_again_without_a_hub(
+    hub: StandIn, repository: Path, tmp_path: Path, modules: bool
+) -> None:
+    if modules:
+        (repository / "modules.json").write_text("[]")
+    folder, _ = find(NAME, tmp_path, hub.endpoint)
+    for offline in (False, True):
+        assert find(NAME, tmp_path, offline=offline) == (folder, [])
+        assert find(f"{NAME}@main", tmp_path, offline=offline) == (folder, [])
+        assert find(NAME, tmp_path, offline=offline, revision=COMMIT) == (folder, [])
+
+
+def test_what_is_cached_needs_no_huggingface_hub(
+    hub: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, _ = find(NAME, tmp_path, hub.endpoint)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    assert find(NAME, tmp_path)[0] == folder
+
+
+def test_what_another_tool_left_out_is_fetched(
+    hub: StandIn, repository: Path, tmp_path: Path
+) -> None:
+    """A tool that loads the encoder alone leaves open whether there are modules."""
+    (repository / "modules.json").write_text("[]")
+    folder, _ = find(NAME, tmp_path, hub.endpoint)
+    (folder / "modules.json").unlink()
+    hub.requests.clear()
+    assert find(NAME, tmp_path, hub.endpoint)[0] == folder
+    assert (folder / "modules.json").is_file()
+    assert not hub.fetched - {"modules.json"}
+
+
+def test_where_nobody_can_tell_of_modules_it_is_said(
+    hub: StandIn, repository: Path, tmp_path: Path
+) -> None:
+    (repository / "modules.json").write_text("[]")
+    folder, _ = find(NAME, tmp_path, hub.endpoint)
+    (folder / "modules.json").unlink()
+    found, said = find(NAME, tmp_path, offline=True)
+    assert found == folder
+    assert said == [f"{folder} does not tell whether there is a modules.json; assuming none"]
+    found, said = find(NAME, tmp_path)
+    assert found == folder
+    assert said[-1].endswith(f"; taking {folder}, assuming no modules.json")
+
+
+def test_offline(hub: StandIn, tmp_path: Path) -> None:
+    message = fails(NAME, tmp_path, hub.endpoint, offline=True)
+    assert f"does not have {NAME}, and HF_HUB_OFFLINE forbids to fetch it" in message
+    folder, _ = find(NAME, tmp_path, hub.endpoint)
+    (folder / "model.safetensors").unlink()
+    hub.requests.clear()
+    message = fails(NAME, tmp_path, hub.endpoint, offline=True)
+    assert f"lacks model.safetensors of {NAME}, and HF_HUB_OFFLINE forbids" in message
+    assert hub.requests == []
+
+
+def test_an_unknown_name(hub: StandIn, tmp_path: Path) -> None:
+    message = fails("someone/else", tmp_path, hub.endpoint)
+    start = f"{hub.endpoint} has no model someone/else, or it is private"
+    assert message == f"{start}: HF_TOKEN gives a token"
+
+
+@pytest.mark.parametrize(
+    "name", [" ", "a/b/c", "-x", "../up", "a b", "x" * 100, "/no/folder", "~nobody/x"]
+)
+def test_what_is_no_name(tmp_path: Path, name: str) -> None:
+    assert "neither a folder nor a model's name" in fails(name, tmp_path)
+
+
+def test_a_hub_out_of_reach(hub: StandIn, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        endpoint = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    assert f"cannot be fetched from {endpoint}" in fails(NAME, tmp_path, endpoint)
+
+
+@pytest.mark.usefixtures("nothing_embedded")
+def test_the_defaults_weights_are_known_wherever_they_come_from(
+    hub: StandIn, minilm_checkpoint: Path, tmp_path: Path
+) -> None:
+    message = fails(DEFAULT_MODEL, tmp_path / "foreign", hub.endpoint)
+    assert f"its SHA-256 is not {KNOWN_WEIGHTS[DEFAULT_MODEL]}" in message
+    hub.repositories[DEFAULT_MODEL] = minilm_checkpoint
+    folder, said = find(DEFAULT_MODEL, tmp_path / "genuine", hub.endpoint)
+    assert said
+    assert load_checkpoint(folder).config.hidden_size == 384
+
+
+@pytest.mark.usefixtures("nothing_embedded")
+def test_a_default_without_safetensors(hub: StandIn, repository: Path, tmp_path: Path) -> None:
+    (repository / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=re.escape(f"{DEFAULT_MODEL} holds pickled weights")):
+        find(DEFAULT_MODEL, tmp_path, hub.endpoint)
+
+
+def test_a_damaged_package(minilm_checkpoint: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    copy = Path(shutil.copytree(minilm_checkpoint, tmp_path / minilm_checkpoint.name))
+    with (copy / "model.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\xff")
+    monkeypatch.setattr("model.sources.locate._embedded", lambda: copy)
+    assert "SHA-256" in fails(DEFAULT_MODEL, tmp_path)
+
+
+def test_a_folder_is_called_by_its_own_name(tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "my-model").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for name in (str(tmp_path / "my-model"), "my-model", "./my-model/", "my-model/../my-model"):
+        assert display_name(name) == "my-model"
+    assert display_name("organisation/model") == "organisation/model"
+    assert display_name("organisation/model@v1") == "organisation/model"
+
+
+def test_a_snapshot_is_called_by_its_repositorys_name(hub: StandIn, tmp_path: Path) -> None:
+    folder, _ = find(NAME, tmp_path, hub.endpoint)
+    assert display_name(str(folder)) == NAME

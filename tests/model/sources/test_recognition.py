@@ -1,0 +1,277 @@
+"""What is said of folders that are no supported checkpoints."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import BartConfig, CLIPConfig, GPT2Config, T5Config, ViTConfig, WhisperConfig
+
+from model.checkpoint import load_checkpoint
+from model.errors import CheckpointError, ConfigError, ModelError
+from model.families.registry import FAMILIES
+from model.sources.recognition import check_described, check_recognised
+from tests.model.checkpoints import edit_json
+
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 90868376\n"
+FOREIGN = {
+    T5Config: "is an encoder–decoder, which is not served yet: its model_type is 't5'",
+    BartConfig: "is an encoder–decoder, which is not served yet: its model_type is 'bart'",
+    GPT2Config: "is a decoder-only language model, which is not served: its model_type is 'gpt2'",
+    CLIPConfig: "is a model of text and images, no text encoder: its model_type is 'clip'",
+    ViTConfig: "is a vision model, no text encoder: its model_type is 'vit'",
+    WhisperConfig: "is an audio model, no text encoder: its model_type is 'whisper'",
+}
+
+
+@pytest.fixture
+def folder(tiny_checkpoint: Path, tmp_path: Path) -> Path:
+    """A supported checkpoint, to be made another."""
+    return Path(shutil.copytree(tiny_checkpoint, tmp_path / "some folder"))
+
+
+def refusal(folder: Path, kind: type[ModelError]) -> str:
+    with pytest.raises(ModelError) as failed:
+        check_recognised(folder)
+    message = str(failed.value)
+    assert type(failed.value) is kind, message
+    assert "\n" not in message
+    assert message.startswith(str(folder))
+    return message.removeprefix(str(folder)).lstrip(" :/")
+
+
+def write_weights(folder: Path, **tensors: torch.Tensor) -> None:
+    save_file(tensors, folder / "model.safetensors")
+
+
+def in_subfolder(folder: Path) -> Path:
+    """The encoder's files moved to `0_Transformer`, as old sentence-transformers had them."""
+    (folder / "0_Transformer").mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (folder / name).rename(folder / "0_Transformer" / name)
+    modules = [{"type": "sentence_transformers.models.Transformer", "path": "0_Transformer"}]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    return folder / "0_Transformer"
+
+
+def test_a_supported_checkpoint_passes(folder: Path, minilm_checkpoint: Path) -> None:
+    for checkpoint in (folder, minilm_checkpoint):
+        before = time.perf_counter()
+        check_recognised(checkpoint)
+        assert time.perf_counter() - before < 0.5
+    in_subfolder(folder)
+    check_recognised(folder)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_weights_of_any_float_type_pass(folder: Path, dtype: torch.dtype) -> None:
+    positions = torch.arange(4)  # of the buffers that old checkpoints keep
+    write_weights(folder, **{"a.weight": torch.ones(2, dtype=dtype), "position_ids": positions})
+    check_recognised(folder)
+
+
+def test_shards_pass(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "a.safetensors")
+    index = {"weight_map": {"x": "a.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    check_recognised(folder)
+
+
+@pytest.mark.parametrize("config", FOREIGN)
+def test_models_of_other_kinds(folder: Path, config: Any) -> None:
+    """By the config that transformers itself writes."""
+    config().save_pretrained(folder)
+    message = refusal(folder, ConfigError)
+    assert message == f"{FOREIGN[config]}; supported are {', '.join(FAMILIES)}"
+
+
+def test_an_unknown_model_type_is_named(folder: Path) -> None:
+    edit_json(folder / "config.json", model_type="hyena")
+    message = refusal(folder, ConfigError)
+    assert message == f"its model_type is 'hyena'; supported are {', '.join(FAMILIES)}"
+    edit_json(in_subfolder(folder) / "config.json", model_type="mamba")
+    assert "its model_type is 'mamba'" in refusal(folder, ConfigError)
+
+
+def test_no_model_type(folder: Path) -> None:
+    (folder / "config.json").write_text("{}")
+    assert refusal(folder, ConfigError).startswith(
+        "it names no model_type; supported are albert, bert"
+    )
+
+
+@pytest.mark.parametrize("content", ["[]", "{", "7", "\xff"])
+def test_a_config_that_is_no_object(folder: Path, content: str) -> None:
+    (folder / "config.json").write_bytes(content.encode("latin-1"))
+    assert refusal(folder, ConfigError) == "config.json does not hold a JSON object"
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
+def test_git_lfs_pointers(folder: Path, name: str) -> None:
+    (folder / name).write_text(POINTER)
+    message = refusal(folder, CheckpointError)
+    assert message == f"holds Git LFS pointers in place of files ({name}): run `git lfs pull` there"
+
+
+def test_git_lfs_pointers_of_a_subfolder(folder: Path) -> None:
+    (in_subfolder(folder) / "model.safetensors").write_text(POINTER)
+    assert "(0_Transformer/model.safetensors)" in refusal(folder, CheckpointError)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_an_adapter(folder: Path, whole: bool) -> None:
+    """Alone, or beside weights, where transformers applies it."""
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    (folder / "adapter_model.safetensors").write_bytes(b"")
+    if not whole:
+        (folder / "config.json").unlink()
+        (folder / "model.safetensors").unlink()
+    message = refusal(folder, CheckpointError)
+    assert message.startswith("is a LoRA or other PEFT adapter (adapter_config.json)")
+    assert "merge_and_unload()" in message
+
+
+@pytest.mark.parametrize(
+    ("quantised", "method"),
+    [({"quant_method": "gptq", "bits": 4}, "gptq"), ({"load_in_8bit": True}, "None")],
+)
+def test_a_config_of_quantised_weights(folder: Path, quantised: Any, method: str) -> None:
+    edit_json(folder / "config.json", quantization_config=quantised)
+    message = refusal(folder, CheckpointError)
+    assert message.startswith(f"holds quantised weights (quantization_config: {method})")
+    assert "fp32, bf16 or fp16" in message
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [(torch.int8, "I8"), (torch.uint8, "U8"), (torch.float8_e4m3fn, "F8_E4M3")],
+)
+def test_quantised_tensors(folder: Path, dtype: torch.dtype, name: str) -> None:
+    floats = torch.ones(2)
+    write_weights(folder, **{"a.weight": floats, "b.weight": torch.ones(2, 2).to(dtype)})
+    message = refusal(folder, CheckpointError)
+    assert message.startswith(f"model.safetensors holds quantised weights (b.weight is {name})")
+
+
+def test_quantised_tensors_in_a_shard(folder: Path) -> None:
+    write_weights(folder, **{"a.qweight": torch.ones(2, dtype=torch.int32)})
+    (folder / "model.safetensors").rename(folder / "b.safetensors")
+    index = {"weight_map": {"x": "b.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert "(a.qweight is I32)" in refusal(folder, CheckpointError)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 99, b"\x02" + bytes(7) + b"[]", b"short"])
+def test_damaged_weights_are_left_to_their_reader(folder: Path, content: bytes) -> None:
+    (folder / "model.safetensors").write_bytes(content)
+    check_recognised(folder)
+    with pytest.raises(CheckpointError):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    ("files", "part"),
+    [
+        (["pytorch_model.bin"], "pickled weights alone (pytorch_model.bin)"),
+        (["tf_model.h5"], "weights of TensorFlow, Flax or Rust alone (tf_model.h5)"),
+        (["flax_model.msgpack"], "weights of TensorFlow, Flax or Rust alone (flax_model.msgpack)"),
+        (["model.Q8_0.gguf"], "GGUF files alone (model.Q8_0.gguf)"),
+        (
+            ["openvino/openvino_model.xml", "openvino/openvino_model.bin"],
+            "an OpenVINO export alone (openvino/openvino_model.xml)",
+        ),
+        (["x.safetensors"], "x.safetensors, and neither model.safetensors nor model.safetensors."),
+        (["training_args.bin", "optimizer.pt"], "no checkpoint: there is no model.safetensors"),
+        ([], "no checkpoint: there is no model.safetensors"),
+    ],
+)
+def test_weights_of_other_kinds(folder: Path, files: list[str], part: str) -> None:
+    (folder / "model.safetensors").unlink()
+    for name in files:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"")
+    assert part in refusal(folder, CheckpointError)
+
+
+@pytest.mark.parametrize(
+    ("files", "part"),
+    [
+        (["model.Q4.gguf"], "holds GGUF files alone (model.Q4.gguf)"),
+        (["model.onnx"], "model.onnx: there is no config.json, neither beside it nor in"),
+        (["manifest.json", "encoder.onnx"], "is an exported artifact, not a checkpoint"),
+        (["model_index.json"], "is a diffusion pipeline (model_index.json)"),
+        (["model.safetensors"], "holds no checkpoint: there is no config.json"),
+        ([], "holds no checkpoint: there is no config.json"),
+    ],
+)
+def test_folders_without_a_config(tmp_path: Path, files: list[str], part: str) -> None:
+    for name in files:
+        (tmp_path / name).write_bytes(b"")
+    assert part in refusal(tmp_path, ConfigError)
+
+
+def foreign(folder: Path, content: str = "") -> Path:
+    """The checkpoint with a graph instead of its weights, and a pickle."""
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").touch()
+    (folder / "onnx").mkdir()
+    (folder / "onnx" / "model.onnx").write_text(content)
+    return folder / "onnx" / "model.onnx"
+
+
+def test_a_foreign_graph_passes(folder: Path) -> None:
+    graph = foreign(folder)
+    for model_type in ("bert", "roformer"):
+        edit_json(folder / "config.json", model_type=model_type)
+        check_recognised(folder)
+        check_recognised(graph)
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_a_foreign_graph_of_another_kind(folder: Path, kind: Any) -> None:
+    foreign(folder)
+    kind().save_pretrained(folder)
+    what, _, model_type = FOREIGN[kind].removeprefix("is ").partition(": its model_type is ")
+    message = refusal(folder, ConfigError)
+    assert message == f"onnx/model.onnx is of {what}: its model_type is {model_type}"
+
+
+def test_a_foreign_graph_that_was_not_pulled(folder: Path) -> None:
+    foreign(folder, POINTER)
+    assert "onnx/model.onnx is a Git LFS pointer" in refusal(folder, CheckpointError)
+
+
+def test_a_foreign_graph_without_an_object(folder: Path) -> None:
+    foreign(folder)
+    (folder / "config.json").write_text("[]")
+    assert "does not hold a JSON object" in refusal(folder, ConfigError)
+
+
+def test_graphs_of_the_hub_are_not_fetched(folder: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"ONNX exports alone \(onnx/model.onnx\), which are"):
+        check_described(folder, ["config.json", "onnx/model.onnx"], "somebody/model")
+
+
+def test_modules_without_a_transformer(tmp_path: Path) -> None:
+    modules = [{"type": "sentence_transformers.models.StaticEmbedding", "path": ""}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    message = refusal(tmp_path, ConfigError)
+    assert message.startswith("begins with the module StaticEmbedding (modules.json)")
+
+
+def test_a_pickled_module(folder: Path) -> None:
+    modules = [
+        {"type": "sentence_transformers.models.Transformer", "path": ""},
+        {"type": "sentence_transformers.models.Dense", "path": "2_Dense"},
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "2_Dense").mkdir()
+    (folder / "2_Dense" / "pytorch_model.bin").write_bytes(b"")
+    message = refusal(folder, CheckpointError)
+    assert message.startswith("Dense has pickled weights alone (2_Dense/pytorch_model.bin)")

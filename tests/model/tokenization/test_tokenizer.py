@@ -1,0 +1,326 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sentence_transformers.base.modules import Transformer
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import BertTokenizer
+
+from model.errors import CheckpointError
+from model.families.registry import parse_config, read_config
+from model.tokenization.tokenizer import load_tokenizer
+from tests.model.checkpoints import SPECIAL_TOKENS, TINY, VOCABULARY, edit_json
+from tests.model.texts import MORE_TEXTS, TEXTS
+from tests.model.tokenizer_oracle import assert_equals_transformers
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder that holds a tokenizer and a config only, to be changed."""
+    vocabulary = {token: i for i, token in enumerate(VOCABULARY)}
+    BertTokenizer(vocab=vocabulary).save_pretrained(tmp_path)
+    edit_json(tmp_path / "config.json", **TINY, model_type="bert")
+    return tmp_path
+
+
+@pytest.mark.parametrize("checkpoint", ["minilm_checkpoint", "small_checkpoint"])
+def test_a_real_tokenizer_equals_transformers(
+    checkpoint: str, request: pytest.FixtureRequest
+) -> None:
+    assert_equals_transformers(request.getfixturevalue(checkpoint), vocab_size=30522)
+
+
+def test_a_tiny_tokenizer_equals_transformers(folder: Path) -> None:
+    assert_equals_transformers(folder)
+
+
+@pytest.mark.parametrize("name", ["BertTokenizer", "PreTrainedTokenizerFast"])
+def test_padding_and_truncation_of_the_file_are_off(folder: Path, name: str) -> None:
+    edit_json(folder / "tokenizer_config.json", tokenizer_class=name)
+    stored = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    stored.enable_padding(length=16)
+    stored.enable_truncation(4)
+    stored.save(str(folder / "tokenizer.json"))
+    tokenizer = assert_equals_transformers(folder)
+    assert (tokenizer.padding, tokenizer.truncation) == (None, None)
+    assert len(tokenizer.encode("the " * 30)) == 32
+
+
+FLAGS = [
+    {"do_lower_case": False},
+    {"do_lower_case": True, "strip_accents": False},
+    {"do_lower_case": False, "strip_accents": True},
+    {"tokenize_chinese_chars": False},
+]
+
+
+@pytest.mark.parametrize("flags", FLAGS, ids=str)
+def test_flags_overrule_tokenizer_json(folder: Path, flags: dict[str, bool]) -> None:
+    edit_json(folder / "tokenizer_config.json", **flags)
+    assert_equals_transformers(folder)
+
+
+@pytest.mark.parametrize("flags", FLAGS, ids=str)
+def test_flags_apply_to_a_large_vocabulary(
+    tmp_path: Path, minilm_checkpoint: Path, flags: dict[str, bool]
+) -> None:
+    for name in ("config.json", "tokenizer.json"):
+        (tmp_path / name).write_bytes((minilm_checkpoint / name).read_bytes())
+    edit_json(tmp_path / "tokenizer_config.json", tokenizer_class="BertTokenizer", **flags)
+    assert_equals_transformers(tmp_path, vocab_size=30522)
+
+
+@pytest.mark.parametrize("tokenizer_config", ["kept", "without flags", "missing"])
+def test_a_normalizer_in_tokenizer_json_does_not_count(folder: Path, tokenizer_config: str) -> None:
+    edit_json(
+        folder / "tokenizer.json",
+        normalizer={"type": "Lowercase"},
+        pre_tokenizer={"type": "Whitespace"},
+    )
+    if tokenizer_config == "without flags":
+        (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    elif tokenizer_config == "missing":
+        (folder / "tokenizer_config.json").unlink()
+    assert_equals_transformers(folder)
+
+
+@pytest.mark.parametrize(
+    "name", ["BertTokenizer", "BertTokenizerFast", "DistilBertTokenizerFast", "ElectraTokenizer"]
+)
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "config.json"])
+def test_every_name_of_berts_tokenizer_is_known(folder: Path, name: str, file: str) -> None:
+    edit_json(folder / "tokenizer.json", normalizer=json.loads('{"type": "Lowercase"}'))
+    (folder / "tokenizer_config.json").write_text("{}")
+    edit_json(folder / file, tokenizer_class=name)
+    assert_equals_transformers(folder)
+
+
+@pytest.mark.parametrize("name", ["PreTrainedTokenizerFast", "TokenizersBackend", "Unheard"])
+def test_another_class_is_what_tokenizer_json_says(folder: Path, name: str) -> None:
+    edit_json(folder / "tokenizer_config.json", tokenizer_class=name, do_lower_case=True)
+    edit_json(
+        folder / "tokenizer.json", normalizer={"type": "NFKC"}, pre_tokenizer={"type": "Whitespace"}
+    )
+    tokenizer = assert_equals_transformers(folder)
+    assert tokenizer.encode("A").tokens == ["[CLS]", "[UNK]", "[SEP]"]
+
+
+def test_a_byte_level_tokenizer_equals_transformers(folder: Path) -> None:
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: i for i, token in enumerate(("<s>", "</s>", "<pad>", *alphabet))}
+    stored = Tokenizer(models.BPE(vocabulary, []))
+    stored.normalizer = normalizers.NFC()
+    stored.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    stored.post_processor = processors.RobertaProcessing(("</s>", 1), ("<s>", 0))
+    stored.add_special_tokens(["<s>", "</s>", "<pad>"])
+    stored.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(
+        '{"tokenizer_class": "PreTrainedTokenizerFast", "pad_token": "<pad>", "cls_token": "<s>"}'
+    )
+    assert_equals_transformers(folder, vocab_size=len(vocabulary))
+
+
+def added(index: int, content: str, **fields: bool) -> dict[str, Any]:
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
+    return {"id": index, "content": content} | flags | fields
+
+
+ADDED = [
+    added(60, "cat.", normalized=True),
+    added(61, "[X]", special=True, lstrip=True, rstrip=True),
+    added(62, "THE", single_word=True),
+    added(63, "café", normalized=True),
+]
+
+
+@pytest.mark.parametrize("name", ["BertTokenizer", "PreTrainedTokenizerFast"])
+def test_added_tokens_of_tokenizer_json(folder: Path, name: str) -> None:
+    stored = json.loads((folder / "tokenizer.json").read_text())
+    edit_json(folder / "tokenizer.json", added_tokens=stored["added_tokens"] + ADDED)
+    edit_json(folder / "tokenizer_config.json", tokenizer_class=name)
+    assert_equals_transformers(folder, vocab_size=64)
+
+
+@pytest.mark.parametrize("name", ["BertTokenizer", "PreTrainedTokenizerFast"])
+def test_added_tokens_of_tokenizer_config(folder: Path, name: str) -> None:
+    tokens = {str(token.pop("id")): token for token in [dict(t) for t in reversed(ADDED)]}
+    tokens["61"]["special"] = False  # but the separator is
+    edit_json(
+        folder / "tokenizer_config.json",
+        tokenizer_class=name,
+        added_tokens_decoder=tokens,
+        sep_token={"__type": "AddedToken", "content": "[X]"},
+        mask_token="[E]",
+    )
+    edit_json(folder / "special_tokens_map.json", sep_token="not read")
+    assert_equals_transformers(folder, vocab_size=65)
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json"])
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        {"sep_token": "<sep>", "cls_token": "<cls>"},
+        {"sep_token": "the", "unk_token": "."},
+        {"additional_special_tokens": ["[E]", "<sep>"]},
+        {"extra_special_tokens": ["[E]", "cat"]},
+        {"extra_special_tokens": {"end_token": "[E]"}},
+        {"end_token": "[E]", "bos_token": "<cls>"},
+    ],
+    ids=str,
+)
+def test_special_tokens_under_another_name(folder: Path, tokens: dict[str, Any], file: str) -> None:
+    edit_json(folder / file, **tokens)
+    assert_equals_transformers(folder, vocab_size=64)
+
+
+def test_special_tokens_map_may_hold_whole_tokens(folder: Path) -> None:
+    token = {"content": "[E]", "single_word": False, "lstrip": True, "rstrip": False}
+    edit_json(folder / "special_tokens_map.json", sep_token=token | {"normalized": False})
+    assert_equals_transformers(folder, vocab_size=62)
+
+
+VOCABULARIES = {
+    "plain": "\n".join(VOCABULARY) + "\n",
+    "no final new line": "\n".join(VOCABULARY),
+    "windows": "\r\n".join(VOCABULARY) + "\r\n",
+    "spaces and blank lines": "\n".join(VOCABULARY).replace("\nd\n", "\nd \n\n\n") + "\n\n",
+    "a word twice": "\n".join((*VOCABULARY, "the", "a")),
+    "special tokens last": "\n".join((*VOCABULARY[5:], *SPECIAL_TOKENS)),
+    "only [UNK]": "\n".join(("[UNK]", *VOCABULARY[5:])),
+}
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES.values(), ids=VOCABULARIES.keys())
+def test_vocab_txt_alone_makes_berts_tokenizer(folder: Path, vocabulary: str) -> None:
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").unlink()
+    (folder / "vocab.txt").write_text(vocabulary, newline="")
+    assert_equals_transformers(folder, vocab_size=70)
+
+
+def test_vocab_txt_with_the_older_files_beside_it(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.txt").write_text("\n".join(VOCABULARY))
+    edit_json(folder / "special_tokens_map.json", sep_token="[E]")
+    edit_json(folder / "added_tokens.json", **{"CAFÉ": 62, "[X]": 60, "[E]": 61})
+    assert_equals_transformers(folder, vocab_size=63)
+
+
+def test_tokenizer_json_goes_before_vocab_txt(folder: Path) -> None:
+    (folder / "vocab.txt").write_text("\n".join(reversed(VOCABULARY)))
+    assert_equals_transformers(folder)
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_lowercase_equals_sentence_transformers(
+    make_checkpoint: Callable[..., Path], flag: bool
+) -> None:
+    """`do_lower_case` of sentence_bert_config.json comes on top of the tokenizer's own flag."""
+    folder = make_checkpoint()
+    edit_json(folder / "tokenizer_config.json", do_lower_case=flag, strip_accents=False)
+    theirs = Transformer(str(folder), do_lower_case=True).tokenizer
+    config = read_config(folder)
+    ours = load_tokenizer(folder, config, lowercase=True)
+    expected = theirs(TEXTS, return_offsets_mapping=True)
+    for i, (text, found) in enumerate(zip(TEXTS, ours.encode_batch(TEXTS), strict=True)):
+        assert found.ids == expected["input_ids"][i], text
+        assert found.offsets == expected["offset_mapping"][i], text
+    plain = load_tokenizer(folder, config, lowercase=False)
+    assert (plain.encode("A").ids == ours.encode("A").ids) is flag
+
+
+def test_a_saved_tokenizer_is_the_loaded_one(folder: Path, tmp_path: Path) -> None:
+    edit_json(folder / "tokenizer_config.json", do_lower_case=False, sep_token="[E]")
+    ours = assert_equals_transformers(folder, vocab_size=62)
+    saved = tmp_path / "saved.json"
+    ours.save(str(saved), pretty=False)
+    again = Tokenizer.from_file(str(saved))
+    for text in (*TEXTS, *MORE_TEXTS):
+        assert again.encode(text).ids == ours.encode(text).ids
+        assert again.encode(text).offsets == ours.encode(text).offsets
+
+
+@pytest.mark.parametrize("name", ["BertTokenizer", "PreTrainedTokenizerFast"])
+def test_a_picture_that_the_encoder_has_no_row_for_is_a_text(folder: Path, name: str) -> None:
+    """EmbeddingGemma's tokenizer has a token of pictures, the first after its vocabulary."""
+    whole = load_tokenizer(folder, parse_config(TINY | {"model_type": "bert"}), lowercase=False)
+    token = added(60, "[image]", special=True)
+    edit_json(
+        folder / "tokenizer_config.json",
+        tokenizer_class=name,
+        image_token="[image]",
+        added_tokens_decoder={"60": {key: token[key] for key in token if key != "id"}},
+    )
+    found = assert_equals_transformers(folder, vocab_size=61)
+    assert 60 in found.encode("a [image] b").ids
+    config = parse_config(TINY | {"model_type": "bert"})
+    found = load_tokenizer(folder, config, lowercase=False)
+    assert found.encode("a [image] b").tokens == whole.encode("a [image] b").tokens
+    assert found.encode("the cat").ids == whole.encode("the cat").ids
+
+
+# ── what is refused ────────────────────────────────────────────────────────────────────────
+
+
+def refusal(folder: Path, vocab_size: int = len(VOCABULARY)) -> str:
+    config = parse_config(TINY | {"model_type": "bert", "vocab_size": vocab_size})
+    with pytest.raises(CheckpointError) as caught:
+        load_tokenizer(folder, config, lowercase=False)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert str(folder) in message
+    return message
+
+
+def test_ids_beyond_the_encoders_vocabulary_are_refused(folder: Path) -> None:
+    assert "reach 59, the encoder's vocabulary holds 59" in refusal(folder, vocab_size=59)
+    edit_json(folder / "tokenizer_config.json", extra_special_tokens=["[E]"])
+    assert "reach 60, the encoder's vocabulary holds 60" in refusal(folder)
+
+
+def test_a_folder_without_a_tokenizer_is_refused(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+    assert "neither tokenizer.json nor vocab.txt" in refusal(folder)
+
+
+def test_a_vocabulary_without_an_unknown_token_is_refused(folder: Path) -> None:
+    edit_json(folder / "tokenizer_config.json", unk_token="[E]")
+    assert "vocabulary lacks [E]" in refusal(folder, vocab_size=61)
+
+
+def test_vocab_txt_does_not_make_another_classs_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.txt").write_text("\n".join(VOCABULARY))
+    edit_json(folder / "tokenizer_config.json", tokenizer_class="BertJapaneseTokenizer")
+    assert "no tokenizer.json, which a BertJapaneseTokenizer needs" in refusal(folder)
+
+
+def test_splitting_special_tokens_is_refused(folder: Path) -> None:
+    edit_json(folder / "tokenizer_config.json", split_special_tokens=True)
+    assert "split_special_tokens of tokenizer_config.json is not supported" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("tokenizer.json", "{", "no readable tokenizer"),
+        ("tokenizer.json", "[]", "no readable tokenizer"),
+        ("tokenizer.json", '{"model": {"type": "WordPiece"}}', "no readable tokenizer"),
+        ("tokenizer_config.json", "{", "tokenizer_config.json is not valid JSON"),
+        ("tokenizer_config.json", "[]", "tokenizer_config.json does not hold a JSON object"),
+        ("tokenizer_config.json", '{"do_lower_case": "no"}', "no readable tokenizer"),
+        ("tokenizer_config.json", '{"sep_token": 3}', "no readable tokenizer"),
+        ("tokenizer_config.json", '{"sep_token": "[SEP] [SEP]"}', "no readable tokenizer"),
+        ("tokenizer_config.json", '{"added_tokens_decoder": [1]}', "no readable tokenizer"),
+        ("special_tokens_map.json", "\x00", "special_tokens_map.json is not valid JSON"),
+        ("added_tokens.json", "3", "added_tokens.json does not hold a JSON object"),
+    ],
+)
+def test_a_damaged_file_is_refused(folder: Path, name: str, content: str, reason: str) -> None:
+    (folder / name).write_text(content)
+    assert reason in refusal(folder)
