@@ -81,6 +81,8 @@ def test_every_number_equals_transformers(client: httpx.Client, checkpoint: Path
             np.testing.assert_allclose(maps["attention"], expected, atol=1e-5)
 
 
-def test_pytorch_agrees(client: httpx.Client) -> None:
-    found = client.post("/verify", json={"inputs": [LONG, PAIR]}).json()
-    assert found["passed"], found
+@pytest.mark.parametrize("inputs", [[LONG, "a short text"], [PAIR]], ids=["texts", "a pair"])
+def test_pytorch_agrees(client: httpx.Client, inputs: Any) -> None:
+    found = client.post("/verify", json={"inputs": inputs})
+    assert found.status_code == 200, found.text
+    assert found.json()["passed"], found.text
