@@ -8,19 +8,22 @@ positions of one direction.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from model.attention.long_texts import attend_in_chunks, attend_in_windows, query_chunks
-from model.attention.multi_head import AttentionSizes, MultiHeadAttention, ablated, merge_heads
+from model.attention.multi_head import (
+    AttentionProjections,
+    AttentionSizes,
+    ablated,
+    merge_heads,
+)
 from model.attention.positions import bucket_table, rotary_frequencies
 from model.attention.weights import (
     AttentionRule,
     Heads,
     attention_weights,
-    repeat_heads,
     split_heads,
 )
 from model.config import EncoderConfig
@@ -49,24 +52,23 @@ def attention_rule(config: EncoderConfig) -> AttentionRule:
     )
 
 
-class SelfAttention(MultiHeadAttention):
-    """Multi-head attention as an encoder's config describes it for one of its layers."""
+class SelfAttention(AttentionProjections):
+    """Self-attention of packed texts as an encoder's config describes it for one of its layers."""
 
-    def __init__(self, config: EncoderConfig, layer: int) -> None:
-        """Allocate what layer 0 … L−1 has."""
+    def __init__(self, config: EncoderConfig, layer: int, rule: AttentionRule) -> None:
+        """Allocate what layer 0 … L−1 has.
+
+        Args:
+            config: the encoder's.
+            layer: its number.
+            rule: of all layers' heads, as `attention_rule` gives it.
+
+        """
         h, p, n = config.hidden_size, config.head_size, config.num_attention_heads
-        sizes = AttentionSizes(n, d_q=h, d_k=h, d_v=h, p_q=p, p_k=p, p_v=p, p_o=h)
-        layout = config.attention
-        super().__init__(
-            sizes, config.attention_score, config.attention_normalizer, bias=layout.bias
-        )
-        self.rule = attention_rule(config)
-        self.num_value_heads = m = config.num_key_value_heads
-        if m != n:
-            self.key = nn.Linear(h, m * p, bias=layout.bias)
-            self.value = nn.Linear(h, m * p, bias=layout.bias)
-        if layout.output_bias != layout.bias:
-            self.output = nn.Linear(n * p, h, bias=layout.output_bias)
+        m, layout = config.num_key_value_heads, config.attention
+        sizes = AttentionSizes(n, h, h, h, p, p, p, h, num_key_value_heads=m)
+        super().__init__(sizes, rule.score, bias=layout.bias, output_bias=layout.output_bias)
+        self.rule = rule
         if layout.query_key_norm:
             self.query_norm = RMSNorm(p, config.layer_norm_eps)
             self.key_norm = RMSNorm(p, config.layer_norm_eps)
@@ -102,10 +104,9 @@ class SelfAttention(MultiHeadAttention):
             The output, like `hidden`.
 
         """
-        heads = self._padded(shared, batch)
+        heads = self._heads(shared, batch)
         query, key = heads.projected(hidden, hidden)
-        value = split_heads(batch.pad(self.value(hidden)), self.num_value_heads)
-        value = repeat_heads(value, self.num_heads // self.num_value_heads)
+        value = self.value_heads(batch.pad(self.value(hidden)))
         if self._local is not None:
             context = attend_in_windows(heads, query, key, value, batch.mask, self._local)
         else:
@@ -115,41 +116,38 @@ class SelfAttention(MultiHeadAttention):
 
     def maps(self, hidden: Tensor, batch: PackedBatch, shared: Shared) -> Tensor:
         """The weights `[B, N, S, S]`, of the same arguments; only these are padded."""
-        return attention_weights(self._padded(shared, batch), hidden, hidden, batch.mask)
+        return attention_weights(self._heads(shared, batch), hidden, hidden, batch.mask)
 
-    def _padded(self, shared: Shared, batch: PackedBatch) -> Heads:
-        """All heads, which project packed texts into the grid."""
-        heads = self.heads_of(shared)
-        return replace(
-            heads,
-            query=lambda x: batch.pad(self.query(x)),
-            key=lambda x: batch.pad(self.key(x)),
-        )
-
-    def heads_of(self, shared: Shared) -> Heads:
-        """All N heads, with what all layers share."""
+    def _heads(self, shared: Shared, batch: PackedBatch) -> Heads:
+        """All N heads, which project packed texts into the grid."""
         return Heads(
             self.num_heads,
-            self.query,
-            self.key,
+            lambda x: batch.pad(self.query(x)),
+            lambda x: batch.pad(self.key(x)),
             self.rule,
-            self._score_parameters() | self._own() | self._relative(shared),
-            self.num_value_heads,
+            self._own() | self.named_score_parameters() | self._relative(shared),
+            self.num_key_value_heads,
         )
 
-    def all_parameters(self, shared: Shared) -> dict[str, Tensor]:
-        """As `head_parameters`, with all that `Heads` names; grouped keys once for each head."""
-        n, m = self.num_heads, self.num_value_heads
-        parameters = {}
-        for role, projection, groups in (("query", self.query, n), ("key", self.key, m)):
-            for name, tensor in projection.named_parameters():
-                heads = tensor.reshape(groups, -1, *tensor.shape[1:])
-                parameters[f"{role}_{name}"] = heads.repeat_interleave(n // groups, dim=0)
-        alike = {
-            name: tensor.expand(n, *tensor.shape).contiguous()
-            for name, tensor in self._own().items()
+    def head_parameters(self, shared: Shared) -> dict[str, Tensor]:
+        """All that the maps of the N heads follow from, beside what enters the projections.
+
+        Returns:
+            `[N, …]` each, or `[m, …]` where heads in a row share one; see `some_heads`.
+
+        """
+        projections = (
+            ("query", self.query, self.num_heads),
+            ("key", self.key, self.num_key_value_heads),
+        )
+        parameters = {
+            f"{role}_{name}": tensor.reshape(count, -1, *tensor.shape[1:])
+            for role, projection, count in projections
+            for name, tensor in projection.named_parameters()
         }
-        return parameters | alike | self._score_parameters() | self._relative(shared)
+        alike = {name: tensor[None] for name, tensor in self._own().items()}
+        own = self.named_score_parameters()
+        return parameters | alike | own | self._relative(shared)
 
     def _own(self) -> dict[str, Tensor]:
         """What all heads of this layer have alike."""

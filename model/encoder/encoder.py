@@ -9,14 +9,11 @@ N heads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple, cast
 
-import torch
 from torch import Tensor, nn
 
 from model.attention.self_attention import attention_rule
-from model.attention.weights import Heads
 from model.config import EncoderConfig
 from model.encoder.embeddings import Embeddings
 from model.encoder.layers import LAYERS, Layer
@@ -43,8 +40,10 @@ class Encoder(nn.Module):
         self.config = config
         self.embeddings = Embeddings(config)
         self.relative = RelativePositions(config)
+        self.rule = attention_rule(config)
         self.layers = nn.ModuleList(
-            LAYERS[config.layer.order](config, number) for number in range(config.layer_groups)
+            LAYERS[config.layer.order](config, number, self.rule)
+            for number in range(config.layer_groups)
         )
         self.final_norm = nn.Identity() if config.layer.order == "post_norm" else norm_of(config)
 
@@ -83,15 +82,11 @@ class Encoder(nn.Module):
         group = number * self.config.layer_groups // self.config.num_hidden_layers
         return cast(Layer, self.layers[group])
 
-    def head_parameters(self, layer: int) -> dict[str, Tensor]:
-        """Parameters of all heads of layer 0 … L−1 by name, `[N, …]` each.
+    def head_parameters(self) -> list[dict[str, Tensor]]:
+        """Parameters of all heads of each layer by name: `[N, …]`, or as `some_heads` takes them.
 
-        With the layer's input they are all that its maps follow from: `Heads.from_parameters`.
+        With the layer's input they are all that its maps follow from.
         """
-        return self.layer(layer).head_parameters(self.relative())
-
-    def some_heads(self, layer: int, numbers: Sequence[int]) -> Heads:
-        """Heads of layer 0 … L−1 by their numbers, which compute nothing of the others."""
-        chosen = torch.tensor(list(numbers))
-        parameters = {name: tensor[chosen] for name, tensor in self.head_parameters(layer).items()}
-        return Heads.from_parameters(parameters, attention_rule(self.config))
+        shared = self.relative()
+        layers = range(self.config.num_hidden_layers)
+        return [self.layer(number).head_parameters(shared) for number in layers]

@@ -136,7 +136,7 @@ def one_head_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
     """Name → shape of one head's parameter, in the attention graph's order."""
     with torch.device("meta"):
         encoder = Encoder(config.model_copy(update={"num_hidden_layers": 1}))
-        parameters = encoder.head_parameters(0)
+        (parameters,) = encoder.head_parameters()
     return {name: tuple(each.shape[1:]) for name, each in parameters.items()}
 
 
@@ -192,12 +192,13 @@ def signatures(
 
 
 def head_parameters(encoder: Encoder) -> dict[str, Tensor]:
-    """All parameters of every layer's heads; axis 0 is always heads.
+    """All parameters of every layer's heads, `[N, …]` each: what heads share, once for each.
 
     Each a copy, as layers may share theirs, and a file of tensors holds none twice.
     """
+    heads = encoder.config.num_attention_heads
     return {
-        head_parameter_name(name, layer): tensor.clone(memory_format=torch.contiguous_format)
-        for layer in range(encoder.config.num_hidden_layers)
-        for name, tensor in encoder.head_parameters(layer).items()
+        head_parameter_name(name, layer): tensor.repeat_interleave(heads // len(tensor), dim=0)
+        for layer, parameters in enumerate(encoder.head_parameters())
+        for name, tensor in parameters.items()
     }

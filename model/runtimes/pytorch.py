@@ -9,7 +9,7 @@ import torch
 from model.artifact.batch import Batch
 from model.artifact.foreign import not_in_graph
 from model.artifact.manifest import TASK_WEIGHTS, WEIGHTS, Artifact
-from model.attention.weights import attention_weights
+from model.attention.weights import Heads, attention_weights, some_heads
 from model.checkpoint import load_weights
 from model.encoder.encoder import Encoder
 from model.errors import ArtifactError
@@ -73,6 +73,8 @@ class PyTorchRuntime(HostRuntime):
         self.task = head.config if head else None
         self._encoder = encoder
         self._head = head
+        with torch.inference_mode():
+            self._head_parameters = encoder.head_parameters()
 
     def hidden_states(
         self, batch: Batch, layers: Sequence[int], head_mask: Floats | None = None
@@ -86,8 +88,10 @@ class PyTorchRuntime(HostRuntime):
     def attention(self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]) -> Floats:
         """`[heads, T, S]`."""
         states = (torch.from_numpy(array)[None] for array in (queries, keys))
+        every = self._head_parameters[layer]
         with torch.inference_mode():
-            chosen = self._encoder.some_heads(layer, heads)
+            parameters = some_heads(every, heads, self.config.num_attention_heads)
+            chosen = Heads.from_parameters(parameters, self._encoder.rule)
             maps: Floats = attention_weights(chosen, *states)[0].numpy()
         return maps
 
