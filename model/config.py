@@ -46,9 +46,10 @@ class EmbeddingLayout(_Part):
 class LogBuckets(_Part):
     """Distances of a query from a key, put into buckets that widen with the distance."""
 
-    kind: Literal["t5", "deberta"]
+    kind: Literal["t5", "deberta", "exact"]
+    """`exact`: a DeBERTa's without buckets, each distance up to the largest has one of its own."""
     count: int = Field(gt=0)
-    """Buckets of both directions; one for each distance where a DeBERTa has no buckets."""
+    """Buckets of both directions with T5, of one with the others."""
     max_distance: int = Field(gt=0)
     """The distance from which on all share a bucket."""
 

@@ -39,7 +39,7 @@ NO_WINDOW = 1e9
 def attention_rule(config: EncoderConfig) -> AttentionRule:
     """The rule of all heads of an encoder."""
     layout, buckets = config.attention, None
-    if layout.position_buckets is not None:
+    if layout.disentangled and layout.position_buckets is not None:
         buckets = bucket_table(layout.position_buckets, config.max_position_embeddings)
     return AttentionRule(
         config.attention_score,
