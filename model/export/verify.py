@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import get_args
 
@@ -15,14 +15,15 @@ from tokenizers import Tokenizer
 
 from model.artifact.batch import Batch, pack
 from model.artifact.compare import (
-    TOLERANCES,
     Comparison,
     Difference,
     Floats,
     Key,
     Kind,
+    Tolerance,
     keyed,
     next_power_of_ten,
+    tolerances_of,
 )
 from model.artifact.manifest import (
     GRAPHS,
@@ -76,6 +77,7 @@ class Verification:
     precision: Precision
     provider: str
     """What computed, as the runtime reports it."""
+    tolerances: Mapping[Kind, Tolerance]
     comparison: Comparison = field(default_factory=Comparison)
 
     @property
@@ -86,19 +88,18 @@ class Verification:
     @property
     def failed(self) -> str | None:
         """The first failure, in a line; None where every check passed."""
-        return None if self.passed else first_failure(self.comparison, self.precision)
+        return None if self.passed else first_failure(self.comparison, self.tolerances)
 
     def record(self) -> VerificationRecord:
         """The part that goes into the manifest."""
         compared = {key.kind for key in self.comparison.differences}
         every: tuple[Kind, ...] = get_args(Kind)
         kinds = [kind for kind in every if kind != "task" or kind in compared]
-        tolerances = TOLERANCES[self.precision]
         return VerificationRecord(
             passed=self.passed,
             provider=self.provider,
             inputs=self.comparison.inputs,
-            tolerances={kind: asdict(tolerances[kind]) for kind in kinds},
+            tolerances={kind: asdict(self.tolerances[kind]) for kind in kinds},
             max_abs_diff_below={
                 kind: next_power_of_ten(self.comparison.worst(kind)) for kind in kinds
             },
@@ -125,11 +126,11 @@ def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
     manifest = artifact.manifest
     encoder, head = load_encoder(artifact), load_head(artifact)
     runtime = load_runtime(artifact, device)
-    result = Verification(manifest.precision, runtime.provider)
+    tolerances = tolerances_of(manifest.precision, encoder.config.num_hidden_layers)
+    result = Verification(manifest.precision, runtime.provider, tolerances)
     for name, signature in manifest.signature.items():
         graph = onnx.load(artifact.path(GRAPHS[name]), load_external_data=False).graph
         result.comparison.mismatches += signature_mismatches(graph, signature)
-    tolerances = TOLERANCES[manifest.precision]
     vectors = TextVectors.of(artifact)
     if result.comparison.mismatches:
         return result
@@ -145,7 +146,7 @@ def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
 def report(result: Verification) -> str:
     """A verification in lines: each mismatch, each layer, the first failure, the verdict."""
     lines = list(result.comparison.mismatches)
-    for kind, tolerance in TOLERANCES[result.precision].items():
+    for kind, tolerance in result.tolerances.items():
         by_layer: dict[int, Difference] = {}
         for key, found in result.comparison.differences.items():
             if key.kind == kind:

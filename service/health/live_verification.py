@@ -18,7 +18,11 @@ _log = logging.getLogger("headscope")
 
 
 class LiveVerification:
-    """Looks at a share of the batches, one at a time, and never keeps an answer waiting."""
+    """Looks at a share of the batches, one at a time, and never keeps an answer waiting.
+
+    PyTorch's maps follow from the same layer's input as those that were served, so the bounds are
+    those of an encoder of few layers.
+    """
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from model.artifact.compare import TOLERANCES, Comparison, Key, keyed
+from model.artifact.compare import Comparison, Key, keyed, tolerances_of
 from model.artifact.manifest import Manifest
 from model.artifact.vectors import TextVectors
 from service.engines.contract import Floats, MapsTask, TextTask
@@ -56,7 +56,7 @@ async def _compare(
 ) -> Comparison:
     reference, candidate = await engines.get("torch"), await engines.get("onnx")
     comparison = Comparison()
-    tolerances = TOLERANCES[manifest.precision]
+    tolerances = tolerances_of(manifest.precision, manifest.config.num_hidden_layers)
     for text in texts:
         expected, found = await asyncio.gather(
             _everything(reference, text, manifest, vectors, caller),
