@@ -96,10 +96,10 @@ def export_fastest(
         ValueError: what exports is not installed, or the pairs are none.
 
     """
-    from model.export import exporter, placement, placing  # noqa: PLC0415 - they import torch
+    from model.export import exporter, placement  # noqa: PLC0415 - the exporter imports torch
 
     require_exporter(settings.model)
-    placing.check_free(out)
+    placement.check_free(out)
     checkpoint = find_checkpoint(settings, progress)
     name = display_name(settings.model)
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -61,6 +61,7 @@ from model.export.module_tensors import module_tensors
 from model.export.placement import Exported, Progress, place
 from model.export.quantization import quantize
 from model.export.to_onnx import save_graph
+from model.export.verify import verify
 from model.families.registry import read_config
 from model.modules import transformer_folder
 from model.packing import PackedBatch
@@ -106,7 +107,9 @@ def export(
     """
     check_device(runtime_of(precision), device)
     return place(
-        out, device, progress, lambda folder: _build(checkpoint, folder, model, precision, progress)
+        out,
+        lambda folder: _build(checkpoint, folder, model, precision, progress),
+        lambda artifact: _verify(artifact, device, progress),
     )
 
 
@@ -133,7 +136,11 @@ def derive(
 
     """
     check_device(runtime_of(precision), device)
-    return place(out, device, progress, lambda folder: _recast(base, folder, precision, progress))
+    return place(
+        out,
+        lambda folder: _recast(base, folder, precision, progress),
+        lambda artifact: _verify(artifact, device, progress),
+    )
 
 
 def _build(
@@ -206,6 +213,13 @@ def _recast(base: Artifact, folder: Path, precision: Precision, progress: Progre
         "verification": _UNVERIFIED,
     }
     write_manifest(folder, manifest.model_copy(update=changed))
+
+
+def _verify(artifact: Artifact, device: Device, progress: Progress) -> VerificationRecord:
+    progress("verifying ONNX against PyTorch")
+    record = verify(artifact, device).record()
+    progress("verified" if record.passed else f"verification FAILED: {record.failed}")
+    return record
 
 
 def _served(

@@ -6,7 +6,6 @@ The graph is taken as it is; its tensors in other files are taken along, if they
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -22,7 +21,6 @@ from model.artifact.manifest import (
     Artifact,
     Manifest,
     VerificationRecord,
-    load_artifact,
     record_file,
     sha256_of,
     write_manifest,
@@ -40,13 +38,12 @@ from model.export.foreign_graph import (
     signature_of,
 )
 from model.export.foreign_trial import verify_alone
-from model.export.placing import placing
+from model.export.placement import Progress, place
 from model.families.registry import FAMILIES, parse_config
 from model.modules import read_object
 from model.sources.foreign import ForeignGraph
 from model.tokenization.tokenizer import load_tokenizer
 
-Progress = Callable[[str], None]
 _LIBRARIES = ("onnx", "tokenizers")
 _DESCRIPTIONS = ("*.json", "*/config.json", "*/*.safetensors", "vocab.txt", "merges.txt")
 _SIZES = ("vocab_size", "max_position_embeddings")
@@ -85,15 +82,13 @@ def export_foreign(
             taken.
 
     """
-    with placing(out) as folder:
+
+    def build(folder: Path) -> None:
         progress(f"reading {graph.path}")
         _build(graph, folder, model)
         progress("trying the graph on texts alone and in a batch")
-        artifact = load_artifact(folder)
-        record = verify_alone(artifact)
-        write_manifest(folder, artifact.manifest.model_copy(update={"verification": record}))
-        exported = load_artifact(folder)
-    return Artifact(out, exported.manifest, exported.sha256)
+
+    return place(out, build, verify_alone).artifact
 
 
 def _build(graph: ForeignGraph, folder: Path, model: str) -> None:
