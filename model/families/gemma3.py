@@ -16,9 +16,8 @@ from model.config import (
     LayerLayout,
 )
 from model.families.family import Family
-from model.families.keys import SharedKeys
-from model.families.qwen3 import DECODER_RENAMES
-from model.families.rotary import LONGEST, LayerType, rotary_base, windows
+from model.families.keys import LLAMA_RENAMES, SharedKeys
+from model.families.rotary import LONGEST, LayerType, layer_types, rotary_base, windows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,10 +48,10 @@ class Gemma3Config(SharedKeys):
     @property
     def kinds(self) -> list[LayerType]:
         """The kind of each layer: every n-th one is full."""
-        return self.layer_types or [
-            "sliding_attention" if (i + 1) % self.sliding_window_pattern else "full_attention"
-            for i in range(self.num_hidden_layers)
-        ]
+        pattern = self.sliding_window_pattern
+        return layer_types(
+            self.layer_types, self.num_hidden_layers, lambda i: (i + 1) % pattern == 0
+        )
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
@@ -102,7 +101,7 @@ GEMMA3 = Family(
     prefix="model.",
     outside=re.compile(r"^lm_head\.|inv_freq$"),
     renames=(
-        *DECODER_RENAMES,
+        *LLAMA_RENAMES,
         (r"\.post_attention_layernorm\.", ".attended_norm."),
         (r"\.pre_feedforward_layernorm\.", ".feed_forward_norm."),
         (r"\.post_feedforward_layernorm\.", ".output_norm."),

@@ -1,4 +1,4 @@
-"""Keys of `config.json` that most families share, as transformers names them."""
+"""Keys of `config.json` and of tensors that several families share, as transformers names them."""
 
 from __future__ import annotations
 
@@ -33,3 +33,21 @@ class SharedKeys(BaseModel):
     add_cross_attention: Literal[False] = False
     attention_score: ScoreName = "scaled_dot_product"
     attention_normalizer: NormalizerName = "softmax"
+
+
+LLAMA_RENAMES = (
+    (r"^embed_tokens\.", "embeddings.word."),
+    (r"^norm\.", "final_norm."),
+    (r"\.self_attn\.score\.", ".attention.score_parameters."),
+    (r"\.self_attn\.q_proj\.", ".attention.query."),
+    (r"\.self_attn\.k_proj\.", ".attention.key."),
+    (r"\.self_attn\.v_proj\.", ".attention.value."),
+    (r"\.self_attn\.o_proj\.", ".attention.output."),
+    (r"\.self_attn\.q_norm\.", ".attention.query_norm."),
+    (r"\.self_attn\.k_norm\.", ".attention.key_norm."),
+    (r"\.input_layernorm\.", ".attention_norm."),
+    (r"\.mlp\.gate_proj\.", ".feed_forward.gate."),
+    (r"\.mlp\.up_proj\.", ".feed_forward.expand."),
+    (r"\.mlp\.down_proj\.", ".feed_forward.contract."),
+)
+"""Keys of tensors, as transformers names them in all that is built like Llama → the encoder's."""
