@@ -32,6 +32,9 @@ from model.packing import PackedBatch
 
 Shared = Mapping[str, Tensor]
 """What all layers share: `distance_bias` `[N, 2M − 1]`, `position_states` `[2R, H]`; or nothing."""
+Relative = Mapping[str, Tensor]
+"""What a layer's heads know of relative positions, `[N, …]` each, by their names in `Heads`: the
+bias by distance, and projections of relative positions; most know nothing."""
 NO_WINDOW = 1e9
 """The window of a layer without one, among layers with."""
 
@@ -90,7 +93,7 @@ class SelfAttention(AttentionProjections):
             self._window = torch.tensor(number, device="cpu")
 
     def attend(
-        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, shared: Shared
+        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, relative: Relative
     ) -> Tensor:
         """Self-attention of packed texts, each over itself.
 
@@ -98,13 +101,13 @@ class SelfAttention(AttentionProjections):
             hidden: `[T, H]` or `[1, T, H]`, T the tokens of all texts.
             batch: where each token stands in the grid `[B, S]`.
             head_mask: `[B, N]`; multiplies each head's output before the output projection.
-            shared: what all layers share.
+            relative: what the layer's heads know of relative positions.
 
         Returns:
             The output, like `hidden`.
 
         """
-        heads = self._heads(shared, batch)
+        heads = self._heads(relative, batch)
         query, key = heads.projected(hidden, hidden)
         value = self.value_heads(batch.pad(self.value(hidden)))
         if self._local is not None:
@@ -114,22 +117,22 @@ class SelfAttention(AttentionProjections):
         packed = batch.pack(merge_heads(ablated(context, head_mask)))
         return self.output(packed.reshape(*hidden.shape[:-1], -1))
 
-    def maps(self, hidden: Tensor, batch: PackedBatch, shared: Shared) -> Tensor:
+    def maps(self, hidden: Tensor, batch: PackedBatch, relative: Relative) -> Tensor:
         """The weights `[B, N, S, S]`, of the same arguments; only these are padded."""
-        return attention_weights(self._heads(shared, batch), hidden, hidden, batch.mask)
+        return attention_weights(self._heads(relative, batch), hidden, hidden, batch.mask)
 
-    def _heads(self, shared: Shared, batch: PackedBatch) -> Heads:
+    def _heads(self, relative: Relative, batch: PackedBatch) -> Heads:
         """All N heads, which project packed texts into the grid."""
         return Heads(
             self.num_heads,
             lambda x: batch.pad(self.query(x)),
             lambda x: batch.pad(self.key(x)),
             self.rule,
-            self._own() | self.named_score_parameters() | self._relative(shared),
+            {**self._own(), **self.named_score_parameters(), **relative},
             self.num_key_value_heads,
         )
 
-    def head_parameters(self, shared: Shared) -> dict[str, Tensor]:
+    def head_parameters(self, relative: Relative) -> dict[str, Tensor]:
         """All that the maps of the N heads follow from, beside what enters the projections.
 
         Returns:
@@ -146,8 +149,7 @@ class SelfAttention(AttentionProjections):
             for name, tensor in projection.named_parameters()
         }
         alike = {name: tensor[None] for name, tensor in self._own().items()}
-        own = self.named_score_parameters()
-        return parameters | alike | own | self._relative(shared)
+        return {**parameters, **alike, **self.named_score_parameters(), **relative}
 
     def _own(self) -> dict[str, Tensor]:
         """What all heads of this layer have alike."""
@@ -160,8 +162,8 @@ class SelfAttention(AttentionProjections):
             own["window"] = self._window
         return own
 
-    def _relative(self, shared: Shared) -> dict[str, Tensor]:
-        """`[N, …]` each: the bias by distance, and projections of relative positions."""
+    def relative(self, shared: Shared) -> dict[str, Tensor]:
+        """What the layer's heads make of what all layers share."""
         relative = {name: shared[name] for name in ("distance_bias",) if name in shared}
         for kind, name in (("c2p", "key"), ("p2c", "query")):
             if kind in self._layout.disentangled:

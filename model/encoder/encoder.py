@@ -9,11 +9,12 @@ N heads.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from torch import Tensor, nn
 
-from model.attention.self_attention import attention_rule
+from model.attention.self_attention import Relative, attention_rule
 from model.config import EncoderConfig
 from model.encoder.embeddings import Embeddings
 from model.encoder.layers import LAYERS, Layer
@@ -53,6 +54,7 @@ class Encoder(nn.Module):
         head_mask: Tensor | None = None,
         *,
         output_attentions: bool = False,
+        relative: Sequence[Relative] | None = None,
     ) -> EncoderOutput:
         """Encode a packed batch.
 
@@ -60,6 +62,7 @@ class Encoder(nn.Module):
             batch: the tokens of B texts.
             head_mask: `[B, L, N]`, multiplies a head's output; 0 ablates it.
             output_attentions: also return the attention weights of every layer.
+            relative: as `relative_parameters` gives them, where they are computed beforehand.
 
         Returns:
             All hidden states and, when asked, all attentions.
@@ -67,13 +70,12 @@ class Encoder(nn.Module):
         """
         hidden_states = [self.embeddings(batch)]
         attentions = []
-        shared = self.relative()
-        for number in range(self.config.num_hidden_layers):
+        for number, of_heads in enumerate(relative or self.relative_parameters()):
             layer, entering = self.layer(number), hidden_states[-1]
             of_layer = None if head_mask is None else head_mask[:, number]
-            hidden_states.append(layer(entering, batch, of_layer, shared))
+            hidden_states.append(layer(entering, batch, of_layer, of_heads))
             if output_attentions:
-                attentions.append(layer.maps(entering, batch, shared))
+                attentions.append(layer.maps(entering, batch, of_heads))
         hidden_states[-1] = self.final_norm(hidden_states[-1])
         return EncoderOutput(tuple(hidden_states), tuple(attentions))
 
@@ -87,6 +89,11 @@ class Encoder(nn.Module):
 
         With the layer's input they are all that its maps follow from.
         """
+        relative = enumerate(self.relative_parameters())
+        return [self.layer(number).head_parameters(of_heads) for number, of_heads in relative]
+
+    def relative_parameters(self) -> list[Relative]:
+        """What each layer's heads know of relative positions, which no text changes."""
         shared = self.relative()
         layers = range(self.config.num_hidden_layers)
-        return [self.layer(number).head_parameters(shared) for number in layers]
+        return [self.layer(number).attention.relative(shared) for number in layers]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from model.attention.self_attention import SelfAttention, Shared
+from model.attention.self_attention import Relative, SelfAttention
 from model.attention.weights import AttentionRule
 from model.config import EncoderConfig
 from model.encoder.feed_forward import FeedForward, GatedFeedForward
@@ -30,22 +30,22 @@ class Layer(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, shared: Shared
+        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, relative: Relative
     ) -> Tensor:
         """`[T, H]` → `[T, H]`; arguments as those of `SelfAttention.attend`."""
 
-    def maps(self, hidden: Tensor, batch: PackedBatch, shared: Shared) -> Tensor:
+    def maps(self, hidden: Tensor, batch: PackedBatch, relative: Relative) -> Tensor:
         """The attention weights `[B, N, S, S]` that the layer computes of its input."""
-        return self.attention.maps(hidden, batch, shared)
+        return self.attention.maps(hidden, batch, relative)
 
-    def head_parameters(self, shared: Shared) -> dict[str, Tensor]:
+    def head_parameters(self, relative: Relative) -> dict[str, Tensor]:
         """All that the maps of the N heads follow from, beside the layer's input.
 
         Returns:
             `[N, …]` each, or `[m, …]` where heads in a row share one; see `some_heads`.
 
         """
-        return self.attention.head_parameters(shared)
+        return self.attention.head_parameters(relative)
 
 
 class PostNormLayer(Layer):
@@ -57,10 +57,10 @@ class PostNormLayer(Layer):
         self.output_norm = norm_of(config)
 
     def forward(
-        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, shared: Shared
+        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, relative: Relative
     ) -> Tensor:
         """`[T, H]` → `[T, H]`."""
-        attended = self.attention.attend(hidden, batch, head_mask, shared)
+        attended = self.attention.attend(hidden, batch, head_mask, relative)
         hidden = self.attention_norm(hidden + attended)
         return self.output_norm(hidden + self.feed_forward(hidden))
 
@@ -76,24 +76,24 @@ class PreNormLayer(Layer):
         self.feed_forward_norm = norm_of(config)
 
     def forward(
-        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, shared: Shared
+        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, relative: Relative
     ) -> Tensor:
         """`[T, H]` → `[T, H]`."""
-        attended = self.attention.attend(self.attention_norm(hidden), batch, head_mask, shared)
+        attended = self.attention.attend(self.attention_norm(hidden), batch, head_mask, relative)
         hidden = hidden + attended
         return hidden + self.feed_forward(self.feed_forward_norm(hidden))
 
-    def maps(self, hidden: Tensor, batch: PackedBatch, shared: Shared) -> Tensor:
+    def maps(self, hidden: Tensor, batch: PackedBatch, relative: Relative) -> Tensor:
         """`[T, H]` → `[B, N, S, S]`."""
-        return self.attention.maps(self.attention_norm(hidden), batch, shared)
+        return self.attention.maps(self.attention_norm(hidden), batch, relative)
 
-    def head_parameters(self, shared: Shared) -> dict[str, Tensor]:
+    def head_parameters(self, relative: Relative) -> dict[str, Tensor]:
         """With the norm of the layer's input; a layer without one has a norm that is not applied.
 
         All layers have parameters of the same names, as one graph serves them all.
         """
         norm = self.attention_norm if self._normed else self.feed_forward_norm
-        parameters = super().head_parameters(shared)
+        parameters = super().head_parameters(relative)
         parameters |= {f"input_norm_{name}": each[None] for name, each in norm.named_parameters()}
         if not self._every_layer_has_it:
             parameters["input_norm_applies"] = torch.full((1,), float(self._normed))
@@ -109,10 +109,10 @@ class SandwichNormLayer(PreNormLayer):
         self.output_norm = norm_of(config)
 
     def forward(
-        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, shared: Shared
+        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, relative: Relative
     ) -> Tensor:
         """`[T, H]` → `[T, H]`."""
-        attended = self.attention.attend(self.attention_norm(hidden), batch, head_mask, shared)
+        attended = self.attention.attend(self.attention_norm(hidden), batch, head_mask, relative)
         hidden = hidden + self.attended_norm(attended)
         fed = self.feed_forward(self.feed_forward_norm(hidden))
         return hidden + self.output_norm(fed)

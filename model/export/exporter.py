@@ -1,15 +1,15 @@
 """A checkpoint folder → an artifact folder.
 
 The same checkpoint gives the same bytes wherever it is exported: graphs name no machine, and
-files are written in a fixed order. Four things depend on the processor's arithmetic: how many bits
-int8's weights have, the last bits of the golden tensors and of int8's scales, and what verification
-measured of bf16 and int8.
+files are written in a fixed order. Five things depend on the processor's arithmetic: how many bits
+int8's weights have, the last bits of the golden tensors, of int8's scales and of projections of
+relative positions, and what verification measured of bf16 and int8.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -44,6 +44,7 @@ from model.artifact.manifest import (
 )
 from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import Float
+from model.attention.self_attention import Relative
 from model.checkpoint import load_checkpoint
 from model.config import EncoderConfig
 from model.encoder.encoder import Encoder
@@ -166,7 +167,7 @@ def _build(
 
     bits = weight_bits(precision)
     served = _served(encoder, tokenizer, sentence.max_length, bits, progress)
-    _save_encoder_graph(served, precision, folder, progress)
+    _save_encoder_graph(served, encoder.relative_parameters(), precision, folder, progress)
     _save_other_graphs(config, precision, folder, progress)
     if head is not None:
         _save_task(head, config, folder, progress)
@@ -201,7 +202,7 @@ def _recast(base: Artifact, folder: Path, precision: Precision, progress: Progre
     tokenizer = Tokenizer.from_file(str(base.path(TOKENIZER)))
     encoder = load_encoder(base)
     served = _served(encoder, tokenizer, manifest.sentence.max_length, bits, progress)
-    _save_encoder_graph(served, precision, folder, progress)
+    _save_encoder_graph(served, encoder.relative_parameters(), precision, folder, progress)
     for name in manifest.files:
         (folder / name).chmod(0o644)
     made = {name: record_file(folder / name) for name in (ENCODER_GRAPH, ENCODER_DATA)}
@@ -258,11 +259,15 @@ def golden_text(
 
 
 def _save_encoder_graph(
-    served: Encoder, precision: Precision, folder: Path, progress: Progress
+    served: Encoder,
+    relative: Sequence[Relative],
+    precision: Precision,
+    folder: Path,
+    progress: Progress,
 ) -> None:
     progress(f"exporting {ENCODER_GRAPH}")
     dtype, three_axes = _dtype(precision), RUNTIMES[runtime_of(precision)].three_axes
-    graph = export_encoder(served, dtype, three_axes=three_axes)
+    graph = export_encoder(served, dtype, three_axes=three_axes, relative=relative)
     save_graph(graph, folder / ENCODER_GRAPH, external=ENCODER_DATA)
 
 

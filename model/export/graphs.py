@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import onnx
 import torch
@@ -20,7 +21,7 @@ from model.artifact.signature import (
     task_signature,
 )
 from model.artifact.task import TaskConfig
-from model.attention.self_attention import attention_rule
+from model.attention.self_attention import Relative, attention_rule
 from model.attention.weights import Heads, attention_weights
 from model.config import EncoderConfig
 from model.encoder.encoder import Encoder
@@ -30,13 +31,24 @@ from model.tasks.head import TaskHead
 
 
 class HiddenStates(nn.Module):
-    """The encoder graph: a packed batch to the tuple of all hidden states."""
+    """The encoder graph: a packed batch to the tuple of all hidden states.
 
-    def __init__(self, encoder: Encoder, *, three_axes: bool) -> None:
+    What heads know of relative positions stands in it as numbers: products of weights alone are
+    left to no runtime, and ONNX Runtime ends the process over such products in half precision.
+    """
+
+    def __init__(self, encoder: Encoder, relative: Sequence[Relative], *, three_axes: bool) -> None:
         """Compute tokens as `[T, H]`, or with three axes as `[1, T, H]`."""
         super().__init__()
         self.encoder = encoder
         self.three_axes = three_axes
+        dtype = encoder.embeddings.word.weight.dtype
+        every = {id(tensor): tensor for of_heads in relative for tensor in of_heads.values()}
+        constant = {key: tensor.detach().to(dtype) for key, tensor in every.items()}
+        self.relative = [
+            {name: constant[id(tensor)] for name, tensor in of_heads.items()}
+            for of_heads in relative
+        ]
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """The inputs of a packed batch and a head mask → L + 1 tensors `[T, H]`."""
@@ -49,7 +61,7 @@ class HiddenStates(nn.Module):
                 position_ids=batch.position_ids[None],
             )
         head_mask = head_mask.to(self.encoder.embeddings.word.weight.dtype)
-        states = self.encoder(batch, head_mask).hidden_states
+        states = self.encoder(batch, head_mask, relative=self.relative).hidden_states
         return tuple(state.squeeze(0) for state in states) if self.three_axes else states
 
 
@@ -141,13 +153,26 @@ def one_head_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
 
 
 def export_encoder(
-    encoder: Encoder, dtype: Float = "float32", *, three_axes: bool
+    encoder: Encoder,
+    dtype: Float = "float32",
+    *,
+    three_axes: bool,
+    relative: Sequence[Relative] | None = None,
 ) -> onnx.ModelProto:
-    """The encoder graph, with dynamic tokens, batch and sequence axes; see `HiddenStates`."""
+    """The encoder graph, with dynamic tokens, batch and sequence axes; see `HiddenStates`.
+
+    Args:
+        encoder: for export.
+        dtype: of its weights.
+        three_axes: whether tokens are `[1, T, H]`.
+        relative: the float32 encoder's `relative_parameters`, where those of `encoder` are 8-bit.
+
+    """
+    relative = encoder.relative_parameters() if relative is None else relative
     signature = encoder_signature(encoder.config, dtype)
     if dtype == "float16":
         encoder = copy.deepcopy(encoder).half()
-    graph = HiddenStates(encoder, three_axes=three_axes).eval()
+    graph = HiddenStates(encoder, relative, three_axes=three_axes).eval()
     return to_onnx(graph, example_of(signature), signature)
 
 

@@ -75,6 +75,7 @@ class PyTorchRuntime(HostRuntime):
         self._head = head
         with torch.inference_mode():
             self._head_parameters = encoder.head_parameters()
+            self._relative = encoder.relative_parameters()
 
     def hidden_states(
         self, batch: Batch, layers: Sequence[int], head_mask: Floats | None = None
@@ -82,7 +83,8 @@ class PyTorchRuntime(HostRuntime):
         """`[T, H]` a layer."""
         mask = None if head_mask is None else torch.from_numpy(head_mask)
         with torch.inference_mode():
-            states = self._encoder(PackedBatch.of(batch), mask).hidden_states
+            packed = PackedBatch.of(batch)
+            states = self._encoder(packed, mask, relative=self._relative).hidden_states
         return [states[layer].numpy() for layer in layers]
 
     def attention(self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]) -> Floats:
