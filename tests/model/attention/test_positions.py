@@ -24,7 +24,7 @@ def test_rotated_queries_equal_transformers(base: float) -> None:
 
 
 def test_a_score_depends_on_the_distance_alone() -> None:
-    x = torch.randn(8).double().expand(1, 1, 20, 8)
+    x = torch.arange(1.0, 9.0).double().expand(1, 1, 20, 8)
     turned = rotate(x, rotary_frequencies(10000.0, 8))
     scores = (turned @ turned.transpose(-2, -1))[0, 0]
     for offset in range(-19, 20):
