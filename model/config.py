@@ -154,6 +154,11 @@ class EncoderConfig(BaseModel):
             raise ValueError(f"rotary positions need an even head size, not {self.head_size}")
         if groups > self.num_hidden_layers:
             raise ValueError(f"{groups} groups are more than {self.num_hidden_layers} layers")
+        for of_layers in (self.attention.windows, self.attention.rotary_bases):
+            if of_layers and len(of_layers) != self.num_hidden_layers:
+                raise ValueError(
+                    f"layer_types has {len(of_layers)} entries for {self.num_hidden_layers} layers"
+                )
         return self
 
     @property

@@ -80,8 +80,8 @@ class Encoder(nn.Module):
 
     def layer(self, number: int) -> Layer:
         """Layer 0 … L−1, which may be the same module as others."""
-        group = number * self.config.layer_groups // self.config.num_hidden_layers
-        return cast(Layer, self.layers[group])
+        layers_of_a_group = self.config.num_hidden_layers / self.config.layer_groups
+        return cast(Layer, self.layers[int(number / layers_of_a_group)])  # as ALBERT rounds
 
     def head_parameters(self, layer: int) -> dict[str, Tensor]:
         """Parameters of all heads of layer 0 … L−1 by name, `[N, …]` each.

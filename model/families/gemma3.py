@@ -41,6 +41,7 @@ class Gemma3Config(SharedKeys):
     query_pre_attn_scalar: float = Field(gt=0, default=256)
     attention_bias: bool = False
     attn_logit_softcapping: None = None
+    is_causal: bool = True
     use_bidirectional_attention: bool | None = False
     sliding_window: int = Field(gt=0, default=4096)
     sliding_window_pattern: int = Field(gt=0, default=6)
@@ -70,7 +71,7 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
         ),
     }
     both_ways = bool(config.use_bidirectional_attention)
-    distance = config.sliding_window // 2 if both_ways else config.sliding_window - 1
+    window = config.sliding_window // 2 + 1 if both_ways else config.sliding_window
     layouts = {
         "max_position_embeddings": min(config.max_position_embeddings, LONGEST),
         "attention": AttentionLayout(
@@ -80,8 +81,8 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
             output_bias=config.attention_bias,
             query_scale=(config.head_dim / config.query_pre_attn_scalar) ** 0.5,
             query_key_norm=True,
-            causal=not both_ways,
-            windows=windows(config.kinds, distance),
+            causal=config.is_causal and not both_ways,
+            windows=windows(config.kinds, window - config.is_causal),
             rotary_bases=tuple(bases[kind] for kind in config.kinds),
         ),
         "layer": LayerLayout(

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from model.config import ActivationName, NormalizerName, ScoreName
+
+
+def _any_id(value: Any) -> Any:
+    return 0 if value is None else value
+
+
+PaddingId = Annotated[int, BeforeValidator(_any_id), Field(ge=0)]
+"""The padding token's id, which may be null where no position depends on it."""
 
 
 class SharedKeys(BaseModel):
@@ -27,7 +35,7 @@ class SharedKeys(BaseModel):
     max_position_embeddings: int = Field(gt=0, default=512)
     type_vocab_size: int = Field(ge=0, default=2)
     layer_norm_eps: float = Field(gt=0, default=1e-12)
-    pad_token_id: int = Field(ge=0, default=0)
+    pad_token_id: PaddingId = 0
     position_embedding_type: Literal["absolute"] = "absolute"
     is_decoder: Literal[False] = False
     add_cross_attention: Literal[False] = False

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from model.config import ActivationName, AttentionLayout, EncoderConfig, LayerLayout
 from model.families.family import Family
-from model.families.keys import SharedKeys
+from model.families.keys import PaddingId, SharedKeys
 from model.families.rotary import LONGEST, LayerType, layer_types, rotary_base, windows
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class ModernBertConfig(SharedKeys):
     hidden_act: ActivationName = Field("gelu", alias="hidden_activation")
     max_position_embeddings: int = Field(gt=0, default=8192)
     layer_norm_eps: float = Field(1e-5, gt=0, alias="norm_eps")
-    pad_token_id: int = Field(ge=0, default=50283)
+    pad_token_id: PaddingId = 50283
     norm_bias: bool = False
     attention_bias: bool = False
     mlp_bias: bool = False

@@ -29,6 +29,7 @@ _FIRST_NAMES = {
     "n_positions": "max_position_embeddings",
     "activation_function": "hidden_act",
     "layer_norm_epsilon": "layer_norm_eps",
+    "rotary_emb_base": "rope_theta",
 }
 
 
@@ -62,7 +63,7 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
     if named.get("hidden_act") == "swiglu":
         named["hidden_act"] = "silu"
     config = NomicBertConfig.model_validate(named)
-    base = rotary_base(named, "rotary_emb_base", 1000.0)
+    base = rotary_base(named, "rope_theta", 1000.0)
     layouts = {
         "max_position_embeddings": min(config.max_position_embeddings, LONGEST),
         "attention": AttentionLayout(

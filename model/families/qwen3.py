@@ -49,8 +49,7 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
         ValidationError: a key is missing, invalid or not supported.
 
     """
-    own = {"type_vocab_size": 0, "pad_token_id": fields.get("pad_token_id") or 0}
-    config = Qwen3Config.model_validate({**fields, **own})
+    config = Qwen3Config.model_validate({**fields, "type_vocab_size": 0})
     base = rotary_base(fields, "rope_theta", 10000.0)
     layouts = {
         "max_position_embeddings": min(config.max_position_embeddings, LONGEST),
@@ -61,7 +60,7 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
             output_bias=config.attention_bias,
             query_key_norm=True,
             causal=config.is_causal,
-            windows=windows(config.kinds, (config.sliding_window or LONGEST) - 1),
+            windows=windows(config.kinds, (config.sliding_window or LONGEST) - config.is_causal),
             rotary_bases=(base,) * config.num_hidden_layers,
         ),
         "layer": LayerLayout(

@@ -44,9 +44,8 @@ def rotary_base(
     scaling = fields.get("rope_scaling") or {}
     if isinstance(scaling, Mapping) and "type" in scaling:
         scaling = {"rope_type": scaling["type"], **scaling}
-    for each in (scaling, found):
-        parameters = _RotaryParameters.model_validate(each)
-    return parameters.rope_theta or fields.get(old_key) or default
+    named = [_RotaryParameters.model_validate(each).rope_theta for each in (scaling, found)]
+    return next(filter(None, (*named, fields.get(old_key))), default)
 
 
 def layer_types(given: Sequence[LayerType] | None, count: int, pattern: int) -> list[LayerType]:

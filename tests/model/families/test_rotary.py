@@ -11,7 +11,12 @@ from model.families.rotary import layer_types, rotary_base, windows
 
 @pytest.mark.parametrize(
     "fields",
-    [{}, {"rope_theta": 5.0}, {"rope_parameters": {"rope_type": "default", "rope_theta": 7.0}}],
+    [
+        {},
+        {"rope_theta": 5.0},
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 7.0}},
+        {"rope_scaling": {"type": "default", "rope_theta": 9.0}, "rope_theta": 5.0},
+    ],
     ids=str,
 )
 def test_the_base_is_transformers(fields: dict[str, Any]) -> None:
