@@ -89,6 +89,30 @@ def read_model(path: Path) -> Fields:
     """
     content = read_object(path)
     _refuse_unknown(path, content, _MODEL_KEYS)
+    return {
+        **_prompts(path, content),
+        "truncate_dim": content.get("truncate_dim"),
+        "matryoshka_dims": content.get("matryoshka_dims") or (),
+        "similarity_fn_name": content.get("similarity_fn_name") or "cosine",
+    }
+
+
+def read_task_model(path: Path) -> Fields:
+    """The same file of a checkpoint with a task head, whose texts have no vector: the prompts.
+
+    Raises:
+        ConfigError: it cannot be read, or holds something that is not supported.
+
+    """
+    content = read_object(path)
+    if content.get("max_active_dims"):
+        raise ConfigError(
+            f"{path}: max_active_dims is not supported; without it sparse vectors are whole"
+        )
+    return _prompts(path, content)
+
+
+def _prompts(path: Path, content: Fields) -> Fields:
     prompts = content.get("prompts") or {}
     if not isinstance(prompts, dict):
         raise ConfigError(f"{path}: prompts is not a JSON object")
@@ -100,9 +124,6 @@ def read_model(path: Path) -> Fields:
     return {
         "prompts": prompts,
         "default_prompt_name": default if default in prompts else None,
-        "truncate_dim": content.get("truncate_dim"),
-        "matryoshka_dims": content.get("matryoshka_dims") or (),
-        "similarity_fn_name": content.get("similarity_fn_name") or "cosine",
     }
 
 

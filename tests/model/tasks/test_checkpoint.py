@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 
 from model.artifact.batch import pack
 from model.artifact.scores import Floats
+from model.artifact.sentence import SentenceConfig
 from model.checkpoint import load_checkpoint
 from model.errors import CheckpointError, ConfigError
 from model.packing import PackedBatch
@@ -55,6 +56,19 @@ def test_a_cross_encoder(tmp_path: Path, saved: bool) -> None:
         reference.save(str(folder := tmp_path / "b"))
     expected = reference.predict(PAIRS, activation_fn=torch.nn.Identity())
     np.testing.assert_allclose(np.concatenate(scores(folder, PAIRS)), expected, atol=1e-5)
+
+
+def test_the_default_prompt_of_a_cross_encoder(tmp_path: Path) -> None:
+    """It stands before the first text of a pair."""
+    prompted: dict[str, Any] = {"prompts": {"q": "the cat. "}, "default_prompt_name": "q"}
+    inside = write_task_checkpoint(tmp_path / "a", num_labels=1)
+    CrossEncoder(str(inside), device="cpu", **prompted).save(str(folder := tmp_path / "b"))
+    sentence = SentenceConfig.from_checkpoint(folder, 40, 12)
+    prompt = sentence.prompts[sentence.default_prompt_name or ""]
+    reference = CrossEncoder(str(folder), device="cpu")
+    expected = reference.predict(PAIRS, activation_fn=torch.nn.Identity())
+    found = scores(folder, [(prompt + one, other) for one, other in PAIRS])
+    np.testing.assert_allclose(np.concatenate(found), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(("pooling", "activation"), [("max", "relu"), ("sum", "log1p_relu")])
