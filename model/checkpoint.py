@@ -140,7 +140,7 @@ def weight_files(folder: Path) -> list[Path]:
         hint = "; pickled weights are not read, convert them to safetensors" if pickled else ""
         raise CheckpointError(f"{folder} holds no model.safetensors{hint}")
     try:
-        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        weight_map = json.loads(index.read_bytes())["weight_map"]
         names = sorted({Path(name).as_posix() for name in weight_map.values()})
     except (ValueError, KeyError, AttributeError, TypeError):
         raise CheckpointError(f"{index} is not a safetensors index") from None

@@ -68,7 +68,7 @@ def read_json(path: Path) -> Any:
 
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} is not readable JSON: {error}") from None
 

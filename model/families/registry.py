@@ -54,7 +54,7 @@ def read_config(folder: Path) -> EncoderConfig:
     if not path.is_file():
         raise ConfigError(f"{folder} holds no config.json")
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(fields, dict):

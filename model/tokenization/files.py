@@ -89,7 +89,7 @@ def read_json(path: Path) -> Settings:
 
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        content = json.loads(path.read_bytes()) if path.is_file() else {}
     except ValueError as error:
         raise CheckpointError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(content, dict):

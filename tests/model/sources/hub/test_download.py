@@ -63,8 +63,8 @@ def test_the_folders_that_the_modules_name(hub: StandIn, repository: Path, tmp_p
     (repository / "2_Dense").mkdir()
     for name in ("config.json", "model.safetensors"):
         (repository / name).rename(repository / "0_Transformer" / name)
-    for name in ("1_Pooling/config.json", "2_Dense/config.json"):
-        (repository / name).write_text(json.dumps({"of": name}))
+    edit_json(repository / "1_Pooling" / "config.json", word_embedding_dimension=12)
+    edit_json(repository / "2_Dense" / "config.json", in_features=12, out_features=5)
     for name in ("2_Dense/model.safetensors", "2_Dense/pytorch_model.bin"):
         (repository / name).write_bytes(b"weights")
     modules = [
