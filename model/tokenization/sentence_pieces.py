@@ -134,7 +134,6 @@ DEBERTA_V2 = TokenizerClass(
     kind="Unigram",
     build=_deberta_v2,
     complete=_complete_deberta_v2,
-    gives_segments=True,
     named={
         "bos_token": "[CLS]",
         "eos_token": "[SEP]",

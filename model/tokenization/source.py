@@ -110,8 +110,6 @@ class TokenizerClass:
     """Special tokens without a name where the files say nothing of them."""
     vocabulary_files: tuple[str, ...] = ()
     """Files that it takes in place of tokenizer.json."""
-    gives_segments: bool = False
-    """Whether encoders are given its tokens' segments where the files do not say."""
 
     def source(self, name: str, files: TokenizerFiles, declared: Declared) -> Source:
         """What a tokenizer of this class, called `name`, is made of.

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
-from tokenizers import Tokenizer, models
-from tokenizers.processors import ByteLevel, PostProcessor, Sequence, TemplateProcessing
+from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 
 from model.errors import CheckpointError
 from model.tokenization.source import Source
@@ -52,42 +49,6 @@ def as_one_segment(bos: Numbered, eos: Numbered) -> TemplateProcessing:
         pair=[bos[0], "$A", eos[0], eos[0], "$B", eos[0]],
         special_tokens=[bos, eos],
     )
-
-
-def without_segments(processor: PostProcessor) -> PostProcessor:
-    """The post-processor with every token in segment 0."""
-    if isinstance(processor, ByteLevel):  # of offsets alone
-        joined = TemplateProcessing(single=["$A"], pair=["$A", "$B"], special_tokens=[])
-        return Sequence([processor, joined])
-    content = _written(processor)
-    changed = _without_segments(content["post_processor"])
-    return Tokenizer.from_str(json.dumps(content | {"post_processor": changed})).post_processor
-
-
-def _written(processor: PostProcessor) -> dict[str, Any]:
-    """The content of the tokenizer.json of a tokenizer with nothing but a post-processor."""
-    carrier = Tokenizer(models.BPE())
-    carrier.post_processor = processor
-    content: dict[str, Any] = json.loads(carrier.to_str())
-    return content
-
-
-def _without_segments(fields: dict[str, Any]) -> dict[str, Any]:
-    kind = fields["type"]  # RoBERTa's has one segment
-    if kind == "Sequence":
-        return fields | {"processors": [_without_segments(each) for each in fields["processors"]]}
-    if kind == "TemplateProcessing":
-        return fields | {
-            name: [
-                {piece: of_piece | {"type_id": 0} for piece, of_piece in item.items()}
-                for item in fields[name]
-            ]
-            for name in ("single", "pair")
-        }
-    if kind == "BertProcessing":
-        bert = as_segments(tuple(fields["cls"]), tuple(fields["sep"]))
-        return _without_segments(_written(bert)["post_processor"])
-    return fields
 
 
 def as_configured(tokenizer: Tokenizer, source: Source) -> TemplateProcessing:

@@ -12,8 +12,8 @@ from model.errors import CheckpointError
 from model.tokenization.classes import find_class
 from model.tokenization.declared import Declared, add_tokens, read_declared, special_tokens
 from model.tokenization.files import TokenizerFiles
-from model.tokenization.source import Source, TokenizerClass
-from model.tokenization.templates import as_configured, without_segments
+from model.tokenization.source import Source
+from model.tokenization.templates import as_configured
 
 PLACEHOLDERS = {"image_token", "video_token", "audio_token"}
 """Names of tokens that stand for what is no text."""
@@ -38,7 +38,7 @@ def load_tokenizer(folder: Path, config: EncoderConfig, *, lowercase: bool) -> T
 
     """
     try:
-        tokenizer, source = _build(TokenizerFiles.read(folder), segments=config.type_vocab_size > 0)
+        tokenizer, source = _build(TokenizerFiles.read(folder))
         tokenizer = _without_placeholders(tokenizer, source, config.vocab_size)
     except CheckpointError:
         raise
@@ -59,14 +59,7 @@ def load_tokenizer(folder: Path, config: EncoderConfig, *, lowercase: bool) -> T
     return tokenizer
 
 
-def _build(files: TokenizerFiles, *, segments: bool) -> tuple[Tokenizer, Source]:
-    """The tokenizer, and what it is made of.
-
-    Args:
-        files: of the checkpoint.
-        segments: whether the encoder tells them apart.
-
-    """
+def _build(files: TokenizerFiles) -> tuple[Tokenizer, Source]:
     name, kind = find_class(files)
     if files.settings.get("init_inputs"):
         raise CheckpointError(f"{files.folder}: init_inputs of tokenizer_config.json are not read")
@@ -88,17 +81,7 @@ def _build(files: TokenizerFiles, *, segments: bool) -> tuple[Tokenizer, Source]
         tokenizer.post_processor = as_configured(tokenizer, source)
     if kind and kind.complete:
         kind.complete(tokenizer, source)
-    if segments and not _gives_segments(source, kind):
-        tokenizer.post_processor = without_segments(tokenizer.post_processor)
     return tokenizer, source
-
-
-def _gives_segments(source: Source, kind: TokenizerClass | None) -> bool:
-    """Whether transformers gives an encoder the segments of tokens; else all of them are 0."""
-    inputs = source.flags.get("model_input_names")
-    if inputs is None:
-        return kind is not None and kind.gives_segments
-    return "token_type_ids" in inputs
 
 
 def _as_stored(files: TokenizerFiles, declared: Declared, tokenizer: Tokenizer) -> Source:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from model.errors import CheckpointError
@@ -54,9 +52,7 @@ BERT = TokenizerClass(
         "mask_token": "[MASK]",
     },
     vocabulary_files=("vocab.txt",),
-    gives_segments=True,
 )
-DISTILBERT = replace(BERT, gives_segments=False)
 MPNET = TokenizerClass(
     kind="WordPiece",
     build=_word_pieces,

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import Tokenizer, processors
 
 from tests.model.checkpoints import edit_json
 from tests.model.tokenizer_folders import CLASSES, VOCAB_SIZE, write_tokenizer_folder
@@ -28,35 +27,6 @@ def test_tokenizer_json_without_a_post_processor(tmp_path: Path, name: str) -> N
     content = json.loads((tmp_path / "tokenizer.json").read_text()) | {"post_processor": None}
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
     assert_equals_transformers(tmp_path, VOCAB_SIZE, SOME_TEXTS)
-
-
-PROCESSORS = {
-    "template": processors.TemplateProcessing(
-        single="[CLS]:1 $A:1", pair="$A:0 $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    ),
-    "bert": processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2)),
-    "roberta": processors.RobertaProcessing(("[SEP]", 3), ("[CLS]", 2)),
-    "bytes": processors.ByteLevel(),
-    "sequence": processors.Sequence(
-        [processors.ByteLevel(), processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))]
-    ),
-}
-
-
-@pytest.mark.parametrize("processor", PROCESSORS.values(), ids=PROCESSORS.keys())
-@pytest.mark.parametrize("inputs", [None, ["input_ids"], ["input_ids", "token_type_ids"]], ids=str)
-def test_segments_that_the_encoder_is_not_given_are_0(
-    tmp_path: Path, processor: processors.PostProcessor, inputs: list[str] | None
-) -> None:
-    """A tokenizer without a class gives them only where its files ask for them."""
-    folder = write_tokenizer_folder(tmp_path, "TokenizersBackend", model_input_names=inputs)
-    stored = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    stored.post_processor = processor
-    stored.save(str(folder / "tokenizer.json"))
-    ours = assert_equals_transformers(folder, VOCAB_SIZE, SOME_TEXTS)
-    given = inputs is not None and "token_type_ids" in inputs
-    roberta = isinstance(processor, processors.RobertaProcessing)
-    assert (1 in ours.encode("a", "b").type_ids) is (given and not roberta)
 
 
 @pytest.mark.parametrize("asked", ASKED, ids=str)
