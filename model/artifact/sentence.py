@@ -16,7 +16,7 @@ from model.artifact.pooling import PoolingModes, modes_of
 from model.artifact.sentence_files import (
     read_model,
     read_pooling,
-    read_task_model,
+    read_prompts,
     read_transformer,
     read_vector_module,
 )
@@ -26,7 +26,6 @@ from model.artifact.vector_modules import VectorModule, size_after
 from model.errors import ConfigError
 from model.modules import MODULES, ModuleEntry, listed_modules, read_object, transformer_folder
 
-SETTINGS = "config_sentence_transformers.json"
 SimilarityName = Literal["cosine", "dot", "euclidean", "manhattan"]
 
 
@@ -107,8 +106,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], list[Any]]:
     fields: dict[str, Any] = {}
     scores = task_kind(folder) is not None
     if entries is not None:  # without it, the library's other files do not count
-        settings = folder / SETTINGS
-        fields = read_task_model(settings) if scores else _from_modules(folder, entries)
+        fields = _prompts(folder) if scores else _from_modules(folder, entries)
         limits, fields["lowercase"] = read_transformer(inside, any_task=scores)
     elif not scores:
         fields["pooling"] = check_architecture(inside, config)
@@ -118,9 +116,21 @@ def _read(folder: Path) -> tuple[dict[str, Any], list[Any]]:
     return fields, [*limits, tokenizer.get("model_max_length", tokenizer.get("max_len"))]
 
 
+def _prompts(folder: Path) -> dict[str, Any]:
+    """The prompts of a checkpoint with a task head, whose texts have no vector."""
+    path = folder / "config_sentence_transformers.json"
+    content = read_object(path)
+    if content.get("max_active_dims"):
+        raise ConfigError(
+            f"{path}: max_active_dims is not supported; sparse vectors are whole here"
+        )
+    prompts, default = read_prompts(path, content)
+    return {"prompts": prompts, "default_prompt_name": default}
+
+
 def _from_modules(folder: Path, entries: list[ModuleEntry]) -> dict[str, Any]:
     """The fields that the files of sentence-transformers decide."""
-    settings = folder / SETTINGS
+    settings = folder / "config_sentence_transformers.json"
     check_model_type(settings, read_object(settings))
     check_modules(folder / MODULES, [entry.kind for entry in entries])
     pooling, include_prompt = read_pooling(entries[1])

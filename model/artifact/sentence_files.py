@@ -89,30 +89,23 @@ def read_model(path: Path) -> Fields:
     """
     content = read_object(path)
     _refuse_unknown(path, content, _MODEL_KEYS)
+    prompts, default = read_prompts(path, content)
     return {
-        **_prompts(path, content),
+        "prompts": prompts,
+        "default_prompt_name": default,
         "truncate_dim": content.get("truncate_dim"),
         "matryoshka_dims": content.get("matryoshka_dims") or (),
         "similarity_fn_name": content.get("similarity_fn_name") or "cosine",
     }
 
 
-def read_task_model(path: Path) -> Fields:
-    """The same file of a checkpoint with a task head, whose texts have no vector: the prompts.
+def read_prompts(path: Path, content: Fields) -> tuple[dict[str, Any], str | None]:
+    """The prompts by name, and the name of the default one.
 
     Raises:
-        ConfigError: it cannot be read, or holds something that is not supported.
+        ConfigError: they are no object, or the default is none of them.
 
     """
-    content = read_object(path)
-    if content.get("max_active_dims"):
-        raise ConfigError(
-            f"{path}: max_active_dims is not supported; without it sparse vectors are whole"
-        )
-    return _prompts(path, content)
-
-
-def _prompts(path: Path, content: Fields) -> Fields:
     prompts = content.get("prompts") or {}
     if not isinstance(prompts, dict):
         raise ConfigError(f"{path}: prompts is not a JSON object")
@@ -121,10 +114,7 @@ def _prompts(path: Path, content: Fields) -> Fields:
     known = [None, "query", "document", *prompts]  # two that the library always has
     if default not in known:
         raise ConfigError(f"{path}: default_prompt_name {default!r} is not one of its prompts")
-    return {
-        "prompts": prompts,
-        "default_prompt_name": default if default in prompts else None,
-    }
+    return prompts, default if default in prompts else None
 
 
 def read_transformer(folder: Path, *, any_task: bool = False) -> tuple[list[Any], Any]:

@@ -10,7 +10,6 @@ import pytest
 from model.artifact.sentence_files import (
     read_model,
     read_pooling,
-    read_task_model,
     read_transformer,
     read_vector_module,
 )
@@ -57,15 +56,6 @@ def test_without_the_file_there_are_the_defaults(tmp_path: Path) -> None:
 def test_what_says_nothing_of_a_vector_is_left_alone(tmp_path: Path) -> None:
     says = {"__version__": {"torch": "2"}, "requirements": ["x>1"], "later": None, "more": {}}
     assert read_model(write(tmp_path, SETTINGS, **says) / SETTINGS)["prompts"] == {}
-
-
-def test_a_task_model_has_prompts_alone(tmp_path: Path) -> None:
-    says = {"prompts": {"q": "query: ", "d": None}, "default_prompt_name": "q", "truncate_dim": 3}
-    path = write(tmp_path, SETTINGS, activation_fn="torch.nn.Identity", **says) / SETTINGS
-    prompts = {"q": "query: ", "d": ""}
-    assert read_task_model(path) == {"prompts": prompts, "default_prompt_name": "q"}
-    write(tmp_path, SETTINGS, max_active_dims=64)
-    assert "max_active_dims is not supported" in refusal(read_task_model, path)
 
 
 @pytest.mark.parametrize("name", ["query", "document"])

@@ -69,6 +69,9 @@ def test_the_default_prompt_of_a_cross_encoder(tmp_path: Path) -> None:
     expected = reference.predict(PAIRS, activation_fn=torch.nn.Identity())
     found = scores(folder, [(prompt + one, other) for one, other in PAIRS])
     np.testing.assert_allclose(np.concatenate(found), expected, atol=1e-5)
+    edit_json(folder / "config_sentence_transformers.json", max_active_dims=64)
+    with pytest.raises(ConfigError, match="max_active_dims is not supported"):
+        SentenceConfig.from_checkpoint(folder, 40, 12)
 
 
 @pytest.mark.parametrize(("pooling", "activation"), [("max", "relu"), ("sum", "log1p_relu")])
