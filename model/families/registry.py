@@ -55,7 +55,7 @@ def read_config(folder: Path) -> EncoderConfig:
         raise ConfigError(f"{folder} holds no config.json")
     try:
         fields = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(fields, dict):
         raise ConfigError(f"{path} does not hold a JSON object")

@@ -60,7 +60,7 @@ def read_json(path: Path) -> Any:
     """The content of a JSON file; None where there is none that can be read."""
     try:
         return json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 

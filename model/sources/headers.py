@@ -9,17 +9,19 @@ import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from model.config import EncoderConfig
 from model.errors import CheckpointError
 from model.families.registry import FAMILIES
 
+Tensors = dict[str, tuple[str, tuple[int, ...]]]
+"""Type and shape of each tensor by its key."""
 FULL = "name the checkpoint of its weights in fp32, bf16 or fp16"
 _MAX_HEADER_BYTES = 100_000_000
 """Most bytes of a header, as the format's own reader has it."""
 _QUANTISED = re.compile(r"I8|U8|[IU]4|F[468]_\w+")
 """Names of types of quantised weights."""
+_FLOATS = {"F64", "F32", "F16", "BF16"}
 _QUANTISED_KEY = re.compile(r"\.(qweight|qzeros|weight_packed)$")
 _LAYER = re.compile(r"layers\.(\d+)\.")
 
@@ -43,7 +45,11 @@ def check_weights(folder: Path, files: Iterable[Path], config: EncoderConfig) ->
     for path in files:
         tensors = _tensors(path)
         _check_types(path, tensors)
-        shapes |= {encoder_key(key): tuple(tensor["shape"]) for key, tensor in tensors.items()}
+        for key, (dtype, shape) in tensors.items():
+            name = encoder_key(key)
+            if name is not None and dtype not in _FLOATS:
+                raise CheckpointError(f"{path}: {key} is {dtype}, not a float: {FULL}")
+            shapes[name] = shape
     words = shapes.get("embeddings.word.weight")
     expected = (config.vocab_size, config.embeddings.size or config.hidden_size)
     if words != expected:
@@ -57,16 +63,16 @@ def check_weights(folder: Path, files: Iterable[Path], config: EncoderConfig) ->
         )
 
 
-def _tensors(path: Path) -> dict[str, Any]:
-    """Type, shape and place of each tensor by its key."""
+def _tensors(path: Path) -> Tensors:
     have = path.stat().st_size
     try:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(size)) if size <= _MAX_HEADER_BYTES else None
-        tensors = {key: value for key, value in header.items() if key != "__metadata__"}
-        whole = 8 + size + max((value["data_offsets"][1] for value in tensors.values()), default=0)
-    except (ValueError, AttributeError, TypeError, LookupError):
+        fields = [(key, of) for key, of in header.items() if key != "__metadata__"]
+        tensors = {key: (str(of["dtype"]), tuple(of["shape"])) for key, of in fields}
+        whole = 8 + size + max((of["data_offsets"][1] for _, of in fields), default=0)
+    except (ValueError, AttributeError, TypeError, LookupError, RecursionError):
         raise CheckpointError(
             f"{path} is no safetensors file, or its beginning is damaged: fetch it again"
         ) from None
@@ -75,9 +81,8 @@ def _tensors(path: Path) -> dict[str, Any]:
     return tensors
 
 
-def _check_types(path: Path, tensors: dict[str, Any]) -> None:
-    for key, tensor in tensors.items():
-        dtype = str(tensor.get("dtype"))
+def _check_types(path: Path, tensors: Tensors) -> None:
+    for key, (dtype, _) in tensors.items():
         if _QUANTISED.fullmatch(dtype) or _QUANTISED_KEY.search(key):
             raise CheckpointError(
                 f"{path} holds quantised weights ({key} is {dtype}), which are not read: {FULL}; "

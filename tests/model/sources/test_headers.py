@@ -55,7 +55,24 @@ def test_quantised_tensors(folder: Path, dtype: torch.dtype, name: str) -> None:
     assert refusal(folder).startswith(said)
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff" * 99, b"\x02" + bytes(7) + b"[]", b"short"])
+def test_weights_that_are_no_floats(folder: Path) -> None:
+    edit_weights(folder, **{"embeddings.LayerNorm.weight": torch.ones(12, dtype=torch.int32)})
+    assert "embeddings.LayerNorm.weight is I32, not a float" in refusal(folder)
+
+
+def with_header(content: bytes) -> bytes:
+    return len(content).to_bytes(8, "little") + content
+
+
+DAMAGED = [
+    *(b"", b"short", b"\xff" * 99, b"\x02" + bytes(7) + b"[]", (2**62).to_bytes(8, "little")),
+    with_header(b'{"a":' * 20_000),
+    with_header(b'{"a": {"dtype": "F32", "data_offsets": [0, 4]}}'),
+    with_header(b'{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, "4"]}}'),
+]
+
+
+@pytest.mark.parametrize("content", DAMAGED)
 def test_damaged_weights(folder: Path, content: bytes) -> None:
     (folder / "model.safetensors").write_bytes(content)
     assert "is no safetensors file, or its beginning is damaged: fetch it" in refusal(folder)

@@ -110,7 +110,7 @@ def test_no_model_type(folder: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("content", ["[]", "{", "7", "\xff"])
+@pytest.mark.parametrize("content", ["[]", "{", "7", "\xff", "[" * 100_000])
 def test_a_config_that_is_no_object(folder: Path, content: str) -> None:
     (folder / "config.json").write_bytes(content.encode("latin-1"))
     assert refusal(folder, ConfigError) == "config.json does not hold a JSON object"
