@@ -20,6 +20,7 @@ from model.sources.checkpoint_files import (
     CONFIG,
     DESCRIPTIONS,
     INDEX,
+    TOKENIZERS,
     WEIGHTS,
     encoder_place,
     kind,
@@ -95,6 +96,8 @@ def check_recognised(folder: Path) -> None:
         return
     check_described(folder, names, str(folder))
     home = folder / encoder_place(folder)
+    if not any((home / name).is_file() for name in TOKENIZERS):
+        raise CheckpointError(f"{home} holds no tokenizer: there is no {TOKENIZERS[0]}")
     check_weights(folder, _weight_files(home), read_config(home))
 
 

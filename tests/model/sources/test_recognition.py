@@ -55,8 +55,8 @@ def write_weights(folder: Path, **tensors: torch.Tensor) -> None:
 def in_subfolder(folder: Path) -> Path:
     """The encoder's files moved to `0_Transformer`, as old sentence-transformers had them."""
     (folder / "0_Transformer").mkdir()
-    for name in ("config.json", "model.safetensors"):
-        (folder / name).rename(folder / "0_Transformer" / name)
+    for path in [*folder.glob("*.json"), folder / "model.safetensors"]:
+        path.rename(folder / "0_Transformer" / path.name)
     modules = [
         {"type": "sentence_transformers.models.Transformer", "path": "0_Transformer"},
         {"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"},
@@ -169,6 +169,11 @@ def test_a_key_or_module_that_is_not_supported(folder: Path) -> None:
     edit_json(folder / "config.json", position_embedding_type="absolute")
     (folder / "modules.json").write_text('[{"type": "sentence_transformers.models.Transformer"}]')
     assert "the modules Transformer are not supported" in refusal(folder, ConfigError)
+
+
+def test_a_folder_without_a_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+    assert "holds no tokenizer: there is no tokenizer.json" in refusal(folder, CheckpointError)
 
 
 def test_files_may_begin_with_a_byte_order_mark(folder: Path) -> None:
