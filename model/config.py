@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, model_validator
 
 ScoreName = Literal["scaled_dot_product", "additive", "bilinear", "cosine"]
 NormalizerName = Literal["softmax", "sparsemax"]
@@ -70,7 +70,7 @@ class AttentionLayout(_Part):
     """Whether each head's queries and keys are normalised (RMS) before the score."""
     causal: bool = False
     """Whether a token looks at none after it."""
-    windows: tuple[int | None, ...] = ()
+    windows: tuple[NonNegativeInt | None, ...] = ()
     """The largest distance at which a token looks, a layer; None for any. Empty: any in all."""
     rotary_bases: tuple[float, ...] = ()
     """The base of the rotary positions of each layer (Su et al. 2021,

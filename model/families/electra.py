@@ -40,7 +40,8 @@ ELECTRA = Family(
     config=read_config,
     prefix="electra.",
     outside=re.compile(
-        OUTSIDE + r"|^(discriminator_predictions|generator_predictions|generator_lm_head)\."
+        OUTSIDE
+        + r"|^(discriminator_predictions|generator_predictions|generator_lm_head|sequence_summary)\."
     ),
     renames=(*RENAMES, (r"^embeddings_project\.", "embeddings.projection.")),
 )

@@ -43,7 +43,7 @@ class Gemma3Config(SharedKeys):
     attn_logit_softcapping: None = None
     is_causal: bool = True
     use_bidirectional_attention: bool | None = False
-    sliding_window: int = Field(gt=0, default=4096)
+    sliding_window: int = Field(ge=0, default=4096)
     sliding_window_pattern: int = Field(gt=0, default=6)
     layer_types: list[LayerType] | None = None
 

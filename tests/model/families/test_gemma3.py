@@ -30,6 +30,7 @@ TINY = SIZES | {
         {"use_bidirectional_attention": False},
         {"use_bidirectional_attention": False, "is_causal": False, "sliding_window": 5},
         {"is_causal": False},
+        {"sliding_window": 1},  # which is written as 0
         {"layer_types": ["full_attention"] * 3, "attention_bias": True},
     ],
     ids=str,

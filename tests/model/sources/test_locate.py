@@ -19,6 +19,7 @@ from model.sources.hub.repository import Hub
 from model.sources.locate import DEFAULT_MODEL, KNOWN_WEIGHTS, display_name, local, locate
 from model.tokenization.tokenizer import load_tokenizer
 from tests.hub import COMMIT, NAME, StandIn
+from tests.model.sentences import write_modules
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -147,7 +148,8 @@ def test_what_was_fetched_is_found_again_without_a_hub(
     hub: StandIn, repository: Path, tmp_path: Path, modules: bool
 ) -> None:
     if modules:
-        (repository / "modules.json").write_text("[]")
+        write_modules(repository, "Transformer", "Pooling")
+        (repository / "1_Pooling" / "config.json").write_text('{"pooling_mode": "cls"}')
     folder, _ = find(NAME, tmp_path, hub.endpoint)
     for offline in (False, True):
         assert find(NAME, tmp_path, offline=offline) == (folder, [])
