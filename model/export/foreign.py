@@ -148,7 +148,7 @@ def config_of(graph: ForeignGraph, signature: GraphSignature) -> EncoderConfig |
     hidden_size = output.axes[-1]
     takes_segments = "token_type_ids" in {spec.name for spec in signature.inputs}
     segments = (fields.get("type_vocab_size") or 1) if takes_segments else 0
-    if fields.get("model_type") in FAMILIES:
+    if str(fields.get("model_type")) in FAMILIES:
         config = parse_config(fields)
         if config.hidden_size != hidden_size:
             raise ConfigError(

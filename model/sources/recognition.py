@@ -125,7 +125,7 @@ def _check_graph(graph: ForeignGraph | None) -> bool:
     config = read_json(graph.config)
     if not isinstance(config, dict):
         raise ConfigError(f"{graph.config} does not hold a JSON object")
-    what = None if config.get("model_type") in FAMILIES else kind_of(config)
+    what = None if str(config.get("model_type")) in FAMILIES else kind_of(config)
     if what:
         raise ConfigError(
             f"{graph.path} is of {what}: its model_type is {config.get('model_type')!r}"
@@ -169,7 +169,7 @@ def check_described(folder: Path, names: Collection[str], source: str) -> None:
 
 
 def _checked_config(config: Mapping[str, Any], source: str) -> EncoderConfig:
-    if config.get("model_type") not in FAMILIES:
+    if str(config.get("model_type")) not in FAMILIES:
         what = kind_of(config)
         said = unsupported(config)
         raise ConfigError(f"{source} is {what}: {said}" if what else f"{source}: {said}")

@@ -99,6 +99,8 @@ def test_an_unknown_model_type_is_named(folder: Path) -> None:
     edit_json(folder / "config.json", model_type="hyena")
     message = refusal(folder, ConfigError)
     assert message == f"its model_type is 'hyena'; supported are {', '.join(FAMILIES)}"
+    edit_json(folder / "config.json", model_type=["bert"])
+    assert refusal(folder, ConfigError).startswith("its model_type is ['bert']; supported are")
     edit_json(in_subfolder(folder) / "config.json", model_type="mamba")
     assert "its model_type is 'mamba'" in refusal(folder, ConfigError)
 
