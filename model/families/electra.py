@@ -40,8 +40,8 @@ ELECTRA = Family(
     config=read_config,
     prefix="electra.",
     outside=re.compile(
-        OUTSIDE
-        + r"|^(discriminator_predictions|generator_predictions|generator_lm_head|sequence_summary)\."
+        OUTSIDE + r"|^(discriminator_predictions|generator_predictions|generator_lm_head)\."
+        r"|^sequence_summary\."
     ),
     renames=(*RENAMES, (r"^embeddings_project\.", "embeddings.projection.")),
 )
