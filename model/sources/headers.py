@@ -68,7 +68,7 @@ def _tensors(path: Path) -> Tensors:
     try:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(size)) if size <= _MAX_HEADER_BYTES else None
+            header = json.loads(file.read(size) if size <= _MAX_HEADER_BYTES else b"")
         fields = [(key, of) for key, of in header.items() if key != "__metadata__"]
         tensors = {key: (str(of["dtype"]), tuple(of["shape"])) for key, of in fields}
         whole = 8 + size + max((of["data_offsets"][1] for _, of in fields), default=0)
