@@ -20,15 +20,19 @@ from model.errors import CheckpointError
 from model.families.registry import FAMILIES, read_config
 
 
-def load_checkpoint(folder: Path) -> Encoder:
+def load_checkpoint(folder: Path, config: EncoderConfig | None = None) -> Encoder:
     """Build the encoder of a checkpoint, in float32 and in evaluation mode.
+
+    Args:
+        folder: a checkpoint folder.
+        config: what the encoder is; that of `config.json` when None.
 
     Raises:
         ConfigError: `config.json` is missing, invalid or not supported.
         CheckpointError: weights are missing, damaged, pickled, or do not fit the config.
 
     """
-    config = read_config(folder)
+    config = config or read_config(folder)
     family = FAMILIES[config.model_type]
     tensors: dict[str, Tensor] = {}
     for path in weight_files(folder):

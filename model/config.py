@@ -128,6 +128,9 @@ class EncoderConfig(BaseModel):
     """The most tokens of one text."""
     type_vocab_size: int = Field(ge=0)
     """Segments; 0 where the encoder does not tell them apart."""
+    reads_segments: bool = True
+    """Whether a token's segment counts; else all are of the first, as transformers has it where the
+    tokenizer's `model_input_names` lack `token_type_ids`."""
     layer_norm_eps: float = Field(gt=0)
     pad_token_id: int = Field(ge=0)
     attention_score: ScoreName = "scaled_dot_product"
@@ -171,9 +174,14 @@ class EncoderConfig(BaseModel):
         """Layers with parameters of their own."""
         return self.layer.groups or self.num_hidden_layers
 
+    @property
+    def segments(self) -> int:
+        """Segments that tokens may have; 0 where a segment makes no difference."""
+        return self.type_vocab_size if self.reads_segments else 0
+
     def knows_segment(self, segment: int) -> bool:
         """Whether a token may have that segment; any where segments make no difference."""
-        return not self.type_vocab_size or segment < self.type_vocab_size
+        return not self.segments or segment < self.segments
 
 
 class UnknownEncoder(EncoderConfig):

@@ -18,6 +18,7 @@ from service.artifacts import (
     check_verified,
     export_once,
     find_checkpoint,
+    find_foreign,
     require_exporter,
 )
 from service.distribution import is_installed, version
@@ -51,9 +52,11 @@ def open_fastest(
 
     Raises:
         ModelError: as for `service.artifacts.open_artifact`.
-        ValueError: what exports is not installed, or the pairs are none.
+        ValueError: the model is a foreign graph, what exports is not installed, or the pairs are
+            none.
 
     """
+    find_foreign(settings, progress, "auto")
     require_exporter(settings.model)
     checkpoint = find_checkpoint(settings, progress)
     place = _place_of_choice(settings, checkpoint)

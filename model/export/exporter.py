@@ -69,6 +69,7 @@ from model.runtimes.pytorch import load_encoder
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
 from model.tasks.checkpoint import load_task_head
 from model.tasks.head import TaskHead, scores_of_text
+from model.tokenization.segments import reading_segments
 from model.tokenization.tokenizer import load_tokenizer
 
 _DTYPES: Mapping[Precision, Float] = {"fp16": "float16"}
@@ -142,11 +143,11 @@ def _build(
     """Write all files; the manifest records no verification yet."""
     progress(f"reading {model}")
     inside = transformer_folder(checkpoint)
-    config = read_config(inside)
+    config = reading_segments(read_config(inside), inside)
     sentence = SentenceConfig.from_checkpoint(
         checkpoint, config.max_position_embeddings, config.hidden_size
     )
-    encoder = load_checkpoint(inside)
+    encoder = load_checkpoint(inside, config)
     head = load_task_head(checkpoint, encoder)
     tokenizer = load_tokenizer(inside, config, lowercase=sentence.lowercase)
     with writing(path := folder / TOKENIZER):

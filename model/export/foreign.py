@@ -44,6 +44,7 @@ from model.export.placing import placing
 from model.families.registry import FAMILIES, parse_config
 from model.modules import read_object
 from model.sources.foreign import ForeignGraph
+from model.tokenization.segments import reading_segments
 from model.tokenization.tokenizer import load_tokenizer
 
 Progress = Callable[[str], None]
@@ -101,7 +102,7 @@ def _build(graph: ForeignGraph, folder: Path, model: str) -> None:
     content = read_graph(graph.path)
     save_foreign(content, graph.path, folder / ENCODER_GRAPH)
     signature = signature_of(content, graph.path, folder / ENCODER_GRAPH)
-    config = config_of(graph, signature)
+    config = reading_segments(config_of(graph, signature), graph.tokenizer)
     limit = config.max_position_embeddings
     sentence = SentenceConfig.from_checkpoint(graph.checkpoint, limit, config.hidden_size)
     if isinstance(config, UnknownEncoder):  # whose table may have rows that no text can use

@@ -20,6 +20,10 @@ from model.config import EncoderConfig
 
 Floats = NDArray[np.float32]
 Device = Literal["auto", "cpu", "cuda"]
+NO_TASK_HEAD = (
+    "the artifact has no task head to score with: export a checkpoint that has one, such as a "
+    "…ForSequenceClassification"
+)
 
 
 @dataclass(frozen=True)
@@ -130,6 +134,7 @@ class Runtime(Protocol):
 
         Raises:
             DeviceLostError: now or before, the device failed for good.
+            ModelError: there is no task head.
 
         """
 

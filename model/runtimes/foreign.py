@@ -8,6 +8,7 @@ Notation: B texts, T tokens of all of them, S tokens of the longest, H hidden si
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -66,6 +67,8 @@ class ForeignRuntime(HostRuntime):
             raise ModelError(not_in_graph("another hidden state"))
         if head_mask is not None:
             raise ModelError(not_in_graph("what a head adds"))
+        if not self.config.reads_segments:
+            batch = replace(batch, token_type_ids=np.zeros_like(batch.token_type_ids))
         feed = padded(batch, self._inputs, self.config.pad_token_id)
         with self._calls.call(batch) as alone:
             (states,) = (self._lone if alone else self._shared).run([self._output], feed)

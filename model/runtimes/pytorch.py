@@ -93,7 +93,8 @@ class PyTorchRuntime(HostRuntime):
 
     def score(self, rows: Floats) -> Floats:
         """`[n, C]` or `[1, V]`."""
-        assert self._head is not None  # noqa: S101 - only an artifact with a task head is asked
+        if self._head is None:
+            return super().score(rows)
         with torch.inference_mode():
             scores: Floats = self._head(torch.from_numpy(rows)).numpy()
         return scores

@@ -108,7 +108,7 @@ class Inference:
         self.vectors = vectors
         self.tokenizer = tokenizer
         self.engines = engines
-        self._tokenizing = Tokenizing(tokenizer, limits, self.config.type_vocab_size)
+        self._tokenizing = Tokenizing(tokenizer, limits, self.config.segments)
 
     async def prepare(
         self,
