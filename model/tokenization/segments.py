@@ -38,6 +38,6 @@ def hands_segments(folder: Path) -> bool:
     names = files.settings["model_input_names"]
     if not isinstance(names, list):
         raise CheckpointError(
-            f"{folder}: model_input_names of tokenizer_config.json is {names!r}, not a list of names"
+            f"{folder}: model_input_names of tokenizer_config.json is {names!r}, not a list"
         )
     return "token_type_ids" in names

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from model.artifact.tokenizer import read_tokenizer
 from service.engines.contract import Ids
 from service.errors import InputTooLong, Unprocessable
 from service.inference.excerpt import Cutter, Direction, Excerpt, Input, Offset
+from service.inference.subwords import Subwords
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class TokenizedText:
     truncated: bool
     prompt_tokens: int
     """Leading tokens that a pooling without the prompt leaves out; 0 without a prompt."""
+    special_tokens_mask: Sequence[int]
+    """1 for the tokens that the tokenizer put around the text, and for those of a prompt."""
 
     def first_pooled(self, sentence: SentenceConfig) -> int:
         """The first token that pooling counts: those of a prompt may not."""
@@ -89,6 +92,7 @@ class TextTokenizer:
         self.special_tokens = frozenset(token.content for token in added if token.special)
         self.word_pieces = isinstance(self._whole.model, WordPiece)
         """Whether its tokens are WordPieces, of which those that continue a word are marked."""
+        self.subwords = Subwords(self._whole)
         self._cutters: dict[Direction, Cutter] = {}
         self._prompts = {
             name: Prompt(prompt, self._length(prompt)) for name, prompt in sentence.prompts.items()
@@ -134,6 +138,10 @@ class TextTokenizer:
             texts.append(_tokenized(excerpt, prompt, cut_left=cut_left))
         return texts
 
+    def vocabulary(self, indices: Iterable[int]) -> list[str | None]:
+        """The tokens of these ids; None where the tokenizer has none."""
+        return [self._whole.id_to_token(index) for index in indices]
+
     def _prompt(self, name: str | None) -> Prompt:
         default = self._sentence.default_prompt_name
         if name is None:
@@ -178,11 +186,13 @@ def characters(inputs: Sequence[Input]) -> int:
 def _tokenized(excerpt: Excerpt, prompt: Prompt, *, cut_left: bool) -> TokenizedText:
     encoding = excerpt.encoding
     offsets = excerpt.offsets
+    special = encoding.special_tokens_mask
     prompt_tokens = 0
     if prompt.text:
         offsets, prompt_tokens = _without_prompt(encoding, offsets, len(prompt.text))
         if not cut_left:
             prompt_tokens = prompt.tokens
+        special = [1] * prompt_tokens + special[prompt_tokens:]
     return TokenizedText(
         tokens=encoding.tokens,
         input_ids=np.array(encoding.ids, np.int64),
@@ -190,6 +200,7 @@ def _tokenized(excerpt: Excerpt, prompt: Prompt, *, cut_left: bool) -> Tokenized
         offsets=offsets,
         truncated=excerpt.truncated,
         prompt_tokens=prompt_tokens,
+        special_tokens_mask=special,
     )
 
 

@@ -139,6 +139,7 @@ def tokenized(length: int, seed: int = 0) -> TokenizedText:
         offsets=[(n, n + 1) for n in range(length)],
         truncated=length == 1,
         prompt_tokens=0,
+        special_tokens_mask=[0] * length,
     )
 
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from service.api.route import JsonRoute, caller_of, service_of
 from service.api.tei.errors import ERRORS
-from service.api.tei.texts import TeiRequest, respond
+from service.api.tei.texts import CHARACTER_BYTES, TeiRequest, reserve, respond
 from service.engines.contract import Floats
 from service.errors import EmptyInputs, NoTaskHead
 from service.inference.task_heads import probabilities, required_task, task_scores
@@ -20,8 +20,6 @@ from service.inference.task_heads import probabilities, required_task, task_scor
 router = APIRouter(route_class=JsonRoute, tags=["tasks"])
 RANK_BYTES = 56
 """Of a text's rank in JSON, without the text."""
-TEXT_BYTES = 6
-"""Most bytes of a character in JSON."""
 _CROSS_ENCODER = "a cross-encoder (…ForSequenceClassification with one label)"
 
 
@@ -46,7 +44,7 @@ class Rank(BaseModel):
 async def rerank(body: RerankRequest, request: Request) -> Response:
     """The texts, the most relevant to the query first."""
     inference, caller = service_of(request).inference, caller_of(request)
-    task = required_task(inference.manifest, "sequence_classification", _CROSS_ENCODER)
+    task = required_task(inference.manifest, {"sequence_classification"}, _CROSS_ENCODER)
     if task.outputs != 1:
         raise NoTaskHead(
             f"{inference.manifest.model} has {task.outputs} labels and ranks nothing: "
@@ -55,15 +53,14 @@ async def rerank(body: RerankRequest, request: Request) -> Response:
     if not body.texts:
         raise EmptyInputs("`texts` is empty")
     pairs = [(body.query, text) for text in body.texts]
-    prepared = await inference.prepare(pairs, body.options(), caller, "encode")
-    logits = await task_scores(prepared, task)
-    size = RANK_BYTES * len(pairs)
-    if body.return_text:
-        size += TEXT_BYTES * sum(map(len, body.texts))
     texts = body.texts if body.return_text else None
-    return await respond(
-        request, size, lambda: ranks(logits, texts, raw=body.raw_scores), prepared.timings
-    )
+    size = RANK_BYTES * len(pairs) + CHARACTER_BYTES * sum(map(len, texts or ()))
+    prepared = await inference.prepare(pairs, body.options(), caller, "encode")
+    with reserve(request, size) as held:
+        logits = await task_scores(prepared, task)
+        return await respond(
+            held, size, lambda: ranks(logits, texts, raw=body.raw_scores), prepared.timings
+        )
 
 
 def ranks(

@@ -6,7 +6,7 @@ import pytest
 
 from model.artifact.manifest import Artifact
 from service.api.native.texts import MAX_FIELDS
-from tests.service.api.tei.tasks import RANKS, serving_task
+from tests.service.api.tei.tasks import LABELS, RANKS, ScoringEngine, serving_task
 from tests.service.harness import state_of
 
 pytestmark = pytest.mark.anyio
@@ -25,11 +25,35 @@ async def test_unknown_fields_are_ignored_up_to_a_number(artifact: Artifact) -> 
 
 
 async def test_a_reply_has_its_limit_and_gives_its_bytes_back(artifact: Artifact) -> None:
+    """What would be too large is refused before anything of it is computed."""
     async with serving_task(artifact, RANKS, max_response_bytes=1024) as client:
         replies = state_of(client.app).replies
+        engine = state_of(client.app).inference.engines.default.engine
         body = {"query": "a", "texts": ["x" * 20] * 15}
         fits = await client.post("/rerank", json=body)
+        returned = replies.returned
         refused = await client.post("/rerank", json=body | {"return_text": True})
-        assert (replies.held, replies.returned > 0) == (0, True)
+        assert isinstance(engine, ScoringEngine)
+        assert engine.scored == 15
+        assert replies.held == 0
+        assert replies.returned == returned > 0
     assert (fits.status_code, refused.status_code) == (200, 413)
     assert "send fewer texts" in refused.json()["error"]
+
+
+@pytest.mark.parametrize("fails", ["the engine", "the writer"])
+async def test_what_fails_gives_its_bytes_back(
+    artifact: Artifact, fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError
+
+    async with serving_task(artifact, LABELS) as client:
+        if fails == "the engine":
+            monkeypatch.setattr(ScoringEngine, "expected", fail)
+        else:
+            monkeypatch.setattr("service.api.tei.predict.predictions", fail)
+        response = await client.post("/predict", json={"inputs": "a"})
+        replies = state_of(client.app).replies
+        assert (replies.held, replies.returned > 0) == (0, True)
+    assert response.status_code == 500
