@@ -60,8 +60,8 @@ def test_spans_are_transformers(tokenizers: Tokenizers, names: list[str]) -> Non
     pipeline, rng = tokenizers.pipeline, np.random.default_rng(0)
     pipeline.model.config.id2label = dict(enumerate(names))
     several = 0
-    for text in [*TEXTS, *UNKNOWN]:
-        (tokens,) = tokenizers.ours.tokenize([text], Options())
+    for text in [*TEXTS[::3], *UNKNOWN]:
+        (tokens,) = tokenizers.ours.tokenize([text], Options(truncate=True))
         logits = 4 * rng.standard_normal((len(tokens.input_ids), len(names)), np.float32)
         (given,) = pipeline.preprocess(text, is_split_into_words=False)
         assert given["input_ids"][0].tolist() == tokens.input_ids.tolist()
@@ -83,7 +83,7 @@ def test_spans_are_transformers(tokenizers: Tokenizers, names: list[str]) -> Non
             )
             assert all(s.score.dtype == np.float32 for s in found)
             several += len(found) > 1
-    assert several > 100
+    assert several > 60
 
 
 def test_raw_scores_are_logits(tokenizers: Tokenizers) -> None:

@@ -31,5 +31,5 @@ def test_pieces_that_are_not_marked(unknown: int) -> None:
     """A space before a token, or at its start, begins a word; so does the unknown token."""
     tokenizer = Tokenizer(models.Unigram(PIECES, unk_id=unknown, byte_fallback=False))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    found = continuing(tokenizer, "the cats?")
-    assert found == {"the": False, " ": False, "cat": False, "s": unknown == 0, "?": False}
+    found = continuing(tokenizer, "the cats")
+    assert found == {"the": False, " ": False, "cat": False, "s": unknown == 0}
