@@ -65,16 +65,17 @@ def spans(found: TokenLabels, grouping: Grouping, subwords: Subwords) -> list[Sp
     shares, offsets = _softmax(found.logits), found.tokens.offsets
     kept = [i for i, special in enumerate(found.tokens.special_tokens_mask) if not special]
     if grouping.aggregation in ("none", "simple"):
-        scores, best = found.logits if grouping.raw else shares, shares.argmax(axis=-1)
+        scores = found.logits if grouping.raw else shares
+        best = shares.argmax(axis=-1).tolist()
         units = [Span(scores[i, best[i]], grouping.labels[best[i]], *offsets[i]) for i in kept]
     else:
         units = []
         continuing = list(subwords.continuing(found.text, found.tokens.input_ids, offsets))
         for word in _words(kept, continuing):
             share = _of_word(shares[word], grouping.aggregation)
-            best = share.argmax()
+            surest = int(share.argmax())
             start, end = offsets[word[0]][0], offsets[word[-1]][1]
-            units.append(Span(share[best], grouping.labels[best], start, end))
+            units.append(Span(share[surest], grouping.labels[surest], start, end))
     every = units if grouping.aggregation == "none" else _joined(units)
     return [span for span in every if span.label not in IGNORED]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 from tokenizers import Tokenizer
 from tokenizers.models import Unigram
@@ -41,7 +42,8 @@ class Subwords:
             if index in self._unknown:
                 yield False
             elif self._marked:
-                yield len(self._tokenizer.id_to_token(index)) != end - start
+                token = cast(str, self._tokenizer.id_to_token(index))
+                yield len(token) != end - start
             else:
                 yield start > 0 and " " not in text[start - 1 : start + 1]
 
@@ -52,8 +54,9 @@ class Subwords:
         special = {index: token.content for index, token in added.items() if token.special}
         found = {index for index, content in special.items() if content in _USUAL_NAMES}
         model = self._tokenizer.model
+        index: int | None = None
         if isinstance(model, Unigram):
-            found.add(json.loads(self._tokenizer.to_str())["model"]["unk_id"])
+            index = json.loads(self._tokenizer.to_str())["model"]["unk_id"]
         elif model.unk_token is not None:
-            found.add(self._tokenizer.token_to_id(model.unk_token))
-        return frozenset(found)
+            index = self._tokenizer.token_to_id(model.unk_token)
+        return frozenset(found if index is None else {*found, index})
