@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from starlette.requests import Request
 
 from model.artifact.manifest import Artifact
 from service.api.native.texts import MAX_FIELDS
+from service.api.tei.texts import reserve, respond
+from service.inference.timings import Timings
 from tests.service.api.tei.tasks import LABELS, RANKS, ScoringEngine, serving_task
 from tests.service.harness import state_of
 
@@ -39,6 +44,23 @@ async def test_a_reply_has_its_limit_and_gives_its_bytes_back(artifact: Artifact
         assert replies.returned == returned > 0
     assert (fits.status_code, refused.status_code) == (200, 413)
     assert "send fewer texts" in refused.json()["error"]
+
+
+async def test_a_reply_holds_its_bytes_until_it_is_sent(artifact: Artifact) -> None:
+    held_while_sent = []
+
+    async def send(_: Any) -> None:
+        held_while_sent.append(replies.held)
+
+    async with serving_task(artifact, RANKS) as client:
+        replies = state_of(client.app).replies
+        scope: Any = {"type": "http", "app": client.app, "state": {}}
+        with reserve(Request(scope), 1000) as held:
+            assert replies.held == 1000
+            response = await respond(held, 1000, lambda: [1], Timings(0, 0.0, 0.0))
+        await response(scope, client.get, send)
+        assert replies.held == 0
+    assert held_while_sent == [1000, 1000]
 
 
 @pytest.mark.parametrize("fails", ["the engine", "the writer"])
