@@ -7,7 +7,7 @@ together.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import torch
@@ -20,8 +20,12 @@ from model.errors import CheckpointError
 from model.families.registry import FAMILIES, read_config
 
 
-def load_checkpoint(folder: Path) -> Encoder:
+def load_checkpoint(folder: Path, apart: Collection[str] = ()) -> Encoder:
     """Build the encoder of a checkpoint, in float32 and in evaluation mode.
+
+    Args:
+        folder: with the config and the weights.
+        apart: keys of tensors that are none of the encoder's, beside those that its family knows.
 
     Raises:
         ConfigError: `config.json` is missing, invalid or not supported.
@@ -33,7 +37,7 @@ def load_checkpoint(folder: Path) -> Encoder:
     tensors: dict[str, Tensor] = {}
     for path in weight_files(folder):
         for key, tensor in _read(path).items():
-            name = family.encoder_key(key)
+            name = None if key in apart else family.encoder_key(key)
             found = {} if name is None else family.convert(name, tensor)
             if twice := sorted(tensors.keys() & found.keys()):
                 raise CheckpointError(f"{folder} holds {twice[0]} twice")

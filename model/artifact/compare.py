@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.artifact.manifest import Precision
+from model.artifact.task import TaskConfig
 
 Floats = NDArray[np.float32]
-Kind = Literal["hidden", "attention", "pooled", "task"]
+Kind = Literal["hidden", "attention", "pooled", "task", "token_vectors"]
 
 
 @dataclass(frozen=True)
@@ -38,36 +39,41 @@ TOLERANCES: Mapping[Precision, Mapping[Kind, Tolerance]] = {
         "attention": Tolerance(1e-4, 0.0, 0.99999),
         "pooled": Tolerance(1e-5, 0.0, 0.99999),
         "task": Tolerance(1e-4, 1e-5, -1.0),
+        "token_vectors": Tolerance(1e-4, 1e-5, 0.99999),
     },
     "fp16": {
         "hidden": Tolerance(0.05, 2e-3, 0.9999),
         "attention": Tolerance(0.02, 0.0, 0.999),
         "pooled": Tolerance(0.001, 0.0, 0.99999),
         "task": Tolerance(0.05, 0.01, -1.0),
+        "token_vectors": Tolerance(0.02, 2e-3, 0.9999),
     },
     "bf16": {
         "hidden": Tolerance(0.5, 0.02, 0.99),
         "attention": Tolerance(0.1, 0.0, 0.99),
         "pooled": Tolerance(0.01, 0.0, 0.9999),
         "task": Tolerance(0.5, 0.1, -1.0),
+        "token_vectors": Tolerance(0.5, 0.02, 0.99),
     },
     "int8": {
         "hidden": Tolerance(10.0, 0.1, 0.5),
         "attention": Tolerance(1.0, 0.0, 0.5),
         "pooled": Tolerance(0.1, 0.0, 0.95),
         "task": Tolerance(10.0, 0.5, -1.0),
+        "token_vectors": Tolerance(1.0, 0.1, 0.5),
     },
 }
 """By precision. Two computations in float32 differ by more the deeper the encoder: by 2e-5 in a map
 of twelve layers, where each is within 3e-6 of float64. Random token ids are among what is compared,
 and are harder than any text: 8-bit maps of the last layers can be far off there, so pooled vectors
 are what int8 is for. The logits of one label have a sign alone for a cosine, so a task head is held
-to their difference."""
+to their difference; the unit vectors of a late-interaction model's tokens turn with their hidden
+states."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """Name of a tensor: a hidden state, a head's map, a pooled unit vector, or a task's scores."""
+    """Name of a tensor: a hidden state, a head's map, a pooled unit vector, or a task's answer."""
 
     kind: Kind
     layer: int = 0
@@ -196,6 +202,11 @@ def keyed(
             tensors[Key("attention", layer, head)] = weights
     tensors[Key("pooled")] = unit(hidden[-1])
     return tensors
+
+
+def task_key(task: TaskConfig) -> Key:
+    """The name of what a task head answers."""
+    return Key("token_vectors" if task.kind == "late_interaction" else "task")
 
 
 def next_power_of_ten(value: float) -> float | None:

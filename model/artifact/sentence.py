@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
+from model.artifact.late_files import LateFiles, read_late_files
 from model.artifact.pooling import PoolingModes, modes_of
 from model.artifact.sentence_files import (
     read_model,
@@ -25,7 +26,8 @@ from model.artifact.vector_modules import VectorModule, size_after
 from model.errors import ConfigError
 from model.modules import MODULES, ModuleEntry, listed_modules, read_object, transformer_folder
 
-SimilarityName = Literal["cosine", "dot", "euclidean", "manhattan"]
+SimilarityName = Literal["cosine", "dot", "euclidean", "manhattan", "maxsim", "meanmaxsim"]
+"""The last two are of a vector a token, and theirs alone."""
 
 
 class SentenceConfig(BaseModel):
@@ -103,7 +105,10 @@ def _read(folder: Path) -> tuple[dict[str, Any], list[Any]]:
     config, tokenizer = (read_object(inside / f"{n}.json") for n in ("config", "tokenizer_config"))
     limits: list[Any] = []
     fields: dict[str, Any] = {}
-    scores = task_kind(folder) is not None
+    task = task_kind(folder)
+    if task == "late_interaction":
+        return _of_late_interaction(read_late_files(folder), tokenizer)
+    scores = task is not None
     if entries is not None:  # without it, the library's other files do not count
         fields = _prompts(folder) if scores else _from_modules(folder, entries)
         limits, fields["lowercase"] = read_transformer(inside, any_task=scores)
@@ -113,6 +118,21 @@ def _read(folder: Path) -> tuple[dict[str, Any], list[Any]]:
         names = ("matryoshka_dims", "matryoshka_dimensions")
         fields["matryoshka_dims"] = next(filter(None, map(config.get, names)), ())
     return fields, [*limits, tokenizer.get("model_max_length", tokenizer.get("max_len"))]
+
+
+def _of_late_interaction(
+    files: LateFiles, tokenizer: dict[str, Any]
+) -> tuple[dict[str, Any], list[Any]]:
+    """The fields of a model of a vector a token; a document's length is that of any text."""
+    fields = {
+        "prompts": files.prompts,
+        "default_prompt_name": files.default_prompt_name,
+        "similarity_fn_name": files.similarity,
+        "lowercase": files.lowercase,
+    }
+    if files.document_length is not None:
+        return fields, [files.document_length]
+    return fields, [*files.limits, tokenizer.get("model_max_length", tokenizer.get("max_len"))]
 
 
 def _prompts(folder: Path) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class Embeddings(nn.Module):
         if self.layout.positions == "table":
             return batch.position_ids
         ids = batch.grid_ids()  # [B, S]
-        real = (ids != self.padding_id) & (batch.padded_index >= 0)
-        rows = real.long().cumsum(dim=1) * real.long() + self.padding_id
+        real = (ids != self.padding_id).long()  # of places after a text nobody takes the rows
+        rows = real.cumsum(dim=1) * real + self.padding_id
         packed = torch.index_select(rows.flatten(), 0, batch.packed_index)
         return packed.reshape(batch.input_ids.shape)

@@ -19,6 +19,7 @@ from tokenizers import Tokenizer
 from model.artifact.batch import pack
 from model.artifact.cache import exporter_version
 from model.artifact.golden import GoldenText, Ids, golden_inputs, save_golden
+from model.artifact.late_files import read_late_files
 from model.artifact.manifest import (
     ATTENTION_GRAPH,
     DEVICE_ATTENTION_GRAPH,
@@ -44,6 +45,7 @@ from model.artifact.manifest import (
 )
 from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import Float
+from model.artifact.task import task_kind
 from model.checkpoint import load_checkpoint
 from model.config import EncoderConfig
 from model.encoder.encoder import Encoder
@@ -57,19 +59,20 @@ from model.export.graphs import (
     head_parameters,
     signatures,
 )
+from model.export.late_interaction import STANFORD_WEIGHT, load_token_vectors
 from model.export.module_tensors import module_tensors
 from model.export.placement import Exported, Progress, place
 from model.export.quantization import quantize
 from model.export.to_onnx import save_graph
 from model.families.registry import read_config
-from model.modules import transformer_folder
+from model.modules import listed_modules, transformer_folder
 from model.packing import PackedBatch
 from model.runtimes.contract import Device
 from model.runtimes.pytorch import load_encoder
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
 from model.tasks.checkpoint import load_task_head
-from model.tasks.head import TaskHead, scores_of_text
-from model.tokenization.tokenizer import load_tokenizer
+from model.tasks.head import TaskModule, scores_of_text
+from model.tokenization.tokenizer import add_markers, load_tokenizer
 
 _DTYPES: Mapping[Precision, Float] = {"fp16": "float16"}
 """Type of the weights and of tensors on a device, by precision; float32 for the others."""
@@ -146,9 +149,8 @@ def _build(
     sentence = SentenceConfig.from_checkpoint(
         checkpoint, config.max_position_embeddings, config.hidden_size
     )
-    encoder = load_checkpoint(inside)
-    head = load_task_head(checkpoint, encoder)
     tokenizer = load_tokenizer(inside, config, lowercase=sentence.lowercase)
+    encoder, head = _load_modules(checkpoint, tokenizer)
     with writing(path := folder / TOKENIZER):
         tokenizer.save(str(path), pretty=False)
     _save_tensors(dict(sorted(encoder.state_dict().items())), folder / WEIGHTS)
@@ -183,6 +185,18 @@ def _build(
         (folder / name).chmod(0o644)
     files = {name: record_file(folder / name) for name in names}
     write_manifest(folder, manifest.model_copy(update={"files": files}))
+
+
+def _load_modules(checkpoint: Path, tokenizer: Tokenizer) -> tuple[Encoder, TaskModule | None]:
+    """The encoder and the task head; a marker of queries and documents becomes one token."""
+    inside = transformer_folder(checkpoint)
+    if task_kind(checkpoint) != "late_interaction":
+        encoder = load_checkpoint(inside)
+        return encoder, load_task_head(checkpoint, encoder)
+    add_markers(tokenizer, read_late_files(checkpoint).markers)
+    apart = [STANFORD_WEIGHT] if listed_modules(checkpoint) is None else []
+    encoder = load_checkpoint(inside, apart)
+    return encoder, load_token_vectors(checkpoint, tokenizer, encoder.config)
 
 
 def _recast(base: Artifact, folder: Path, precision: Precision, progress: Progress) -> None:
@@ -231,7 +245,7 @@ def _save_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
 
 
 def golden_text(
-    encoder: Encoder, input_ids: Ids, segment_ids: Ids, head: TaskHead | None = None
+    encoder: Encoder, input_ids: Ids, segment_ids: Ids, head: TaskModule | None = None
 ) -> GoldenText:
     """Hidden states and maps of one text, and what a task head answers; ids `[S]`."""
     with torch.inference_mode():
@@ -263,7 +277,7 @@ def _save_other_graphs(
     save_graph(export_device_pooling(config, dtype), folder / DEVICE_POOLING_GRAPH)
 
 
-def _save_task(head: TaskHead, config: EncoderConfig, folder: Path, progress: Progress) -> None:
+def _save_task(head: TaskModule, config: EncoderConfig, folder: Path, progress: Progress) -> None:
     """The task head stays float32 in every precision."""
     progress(f"exporting {TASK_GRAPH}")
     _save_tensors(dict(sorted(head.state_dict().items())), folder / TASK_WEIGHTS)

@@ -26,7 +26,7 @@ from model.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.export.to_onnx import example_of, to_onnx
 from model.packing import PackedBatch
-from model.tasks.head import TaskHead
+from model.tasks.head import TaskModule
 
 
 class HiddenStates(nn.Module):
@@ -122,7 +122,7 @@ class DevicePooling(nn.Module):
 class TaskScores(nn.Module):
     """The task head's graph."""
 
-    def __init__(self, head: TaskHead) -> None:
+    def __init__(self, head: TaskModule) -> None:
         super().__init__()
         self.head = head
 
@@ -169,7 +169,7 @@ def export_device_pooling(config: EncoderConfig, dtype: Float) -> onnx.ModelProt
     return to_onnx(DevicePooling().eval(), example_of(signature), signature)
 
 
-def export_task(head: TaskHead, config: EncoderConfig) -> onnx.ModelProto:
+def export_task(head: TaskModule, config: EncoderConfig) -> onnx.ModelProto:
     """The task head's graph, with a dynamic axis of rows."""
     signature = task_signature(config, head.config)
     return to_onnx(TaskScores(head).eval(), example_of(signature), signature)

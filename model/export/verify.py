@@ -23,6 +23,7 @@ from model.artifact.compare import (
     Kind,
     keyed,
     next_power_of_ten,
+    task_key,
 )
 from model.artifact.manifest import (
     GRAPHS,
@@ -38,11 +39,12 @@ from model.artifact.vectors import TextVectors
 from model.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.export.failure import first_failure
+from model.export.filled_up import compare_filled_up
 from model.packing import PackedBatch
 from model.runtimes.contract import Device, Runtime
 from model.runtimes.pytorch import load_encoder, load_head
 from model.runtimes.registry import load_runtime
-from model.tasks.head import TaskHead, scores_of_text
+from model.tasks.head import TaskModule, scores_of_text
 
 Segments = tuple[list[int], list[int]]
 """One text's token ids and segment ids."""
@@ -92,7 +94,8 @@ class Verification:
         """The part that goes into the manifest."""
         compared = {key.kind for key in self.comparison.differences}
         every: tuple[Kind, ...] = get_args(Kind)
-        kinds = [kind for kind in every if kind != "task" or kind in compared]
+        of_task = ("task", "token_vectors")
+        kinds = [kind for kind in every if kind not in of_task or kind in compared]
         tolerances = TOLERANCES[self.precision]
         return VerificationRecord(
             passed=self.passed,
@@ -139,6 +142,8 @@ def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
         candidates = runtime_tensors(runtime, batch, vectors)
         for reference, candidate in zip(references, candidates, strict=True):
             result.comparison.add(reference, candidate, tolerances)
+    if head is not None and head.config.late is not None:
+        compare_filled_up(encoder, head, runtime, result.comparison, tolerances)
     return result
 
 
@@ -209,7 +214,7 @@ def grid(artifact: Artifact) -> Iterator[list[Segments]]:
 
 
 def torch_tensors(
-    encoder: Encoder, batch: Batch, vectors: TextVectors, head: TaskHead | None = None
+    encoder: Encoder, batch: Batch, vectors: TextVectors, head: TaskModule | None = None
 ) -> list[dict[Key, Floats]]:
     """The reference tensors of each text of a batch."""
     with torch.inference_mode():
@@ -227,7 +232,7 @@ def torch_tensors(
             )
         )
         if head is not None:
-            texts[-1][Key("task")] = scores_of_text(head, output.hidden_states[-1][start:end])
+            texts[-1][task_key(head.config)] = scores_of_text(head, output.hidden_states[-1][start:end])
     return texts
 
 
@@ -250,7 +255,7 @@ def runtime_tensors(
         rows = runtime.encode(batch, *rows_of(runtime.task, texts, last))
         scores = text_scores(runtime.task, [*rows[0], *rows[1]], runtime.score)
         for found, of_text in zip(tensors, scores, strict=True):
-            found[Key("task")] = of_text
+            found[task_key(runtime.task)] = of_text
     return tensors
 
 

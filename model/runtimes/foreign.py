@@ -98,7 +98,7 @@ def padded(batch: Batch, inputs: Sequence[TensorSpec], pad_token_id: int) -> dic
 
     grids = {
         "input_ids": grid(batch.input_ids, pad_token_id),
-        "attention_mask": real.astype(np.int64),
+        "attention_mask": (batch.padded_index >= 0).astype(np.int64),
         "token_type_ids": grid(batch.token_type_ids, 0),
         "position_ids": np.broadcast_to(np.arange(shape[1]), shape),
     }

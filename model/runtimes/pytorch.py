@@ -17,7 +17,7 @@ from model.packing import PackedBatch
 from model.runtimes.contract import Floats, Resources
 from model.runtimes.host import HostRuntime
 from model.tasks.checkpoint import load_task_weights
-from model.tasks.head import TaskHead
+from model.tasks.head import TaskModule
 
 
 def load(artifact: Artifact, _: Resources) -> PyTorchRuntime:
@@ -46,7 +46,7 @@ def load_encoder(artifact: Artifact) -> Encoder:
     return load_weights(path, artifact.manifest.config)
 
 
-def load_head(artifact: Artifact) -> TaskHead | None:
+def load_head(artifact: Artifact) -> TaskModule | None:
     """The float32 task head of an artifact; None for one without.
 
     Raises:
@@ -68,7 +68,7 @@ class PyTorchRuntime(HostRuntime):
 
     provider = "torch-cpu"
 
-    def __init__(self, encoder: Encoder, head: TaskHead | None = None) -> None:
+    def __init__(self, encoder: Encoder, head: TaskModule | None = None) -> None:
         self.config = encoder.config
         self.task = head.config if head else None
         self._encoder = encoder

@@ -31,6 +31,7 @@ DESCRIPTIONS = frozenset(
         CONFIG,
         MODULES,
         INDEX,
+        "artifact.metadata",
         "merges.txt",
         "tokenizer_config.json",
         "special_tokens_map.json",

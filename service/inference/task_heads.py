@@ -20,6 +20,7 @@ _NAMES: Mapping[TaskKind, str] = {
     "sequence_classification": "texts and pairs",
     "token_classification": "tokens",
     "sparse": "sparse vectors",
+    "late_interaction": "token vectors",
 }
 
 

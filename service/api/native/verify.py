@@ -48,6 +48,7 @@ def report(comparison: Comparison, precision: Precision) -> dict[str, Any]:
         }.get(key.kind, {})
         tolerance = asdict(TOLERANCES[precision][key.kind])
         entries[key.kind].append(where | asdict(difference) | tolerance)
+    of_task = entries["task"] + entries["token_vectors"]
     return {
         "passed": comparison.passed,
         "reference": "torch",
@@ -56,5 +57,5 @@ def report(comparison: Comparison, precision: Precision) -> dict[str, Any]:
         "hidden": entries["hidden"],
         "attention": entries["attention"],
         "pooled": entries["pooled"][0],
-        **({"task": entries["task"][0]} if entries["task"] else {}),
+        **({"task": of_task[0]} if of_task else {}),
     }
