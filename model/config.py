@@ -139,7 +139,7 @@ class EncoderConfig(BaseModel):
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
         heads, groups = self.num_attention_heads, self.layer_groups
-        if not heads:  # of an `UnknownEncoder` alone
+        if isinstance(self, UnknownEncoder):
             return self
         if self.attention.head_size is None and self.hidden_size % heads:
             raise ValueError(
@@ -179,7 +179,8 @@ class EncoderConfig(BaseModel):
 class UnknownEncoder(EncoderConfig):
     """Config of a foreign graph whose family is not known; 0 and None stand for what nothing says.
 
-    Its one hidden state, the last, has number 0.
+    Its one hidden state, the last, has number 0; that of a graph with attention weights has the
+    number of layers that these are of.
     """
 
     num_hidden_layers: int = 0

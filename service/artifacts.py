@@ -18,11 +18,12 @@ from service.hub import open_hub
 from service.settings import Settings
 
 Progress = Callable[[str], None]
-FOREIGN = (
-    "this is a foreign ONNX graph: it was not verified against PyTorch, and has neither attention "
-    "weights nor a hidden state but the last: `headscope export` of its checkpoint in safetensors "
-    "has them"
+_FOREIGN = (
+    "this is a foreign ONNX graph: it was not verified against PyTorch, and has {}: `headscope "
+    "export` of its checkpoint in safetensors has them"
 )
+FOREIGN = _FOREIGN.format("neither attention weights nor a hidden state but the last")
+FOREIGN_WITH_MAPS = _FOREIGN.format("no hidden states but the last, nor maps without a head")
 """What is said once of an artifact that is somebody else's export."""
 
 
@@ -44,21 +45,21 @@ def open_artifact(
 
     """
     if settings.artifact is not None:
-        return _told(check_verified(load_artifact(settings.artifact), settings), progress)
+        return told(check_verified(load_artifact(settings.artifact), settings), progress)
     graph = find_foreign(settings, progress, precision or settings.precision)
     if graph is not None:
         found = _cached_foreign(settings, graph, progress)
-        return _told(check_verified(found, settings), progress)
+        return told(check_verified(found, settings), progress)
     precision = precision or fixed(settings)
     require_exporter(settings.model, precision)
     checkpoint = find_checkpoint(settings, progress)
     return check_verified(export_once(settings, checkpoint, precision, progress), settings)
 
 
-def _told(artifact: Artifact, progress: Progress) -> Artifact:
+def told(artifact: Artifact, progress: Progress) -> Artifact:
     """The artifact; what a foreign graph lacks is told."""
     if artifact.manifest.foreign:
-        progress(FOREIGN)
+        progress(FOREIGN_WITH_MAPS if artifact.manifest.gives_maps else FOREIGN)
     return artifact
 
 

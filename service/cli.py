@@ -20,11 +20,11 @@ from model.sources.foreign import ForeignGraph
 from model.sources.locate import display_name
 from service import logs, system
 from service.artifacts import (
-    FOREIGN,
     find_checkpoint,
     find_foreign,
     open_artifact,
     require_exporter,
+    told,
 )
 from service.distribution import EXPORTER, require
 from service.errors import ServiceError
@@ -154,8 +154,7 @@ def _export_foreign(graph: ForeignGraph, settings: Settings, out: Path | None) -
         return 0
     from model.export.foreign import export_foreign
 
-    artifact = export_foreign(graph, out, display_name(settings.model), _say)
-    _say(FOREIGN)
+    artifact = told(export_foreign(graph, out, display_name(settings.model), _say), _say)
     print(artifact.folder)
     return 0 if artifact.manifest.verification.passed else 1
 

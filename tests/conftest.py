@@ -93,6 +93,24 @@ def tiny_checkpoint(exports: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
+def late_checkpoint(exports: Path) -> Path:
+    """A tiny ColBERT as Stanford saves it, the same for all processes of a run; read only."""
+    from tests.model.late_checkpoints import write_stanford
+
+    folder = exports / "checkpoints" / "late"
+    with FileLock(exports / "checkpoints.lock"):
+        if not folder.exists():
+            write_stanford(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def late_artifact(exported: Callable[..., Artifact], late_checkpoint: Path) -> Artifact:
+    """The artifact of `late_checkpoint`; read only."""
+    return exported(late_checkpoint, "late")
+
+
+@pytest.fixture(scope="session")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run's exports; a run inside of another has the other's."""
     if "EXPORTS_OF_TESTS" in os.environ:

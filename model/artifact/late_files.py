@@ -97,7 +97,8 @@ def is_late_interaction(folder: Path) -> bool:
     """
     modules = listed_modules(folder)
     if modules is None:
-        return _STANFORD in (read_object(folder / "config.json").get("architectures") or [])
+        named = read_object(folder / "config.json").get("architectures")
+        return isinstance(named, list) and _STANFORD in named
     settings = read_object(folder / _SETTINGS)
     if settings.get("model_type") not in (None, "SentenceTransformer"):
         return settings["model_type"] in ("MultiVectorEncoder", "ColBERT")

@@ -136,8 +136,13 @@ class Manifest(BaseModel):
 
     @property
     def foreign(self) -> bool:
-        """Whether the graph is somebody else's export, which gives the last hidden state alone."""
+        """Whether the graph is somebody else's export."""
         return self.runtime == "foreign"
+
+    @property
+    def gives_maps(self) -> bool:
+        """Whether attention weights can be had: of a foreign graph those that are its outputs."""
+        return not self.foreign or len(self.signature["encoder"].outputs) > 1
 
     @property
     def file_names(self) -> tuple[str, ...]:

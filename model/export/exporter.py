@@ -150,7 +150,7 @@ def _build(
         checkpoint, config.max_position_embeddings, config.hidden_size
     )
     tokenizer = load_tokenizer(inside, config, lowercase=sentence.lowercase)
-    encoder, head = _load_modules(checkpoint, tokenizer)
+    encoder, head = load_modules(checkpoint, tokenizer)
     with writing(path := folder / TOKENIZER):
         tokenizer.save(str(path), pretty=False)
     _save_tensors(dict(sorted(encoder.state_dict().items())), folder / WEIGHTS)
@@ -187,8 +187,18 @@ def _build(
     write_manifest(folder, manifest.model_copy(update={"files": files}))
 
 
-def _load_modules(checkpoint: Path, tokenizer: Tokenizer) -> tuple[Encoder, TaskModule | None]:
-    """The encoder and the task head; a marker of queries and documents becomes one token."""
+def load_modules(checkpoint: Path, tokenizer: Tokenizer) -> tuple[Encoder, TaskModule | None]:
+    """The encoder and the task head of a checkpoint.
+
+    Args:
+        checkpoint: its folder.
+        tokenizer: of the folder; takes the markers of queries and documents as one token.
+
+    Raises:
+        ConfigError: the folder describes what is not supported.
+        CheckpointError: weights do not fit their config.
+
+    """
     inside = transformer_folder(checkpoint)
     if task_kind(checkpoint) != "late_interaction":
         encoder = load_checkpoint(inside)

@@ -1,4 +1,6 @@
-"""Queries that are filled up, PyTorch against the graphs: tokens that attend and are not attended to.
+"""Queries that are filled up, PyTorch against the graphs.
+
+What fills them up attends to their tokens, and may not be attended to.
 
 Notation: S tokens of one text, D features of a token's vector.
 """

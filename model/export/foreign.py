@@ -144,8 +144,8 @@ def config_of(graph: ForeignGraph, signature: GraphSignature) -> EncoderConfig |
         ConfigError: a size is missing or invalid, or is not the graph's.
 
     """
-    fields, output = read_object(graph.config), signature.outputs[0]
-    hidden_size = output.axes[-1]
+    fields, (output, *maps) = read_object(graph.config), signature.outputs
+    hidden_size, heads = output.axes[-1], maps[0].axes[1] if maps else 0
     takes_segments = "token_type_ids" in {spec.name for spec in signature.inputs}
     segments = (fields.get("type_vocab_size") or 1) if takes_segments else 0
     if fields.get("model_type") in FAMILIES:
@@ -154,6 +154,13 @@ def config_of(graph: ForeignGraph, signature: GraphSignature) -> EncoderConfig |
             raise ConfigError(
                 f"{graph.path} gives {hidden_size} features a token ({output.name}), where "
                 f"{graph.config} says {config.hidden_size}"
+            )
+        expected = (config.num_hidden_layers, config.num_attention_heads)
+        if maps and expected != (len(maps), heads):
+            raise ConfigError(
+                f"{graph.path} gives attention weights of {len(maps)} layers and {heads} heads, "
+                f"where {graph.config} says {expected[0]} and {expected[1]}: export those of every "
+                "layer, or none"
             )
         if takes_segments:
             segments = config.type_vocab_size or segments
@@ -164,6 +171,8 @@ def config_of(graph: ForeignGraph, signature: GraphSignature) -> EncoderConfig |
         return UnknownEncoder(
             model_type=str(fields.get("model_type")),
             hidden_size=hidden_size,
+            num_hidden_layers=len(maps),
+            num_attention_heads=heads,
             type_vocab_size=segments,
             pad_token_id=fields.get("pad_token_id") or 0,
             **{name: fields[name] for name in _SIZES},

@@ -77,8 +77,7 @@ def _with_ids(files: LateFiles, tokenizer: Tokenizer, folder: Path) -> LateInter
         expansion = _expansion(files.expansion, tokenizer, folder)
         if length is not None and length < expansion.length:
             raise ConfigError(
-                f"{folder}: query_length {length} is less than query_expansion's "
-                f"{expansion.length}"
+                f"{folder}: query_length {length} is less than query_expansion's {expansion.length}"
             )
         length = expansion.length if expansion.fixed else length
     return LateInteraction(

@@ -232,7 +232,8 @@ def torch_tensors(
             )
         )
         if head is not None:
-            texts[-1][task_key(head.config)] = scores_of_text(head, output.hidden_states[-1][start:end])
+            scores = scores_of_text(head, output.hidden_states[-1][start:end])
+            texts[-1][task_key(head.config)] = scores
     return texts
 
 

@@ -46,6 +46,8 @@ class Runtime(Protocol):
     """Calls that may go beside as many as there are threads, which then share the cores."""
     task: TaskConfig | None
     """The task head; None without."""
+    own_maps: bool
+    """Whether maps come from the graph itself, a foreign one, by `maps`, and not by `attention`."""
 
     @property
     def alive(self) -> bool:
@@ -130,6 +132,17 @@ class Runtime(Protocol):
 
         Raises:
             DeviceLostError: now or before, the device failed for good.
+
+        """
+
+    def maps(self, batch: Batch) -> Floats:
+        """All attention weights of one text, where they come from the graph itself.
+
+        Args:
+            batch: of one text.
+
+        Returns:
+            `[L, N, S, S]`, over keys; each row sums to 1.
 
         """
 

@@ -25,6 +25,7 @@ class HostRuntime(ABC):
 
     config: EncoderConfig
     task: TaskConfig | None = None
+    own_maps = False
     alive = True
     spare_calls = 0
 
@@ -60,6 +61,10 @@ class HostRuntime(ABC):
 
     def score(self, rows: Floats) -> Floats:
         """Nothing that can be asked for where there is no task head."""
+        raise NotImplementedError
+
+    def maps(self, batch: Batch) -> Floats:
+        """Nothing that can be asked for where maps are recomputed."""
         raise NotImplementedError
 
     def warm_up(self, *_: int) -> None:

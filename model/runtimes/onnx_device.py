@@ -87,6 +87,7 @@ class BoundRuntime:
 
     GRAPHS: tuple[GraphName, ...] = ("encoder", "device_attention", "device_pooling")
     spare_calls = 0
+    own_maps = False
 
     def __init__(
         self,
@@ -173,6 +174,10 @@ class BoundRuntime:
         """`[n, C]` or `[1, V]`."""
         with self._watched():
             return self._task.run(["scores"], {"rows": rows})[0]
+
+    def maps(self, batch: Batch) -> Floats:
+        """Nothing that can be asked for where maps are recomputed."""
+        raise NotImplementedError
 
     def warm_up(self, batch_tokens: int, longest: int) -> None:
         """The fullest batch of each length of the grid, the longest first, and its attention.

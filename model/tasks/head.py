@@ -105,7 +105,7 @@ class UnitLength(nn.Module):
 
 
 class TokenVectors(TaskModule):
-    """The vector of each token of a late-interaction model (Khattab & Zaharia 2020, section 3.2)."""
+    """The vector of each token, for MaxSim (Khattab & Zaharia 2020, section 3.2)."""
 
     def __init__(self, config: TaskConfig) -> None:
         """Allocate the modules.

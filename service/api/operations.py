@@ -115,8 +115,8 @@ def _of_encoder(manifest: Manifest) -> dict[str, Any]:
     config, known = manifest.config, not isinstance(manifest.config, UnknownEncoder)
     return {
         "runtime": manifest.runtime,
-        "layers": config.num_hidden_layers if known else None,
-        "heads": config.num_attention_heads if known else None,
+        "layers": config.num_hidden_layers or None,
+        "heads": config.num_attention_heads or None,
         "hidden_size": config.hidden_size,
         "attention_score": config.attention_score if known else None,
         "attention_normalizer": config.attention_normalizer if known else None,

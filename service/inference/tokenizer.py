@@ -72,6 +72,14 @@ class Options:
     direction: Direction = "right"
     prompt_name: str | None = None
     """The checkpoint's default when None; where it has one, the empty name stands for no prompt."""
+    max_tokens: int | None = None
+    """Below the service's limit; the same when None."""
+    naming: str = "inputs[{}]"
+    """What an input is called in a refusal, by its number."""
+
+    def name(self, index: int) -> str:
+        """An input of that number in a refusal."""
+        return self.naming.format(index)
 
 
 class TextTokenizer:
@@ -89,7 +97,7 @@ class TextTokenizer:
         self.special_tokens = frozenset(token.content for token in added if token.special)
         self.word_pieces = isinstance(self._whole.model, WordPiece)
         """Whether its tokens are WordPieces, of which those that continue a word are marked."""
-        self._cutters: dict[Direction, Cutter] = {}
+        self._cutters: dict[tuple[Direction, int], Cutter] = {}
         self._prompts = {
             name: Prompt(prompt, self._length(prompt)) for name, prompt in sentence.prompts.items()
         }
@@ -111,11 +119,12 @@ class TextTokenizer:
 
         """
         prompt = self._prompt(options.prompt_name)
+        limit = min(options.max_tokens or self.limits.max_tokens, self.limits.max_tokens)
         for index, text in enumerate(inputs, first):
-            self._check_characters(index, text)
+            self._check_characters(options.name(index), text)
         prefixed = [_with_prompt(prompt.text, text) for text in inputs]
         if options.truncate:
-            cut = self._cutter(options.direction)
+            cut = self._cutter(options.direction, limit)
             excerpts = [cut.encode(text) for text in prefixed]
         else:
             excerpts = [Excerpt(encoding) for encoding in self._whole.encode_batch(prefixed)]
@@ -123,13 +132,13 @@ class TextTokenizer:
         for index, excerpt in enumerate(excerpts, first):
             count = len(excerpt.encoding.ids)
             # also when cut: a limit below the number of special tokens cuts nothing
-            if count > self.limits.max_tokens:
+            if count > limit:
                 raise InputTooLong(
-                    f"inputs[{index}] has {count} tokens; at most "
-                    f"{self.limits.max_tokens} fit (`truncate` cuts it)"
+                    f"{options.name(index)} has {count} tokens; at most {limit} fit "
+                    "(`truncate` cuts it)"
                 )
             if not count:
-                raise Unprocessable(f"inputs[{index}] has no tokens")
+                raise Unprocessable(f"{options.name(index)} has no tokens")
             cut_left = excerpt.truncated and options.direction == "left"
             texts.append(_tokenized(excerpt, prompt, cut_left=cut_left))
         return texts
@@ -151,19 +160,20 @@ class TextTokenizer:
         special = self._whole.encode(prompt).special_tokens_mask if prompt else []
         return len(special) - bool(special and special[-1])
 
-    def _check_characters(self, index: int, text: Input) -> None:
+    def _check_characters(self, name: str, text: Input) -> None:
         count = characters([text])
         if count > self.limits.max_characters:
             raise InputTooLong(
-                f"inputs[{index}] has {count} characters; at most "
+                f"{name} has {count} characters; at most "
                 f"{self.limits.max_characters} are taken, whatever `truncate` says"
             )
 
-    def _cutter(self, direction: Direction) -> Cutter:
+    def _cutter(self, direction: Direction, max_tokens: int) -> Cutter:
         with self._lock:
-            if direction not in self._cutters:
-                self._cutters[direction] = Cutter(self._whole, self.limits.max_tokens, direction)
-            return self._cutters[direction]
+            if (direction, max_tokens) not in self._cutters:
+                cutter = Cutter(self._whole, max_tokens, direction)
+                self._cutters[direction, max_tokens] = cutter
+            return self._cutters[direction, max_tokens]
 
 
 def _with_prompt(prompt: str, text: Input) -> Input:

@@ -29,7 +29,7 @@ TEXTS = ["the cat . a b c", "x y", ""]
 
 def load(folder: Path) -> TaskHead:
     head = load_task_head(folder, load_checkpoint(folder))
-    assert head is not None
+    assert isinstance(head, TaskHead)
     return head
 
 
