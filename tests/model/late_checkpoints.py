@@ -20,6 +20,10 @@ from tests.model.task_checkpoints import write_task_checkpoint
 WORDS = (*VOCABULARY, "[unused0]", "[unused1]", "!", ",")
 ADDED = ("[Q] ", "[D] ")
 SIZE = 6
+_OWN: dict[str, dict[str, Any]] = {
+    "NomicBert": {"head_dim": 4},
+    "Qwen3": {"head_dim": 4, "num_key_value_heads": 1, "pad_token_id": 0},
+}
 QUERY = "the cat, a b"
 DOCUMENTS = ["the cat . a b c !", "x", "!,.", "b a the, the the cat z y", ""]
 EXPANSION: dict[str, Any] = {"strategy": "fixed", "length": 12}
@@ -27,7 +31,7 @@ EXPANSION: dict[str, Any] = {"strategy": "fixed", "length": 12}
 
 def write_encoder(folder: Path, family: str = "Bert", **config: Any) -> Path:
     """An encoder alone, and a tokenizer that knows the markers."""
-    sizes = {"vocab_size": len(WORDS) + len(ADDED), **config}
+    sizes = {"vocab_size": len(WORDS) + len(ADDED), **_OWN.get(family, {}), **config}
     write_task_checkpoint(folder, "Model", family, **sizes)
     tokenizer = BertTokenizer(vocab={word: number for number, word in enumerate(WORDS)})
     tokenizer.add_tokens(list(ADDED))

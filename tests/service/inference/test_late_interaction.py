@@ -98,7 +98,10 @@ CASES: dict[str, Callable[[Path], Path]] = {
     "not filled up": lambda path: write_late(path, query_expansion=None, document_length=9),
     **{
         family: lambda path, family=family: write_late(path, family)  # type: ignore[misc]
-        for family in ("Albert", "DistilBert", "Electra", "ModernBert", "MPNet", "Roberta")
+        for family in (
+            *("Albert", "DistilBert", "Electra", "ModernBert", "MPNet", "NomicBert", "Qwen3"),
+            "Roberta",
+        )
     },
     "a PyLate of ModernBERT": lambda path: write_pylate(path, "ModernBert"),
 }
