@@ -139,7 +139,7 @@ class EncoderConfig(BaseModel):
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
         heads, groups = self.num_attention_heads, self.layer_groups
-        if isinstance(self, UnknownEncoder):
+        if not heads:  # of an `UnknownEncoder` alone
             return self
         if self.attention.head_size is None and self.hidden_size % heads:
             raise ValueError(

@@ -52,6 +52,8 @@ class LateInteraction(_Part):
     """From a token's hidden state to its vector."""
     query_tokens: PositiveInt | None = None
     """The most tokens of a query; as many as of any text when None."""
+    document_tokens: PositiveInt | None = None
+    """Likewise of a document."""
     expansion: QueryExpansion | None = None
     skipped_ids: tuple[int, ...] = ()
     """Tokens that have no vector."""

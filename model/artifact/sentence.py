@@ -107,7 +107,9 @@ def _read(folder: Path) -> tuple[dict[str, Any], list[Any]]:
     fields: dict[str, Any] = {}
     task = task_kind(folder)
     if task == "late_interaction":
-        return _of_late_interaction(read_late_files(folder), tokenizer)
+        files = read_late_files(folder)
+        limit = tokenizer.get("model_max_length", tokenizer.get("max_len"))
+        return _of_late_interaction(files), [*files.limits, limit]
     scores = task is not None
     if entries is not None:  # without it, the library's other files do not count
         fields = _prompts(folder) if scores else _from_modules(folder, entries)
@@ -120,19 +122,14 @@ def _read(folder: Path) -> tuple[dict[str, Any], list[Any]]:
     return fields, [*limits, tokenizer.get("model_max_length", tokenizer.get("max_len"))]
 
 
-def _of_late_interaction(
-    files: LateFiles, tokenizer: dict[str, Any]
-) -> tuple[dict[str, Any], list[Any]]:
-    """The fields of a model of a vector a token; a document's length is that of any text."""
-    fields = {
+def _of_late_interaction(files: LateFiles) -> dict[str, Any]:
+    """The fields of a model of a vector a token."""
+    return {
         "prompts": files.prompts,
         "default_prompt_name": files.default_prompt_name,
         "similarity_fn_name": files.similarity,
         "lowercase": files.lowercase,
     }
-    if files.document_length is not None:
-        return fields, [files.document_length]
-    return fields, [*files.limits, tokenizer.get("model_max_length", tokenizer.get("max_len"))]
 
 
 def _prompts(folder: Path) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def load_token_vectors(
 
     """
     files = read_late_files(checkpoint)
-    late = _with_ids(files, tokenizer, transformer_folder(checkpoint))
+    late = _with_ids(files, tokenizer, transformer_folder(checkpoint), encoder)
     size = late.vector_size(encoder.hidden_size)
     if size is None:
         raise ConfigError(f"{checkpoint}: the sizes of its modules do not fit one another")
@@ -62,7 +62,9 @@ def load_token_vectors(
     return build_task_head(config, encoder.hidden_size, tensors, str(checkpoint))
 
 
-def _with_ids(files: LateFiles, tokenizer: Tokenizer, folder: Path) -> LateInteraction:
+def _with_ids(
+    files: LateFiles, tokenizer: Tokenizer, folder: Path, encoder: EncoderConfig
+) -> LateInteraction:
     """The settings, whose words are ids; a word that is no token, or unknown, is left out."""
     unknown = special_token(folder, "unk_token")
     unknown_id = None if unknown is None else tokenizer.token_to_id(unknown)
@@ -80,9 +82,11 @@ def _with_ids(files: LateFiles, tokenizer: Tokenizer, folder: Path) -> LateInter
                 f"{folder}: query_length {length} is less than query_expansion's {expansion.length}"
             )
         length = expansion.length if expansion.fixed else length
+    longest = encoder.max_position_embeddings
     return LateInteraction(
         modules=files.modules,
-        query_tokens=length,
+        query_tokens=None if length is None else min(length, longest),
+        document_tokens=files.document_length and min(files.document_length, longest),
         expansion=expansion,
         skipped_ids=tuple(sorted(skipped)),
         skipped_in=files.skipped_in,

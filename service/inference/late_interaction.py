@@ -116,7 +116,9 @@ async def prepare_ranking(
     of_query = replace(
         options, prompt_name="query", max_tokens=late.query_tokens, naming="the query"
     )
-    of_documents = replace(options, prompt_name="document", naming="texts[{}]")
+    of_documents = replace(
+        options, prompt_name="document", max_tokens=late.document_tokens, naming="texts[{}]"
+    )
     return PreparedRanking(
         await inference.prepare([query], of_query, caller, "encode"),
         await inference.prepare(documents, of_documents, caller, "encode"),

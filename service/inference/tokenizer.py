@@ -73,7 +73,7 @@ class Options:
     prompt_name: str | None = None
     """The checkpoint's default when None; where it has one, the empty name stands for no prompt."""
     max_tokens: int | None = None
-    """Below the service's limit; the same when None."""
+    """The most tokens of an input; the service's limit when None."""
     naming: str = "inputs[{}]"
     """What an input is called in a refusal, by its number."""
 
@@ -119,7 +119,7 @@ class TextTokenizer:
 
         """
         prompt = self._prompt(options.prompt_name)
-        limit = min(options.max_tokens or self.limits.max_tokens, self.limits.max_tokens)
+        limit = options.max_tokens or self.limits.max_tokens
         for index, text in enumerate(inputs, first):
             self._check_characters(options.name(index), text)
         prefixed = [_with_prompt(prompt.text, text) for text in inputs]

@@ -238,6 +238,7 @@ def test_the_tolerances_are_those_that_the_project_promises() -> None:
         "attention": Tolerance(atol=1e-4, rtol=0.0, cosine_at_least=0.99999),
         "pooled": Tolerance(atol=1e-5, rtol=0.0, cosine_at_least=0.99999),
         "task": Tolerance(atol=1e-4, rtol=1e-5, cosine_at_least=-1.0),
+        "token_vectors": Tolerance(atol=1e-4, rtol=1e-5, cosine_at_least=0.99999),
     }
     assert set(TOLERANCES) == set(get_args(Precision))
     assert TOLERANCES["bf16"]["pooled"].cosine_at_least == 0.9999

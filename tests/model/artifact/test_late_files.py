@@ -73,11 +73,8 @@ def test_sentence_transformers_form(tmp_path: Path) -> None:
     assert files.expansion.model_dump() == EXPANSION
     assert (files.skipped, files.skipped_in, files.markers) == ((), ("query",), ())
     sentence = SentenceConfig.from_checkpoint(tmp_path, 40, 12)
-    # as sentence-transformers has it, a document's length counts, and not max_seq_length
-    assert (sentence.max_length, sentence.similarity_fn_name) == (30, "meanmaxsim")
-    assert SentenceConfig.from_checkpoint(tmp_path, 25, 12).max_length == 25
-    edit_json(tmp_path / "sentence_bert_config.json", document_length=None)
-    assert SentenceConfig.from_checkpoint(tmp_path, 40, 12).max_length == 20
+    assert (sentence.max_length, sentence.similarity_fn_name) == (20, "meanmaxsim")
+    assert (sentence.prompts, sentence.normalize) == ({"query": "", "document": ""}, False)
 
 
 def test_pylates_form(tmp_path: Path) -> None:
@@ -111,7 +108,12 @@ def test_stanfords_form(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("write", "file", "changes", "part"),
     [
-        (native, SETTINGS, {"similarity_fn_name": "cosine"}, "'cosine' is not supported for a vec"),
+        (
+            native,
+            SETTINGS,
+            {"similarity_fn_name": "cosine"},
+            "similarity: Input should be 'maxsim'",
+        ),
         (native, SETTINGS, {"token_pool": 2}, "token_pool is not supported"),
         (native, "1_Dense/config.json", {"module_input_name": "x"}, "'x' is not supported; 'token"),
         (native, "2_MultiVectorMask/config.json", {"keep_only_token_ids": [3]}, "keep_only_token_"),
@@ -158,6 +160,7 @@ def test_what_is_none(tmp_path: Path) -> None:
     assert not is_late_interaction(tmp_path)
     edit_json(tmp_path / SETTINGS, model_type="SentenceTransformer", similarity_fn_name="maxsim")
     edit_json(tmp_path / "1_Pooling" / "config.json", pooling_mode_mean_tokens=True)
+    edit_json(tmp_path / "2_Dense" / "config.json", in_features=12, out_features=12)
     assert not is_late_interaction(tmp_path)
     with pytest.raises(ConfigError, match="'maxsim' is of a vector a token"):
         SentenceConfig.from_checkpoint(tmp_path, 40, 12)

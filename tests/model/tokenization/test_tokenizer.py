@@ -272,7 +272,7 @@ def test_a_picture_that_the_encoder_has_no_row_for_is_a_text(folder: Path, name:
     [
         (["[Q] "], ["[Q] a", "[Q]b"], [[2, 60, 5, 3], [2, 60, 6, 3]]),
         (["the cat "], ["the cat"], [[2, 57, 58, 3]]),  # one token already
-        (["[X] ", "", " "], ["[X]"], [[2, 1, 1, 1, 3]]),  # none of the vocabulary
+        (["[X] ", "", " "], ["[X]"], [[2, 1, 28, 1, 3]]),  # none of the vocabulary
     ],
 )
 def test_markers(folder: Path, prompts: list[str], texts: list[str], ids: list[list[int]]) -> None:

@@ -61,10 +61,11 @@ def ranked(folder: Path, query: str, documents: list[str]) -> tuple[list[float],
         return PreparedTexts(found, ANYBODY, cast(Any, None), Timings(tokens, 1.0, 0.5))
 
     mean = sentence.similarity_fn_name == "meanmaxsim"
-    of_query = Options(truncate=True, prompt_name="query", max_tokens=late.query_tokens)
+    of_query = Options(True, prompt_name="query", max_tokens=late.query_tokens)
+    of_documents = Options(True, prompt_name="document", max_tokens=late.document_tokens)
     ranking = PreparedRanking(
         prepared([query], of_query),
-        prepared(documents, Options(truncate=True, prompt_name="document")),
+        prepared(documents, of_documents),
         *(late, head.config.outputs, mean),
     )
     engine = RuntimeEngine("torch", PyTorchRuntime(encoder, head), concurrency=1)
