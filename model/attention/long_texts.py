@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from model.attention.weights import Heads
 from model.config import EncoderConfig
@@ -63,7 +64,8 @@ def attend_in_windows(
     """The same where a query looks no farther than `window` tokens: blocks of queries side by side.
 
     A block of c queries sees the c + 2 · window keys around it, so that the cost grows with S
-    instead of S².
+    instead of S². The context of a query that sees no key is 0, as PyTorch's own attention has it:
+    one that no token attends to, and that is farther from those that are attended to.
     """
     length = query.shape[2]
     blocks = (length + _BLOCK - 1) // _BLOCK
@@ -83,7 +85,18 @@ def attend_in_windows(
     )
     context = (weights @ _blocks(value, places)).transpose(1, 2)  # [B, N, blocks, c, p]
     # not a slice, for which the exporter would fix the length
-    return torch.index_select(context.flatten(2, 3), 2, torch.arange(length, device=query.device))
+    places = torch.arange(length, device=query.device)
+    context = torch.index_select(context.flatten(2, 3), 2, places)
+    return context * _sees_any(mask[:, 0, 0], window)[:, None, :, None].to(context.dtype)
+
+
+def _sees_any(mask: Tensor, window: int) -> Tensor:
+    """Boolean `[B, S]`: whether any key of a mask `[B, S]` is in the window of each query."""
+    length = mask.shape[1]
+    counts = functional.pad(mask.long().cumsum(dim=1), (1, 0))  # of the keys before each place
+    places = torch.arange(length, device=mask.device)
+    last = torch.index_select(counts, 1, (places + window + 1).clamp_max(length))
+    return last > torch.index_select(counts, 1, (places - window).clamp_min(0))
 
 
 def _blocks(x: Tensor, places: Tensor) -> Tensor:

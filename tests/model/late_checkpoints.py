@@ -21,6 +21,7 @@ WORDS = (*VOCABULARY, "[unused0]", "[unused1]", "!", ",")
 ADDED = ("[Q] ", "[D] ")
 SIZE = 6
 _OWN: dict[str, dict[str, Any]] = {
+    "ModernBert": {"local_attention": 6, "num_hidden_layers": 4},
     "NomicBert": {"head_dim": 4},
     "Qwen3": {"head_dim": 4, "num_key_value_heads": 1, "pad_token_id": 0},
 }
