@@ -23,7 +23,9 @@ _FOREIGN = (
     "export` of its checkpoint in safetensors has them"
 )
 FOREIGN = _FOREIGN.format("neither attention weights nor a hidden state but the last")
-FOREIGN_WITH_MAPS = _FOREIGN.format("no hidden states but the last, nor maps without a head")
+FOREIGN_WITH_MAPS = _FOREIGN.format(
+    "neither another hidden state than the last nor the ablation of heads"
+)
 """What is said once of an artifact that is somebody else's export."""
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from model.attention.weights import Heads
 from model.config import EncoderConfig
@@ -87,16 +86,9 @@ def attend_in_windows(
     # not a slice, for which the exporter would fix the length
     places = torch.arange(length, device=query.device)
     context = torch.index_select(context.flatten(2, 3), 2, places)
-    return context * _sees_any(mask[:, 0, 0], window)[:, None, :, None].to(context.dtype)
-
-
-def _sees_any(mask: Tensor, window: int) -> Tensor:
-    """Boolean `[B, S]`: whether any key of a mask `[B, S]` is in the window of each query."""
-    length = mask.shape[1]
-    counts = functional.pad(mask.long().cumsum(dim=1), (1, 0))  # of the keys before each place
-    places = torch.arange(length, device=mask.device)
-    last = torch.index_select(counts, 1, (places + window + 1).clamp_max(length))
-    return last > torch.index_select(counts, 1, (places - window).clamp_min(0))
+    keys = mask[:, 0, 0].long().sum(dim=1, keepdim=True)  # the first of each text
+    sees_any = places - window < keys
+    return context * sees_any[:, None, :, None].to(context.dtype)
 
 
 def _blocks(x: Tensor, places: Tensor) -> Tensor:

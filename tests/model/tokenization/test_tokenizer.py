@@ -270,7 +270,7 @@ def test_a_picture_that_the_encoder_has_no_row_for_is_a_text(folder: Path, name:
 @pytest.mark.parametrize(
     ("prompts", "texts", "ids"),
     [
-        (["[Q] "], ["[Q] a", "[Q]b"], [[2, 60, 5, 3], [2, 60, 6, 3]]),
+        (["[Q] "], ["[Q] a", "[Q]b", "[q]"], [[2, 60, 5, 3], [2, 60, 6, 3], [2, 1, 21, 1, 3]]),
         (["the cat "], ["the cat"], [[2, 57, 58, 3]]),  # one token already
         (["[X] ", "", " "], ["[X]"], [[2, 1, 28, 1, 3]]),  # none of the vocabulary
     ],
