@@ -22,6 +22,7 @@ from service.artifacts import (
 )
 from service.distribution import is_installed, version
 from service.selection import choose, measure
+from service.served import checkpoint_of
 from service.settings import Settings
 from service.system import may_have_gpu, processor_name
 
@@ -54,7 +55,7 @@ def open_fastest(
         ValueError: what exports is not installed, or the pairs are none.
 
     """
-    require_exporter(settings.model)
+    require_exporter(checkpoint_of(settings))
     checkpoint = find_checkpoint(settings, progress)
     place = _place_of_choice(settings, checkpoint)
     if place.is_file() and not again:
@@ -98,10 +99,10 @@ def export_fastest(
     """
     from model.export import exporter, placement, placing  # noqa: PLC0415 - they import torch
 
-    require_exporter(settings.model)
+    require_exporter(checkpoint_of(settings))
     placing.check_free(out)
     checkpoint = find_checkpoint(settings, progress)
-    name = display_name(settings.model)
+    name = display_name(checkpoint_of(settings))
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
 
@@ -131,7 +132,7 @@ def _place_of_choice(settings: Settings, checkpoint: Path) -> Path:
         is_installed("openvino"),
         version(),
     )
-    key = cache_key(checkpoint, display_name(settings.model), "auto")
+    key = cache_key(checkpoint, display_name(checkpoint_of(settings)), "auto")
     name = hashlib.sha256(f"{key}{machine}".encode()).hexdigest()[:32]
     return settings.cache_folder / "choices" / f"{name}.json"
 

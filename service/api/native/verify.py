@@ -15,13 +15,13 @@ from model.artifact.manifest import Precision
 from service.api.native.replies import VerifyReply
 from service.api.native.texts import Inputs, StrictRequest
 from service.api.problems import PROBLEMS
-from service.api.route import JsonRoute, caller_of, service_of
+from service.api.route import JsonRoute, ModelRequest, caller_of, model_of
 from service.inference.tokenizer import Options
 
 router = APIRouter(route_class=JsonRoute, tags=["operations"])
 
 
-class VerifyRequest(StrictRequest):
+class VerifyRequest(ModelRequest, StrictRequest):
     """`POST /verify`."""
 
     inputs: Inputs = Field(description="Texts or pairs that go through both engines.")
@@ -31,7 +31,7 @@ class VerifyRequest(StrictRequest):
 @router.post("/verify", response_model=None, responses={200: {"model": VerifyReply}, **PROBLEMS})
 async def verify(body: VerifyRequest, request: Request) -> Response:
     """The inputs through PyTorch and ONNX: every hidden state, every map, the pooled vector."""
-    inference = service_of(request).inference
+    inference = model_of(request).inference
     options = Options(truncate=body.truncate)
     comparison = await inference.verify(body.inputs, options, caller_of(request))
     content = report(comparison, inference.manifest.precision)

@@ -12,12 +12,12 @@ from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from service.api.native.texts import check_size
-from service.api.route import JsonRoute, caller_of, service_of
+from service.api.route import JsonRoute, caller_of, model_of, service_of
 from service.api.tei.errors import ERRORS
 from service.api.tei.texts import TeiRequest, respond
 from service.errors import EmptyInputs
 from service.inference.bm42.vectors import bm42_vectors, check_word_pieces, last_layer
-from service.inference.core import PreparedTexts
+from service.inference.core import Inference, PreparedTexts
 from service.inference.task_heads import (
     SparseVector,
     required_task,
@@ -67,6 +67,18 @@ class EmbedSparseRequest(TeiRequest):
         "their stems; the model's own sparse vectors otherwise.",
     )
 
+    def check_model(self, inference: Inference) -> None:
+        """The task head of the method; of bm42 none.
+
+        Raises:
+            NoTaskHead: the model is no sparse encoder, or has no WordPieces for bm42.
+
+        """
+        if self.method is None:
+            required_task(inference.manifest, "sparse", _SPARSE_ENCODER)
+        else:
+            check_word_pieces(inference)
+
 
 class SparseValue(BaseModel):
     """A token id, or the hash of a stem, and its weight."""
@@ -89,8 +101,8 @@ async def embed_sparse(body: EmbedSparseRequest, request: Request) -> Response:
 
 async def _sparse(body: EmbedSparseRequest, request: Request) -> Vectors:
     """Weights of whole vocabularies are in memory until all texts of a request have theirs."""
-    state = service_of(request)
-    task = required_task(state.inference.manifest, "sparse", _SPARSE_ENCODER)
+    state, inference = service_of(request), model_of(request).inference
+    task = required_task(inference.manifest, "sparse", _SPARSE_ENCODER)
     prepared = await _prepare(body, request, "encode")
     weights = WEIGHT_BYTES * task.outputs * len(prepared.texts)
     check_size(weights, state.settings.max_response_bytes, "send fewer texts", binary=True)
@@ -99,18 +111,18 @@ async def _sparse(body: EmbedSparseRequest, request: Request) -> Vectors:
 
 
 async def _bm42(body: EmbedSparseRequest, request: Request) -> Vectors:
-    state = service_of(request)
-    check_word_pieces(state.inference)
+    state, inference = service_of(request), model_of(request).inference
+    check_word_pieces(inference)
     prepared = await _prepare(body, request, "attention")
-    stream = last_layer(state.inference, prepared)
+    stream = last_layer(inference, prepared)
     with state.replies.hold(stream.hidden_bytes):
-        return await bm42_vectors(state.inference, prepared, stream), prepared.timings
+        return await bm42_vectors(inference, prepared, stream), prepared.timings
 
 
 async def _prepare(body: EmbedSparseRequest, request: Request, lane: LaneName) -> PreparedTexts:
     if not body.inputs:
         raise EmptyInputs("`inputs` is empty")
-    inference, caller = service_of(request).inference, caller_of(request)
+    inference, caller = model_of(request).inference, caller_of(request)
     return await inference.prepare(body.inputs, body.options(body.prompt_name), caller, lane)
 
 

@@ -12,16 +12,19 @@ from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
-from service.api.route import JsonRoute, caller_of, service_of
+from model.artifact.task import TaskConfig
+from service.api.route import JsonRoute, caller_of, model_of
 from service.api.tei.errors import ERRORS
 from service.api.tei.texts import TeiRequest, respond
 from service.engines.contract import Floats
+from service.inference.core import Inference
 from service.inference.excerpt import Input
 from service.inference.task_heads import probabilities, required_task, task_scores
 
 router = APIRouter(route_class=JsonRoute, tags=["tasks"])
 PREDICTION_BYTES = 40
 """Of a label's score in JSON, beside its name."""
+_CLASSIFIER = "a classifier (…ForSequenceClassification)"
 _FORMS = "a text, a pair of texts, or a list of such lists is needed: [[text], [text, text], …]"
 
 
@@ -75,6 +78,15 @@ class PredictRequest(TeiRequest):
     ] = Field(description="A text, a pair, or a batch of both.")
     raw_scores: bool = Field(False, description="Logits, without softmax or sigmoid.")
 
+    def check_model(self, inference: Inference) -> TaskConfig:
+        """The task head.
+
+        Raises:
+            NoTaskHead: the model is no classifier.
+
+        """
+        return required_task(inference.manifest, "sequence_classification", _CLASSIFIER)
+
 
 class Prediction(BaseModel):
     """A label and its score."""
@@ -90,10 +102,8 @@ class Prediction(BaseModel):
 )
 async def predict(body: PredictRequest, request: Request) -> Response:
     """The labels of each text, the largest score first: softmax of several, sigmoid of one."""
-    inference, caller = service_of(request).inference, caller_of(request)
-    task = required_task(
-        inference.manifest, "sequence_classification", "a classifier (…ForSequenceClassification)"
-    )
+    inference, caller = model_of(request).inference, caller_of(request)
+    task = body.check_model(inference)
     prepared = await inference.prepare(body.inputs.texts, body.options(), caller, "encode")
     logits = await task_scores(prepared, task)
     labels = sum(PREDICTION_BYTES + 2 * len(label) for label in task.labels)

@@ -10,11 +10,13 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from service.api.route import JsonRoute, caller_of, service_of
+from model.artifact.task import TaskConfig
+from service.api.route import JsonRoute, caller_of, model_of
 from service.api.tei.errors import ERRORS
 from service.api.tei.texts import TeiRequest, respond
 from service.engines.contract import Floats
 from service.errors import EmptyInputs, NoTaskHead
+from service.inference.core import Inference
 from service.inference.task_heads import probabilities, required_task, task_scores
 
 router = APIRouter(route_class=JsonRoute, tags=["tasks"])
@@ -33,6 +35,21 @@ class RerankRequest(TeiRequest):
     raw_scores: bool = Field(False, description="Logits, without sigmoid.")
     return_text: bool = Field(False, description="Whether each rank has its text.")
 
+    def check_model(self, inference: Inference) -> TaskConfig:
+        """The task head, with one label.
+
+        Raises:
+            NoTaskHead: the model is no cross-encoder.
+
+        """
+        task = required_task(inference.manifest, "sequence_classification", _CROSS_ENCODER)
+        if task.outputs != 1:
+            raise NoTaskHead(
+                f"{inference.manifest.model} has {task.outputs} labels and ranks nothing: "
+                f"serve {_CROSS_ENCODER}, or ask /predict"
+            )
+        return task
+
 
 class Rank(BaseModel):
     """A text's number in the request, and its score."""
@@ -45,13 +62,8 @@ class Rank(BaseModel):
 @router.post("/rerank", response_model=None, responses={200: {"model": list[Rank]}, **ERRORS})
 async def rerank(body: RerankRequest, request: Request) -> Response:
     """The texts, the most relevant to the query first."""
-    inference, caller = service_of(request).inference, caller_of(request)
-    task = required_task(inference.manifest, "sequence_classification", _CROSS_ENCODER)
-    if task.outputs != 1:
-        raise NoTaskHead(
-            f"{inference.manifest.model} has {task.outputs} labels and ranks nothing: "
-            f"serve {_CROSS_ENCODER}, or ask /predict"
-        )
+    inference, caller = model_of(request).inference, caller_of(request)
+    task = body.check_model(inference)
     if not body.texts:
         raise EmptyInputs("`texts` is empty")
     pairs = [(body.query, text) for text in body.texts]

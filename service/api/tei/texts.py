@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 import orjson
 from fastapi import Request
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from service.api.media import JSON
 from service.api.native.texts import MAX_FIELDS, check_size
-from service.api.route import PartsResponse, Reply, service_of
+from service.api.route import ModelRequest, PartsResponse, Reply, service_of
 from service.inference.excerpt import Direction
 from service.inference.timings import Timings
 from service.inference.tokenizer import Options
@@ -24,7 +24,7 @@ INLINE_BYTES = 2**18
 """A reply up to this size is written on the event loop; a larger one in a thread."""
 
 
-class TeiRequest(BaseModel):
+class TeiRequest(ModelRequest):
     """What every request has; unknown fields are ignored, as TEI does."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
