@@ -46,7 +46,7 @@ MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "albert": (AlbertConfig, AlbertModel, SIZES | {"embedding_size": 16}),
     "mpnet": (MPNetConfig, MPNetModel, SIZES),
     "deberta": (DebertaV2Config, DebertaV2Model, SIZES | VERSION_3),
-    "qwen3": (Qwen3Config, Qwen3Model, QWEN3 | {"max_position_embeddings": 4096}),
+    "qwen3": (Qwen3Config, Qwen3Model, QWEN3 | {"max_position_embeddings": 2048}),
     "gemma3": (Gemma3TextConfig, Gemma3TextModel, GEMMA3),
 }
 KINDS = {
