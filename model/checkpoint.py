@@ -7,12 +7,14 @@ together.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from model.config import EncoderConfig
 from model.encoder.encoder import Encoder
@@ -55,7 +57,7 @@ def build_encoder(config: EncoderConfig, tensors: Mapping[str, Tensor], source: 
 
     """
     _check_sizes(config, tensors, source)
-    with torch.device("meta"):
+    with torch.device("meta"), _Uninitialised():
         encoder = Encoder(config)
     wanted = {name: tuple(p.shape) for name, p in encoder.state_dict().items()}
     problems = [
@@ -79,6 +81,25 @@ def build_encoder(config: EncoderConfig, tensors: Mapping[str, Tensor], source: 
     state = {name: tensors[name].to(torch.float32) for name in wanted}
     encoder.load_state_dict(state, assign=True)
     return encoder.eval().requires_grad_(False)
+
+
+class _Uninitialised(TorchFunctionMode):
+    """Context in which modules leave their parameters as they are allocated.
+
+    Random numbers of tensors without storage make PyTorch import all of its compiler: a second.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        given = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return given["tensor"]
+        return func(*args, **given)
 
 
 def _check_sizes(config: EncoderConfig, tensors: Mapping[str, Tensor], source: str) -> None:
