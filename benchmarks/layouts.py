@@ -77,7 +77,8 @@ def main() -> None:
     artifact = default_artifact()
     encoder = load_weights(artifact.path(WEIGHTS), artifact.manifest.config)
     tokenizer = Tokenizer.from_file(str(artifact.path(TOKENIZER)))
-    int8 = quantize(encoder, calibration_batches(tokenizer, artifact.manifest.sentence.max_length))
+    batches = calibration_batches(tokenizer, artifact.manifest.sentence.max_length)
+    int8 = quantize(encoder, batches).encoder
     packed, padded = batch_of(LENGTHS), batch_of((max(LENGTHS),) * len(LENGTHS))
     ways: dict[str, Call] = {}
     runs: tuple[tuple[str, Encoder, Callable[..., Call]], ...] = (

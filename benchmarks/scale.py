@@ -37,6 +37,7 @@ from benchmarks.harness.servers import Server, artifact_of, headscope, running
 from benchmarks.harness.service import default_checkpoint
 from benchmarks.harness.texts import read_workload
 from model.config import EncoderConfig
+from model.families.registry import read_config
 from testing.memory import MEBIBYTE, family_bytes
 
 WARM_UP = 32
@@ -142,7 +143,7 @@ def main() -> None:
     parser.add_argument("--plots", type=Path, default=PLOTS, help="a folder for the figures")
     options = parser.parse_args()
     checkpoint = default_checkpoint()
-    config = EncoderConfig.from_checkpoint(checkpoint)
+    config = read_config(checkpoint)
     tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.no_truncation()

@@ -39,7 +39,7 @@ from benchmarks.harness.service import default_checkpoint
 from benchmarks.harness.texts import read_workload
 from benchmarks.harness.ways import measure
 from benchmarks.peers.sentence_transformers import SentenceTransformersPeer
-from model.config import EncoderConfig
+from model.families.registry import read_config
 
 BASES = (f"{BASELINE}, in process", PEER)
 """What the table's ratios are to: this way; this system over as many connections."""
@@ -78,7 +78,7 @@ def main() -> None:
         lineup = line_up(
             baseline, checkpoint, options.precisions, options.connections, texts, stack
         )
-        cost = flop(EncoderConfig.from_checkpoint(checkpoint), lengths)
+        cost = flop(read_config(checkpoint), lengths)
         samples = measure(lineup.ways, texts, cost, options.rounds, calibrators)
     rows = summarise(lineup.ways, samples, BASES)
     print(table(rows, BASES))

@@ -7,12 +7,14 @@ together.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from model.config import EncoderConfig
 from model.encoder.encoder import Encoder
@@ -20,20 +22,27 @@ from model.errors import CheckpointError
 from model.families.registry import FAMILIES, read_config
 
 
-def load_checkpoint(folder: Path) -> Encoder:
+def load_checkpoint(
+    folder: Path, config: EncoderConfig | None = None, apart: Collection[str] = ()
+) -> Encoder:
     """Build the encoder of a checkpoint, in float32 and in evaluation mode.
+
+    Args:
+        folder: with the config and the weights.
+        config: what the encoder is; that of `config.json` when None.
+        apart: keys of tensors that are none of the encoder's, beside those that its family knows.
 
     Raises:
         ConfigError: `config.json` is missing, invalid or not supported.
         CheckpointError: weights are missing, damaged, pickled, or do not fit the config.
 
     """
-    config = read_config(folder)
+    config = config or read_config(folder)
     family = FAMILIES[config.model_type]
     tensors: dict[str, Tensor] = {}
     for path in weight_files(folder):
         for key, tensor in _read(path).items():
-            name = family.encoder_key(key)
+            name = None if key in apart else family.encoder_key(key)
             found = {} if name is None else family.convert(name, tensor)
             if twice := sorted(tensors.keys() & found.keys()):
                 raise CheckpointError(f"{folder} holds {twice[0]} twice")
@@ -55,7 +64,7 @@ def build_encoder(config: EncoderConfig, tensors: Mapping[str, Tensor], source: 
 
     """
     _check_sizes(config, tensors, source)
-    with torch.device("meta"):
+    with torch.device("meta"), _Uninitialised():
         encoder = Encoder(config)
     wanted = {name: tuple(p.shape) for name, p in encoder.state_dict().items()}
     problems = [
@@ -79,6 +88,25 @@ def build_encoder(config: EncoderConfig, tensors: Mapping[str, Tensor], source: 
     state = {name: tensors[name].to(torch.float32) for name in wanted}
     encoder.load_state_dict(state, assign=True)
     return encoder.eval().requires_grad_(False)
+
+
+class _Uninitialised(TorchFunctionMode):
+    """Context in which modules leave their parameters as they are allocated.
+
+    Random numbers of tensors without storage make PyTorch import all of its compiler: a second.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        given = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return given["tensor"]
+        return func(*args, **given)
 
 
 def _check_sizes(config: EncoderConfig, tensors: Mapping[str, Tensor], source: str) -> None:
@@ -140,7 +168,7 @@ def weight_files(folder: Path) -> list[Path]:
         hint = "; pickled weights are not read, convert them to safetensors" if pickled else ""
         raise CheckpointError(f"{folder} holds no model.safetensors{hint}")
     try:
-        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        weight_map = json.loads(index.read_bytes())["weight_map"]
         names = sorted({Path(name).as_posix() for name in weight_map.values()})
     except (ValueError, KeyError, AttributeError, TypeError):
         raise CheckpointError(f"{index} is not a safetensors index") from None

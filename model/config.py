@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, model_validator
 
 ScoreName = Literal["scaled_dot_product", "additive", "bilinear", "cosine"]
 NormalizerName = Literal["softmax", "sparsemax"]
@@ -46,9 +46,10 @@ class EmbeddingLayout(_Part):
 class LogBuckets(_Part):
     """Distances of a query from a key, put into buckets that widen with the distance."""
 
-    kind: Literal["t5", "deberta"]
+    kind: Literal["t5", "deberta", "exact"]
+    """`exact`: a DeBERTa's without buckets, each distance up to the largest has one of its own."""
     count: int = Field(gt=0)
-    """Buckets of both directions; one for each distance where a DeBERTa has no buckets."""
+    """Buckets of both directions with T5, of one with the others."""
     max_distance: int = Field(gt=0)
     """The distance from which on all share a bucket."""
 
@@ -70,7 +71,7 @@ class AttentionLayout(_Part):
     """Whether each head's queries and keys are normalised (RMS) before the score."""
     causal: bool = False
     """Whether a token looks at none after it."""
-    windows: tuple[int | None, ...] = ()
+    windows: tuple[NonNegativeInt | None, ...] = ()
     """The largest distance at which a token looks, a layer; None for any. Empty: any in all."""
     rotary_bases: tuple[float, ...] = ()
     """The base of the rotary positions of each layer (Su et al. 2021,
@@ -128,6 +129,9 @@ class EncoderConfig(BaseModel):
     """The most tokens of one text."""
     type_vocab_size: int = Field(ge=0)
     """Segments; 0 where the encoder does not tell them apart."""
+    reads_segments: bool = True
+    """Whether a token's segment counts; else all are of the first, as transformers has it where the
+    tokenizer's `model_input_names` lack `token_type_ids`."""
     layer_norm_eps: float = Field(gt=0)
     pad_token_id: int = Field(ge=0)
     attention_score: ScoreName = "scaled_dot_product"
@@ -154,6 +158,11 @@ class EncoderConfig(BaseModel):
             raise ValueError(f"rotary positions need an even head size, not {self.head_size}")
         if groups > self.num_hidden_layers:
             raise ValueError(f"{groups} groups are more than {self.num_hidden_layers} layers")
+        for of_layers in (self.attention.windows, self.attention.rotary_bases):
+            if of_layers and len(of_layers) != self.num_hidden_layers:
+                raise ValueError(
+                    f"layer_types has {len(of_layers)} entries for {self.num_hidden_layers} layers"
+                )
         return self
 
     @property
@@ -171,15 +180,21 @@ class EncoderConfig(BaseModel):
         """Layers with parameters of their own."""
         return self.layer.groups or self.num_hidden_layers
 
+    @property
+    def segments(self) -> int:
+        """Segments that tokens may have; 0 where a segment makes no difference."""
+        return self.type_vocab_size if self.reads_segments else 0
+
     def knows_segment(self, segment: int) -> bool:
         """Whether a token may have that segment; any where segments make no difference."""
-        return not self.type_vocab_size or segment < self.type_vocab_size
+        return not self.segments or segment < self.segments
 
 
 class UnknownEncoder(EncoderConfig):
     """Config of a foreign graph whose family is not known; 0 and None stand for what nothing says.
 
-    Its one hidden state, the last, has number 0.
+    Its one hidden state, the last, has number 0; that of a graph with attention weights has the
+    number of layers that these are of.
     """
 
     num_hidden_layers: int = 0

@@ -68,8 +68,8 @@ def read_json(path: Path) -> Any:
 
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not readable JSON: {error}") from None
 
 

@@ -26,7 +26,8 @@ class PackedBatch(NamedTuple):
     position_ids: Tensor
     """`[T]`, the place of each token in its text."""
     padded_index: Tensor
-    """`[B, S]`, the number of the token at each place of the grid; negative where there is none."""
+    """`[B, S]`, the number n of the token at each place of the grid, −n − 1 of one that no token
+    attends to; −1 where there is none."""
     packed_index: Tensor
     """`[T]`, the place of each token in the flattened grid."""
 
@@ -37,21 +38,24 @@ class PackedBatch(NamedTuple):
 
     @property
     def mask(self) -> Tensor:
-        """Boolean `[B, 1, 1, S]`, True on real tokens; each text has at least one."""
+        """Boolean `[B, 1, 1, S]`, True on tokens to attend to; each text has at least one."""
         return (self.padded_index >= 0)[:, None, None, :]
 
     def grid_ids(self) -> Tensor:
         """The token ids `[B, S]`; places without a token hold another's."""
-        index = self.padded_index.clamp_min(0).flatten()
-        ids = torch.index_select(self.input_ids.flatten(), 0, index)
+        ids = torch.index_select(self.input_ids.flatten(), 0, self._tokens())
         return ids.reshape(self.padded_index.shape)
 
     def pad(self, x: Tensor) -> Tensor:
         """`[T, p]` or `[1, T, p]` → `[B, S, p]`; places without a token hold another's values."""
-        index = self.padded_index.clamp_min(0).flatten()
-        rows = torch.index_select(x.flatten(0, -2), 0, index)
+        rows = torch.index_select(x.flatten(0, -2), 0, self._tokens())
         return rows.reshape(*self.padded_index.shape, x.shape[-1])
 
     def pack(self, x: Tensor) -> Tensor:
         """`[B, S, p]` → `[T, p]`."""
         return torch.index_select(x.flatten(0, 1), 0, self.packed_index)
+
+    def _tokens(self) -> Tensor:
+        """The number of the token at each place `[B · S]`; the first where there is none."""
+        index = self.padded_index.flatten()
+        return torch.maximum(index, -1 - index)

@@ -1,4 +1,4 @@
-"""The artifact to serve: named by its folder, or exported from a model and kept."""
+"""An artifact to serve: named by its folder, or exported from a model and kept."""
 
 from __future__ import annotations
 
@@ -15,13 +15,17 @@ from model.sources.locate import display_name, local, locate
 from model.sources.recognition import check_recognised
 from service.distribution import EXPORTER, require
 from service.hub import open_hub
+from service.served import artifact_of, checkpoint_of
 from service.settings import Settings
 
 Progress = Callable[[str], None]
-FOREIGN = (
-    "this is a foreign ONNX graph: it was not verified against PyTorch, and has neither attention "
-    "weights nor a hidden state but the last: `headscope export` of its checkpoint in safetensors "
-    "has them"
+_FOREIGN = (
+    "this is a foreign ONNX graph: it was not verified against PyTorch, and has {}: `headscope "
+    "export` of its checkpoint in safetensors has them"
+)
+FOREIGN = _FOREIGN.format("neither attention weights nor a hidden state but the last")
+FOREIGN_WITH_MAPS = _FOREIGN.format(
+    "neither another hidden state than the last nor the ablation of heads"
 )
 """What is said once of an artifact that is somebody else's export."""
 
@@ -32,7 +36,7 @@ def open_artifact(
     """The artifact to serve: the folder that was named, or the model's export from the cache.
 
     Args:
-        settings: which, and of what precision.
+        settings: which one, and of what precision.
         progress: called with a line at each step of an export.
         precision: in place of the settings'.
 
@@ -43,22 +47,22 @@ def open_artifact(
             have to be measured, which is `service.selection`'s.
 
     """
-    if settings.artifact is not None:
-        return _told(check_verified(load_artifact(settings.artifact), settings), progress)
+    if folder := artifact_of(settings):
+        return told(check_verified(load_artifact(folder), settings), progress)
     graph = find_foreign(settings, progress, precision or settings.precision)
     if graph is not None:
         found = _cached_foreign(settings, graph, progress)
-        return _told(check_verified(found, settings), progress)
+        return told(check_verified(found, settings), progress)
     precision = precision or fixed(settings)
-    require_exporter(settings.model, precision)
+    require_exporter(checkpoint_of(settings), precision)
     checkpoint = find_checkpoint(settings, progress)
     return check_verified(export_once(settings, checkpoint, precision, progress), settings)
 
 
-def _told(artifact: Artifact, progress: Progress) -> Artifact:
+def told(artifact: Artifact, progress: Progress) -> Artifact:
     """The artifact; what a foreign graph lacks is told."""
     if artifact.manifest.foreign:
-        progress(FOREIGN)
+        progress(FOREIGN_WITH_MAPS if artifact.manifest.gives_maps else FOREIGN)
     return artifact
 
 
@@ -111,7 +115,7 @@ def find_checkpoint(settings: Settings, progress: Progress) -> Path:
 
     """
     hub = open_hub(settings.hub_endpoint)
-    checkpoint = locate(settings.model, hub, progress, settings.revision)
+    checkpoint = locate(checkpoint_of(settings), hub, progress, settings.revision)
     check_recognised(checkpoint)
     return checkpoint
 
@@ -126,21 +130,22 @@ def find_foreign(
         ValueError: a precision is asked for, or what reads it is not installed.
 
     """
-    place = local(settings.model)
+    model = checkpoint_of(settings)
+    place = local(model)
     if place is None or find_graph(place) is None:
         return None
     graph = find_graph(find_checkpoint(settings, progress))
     if precision != "fp32":
-        raise ValueError(f"{settings.model} is a foreign ONNX graph, which keeps its own precision")
+        raise ValueError(f"{model} is a foreign ONNX graph, which keeps its own precision")
     check_device("foreign", settings.device)
-    require(f"reading {settings.model}", "onnx")
+    require(f"reading {model}", "onnx")
     return graph
 
 
 def _cached_foreign(settings: Settings, graph: ForeignGraph, progress: Progress) -> Artifact:
     from model.export import foreign  # noqa: PLC0415 - it imports onnx
 
-    name = display_name(settings.model)
+    name = display_name(checkpoint_of(settings))
     folder = _folder(settings, foreign.foreign_key(graph, name))
     return _kept(folder, lambda: foreign.export_foreign(graph, folder, name, progress))
 
@@ -165,7 +170,7 @@ def export_once(
         ModelError: the checkpoint is not usable, or what the cache holds is damaged.
 
     """
-    name = display_name(settings.model)
+    name = display_name(checkpoint_of(settings))
     key = cache_key(checkpoint, name, precision, weight_bits(precision))
     folder = _folder(settings, key)
 

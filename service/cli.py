@@ -20,21 +20,23 @@ from model.sources.foreign import ForeignGraph
 from model.sources.locate import display_name
 from service import logs, system
 from service.artifacts import (
-    FOREIGN,
     find_checkpoint,
     find_foreign,
     open_artifact,
     require_exporter,
+    told,
 )
 from service.distribution import EXPORTER, require
+from service.environment import whole
 from service.errors import ServiceError
 from service.precision import precision_note
+from service.served import checkpoint_of, each
 from service.settings import Settings
 
 USAGE = """usage: headscope COMMAND [options]
 
 commands:
-  serve     serve a model, or an exported artifact, over HTTP
+  serve     serve a model, or an exported artifact, over HTTP; or several
   export    turn a checkpoint into an artifact, and verify it
   verify    hold an artifact's ONNX graphs against PyTorch
   bench     rank scored sentence pairs by one or several artifacts, and time that
@@ -74,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(arguments: list[str]) -> int:
-    settings = CliApp.run(Settings, cli_args=arguments)
+    settings = CliApp.run(Settings, cli_args=list(whole(arguments)))
     system.settle_allocator()
     if settings.log_format == "text":
         return _open_and_serve(settings, _say)
@@ -90,22 +92,22 @@ def _open_and_serve(settings: Settings, say: Callable[[str], None]) -> int:
     if "torch" in (settings.engine, settings.fallback) or settings.verify_share:
         require("an answer by PyTorch", "torch")
     with ThreadPoolExecutor(1) as reading:
-        artifact = reading.submit(_open, settings, say)
+        artifacts = reading.submit(_open, settings, say)
         if settings.workers > 1:
             from service.process.supervisor import serve
         else:
             from service.process.server import (
                 serve,  # the web framework is loaded while files are hashed
             )
-    return serve(settings, artifact.result())
+    return serve(settings, artifacts.result())
 
 
-def _open(settings: Settings, say: Callable[[str], None]) -> Artifact:
+def _open(settings: Settings, say: Callable[[str], None]) -> list[Artifact]:
     if settings.precision != "auto":
-        return open_artifact(settings, say)
+        return [open_artifact(one, say) for one in each(settings)]
     from service.fastest import open_fastest
 
-    return open_fastest(settings, say)
+    return [open_fastest(one, say) for one in each(settings)]
 
 
 def _export(arguments: list[str]) -> int:
@@ -133,14 +135,14 @@ def _export(arguments: list[str]) -> int:
         return _export_fastest(settings, options.out, options.pairs)
     if options.pairs:
         raise ValueError("--pairs is for --precision auto; headscope bench ranks one artifact")
-    require_exporter(settings.model, settings.precision)
+    require_exporter(checkpoint_of(settings), settings.precision)
     if note := precision_note(settings.precision):
         _say(note)
     if options.out is None:
         print(open_artifact(settings, _say).folder)
         return 0
     checkpoint = find_checkpoint(settings, _say)
-    name = display_name(settings.model)
+    name = display_name(checkpoint_of(settings))
     from model.export.exporter import export
 
     exported = export(checkpoint, options.out, name, settings.precision, _say, settings.device)
@@ -154,8 +156,8 @@ def _export_foreign(graph: ForeignGraph, settings: Settings, out: Path | None) -
         return 0
     from model.export.foreign import export_foreign
 
-    artifact = export_foreign(graph, out, display_name(settings.model), _say)
-    _say(FOREIGN)
+    name = display_name(checkpoint_of(settings))
+    artifact = told(export_foreign(graph, out, name, _say), _say)
     print(artifact.folder)
     return 0 if artifact.manifest.verification.passed else 1
 

@@ -7,8 +7,12 @@ nobody holds. Those of what is served count only where no flag says what is serv
 from __future__ import annotations
 
 import difflib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
+from pydantic.fields import FieldInfo
 from pydantic_settings import EnvSettingsSource
 
 PRECISION_OF_ARTIFACT = (
@@ -16,6 +20,26 @@ PRECISION_OF_ARTIFACT = (
     "leave --precision or HEADSCOPE_PRECISION out"
 )
 _SERVED = {"model", "artifact"}
+_FLAGS = {f"--{name}" for name in _SERVED}
+
+
+def whole(arguments: Sequence[str]) -> Iterator[str]:
+    """A command line's arguments, names in quotes: pydantic-settings splits lists at commas."""
+    names = False
+    for argument in arguments:
+        flag, equals, value = argument.partition("=")
+        if names and not argument.startswith("-"):
+            yield f'"{argument}"'
+        elif equals and flag in _FLAGS:
+            yield f'{flag}="{value}"'
+        else:
+            yield argument
+        names = argument in _FLAGS
+
+
+def listed(value: Any) -> Any:
+    """A list of one, where a value is one name or folder."""
+    return (value,) if isinstance(value, str | Path) else value
 
 
 class Variables(EnvSettingsSource):
@@ -25,8 +49,8 @@ class Variables(EnvSettingsSource):
         """The values by setting; those of flags and arguments are in `current_state`.
 
         Raises:
-            ValueError: a variable is no setting; a model and an artifact are given, by two flags or
-                by two variables; or an artifact and a precision, by either.
+            ValueError: a variable is no setting; models and artifacts are given by two variables;
+                or an artifact and a precision, by either.
 
         """
         if unknown := self._unknown():
@@ -38,15 +62,24 @@ class Variables(EnvSettingsSource):
                 served.add("precision")
             values = {name: value for name, value in values.items() if name not in served}
         flags = self.settings_sources_data.get("CliSettingsSource", {})
-        for given, names in (
-            (flags, "--model and --artifact"),
-            (values, "HEADSCOPE_MODEL and HEADSCOPE_ARTIFACT"),
-        ):
-            if given.keys() >= _SERVED:
-                raise ValueError(f"{names} are both given: one of them is served")
+        if values.keys() >= _SERVED:
+            raise ValueError(
+                "HEADSCOPE_MODEL and HEADSCOPE_ARTIFACT are both given: leave one out, or give "
+                "both as flags to serve both"
+            )
         if (flags | values).keys() >= {"artifact", "precision"}:
             raise ValueError(PRECISION_OF_ARTIFACT)
         return values
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
+        """The value of a variable in JSON; a name or a folder may stand there as it is."""
+        if field_name not in _SERVED:
+            return super().decode_complex_value(field_name, field, value)
+        try:
+            found = json.loads(value)
+        except json.JSONDecodeError:
+            return value
+        return found if isinstance(found, list) else value
 
     def _unknown(self) -> list[str]:
         """What is said of each variable that is no setting, and never its value."""

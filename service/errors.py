@@ -4,6 +4,7 @@
     ├── InvalidRequest           400     Validation   not JSON, not UTF-8, NaN, a lone surrogate
     ├── EmptyInputs              400     Empty        a list without a text
     ├── Unauthorized             401     Validation   with WWW-Authenticate
+    ├── UnknownModel             404     Validation   of several models none has the name
     ├── RequestTimeout           408     Validation   the client is slow
     ├── ReplyTooLarge            413     Validation   the predicted reply exceeds the limit
     ├── BodyTooLarge             413     Validation
@@ -61,6 +62,12 @@ class Unauthorized(ServiceError):
     """The request has no key, or a wrong one."""
 
     status, title, slug, error_type = 401, "Unauthorized", "unauthorized", "Validation"
+
+
+class UnknownModel(ServiceError):
+    """The request names a model that is not among those served."""
+
+    status, title, slug, error_type = 404, "Unknown model", "unknown-model", "Validation"
 
 
 class RequestTimeout(ServiceError):

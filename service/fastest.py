@@ -18,10 +18,12 @@ from service.artifacts import (
     check_verified,
     export_once,
     find_checkpoint,
+    find_foreign,
     require_exporter,
 )
 from service.distribution import is_installed, version
 from service.selection import choose, measure
+from service.served import checkpoint_of
 from service.settings import Settings
 from service.system import may_have_gpu, processor_name
 
@@ -51,10 +53,12 @@ def open_fastest(
 
     Raises:
         ModelError: as for `service.artifacts.open_artifact`.
-        ValueError: what exports is not installed, or the pairs are none.
+        ValueError: the model is a foreign graph, what exports is not installed, or the pairs are
+            none.
 
     """
-    require_exporter(settings.model)
+    find_foreign(settings, progress, "auto")
+    require_exporter(checkpoint_of(settings))
     checkpoint = find_checkpoint(settings, progress)
     place = _place_of_choice(settings, checkpoint)
     if place.is_file() and not again:
@@ -96,12 +100,12 @@ def export_fastest(
         ValueError: what exports is not installed, or the pairs are none.
 
     """
-    from model.export import exporter, placement, placing  # noqa: PLC0415 - they import torch
+    from model.export import exporter, placement  # noqa: PLC0415 - the exporter imports torch
 
-    require_exporter(settings.model)
-    placing.check_free(out)
+    require_exporter(checkpoint_of(settings))
+    placement.check_free(out)
     checkpoint = find_checkpoint(settings, progress)
-    name = display_name(settings.model)
+    name = display_name(checkpoint_of(settings))
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
 
@@ -131,7 +135,7 @@ def _place_of_choice(settings: Settings, checkpoint: Path) -> Path:
         is_installed("openvino"),
         version(),
     )
-    key = cache_key(checkpoint, display_name(settings.model), "auto")
+    key = cache_key(checkpoint, display_name(checkpoint_of(settings)), "auto")
     name = hashlib.sha256(f"{key}{machine}".encode()).hexdigest()[:32]
     return settings.cache_folder / "choices" / f"{name}.json"
 

@@ -1,7 +1,7 @@
 """Every setting of the service, from the command line and the environment.
 
-A flag of the command line wins over a `HEADSCOPE_*` variable, which wins over the default. Model
-and artifact are one choice: a flag of either wins over the variables of both
+A flag of the command line wins over a `HEADSCOPE_*` variable, which wins over the default. Models
+and artifacts are one choice: a flag of either wins over the variables of both
 (see `service.environment`).
 """
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -21,9 +21,8 @@ from pydantic_settings import (
 
 from model.artifact.manifest import Precision
 from model.runtimes.contract import Device
-from model.sources.locate import DEFAULT_MODEL
 from service import hub
-from service.environment import PRECISION_OF_ARTIFACT, Variables
+from service.environment import PRECISION_OF_ARTIFACT, Variables, listed
 
 _KEY = re.compile(r"[!-~]+")
 _ORIGIN = re.compile(r"\*|https?://[^/?#\s]+")
@@ -52,15 +51,18 @@ class Settings(BaseSettings):
         cli_prog_name="headscope serve",
     )
 
-    model: str = Field(
-        DEFAULT_MODEL,
-        description="A checkpoint to serve: a hub name, name@revision, a folder, or ONNX file.",
+    model: Annotated[tuple[str, ...], BeforeValidator(listed)] = Field(
+        default_factory=tuple,
+        description="A checkpoint to serve: a hub name, name@revision, a folder, or ONNX file; "
+        "several flags are served together.",
     )
     revision: str | None = Field(
         None, description="A branch, tag or commit of the model's repository on the hub."
     )
-    artifact: Path | None = Field(
-        None, description="An exported artifact folder to serve, instead of a model."
+    artifact: Annotated[tuple[Path, ...], BeforeValidator(listed)] = Field(
+        default_factory=tuple,
+        description="An exported artifact folder to serve, instead of a model or beside some; "
+        "several flags are served together.",
     )
     precision: Precision | Literal["auto"] = Field(
         "fp32", description="Of a model's export; `auto` measures which is the fastest here."
@@ -235,13 +237,15 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _revision_is_of_a_model(self) -> Self:
-        if self.revision is not None and self.artifact is not None:
+        if self.revision is not None and self.artifact:
             raise ValueError("a revision is of a model, and an artifact is served")
+        if self.revision is not None and len(self.model) > 1:
+            raise ValueError("a revision is of one model: of several, name each as name@revision")
         return self
 
     @model_validator(mode="after")
     def _precision_is_of_an_export(self) -> Self:
-        if self.precision != "fp32" and self.artifact is not None:
+        if self.precision != "fp32" and self.artifact:
             raise ValueError(PRECISION_OF_ARTIFACT)
         return self
 

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from fastapi import FastAPI
 
-from model.artifact.manifest import Artifact
-from service.health.live_verification import LiveVerification
 from service.health.peers import Peers
 from service.health.readiness import Readiness
 from service.http.budget import ByteBudget
-from service.inference.core import Inference
+from service.models import Models
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
 
 @dataclass
 class ServiceState:
-    """The parts of a service, and how it is."""
+    """What all models of a service share, and how it is."""
 
     settings: Settings
-    artifact: Artifact
-    inference: Inference
+    models: Models
     readiness: Readiness
-    live_verification: LiveVerification
     metrics: Metrics
     bodies: ByteBudget
     """Bytes of all requests' bodies in flight."""
@@ -35,15 +32,16 @@ class ServiceState:
     """The other workers of a service of several processes."""
     give_up: Callable[[str], None]
     """Ends the process, and is told why; whoever runs the application sets it."""
-    precision_note: str | None = None
-    """Why another precision is likely faster on this processor."""
     hangs: bool = False
     """Whether a call still runs in an engine though the application has ended."""
 
     async def refresh_metrics(self) -> str:
         """Bring those metrics up to date that are not kept as things happen; nothing to answer."""
-        for name, lane in self.inference.engines.default.lanes.items():
-            self.metrics.queue_tokens.labels(name).set(lane.queued_tokens)
+        queued = Counter[str]()
+        for model in self.models:
+            queued.update(model.queued_tokens)
+        for lane, tokens in queued.items():
+            self.metrics.queue_tokens.labels(lane).set(tokens)
         return ""
 
 

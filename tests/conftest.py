@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 from collections.abc import Callable
@@ -93,6 +94,24 @@ def tiny_checkpoint(exports: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
+def late_checkpoint(exports: Path) -> Path:
+    """A tiny ColBERT as Stanford saves it, the same for all processes of a run; read only."""
+    from tests.model.late_checkpoints import write_stanford
+
+    folder = exports / "checkpoints" / "late"
+    with FileLock(exports / "checkpoints.lock"):
+        if not folder.exists():
+            write_stanford(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def late_artifact(exported: Callable[..., Artifact], late_checkpoint: Path) -> Artifact:
+    """The artifact of `late_checkpoint`; read only."""
+    return exported(late_checkpoint, "late")
+
+
+@pytest.fixture(scope="session")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run's exports; a run inside of another has the other's."""
     if "EXPORTS_OF_TESTS" in os.environ:
@@ -109,19 +128,30 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def exported(exports: Path) -> Callable[..., Artifact]:
     """`exported(checkpoint, name, precision)`: read only, and made once for all processes of a run.
 
-    A name stands for one checkpoint. An export takes ten seconds, however small the model.
+    A name stands for one checkpoint. An export takes seconds, however small the model. bf16 and
+    int8 are made from `base`, or from the checkpoint's fp32 where there is none, which spares most
+    of that; that the bytes are those of an export is held in tests/model/export.
     """
 
-    def once(checkpoint: Path, name: str, precision: Precision = "fp32") -> Artifact:
-        out = exports / f"{name}-{precision}-{weight_bits(precision)}"
-        with FileLock(f"{out}.lock"):
-            if not out.exists():
-                from model.export.exporter import export
-                from tests.exports import share_work
+    known: dict[Path, Artifact] = {}
 
-                share_work()
-                export(checkpoint, out, name, precision)
-        return load_artifact(out)
+    def once(
+        checkpoint: Path, name: str, precision: Precision = "fp32", base: Artifact | None = None
+    ) -> Artifact:
+        out = exports / f"{name}-{precision}-{weight_bits(precision)}"
+        if out not in known:
+            with FileLock(f"{out}.lock"):
+                if not out.exists():
+                    from model.export.exporter import derive, export
+                    from tests.exports import share_work
+
+                    share_work()
+                    if precision in ("bf16", "int8"):
+                        derive(base or once(checkpoint, name), out, precision)
+                    else:
+                        export(checkpoint, out, name, precision)
+            known[out] = load_artifact(out)
+        return known[out]
 
     return once
 
@@ -150,13 +180,14 @@ def minilm(
 ) -> Callable[[Precision], Artifact]:
     """`minilm(precision)`: the default model's artifact; fp32's is the one that setup exports."""
 
+    @functools.cache
     def once(precision: Precision) -> Artifact:
         if precision == "fp32":
             from service.artifacts import open_artifact
             from service.settings import Settings
 
             return open_artifact(Settings())
-        return exported(minilm_checkpoint, "minilm", precision)
+        return exported(minilm_checkpoint, "minilm", precision, once("fp32"))
 
     return once
 

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import functools
 
-from torch.onnx._internal.exporter import _registration
-
 from model.export import exporter
 
 WITHOUT_WEIGHTS = ("export_attention", "export_device_attention", "export_device_pooling")
@@ -17,11 +15,6 @@ WITHOUT_WEIGHTS = ("export_attention", "export_device_attention", "export_device
 
 @functools.cache
 def share_work() -> None:
-    """Keep PyTorch's table of ONNX operators, and each graph that holds no weights.
-
-    PyTorch makes its table again for every graph, which takes a second.
-    """
+    """Keep each graph that holds no weights."""
     for name in WITHOUT_WEIGHTS:
         setattr(exporter, name, functools.cache(getattr(exporter, name)))
-    operators = _registration.onnxscript_apis
-    operators.get_torchlib_ops = functools.cache(operators.get_torchlib_ops)

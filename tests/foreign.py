@@ -25,17 +25,25 @@ POOLING = {"word_embedding_dimension": 12, "pooling_mode_cls_token": True}
 class Wrapped(nn.Module):
     """An encoder from its inputs' places to its outputs."""
 
-    def __init__(self, folder: Path, inputs: Sequence[str], *, pooled: bool, leaks: bool) -> None:
+    def __init__(
+        self, folder: Path, inputs: Sequence[str], *, pooled: bool, leaks: bool, maps: bool
+    ) -> None:
         super().__init__()
         self.encoder = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
-        self.inputs, self.pooled, self.leaks = inputs, pooled, leaks
+        self.inputs, self.pooled, self.leaks, self.maps = inputs, pooled, leaks, maps
 
     def forward(self, *values: Tensor) -> Any:
-        """The last hidden state `[B, S, H]`, and with `pooled` a vector a text before it."""
+        """The last hidden state `[B, S, H]`, and with `pooled` a vector a text before it.
+
+        With `maps` the attention weights `[B, N, S, S]` of each layer follow.
+        """
         given = dict(zip(self.inputs, values, strict=True))
         if self.leaks:
             given["attention_mask"] = torch.ones_like(given["attention_mask"])
-        hidden = self.encoder(**given).last_hidden_state
+        output = self.encoder(**given, output_attentions=self.maps)
+        hidden = output.last_hidden_state
+        if self.maps:
+            return hidden, *output.attentions
         return (hidden.mean(dim=1), hidden) if self.pooled else hidden
 
 
@@ -46,14 +54,20 @@ def export_graph(
     outputs: Sequence[str] = ("last_hidden_state",),
     *,
     leaks: bool = False,
+    maps: Sequence[str] = (),
 ) -> Path:
-    """Export a checkpoint; two outputs are a vector a text, then the hidden state."""
+    """Export a checkpoint; two outputs are a vector a text, then the hidden state.
+
+    `maps` are the names of the attention weights, a layer each, after the hidden state.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     ids = torch.tensor([[2, 5, 6, 3], [2, 7, 3, 0]])
     examples = {"input_ids": ids, "attention_mask": (ids > 0).long()}
     values = tuple(examples.get(name, torch.zeros_like(ids)) for name in inputs)
     axes = {name: {0: "batch", 1: "sequence"} for name in inputs}
-    module = Wrapped(checkpoint, inputs, pooled=len(outputs) > 1, leaks=leaks)
+    pooled = len(outputs) > 1
+    module = Wrapped(checkpoint, inputs, pooled=pooled, leaks=leaks, maps=bool(maps))
+    square = {name: {0: "batch", 2: "sequence", 3: "sequence"} for name in maps}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
@@ -62,8 +76,8 @@ def export_graph(
             str(path),
             dynamo=False,
             input_names=list(inputs),
-            output_names=list(outputs),
-            dynamic_axes=axes | {outputs[-1]: {0: "batch", 1: "sequence"}},
+            output_names=[*outputs, *maps],
+            dynamic_axes=axes | square | {outputs[-1]: {0: "batch", 1: "sequence"}},
         )
     return path
 

@@ -44,6 +44,10 @@ class StandIn(ThreadingHTTPServer):
         self.failure = ""
         """One of `STATUSES`; "cut" stops in the middle of a file each time, "cut once" the first
         time; "html" is no hub; "silent" never answers."""
+        self.elsewhere = ""
+        """Base URL of another host that weights are redirected to, as large files are."""
+        self.claimed = 0
+        """Bytes that redirected weights are said to have beyond those that they have."""
         self.woken = threading.Event()
 
     @property
@@ -116,6 +120,11 @@ class Handler(BaseHTTPRequestHandler):
             return
         content = (folder / name).read_bytes()
         headers = {"X-Repo-Commit": commit, "ETag": f'"{hashlib.sha1(content).hexdigest()}"'}
+        if self.server.elsewhere and name.endswith(".safetensors"):
+            size = len(content) + self.server.claimed
+            linked = {"X-Linked-Etag": headers["ETag"], "X-Linked-Size": str(size)}
+            self.reply(b"", headers | linked | {"Location": self.server.elsewhere + self.path}, 302)
+            return
         status, start = 200, 0
         if (asked := self.headers["Range"]) is not None:
             start = int(asked.removeprefix("bytes=").rstrip("-"))

@@ -14,7 +14,8 @@ from service.api import operations as ops
 from service.api.native import attention, encode, verify
 from service.api.native.attention import AttentionRequest
 from service.api.native.encode import EncodeRequest
-from service.api.tei import embed_sparse, predict, rerank
+from service.api.openai import models as openai_models
+from service.api.tei import embed_sparse, predict, rerank, vocabulary
 from service.api.tei.embed_sparse import EmbedSparseRequest
 from service.api.tei.predict import PredictRequest
 from service.api.tei.rerank import RerankRequest
@@ -22,6 +23,11 @@ from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parents[1]
+MODULES = (
+    *(encode, attention, verify, predict, rerank, embed_sparse, vocabulary),
+    *(openai_models, ops, dashboard),
+)
+"""Those with routes."""
 
 
 def read(name: str) -> str:
@@ -58,11 +64,11 @@ def test_setting_defaults():
 def test_routes():
     served = {
         f"{method} {route.path}"
-        for module in (encode, attention, verify, predict, rerank, embed_sparse, ops, dashboard)
+        for module in MODULES
         for route in module.router.routes
         for method in route.methods
     }
-    named = set(re.findall(r"((?:GET|POST) /[a-z/._{}]*)", read("docs/api.md")))
+    named = set(re.findall(r"((?:GET|POST) /[a-z0-9/._{}]*)", read("docs/api.md")))
     assert named == served | {"GET /docs", "GET /openapi.json"}
 
 

@@ -46,7 +46,7 @@ async def trial(scale: Scale) -> list[Gate]:
     probes = Probes()
     async with serve() as service:
         job = Job(service.port, list(SINGLE), rate=RATE, count=round(RATE * ROUND_SECONDS))
-        before = await bytes_at_work(service)
+        before = await bytes_at_work(service, scale)
         await asyncio.to_thread(generate, job)
         async with probing(service, probes):
             for number in range(scale.of(30 * 60 // ROUND_SECONDS, 1)):

@@ -69,7 +69,7 @@ async def trial(scale: Scale) -> list[Gate]:
     probes, wrong = Probes(), 0
     async with serve() as service:
         expected = (await ask(service.port, "/encode", GOOD)).body
-        before = await bytes_at_work(service)
+        before = await bytes_at_work(service, scale)
         async with probing(service, probes):
             for name, size in bodies(scale.of(300, len(SHAPES))):
                 content = SHAPES[name](min(size, MOST_BYTES - 100))

@@ -8,6 +8,7 @@ from trials import (
     disconnects,
     faults,
     mixups,
+    models,
     neighbours,
     overload,
     saturation,
@@ -19,6 +20,7 @@ from trials.gates import Trial, main
 TRIALS: dict[str, Trial] = {
     "overload": overload.run,
     "mixups": mixups.run,
+    "models": models.run,
     "company": company.run,
     "faults": faults.run,
     "stops": stops.run,

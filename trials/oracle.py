@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import random
 from typing import Any
@@ -30,6 +31,14 @@ WORDS = _COMMON.split()
 def artifact() -> Artifact:
     """What stubs serve."""
     return open_artifact(Settings())
+
+
+def sized(artifact: Artifact, name: str, hidden_size: int) -> Artifact:
+    """The same files as another model's, with vectors of another size."""
+    manifest = artifact.manifest
+    config = manifest.config.model_copy(update={"hidden_size": hidden_size})
+    changed = manifest.model_copy(update={"model": name, "config": config})
+    return dataclasses.replace(artifact, manifest=changed)
 
 
 @functools.cache

@@ -55,13 +55,17 @@ async def _ready(service: Service, *, wait: bool = True) -> AsyncIterator[Servic
 
 
 def stub(
-    engine: dict[str, Any] | None = None, *, ready: bool = True, **settings: Any
+    engine: dict[str, Any] | None = None,
+    *,
+    models: dict[str, int] | None = None,
+    ready: bool = True,
+    **settings: Any,
 ) -> contextlib.AbstractAsyncContextManager[Service]:
-    """The service over a `TrialEngine` of these options, with these settings."""
+    """The service over a `TrialEngine` a model of these options, with these settings."""
     port = free_port()
-    content = Stub(engine=engine or {}, settings={"port": port, **settings}).model_dump_json()
+    content = Stub(engine=engine or {}, settings={"port": port, **settings}, models=models or {})
     command = [sys.executable, "-m", "trials.stub"]
-    return _ready(Service(command, port, stdin=content.encode()), wait=ready)
+    return _ready(Service(command, port, stdin=content.model_dump_json().encode()), wait=ready)
 
 
 def serve(*flags: str) -> contextlib.AbstractAsyncContextManager[Service]:

@@ -7,6 +7,7 @@ engine has done so far.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from typing import Any
 
 from pydantic import BaseModel
@@ -17,6 +18,7 @@ from service.process.listener import bound
 from service.process.server import Server, end
 from service.settings import Settings
 from trials.engines import TrialEngine
+from trials.oracle import sized
 
 
 class Stub(BaseModel):
@@ -25,6 +27,8 @@ class Stub(BaseModel):
     engine: dict[str, Any] = {}
     """Options of `TrialEngine`."""
     settings: dict[str, Any] = {}
+    models: dict[str, int] = {}
+    """Hidden sizes of several models, by name; the settings' own one alone when empty."""
 
 
 def main() -> int:
@@ -32,9 +36,10 @@ def main() -> int:
     settings = Settings(log_level="error", **stub.settings)
     artifact = open_artifact(settings)
     faults = {int(token): fault for token, fault in stub.engine.pop("faults", {}).items()}
-    engine = TrialEngine(artifact.manifest.config, faults=faults, **stub.engine)
-    app = create_app(settings, artifact, engine)
-    app.add_api_route("/trial", lambda: engine.counts)
+    artifacts = [sized(artifact, name, size) for name, size in stub.models.items()] or [artifact]
+    engines = [TrialEngine(one.manifest.config, faults=faults, **stub.engine) for one in artifacts]
+    app = create_app(settings, artifacts, engines)
+    app.add_api_route("/trial", lambda: sum((one.counts for one in engines), Counter[str]()))
     with bound(settings.host, settings.port) as sockets:
         server = Server(app, settings)
         server.run(sockets)

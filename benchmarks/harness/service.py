@@ -8,7 +8,6 @@ from pathlib import Path
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.vectors import TextVectors
-from service.app import token_limits
 from service.artifacts import find_checkpoint, open_artifact
 from service.engines.onnx import OnnxEngine
 from service.inference.core import EncodeOptions, Inference
@@ -17,6 +16,7 @@ from service.inference.tokenizer import Options, TextTokenizer
 from service.inference.tokenizing import RequestLimits
 from service.scheduler.admission import BatchLimits
 from service.scheduler.submission import ANYBODY
+from service.serving import token_limits
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 

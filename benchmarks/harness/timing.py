@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 Call = Callable[[], object]
+Clock = Callable[[], float]
 WARM_UP, REPEATS = 3, 10
 
 
@@ -31,20 +32,33 @@ def device_seconds(call: Call, *, cuda: bool) -> float:
 
 
 def wall_seconds(call: Call) -> float:
-    started = time.perf_counter()
+    return seconds_of(call, time.perf_counter)
+
+
+def seconds_of(call: Call, clock: Clock) -> float:
+    """What a clock says of a call."""
+    started = clock()
     call()
-    return time.perf_counter() - started
+    return clock() - started
 
 
-def in_turn(ways: Mapping[str, Call], rounds: int, warm_up: int = 1) -> dict[str, list[float]]:
-    """Seconds of each way in each round, one way after another, once so many did not count."""
+def in_turn(
+    ways: Mapping[str, Call],
+    rounds: int,
+    warm_up: int = 1,
+    clock: Clock = time.perf_counter,
+) -> dict[str, list[float]]:
+    """Seconds of each way in each round, one way after another, once so many did not count.
+
+    `time.process_time` counts this process's own processor time, on all its threads.
+    """
     for _ in range(warm_up):
         for call in ways.values():
             call()
     found: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, call in ways.items():
-            found[name].append(wall_seconds(call))
+            found[name].append(seconds_of(call, clock))
     return found
 
 

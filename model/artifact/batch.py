@@ -31,7 +31,8 @@ class Batch:
     position_ids: Ids
     """`[T]`, the place of each token in its text."""
     padded_index: Ids
-    """`[B, S]`, the number of the token at each place of the grid; `PADDING` for none."""
+    """`[B, S]`, the number n of the token at each place of the grid, −n − 1 of one that no token
+    attends to; `PADDING` for none."""
     packed_index: Ids
     """`[T]`, the place of each token in the flattened grid."""
 
@@ -53,8 +54,15 @@ class Batch:
         return np.concatenate([[0], np.cumsum(lengths)])
 
 
-def pack(texts: Sequence[tuple[ArrayLike, ArrayLike]]) -> Batch:
-    """Lay texts, each its token ids and its segments, end to end; none may be empty."""
+def pack(texts: Sequence[tuple[ArrayLike, ArrayLike]], unseen: Sequence[int] = ()) -> Batch:
+    """Lay texts end to end.
+
+    Args:
+        texts: token ids and segments of each; none may be empty.
+        unseen: of each text, the number of tokens at its end that no token attends to, and that
+            attend to all others: fewer than it has. None of any text when empty.
+
+    """
     ids = [np.asarray(text_ids, np.int64) for text_ids, _ in texts]
     segments = [np.asarray(text_segments, np.int64) for _, text_segments in texts]
     lengths = np.array([len(text_ids) for text_ids in ids])
@@ -62,6 +70,9 @@ def pack(texts: Sequence[tuple[ArrayLike, ArrayLike]]) -> Batch:
     real = columns < lengths[:, None]
     padded_index = np.full(real.shape, PADDING, np.int64)
     padded_index[real] = np.arange(lengths.sum())
+    if any(unseen):
+        seen = columns < (lengths - np.asarray(unseen))[:, None]
+        padded_index[real & ~seen] = -1 - padded_index[real & ~seen]
     return Batch(
         input_ids=np.concatenate(ids),
         token_type_ids=np.concatenate(segments),

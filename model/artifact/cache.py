@@ -7,6 +7,7 @@ import importlib.metadata
 from collections.abc import Sequence
 from pathlib import Path
 
+from model.artifact.late_files import METADATA
 from model.artifact.manifest import WeightBits, sha256_of
 from model.errors import SourceError
 from model.modules import listed_modules, transformer_folder
@@ -46,7 +47,7 @@ def cache_key(
     """
     export = f"{model}\0{precision}\0{weight_bits}\0{exporter_version()}\0"
     digest = hashlib.sha256(export.encode())
-    patterns = ("*.safetensors", "*.json", "vocab.txt", "merges.txt")
+    patterns = ("*.safetensors", "*.json", "vocab.txt", "merges.txt", METADATA)
     folders = {checkpoint, *(module.folder for module in listed_modules(checkpoint) or ())}
     files = sorted(
         {path for folder in folders for pattern in patterns for path in folder.glob(pattern)}

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model.artifact.manifest import Precision
+from model.artifact.task import TaskConfig
 
 Floats = NDArray[np.float32]
-Kind = Literal["hidden", "attention", "pooled", "task"]
+Kind = Literal["hidden", "attention", "pooled", "task", "token_vectors"]
 
 
 @dataclass(frozen=True)
@@ -35,39 +36,61 @@ class Tolerance:
 TOLERANCES: Mapping[Precision, Mapping[Kind, Tolerance]] = {
     "fp32": {
         "hidden": Tolerance(1e-4, 1e-5, 0.99999),
-        "attention": Tolerance(1e-4, 0.0, 0.99999),
+        "attention": Tolerance(1e-5, 0.0, 0.99999),
         "pooled": Tolerance(1e-5, 0.0, 0.99999),
         "task": Tolerance(1e-4, 1e-5, -1.0),
+        "token_vectors": Tolerance(1e-4, 1e-5, 0.99999),
     },
     "fp16": {
         "hidden": Tolerance(0.05, 2e-3, 0.9999),
         "attention": Tolerance(0.02, 0.0, 0.999),
         "pooled": Tolerance(0.001, 0.0, 0.99999),
         "task": Tolerance(0.05, 0.01, -1.0),
+        "token_vectors": Tolerance(0.02, 2e-3, 0.9999),
     },
     "bf16": {
         "hidden": Tolerance(0.5, 0.02, 0.99),
         "attention": Tolerance(0.1, 0.0, 0.99),
         "pooled": Tolerance(0.01, 0.0, 0.9999),
         "task": Tolerance(0.5, 0.1, -1.0),
+        "token_vectors": Tolerance(0.5, 0.02, 0.99),
     },
     "int8": {
         "hidden": Tolerance(10.0, 0.1, 0.5),
         "attention": Tolerance(1.0, 0.0, 0.5),
         "pooled": Tolerance(0.1, 0.0, 0.95),
         "task": Tolerance(10.0, 0.5, -1.0),
+        "token_vectors": Tolerance(1.0, 0.1, 0.5),
     },
 }
-"""By precision. Two computations in float32 differ by more the deeper the encoder: by 2e-5 in a map
-of twelve layers, where each is within 3e-6 of float64. Random token ids are among what is compared,
-and are harder than any text: 8-bit maps of the last layers can be far off there, so pooled vectors
-are what int8 is for. The logits of one label have a sign alone for a cosine, so a task head is held
-to their difference."""
+"""By precision, of encoders of few layers; of any, see `tolerances_of`.
+
+Random token ids are among what is compared, and are harder than any text: 8-bit maps of the last
+layers can be far off there, so pooled vectors are what int8 is for. The logits of one label have a
+sign alone for a cosine, so a task head is held to their difference; the unit vectors of a
+late-interaction model's tokens turn with their hidden states."""
+_FEW_LAYERS = 6
+
+
+def tolerances_of(precision: Precision, layers: int) -> Mapping[Kind, Tolerance]:
+    """The bounds of each kind of tensor, for two computations of an encoder of so many layers.
+
+    A float32 map may differ by 1e-5, and by 1e-5 more for each layer beyond six. Each side rounds
+    in each layer, and the stream of hidden states adds up what all layers before have rounded; a
+    map follows from it without being measured by its size. Hidden states are, and the coarser
+    precisions have bounds for what they round anywhere.
+    """
+    tolerances = TOLERANCES[precision]
+    beyond = max(0, layers - _FEW_LAYERS)
+    if precision != "fp32" or not beyond:
+        return tolerances
+    maps = tolerances["attention"]
+    return {**tolerances, "attention": replace(maps, atol=round((1 + beyond) * maps.atol, 9))}
 
 
 @dataclass(frozen=True)
 class Key:
-    """Name of a tensor: a hidden state, a head's map, a pooled unit vector, or a task's scores."""
+    """Name of a tensor: a hidden state, a head's map, a pooled unit vector, or a task's answer."""
 
     kind: Kind
     layer: int = 0
@@ -196,6 +219,11 @@ def keyed(
             tensors[Key("attention", layer, head)] = weights
     tensors[Key("pooled")] = unit(hidden[-1])
     return tensors
+
+
+def task_key(task: TaskConfig) -> Key:
+    """The name of what a task head answers."""
+    return Key("token_vectors" if task.kind == "late_interaction" else "task")
 
 
 def next_power_of_ten(value: float) -> float | None:

@@ -68,7 +68,7 @@ FILES = (
 FOREIGN_FILES = (ENCODER_GRAPH, ENCODER_DATA, VECTOR_MODULES, TOKENIZER)
 """Of an artifact that is somebody else's export."""
 FOR_PYTORCH = (WEIGHTS, TASK_WEIGHTS)
-FORMAT: Literal[5] = 5
+FORMAT: Literal[6] = 6
 _LOCATION = b"location"
 
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
@@ -115,7 +115,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Literal[5]
+    format: Literal[6]
     model: str
     runtime: GraphRuntimeName
     """The runtime that the graphs are exported for."""
@@ -136,8 +136,13 @@ class Manifest(BaseModel):
 
     @property
     def foreign(self) -> bool:
-        """Whether the graph is somebody else's export, which gives the last hidden state alone."""
+        """Whether the graph is somebody else's export."""
         return self.runtime == "foreign"
+
+    @property
+    def gives_maps(self) -> bool:
+        """Whether attention weights can be had: of a foreign graph those that are its outputs."""
+        return not self.foreign or len(self.signature["encoder"].outputs) > 1
 
     @property
     def file_names(self) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ def text_scores(
     """
     if task.kind == "sequence_classification":
         return list(score(np.stack(rows)))
-    if task.kind == "token_classification":
+    if task.by_token:
         cuts = np.cumsum([len(of_text) for of_text in rows])[:-1]
         return np.split(score(np.concatenate(rows)), cuts)
     join = np.maximum if task.pooling == "max" else np.add

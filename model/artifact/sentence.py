@@ -12,10 +12,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
+from model.artifact.late_files import LateFiles, read_late_files
 from model.artifact.pooling import PoolingModes, modes_of
 from model.artifact.sentence_files import (
     read_model,
     read_pooling,
+    read_prompts,
     read_transformer,
     read_vector_module,
 )
@@ -25,7 +27,8 @@ from model.artifact.vector_modules import VectorModule, size_after
 from model.errors import ConfigError
 from model.modules import MODULES, ModuleEntry, listed_modules, read_object, transformer_folder
 
-SimilarityName = Literal["cosine", "dot", "euclidean", "manhattan"]
+SimilarityName = Literal["cosine", "dot", "euclidean", "manhattan", "maxsim", "meanmaxsim"]
+"""The last two are of a vector a token, and theirs alone."""
 
 
 class SentenceConfig(BaseModel):
@@ -103,7 +106,12 @@ def _read(folder: Path) -> tuple[dict[str, Any], list[Any]]:
     config, tokenizer = (read_object(inside / f"{n}.json") for n in ("config", "tokenizer_config"))
     limits: list[Any] = []
     fields: dict[str, Any] = {}
-    scores = task_kind(folder) is not None
+    task = task_kind(folder)
+    if task == "late_interaction":
+        files = read_late_files(folder)
+        limit = tokenizer.get("model_max_length", tokenizer.get("max_len"))
+        return _of_late_interaction(files), [*files.limits, limit]
+    scores = task is not None
     if entries is not None:  # without it, the library's other files do not count
         fields = _prompts(folder) if scores else _from_modules(folder, entries)
         limits, fields["lowercase"] = read_transformer(inside, any_task=scores)
@@ -115,10 +123,26 @@ def _read(folder: Path) -> tuple[dict[str, Any], list[Any]]:
     return fields, [*limits, tokenizer.get("model_max_length", tokenizer.get("max_len"))]
 
 
+def _of_late_interaction(files: LateFiles) -> dict[str, Any]:
+    """The fields of a model of a vector a token."""
+    return {
+        "prompts": files.prompts,
+        "default_prompt_name": files.default_prompt_name,
+        "similarity_fn_name": files.similarity,
+        "lowercase": files.lowercase,
+    }
+
+
 def _prompts(folder: Path) -> dict[str, Any]:
     """The prompts of a checkpoint with a task head, whose texts have no vector."""
-    prompts = read_object(folder / "config_sentence_transformers.json").get("prompts") or {}
-    return {"prompts": {name: prompt or "" for name, prompt in prompts.items()}}
+    path = folder / "config_sentence_transformers.json"
+    content = read_object(path)
+    if content.get("max_active_dims"):
+        raise ConfigError(
+            f"{path}: max_active_dims is not supported; sparse vectors are whole here"
+        )
+    prompts, default = read_prompts(path, content)
+    return {"prompts": prompts, "default_prompt_name": default}
 
 
 def _from_modules(folder: Path, entries: list[ModuleEntry]) -> dict[str, Any]:

@@ -6,7 +6,8 @@ defaults stand for keys that are absent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ _WITHOUT_EFFECT = {
     "use_safetensors",
 }
 """Arguments of transformers that say how a model is loaded or texts are padded, nothing else."""
-_MODEL_KEYS = {
+MODEL_KEYS = {
     "__version__",
     "default_prompt_name",
     "matryoshka_dims",
@@ -88,7 +89,26 @@ def read_model(path: Path) -> Fields:
 
     """
     content = read_object(path)
-    _refuse_unknown(path, content, _MODEL_KEYS)
+    refuse_unknown(path, content, MODEL_KEYS)
+    prompts, default = read_prompts(path, content)
+    if (named := content.get("similarity_fn_name")) in ("maxsim", "meanmaxsim"):
+        raise ConfigError(f"{path}: similarity_fn_name {named!r} is of a vector a token")
+    return {
+        "prompts": prompts,
+        "default_prompt_name": default,
+        "truncate_dim": content.get("truncate_dim"),
+        "matryoshka_dims": content.get("matryoshka_dims") or (),
+        "similarity_fn_name": content.get("similarity_fn_name") or "cosine",
+    }
+
+
+def read_prompts(path: Path, content: Fields) -> tuple[dict[str, Any], str | None]:
+    """The prompts by name, and the name of the default one.
+
+    Raises:
+        ConfigError: they are no object, or the default is none of them.
+
+    """
     prompts = content.get("prompts") or {}
     if not isinstance(prompts, dict):
         raise ConfigError(f"{path}: prompts is not a JSON object")
@@ -97,21 +117,18 @@ def read_model(path: Path) -> Fields:
     known = [None, "query", "document", *prompts]  # two that the library always has
     if default not in known:
         raise ConfigError(f"{path}: default_prompt_name {default!r} is not one of its prompts")
-    return {
-        "prompts": prompts,
-        "default_prompt_name": default if default in prompts else None,
-        "truncate_dim": content.get("truncate_dim"),
-        "matryoshka_dims": content.get("matryoshka_dims") or (),
-        "similarity_fn_name": content.get("similarity_fn_name") or "cosine",
-    }
+    return prompts, default if default in prompts else None
 
 
-def read_transformer(folder: Path, *, any_task: bool = False) -> tuple[list[Any], Any]:
+def read_transformer(
+    folder: Path, *, any_task: bool = False, also: Set[str] = frozenset()
+) -> tuple[list[Any], Any]:
     """`sentence_bert_config.json`: limits on a text's tokens, and whether it is lower-cased.
 
     Args:
         folder: the Transformer module's.
         any_task: the transformer may compute something else than token vectors.
+        also: further keys that may be there.
 
     Raises:
         ConfigError: it cannot be read, or holds something that is not supported.
@@ -120,8 +137,8 @@ def read_transformer(folder: Path, *, any_task: bool = False) -> tuple[list[Any]
     found = [path for name in _TRANSFORMER_FILES if read_object(path := folder / name)]
     path = found[0] if found else folder / _TRANSFORMER_FILES[0]
     content = read_object(path)
-    known = {"max_seq_length", "do_lower_case", "unpad_inputs", *_TRANSFORMER_VALUES}
-    _refuse_unknown(path, content, known | _LOADING_KEYS | _TOKENIZER_KEYS)
+    known = {"max_seq_length", "do_lower_case", "unpad_inputs", *_TRANSFORMER_VALUES, *also}
+    refuse_unknown(path, content, known | _LOADING_KEYS | _TOKENIZER_KEYS)
     for key, value in _TRANSFORMER_VALUES.items():
         if content.get(key, value) != value and not any_task:
             raise ConfigError(f"{path}: {key} {content[key]!r} is not supported; {value!r} is")
@@ -131,7 +148,7 @@ def read_transformer(folder: Path, *, any_task: bool = False) -> tuple[list[Any]
         if not isinstance(arguments, dict):
             raise ConfigError(f"{path}: {key} is not a JSON object")
         limit = {"model_max_length"} if key in _TOKENIZER_KEYS else set()
-        _refuse_unknown(path, arguments, _WITHOUT_EFFECT | limit, f"{key}.")
+        refuse_unknown(path, arguments, _WITHOUT_EFFECT | limit, f"{key}.")
         limits.append(arguments.get("model_max_length") if limit else None)
     return [limit for limit in limits if limit is not None], content.get("do_lower_case", False)
 
@@ -145,7 +162,7 @@ def read_pooling(entry: ModuleEntry) -> tuple[PoolingModes, Any]:
     """
     path, content = _config(entry)
     own = {"embedding_dimension", "word_embedding_dimension", "pooling_mode", "include_prompt"}
-    _refuse_unknown(path, content, own | _POOLING_FLAGS.keys())
+    refuse_unknown(path, content, own | _POOLING_FLAGS.keys())
     named = content.get("pooling_mode")
     if named is None:
         named = [mode for flag, mode in _POOLING_FLAGS.items() if content.get(flag)] or ["mean"]
@@ -171,24 +188,31 @@ def read_vector_module(entry: ModuleEntry) -> VectorModule | None:
     if entry.kind == "Normalize":  # versions up to 5 leave its folder empty
         path = entry.folder / "config.json"
         _check_input(path, content := read_object(path))
-        _refuse_unknown(path, content, {"module_input_name", "module_output_name"})
+        refuse_unknown(path, content, {"module_input_name", "module_output_name"})
         return Normalize()
+    if entry.kind == "Dense":
+        return read_dense(entry)
     path, content = _config(entry)
-    try:
-        if entry.kind == "LayerNorm":
-            _refuse_unknown(path, content, {"dimension"})
-            return LayerNorm(**content)
-        return _dense(path, content)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{path}: {where}: {first['msg']}") from None
+    refuse_unknown(path, content, {"dimension"})
+    with _naming(path):
+        return LayerNorm(**content)
 
 
-def _dense(path: Path, content: Fields) -> Dense:
-    _check_input(path, content)
+def read_dense(entry: ModuleEntry, inputs: Sequence[str | None] = _OWN_INPUT) -> Dense:
+    """A Dense module.
+
+    Args:
+        entry: the module.
+        inputs: names of what it may read and write, the last one as a refusal has it.
+
+    Raises:
+        ConfigError: it cannot be read, or is not supported.
+
+    """
+    path, content = _config(entry)
+    _check_input(path, content, inputs)
     own = {"in_features", "out_features", "bias", "use_residual", "activation_function"}
-    _refuse_unknown(path, content, own | {"module_input_name", "module_output_name"})
+    refuse_unknown(path, content, own | {"module_input_name", "module_output_name"})
     named = content.get("activation_function", "torch.nn.Tanh")
     package, _, activation = str(named).rpartition(".")
     if activation not in DENSE_ACTIVATIONS or not f"{package}.".startswith("torch.nn."):
@@ -200,15 +224,25 @@ def _dense(path: Path, content: Fields) -> Dense:
         key: content[key] for key in ("in_features", "out_features", "bias") if key in content
     }
     residual = content.get("use_residual", False)
-    return Dense.model_validate(fields | {"activation": activation, "residual": residual})
+    with _naming(path):
+        return Dense.model_validate(fields | {"activation": activation, "residual": residual})
 
 
-def _check_input(path: Path, content: Fields) -> None:
+@contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Context of a module's validation, whose error names the file."""
+    try:
+        yield
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"{path}: {where}: {first['msg']}") from None
+
+
+def _check_input(path: Path, content: Fields, inputs: Sequence[str | None] = _OWN_INPUT) -> None:
     for key in ("module_input_name", "module_output_name"):
-        if content.get(key) not in _OWN_INPUT:
-            raise ConfigError(
-                f"{path}: {key} {content[key]!r} is not supported; 'sentence_embedding' is"
-            )
+        if content.get(key) not in inputs:
+            raise ConfigError(f"{path}: {key} {content[key]!r} is not supported; {inputs[-1]!r} is")
 
 
 def _config(entry: ModuleEntry) -> tuple[Path, Fields]:
@@ -221,7 +255,7 @@ def _config(entry: ModuleEntry) -> tuple[Path, Fields]:
     return path, read_object(path)
 
 
-def _refuse_unknown(path: Path, content: Fields, known: set[str], inside: str = "") -> None:
+def refuse_unknown(path: Path, content: Fields, known: Set[str], inside: str = "") -> None:
     """Refuse keys of a file that are not known, but for those that are null, false or empty."""
     unknown = sorted(key for key, value in content.items() if key not in known and value)
     if unknown:

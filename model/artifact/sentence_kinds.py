@@ -11,7 +11,7 @@ from model.errors import ConfigError
 
 _CROSS_ENCODER = "it scores pairs (a cross-encoder or classifier)"
 _SPARSE = "it gives sparse vectors (SPLADE)"
-_LATE = "it gives a vector a token (ColBERT)"
+_LATE = "it gives a vector a token (ColBERT), in a form that is not known"
 _NO_ENCODER = "it is not computed by a transformer encoder"
 _MODEL_TYPES = {
     "CrossEncoder": _CROSS_ENCODER,

@@ -1,9 +1,11 @@
 """Task heads: what a checkpoint computes of the last hidden state beside vectors. Without torch.
 
 Formats: the `architectures` of transformers' `config.json`, and the modules and the
-`transformer_task` of sentence-transformers' cross-encoders and sparse encoders.
+`transformer_task` of sentence-transformers' cross-encoders and sparse encoders; those of
+late-interaction models are in `late_files.py`.
 
-Notation: S tokens of one text, H hidden size, C labels, V words of the vocabulary.
+Notation: S tokens of one text, H hidden size, C labels, V words of the vocabulary, D features of a
+token's vector.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from model.artifact.late_files import is_late_interaction
+from model.artifact.late_interaction import LateInteraction
 from model.config import ActivationName
 from model.errors import ConfigError
 from model.modules import ModuleEntry, listed_modules, read_object, transformer_folder
 
-TaskKind = Literal["sequence_classification", "token_classification", "sparse"]
+TaskKind = Literal["sequence_classification", "token_classification", "sparse", "late_interaction"]
 _ARCHITECTURES: dict[str, TaskKind] = {
     "ForSequenceClassification": "sequence_classification",
     "ForTokenClassification": "token_classification",
@@ -48,9 +52,9 @@ class TaskConfig(_Part):
 
     kind: TaskKind
     outputs: int = Field(gt=0)
-    """C, or V."""
+    """C, V, or D."""
     labels: tuple[str, ...] = ()
-    """Names of the outputs; none of sparse vectors, whose outputs are token ids."""
+    """Names of the outputs; none of sparse vectors, whose outputs are token ids, and of tokens'."""
     pooling: Literal["none", "cls", "mean", "max", "sum"]
     """What is one row a text: the hidden state before a sequence's classification, the activated
     outputs of a sparse vector."""
@@ -58,11 +62,17 @@ class TaskConfig(_Part):
     """Of sparse vectors: log(1 + relu(x)), or log(1 + log(1 + relu(x)))."""
     transform: Transform | None = None
     output_bias: bool = True
+    late: LateInteraction | None = None
+    """Of a late-interaction model, and of no other."""
+
+    @property
+    def by_token(self) -> bool:
+        """Whether it answers to each token of a text."""
+        return self.kind in ("token_classification", "late_interaction")
 
     def shape(self, tokens: int) -> tuple[int, ...]:
-        """Axes of what it answers to one text: `[C]`, `[V]`, or `[S, C]`."""
-        by_token = self.kind == "token_classification"
-        return (tokens, self.outputs) if by_token else (self.outputs,)
+        """Axes of what it answers to one text: `[C]`, `[V]`, `[S, C]` or `[S, D]`."""
+        return (tokens, self.outputs) if self.by_token else (self.outputs,)
 
 
 def task_kind(folder: Path) -> TaskKind | None:
@@ -75,6 +85,8 @@ def task_kind(folder: Path) -> TaskKind | None:
         ConfigError: a file cannot be read.
 
     """
+    if is_late_interaction(folder):
+        return "late_interaction"
     modules = listed_modules(folder)
     if modules is not None:
         return _by_modules(folder, modules)

@@ -63,7 +63,8 @@ def attend_in_windows(
     """The same where a query looks no farther than `window` tokens: blocks of queries side by side.
 
     A block of c queries sees the c + 2 · window keys around it, so that the cost grows with S
-    instead of S².
+    instead of S². The context of a query that sees no key is 0, as PyTorch's own attention has it:
+    one that no token attends to, and that is farther from those that are attended to.
     """
     length = query.shape[2]
     blocks = (length + _BLOCK - 1) // _BLOCK
@@ -83,7 +84,11 @@ def attend_in_windows(
     )
     context = (weights @ _blocks(value, places)).transpose(1, 2)  # [B, N, blocks, c, p]
     # not a slice, for which the exporter would fix the length
-    return torch.index_select(context.flatten(2, 3), 2, torch.arange(length, device=query.device))
+    places = torch.arange(length, device=query.device)
+    context = torch.index_select(context.flatten(2, 3), 2, places)
+    keys = mask[:, 0, 0].long().sum(dim=1, keepdim=True)  # the first of each text
+    sees_any = places - window < keys
+    return context * sees_any[:, None, :, None].to(context.dtype)
 
 
 def _blocks(x: Tensor, places: Tensor) -> Tensor:

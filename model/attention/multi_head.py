@@ -4,6 +4,7 @@ Notation used in every docstring here:
 
     B  batch               N  heads
     T  query positions     S  key positions
+    m  heads of keys and values, each shared by N / m heads of queries in a row
     d  size of an input vector (d_q, d_k, d_v)
     p  size of a head's projection of it (p_q, p_k, p_v); p_o is the output's size
 
@@ -13,7 +14,6 @@ key**. A query that may look at no key gets weights of zero.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +25,7 @@ from model.attention.weights import (
     AttentionRule,
     Heads,
     attention_weights,
+    repeat_heads,
     split_heads,
 )
 from model.config import NormalizerName, ScoreName
@@ -57,6 +58,8 @@ class AttentionSizes:
     p_k: int
     p_v: int
     p_o: int
+    num_key_value_heads: int | None = None
+    """m (Ainslie et al. 2023, https://arxiv.org/abs/2305.13245); N when None."""
 
     @classmethod
     def uniform(cls, hidden_size: int, num_heads: int) -> AttentionSizes:
@@ -65,7 +68,50 @@ class AttentionSizes:
         return cls(num_heads, d_q=h, d_k=h, d_v=h, p_q=p, p_k=p, p_v=p, p_o=h)
 
 
-class MultiHeadAttention(nn.Module):
+class AttentionProjections(nn.Module):
+    """W^q, W^k and W^v of N heads, W_o, and the parameters of the score: what attention learns."""
+
+    def __init__(
+        self,
+        sizes: AttentionSizes,
+        score: ScoreName,
+        *,
+        bias: bool = True,
+        output_bias: bool = True,
+    ) -> None:
+        """Allocate them.
+
+        Raises:
+            ValueError: the score needs p_q = p_k and they differ.
+
+        """
+        super().__init__()
+        if SCORES[score].same_size and sizes.p_q != sizes.p_k:
+            raise ValueError(f"{score} needs p_q = p_k, not {sizes.p_q} and {sizes.p_k}")
+        n = sizes.num_heads
+        m = sizes.num_key_value_heads or n
+        self.num_heads = n
+        self.num_key_value_heads = m
+        self.query = nn.Linear(sizes.d_q, n * sizes.p_q, bias=bias)
+        self.key = nn.Linear(sizes.d_k, m * sizes.p_k, bias=bias)
+        self.value = nn.Linear(sizes.d_v, m * sizes.p_v, bias=bias)
+        self.output = nn.Linear(n * sizes.p_v, sizes.p_o, bias=output_bias)
+        shapes = SCORES[score].parameter_shapes(n, sizes.p_q, sizes.p_k)
+        self.score_parameters = nn.ParameterDict(
+            {name: nn.init.normal_(torch.empty(shape), std=0.1) for name, shape in shapes.items()}
+        )
+
+    def value_heads(self, projected: Tensor) -> Tensor:
+        """Projected values `[B, S, m·p_v]` → `[B, N, S, p_v]`."""
+        m = self.num_key_value_heads
+        return repeat_heads(split_heads(projected, m), self.num_heads // m)
+
+    def named_score_parameters(self) -> dict[str, Tensor]:
+        """The score's own parameters, `[N, …]` each, by their names in `Heads`."""
+        return {f"{SCORE_PREFIX}{name}": each for name, each in self.score_parameters.items()}
+
+
+class MultiHeadAttention(AttentionProjections):
     """N heads h_i = f(W_i^q q, W_i^k k, W_i^v v), concatenated and projected by W_o.
 
     Vaswani et al. 2017, section 3.2.2 (https://arxiv.org/abs/1706.03762), with any score and
@@ -86,20 +132,8 @@ class MultiHeadAttention(nn.Module):
             ValueError: the score needs p_q = p_k and they differ.
 
         """
-        super().__init__()
-        if SCORES[score].same_size and sizes.p_q != sizes.p_k:
-            raise ValueError(f"{score} needs p_q = p_k, not {sizes.p_q} and {sizes.p_k}")
-        n = sizes.num_heads
-        self.num_heads = n
+        super().__init__(sizes, score, bias=bias, output_bias=bias)
         self.rule = AttentionRule(score, normalizer)
-        self.query = nn.Linear(sizes.d_q, n * sizes.p_q, bias=bias)
-        self.key = nn.Linear(sizes.d_k, n * sizes.p_k, bias=bias)
-        self.value = nn.Linear(sizes.d_v, n * sizes.p_v, bias=bias)
-        self.output = nn.Linear(n * sizes.p_v, sizes.p_o, bias=bias)
-        shapes = SCORES[score].parameter_shapes(n, sizes.p_q, sizes.p_k)
-        self.score_parameters = nn.ParameterDict(
-            {name: nn.init.normal_(torch.empty(shape), std=0.1) for name, shape in shapes.items()}
-        )
 
     def forward(
         self,
@@ -128,32 +162,17 @@ class MultiHeadAttention(nn.Module):
         weights = attention_weights(self.heads, query, key, mask)
         if mask is not None:
             weights = weights * mask.any(dim=-1, keepdim=True)
-        context = weights @ split_heads(self.value(value), self.num_heads)
+        context = weights @ self.value_heads(self.value(value))
         return self.output(merge_heads(ablated(context, head_mask))), weights
 
     @property
     def heads(self) -> Heads:
         """All N heads."""
-        return Heads(self.num_heads, self.query, self.key, self.rule, self._score_parameters())
-
-    def head_parameters(self) -> dict[str, Tensor]:
-        """Parameters of all N heads by name, `[N, …]` each, as `Heads.from_parameters` takes them.
-
-        `query_weight` `[N, p_q, d_q]`, `key_weight` `[N, p_k, d_k]`, their biases `[N, p]` where
-        there are any, and the score's own.
-        """
-        parameters = {
-            f"{role}_{name}": tensor.reshape(self.num_heads, -1, *tensor.shape[1:])
-            for role, projection in (("query", self.query), ("key", self.key))
-            for name, tensor in projection.named_parameters()
-        }
-        return parameters | self._score_parameters()
-
-    def some_heads(self, numbers: Sequence[int]) -> Heads:
-        """Heads by their numbers, 0 … N−1, which compute nothing of the others."""
-        chosen = list(numbers)
-        parameters = {name: tensor[chosen] for name, tensor in self.head_parameters().items()}
-        return Heads.from_parameters(parameters, self.rule)
-
-    def _score_parameters(self) -> dict[str, Tensor]:
-        return {f"{SCORE_PREFIX}{name}": each for name, each in self.score_parameters.items()}
+        return Heads(
+            self.num_heads,
+            self.query,
+            self.key,
+            self.rule,
+            self.named_score_parameters(),
+            self.num_key_value_heads,
+        )

@@ -49,11 +49,17 @@ def distances(queries: int, keys: int, device: torch.device) -> Tensor:
 def bucket_table(buckets: LogBuckets, longest: int) -> Tensor:
     """The bucket of each distance −(longest − 1) … longest − 1, int64 `[2 · longest − 1]`.
 
-    On the CPU whatever the default device is: it is no parameter.
+    T5's are 0 … count − 1; a DeBERTa's 0 … 2 · count − 1, where count is that of distance 0. On
+    the CPU whatever the default device is: it is no parameter.
     """
     distance = torch.arange(1 - longest, longest, device="cpu")
-    by_kind = {"t5": _t5_buckets, "deberta": _deberta_buckets}
-    return by_kind[buckets.kind](distance, buckets.count, buckets.max_distance)
+    count, farthest = buckets.count, buckets.max_distance
+    if buckets.kind == "t5":
+        return _t5_buckets(distance, count, farthest)
+    relative = -distance  # from the key to the query
+    if buckets.kind == "deberta":
+        relative = _deberta_buckets(relative, count, farthest)
+    return (relative + count).clamp(0, 2 * count - 1)
 
 
 def _t5_buckets(distance: Tensor, count: int, max_distance: int) -> Tensor:
@@ -69,18 +75,15 @@ def _t5_buckets(distance: Tensor, count: int, max_distance: int) -> Tensor:
     return torch.where(far < exact, far, logarithmic) + half * (distance > 0).long()
 
 
-def _deberta_buckets(distance: Tensor, count: int, max_distance: int) -> Tensor:
-    """Exact up to half of the buckets, logarithmic beyond; R of both directions, 0 … 2R − 1.
+def _deberta_buckets(relative: Tensor, count: int, max_distance: int) -> Tensor:
+    """Exact up to half of the buckets, logarithmic beyond; with the sign of the distance.
 
     He et al. 2021, section 3.2, with the buckets of version 2
-    (https://arxiv.org/abs/2111.09543, appendix). R is `count`; a distance beyond it is R.
+    (https://arxiv.org/abs/2111.09543, appendix).
     """
-    relative = -distance  # from the key to the query
-    if max_distance > count:
-        middle = count // 2
-        near = (relative < middle) & (relative > -middle)
-        far = torch.where(near, middle - 1, relative.abs())
-        scale = torch.log(torch.tensor((max_distance - 1) / middle, device="cpu"))
-        steps = torch.ceil(torch.log(far / middle) / scale * (middle - 1)) + middle
-        relative = torch.where(far <= middle, relative.float(), steps * relative.sign()).long()
-    return (relative + count).clamp(0, 2 * count - 1)
+    middle = count // 2
+    near = (relative < middle) & (relative > -middle)
+    far = torch.where(near, middle - 1, relative.abs())
+    scale = torch.log(torch.tensor((max_distance - 1) / middle, device="cpu"))
+    steps = torch.ceil(torch.log(far / middle) / scale * (middle - 1)) + middle
+    return torch.where(far <= middle, relative.float(), steps * relative.sign()).long()

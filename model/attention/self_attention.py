@@ -8,19 +8,22 @@ positions of one direction.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from model.attention.long_texts import attend_in_chunks, attend_in_windows, query_chunks
-from model.attention.multi_head import AttentionSizes, MultiHeadAttention, ablated, merge_heads
+from model.attention.multi_head import (
+    AttentionProjections,
+    AttentionSizes,
+    ablated,
+    merge_heads,
+)
 from model.attention.positions import bucket_table, rotary_frequencies
 from model.attention.weights import (
     AttentionRule,
     Heads,
     attention_weights,
-    repeat_heads,
     split_heads,
 )
 from model.config import EncoderConfig
@@ -29,6 +32,9 @@ from model.packing import PackedBatch
 
 Shared = Mapping[str, Tensor]
 """What all layers share: `distance_bias` `[N, 2M − 1]`, `position_states` `[2R, H]`; or nothing."""
+Relative = Mapping[str, Tensor]
+"""What a layer's heads know of relative positions, `[N, …]` each, by their names in `Heads`: the
+bias by distance, and projections of relative positions; most know nothing."""
 NO_WINDOW = 1e9
 """The window of a layer without one, among layers with."""
 
@@ -36,7 +42,7 @@ NO_WINDOW = 1e9
 def attention_rule(config: EncoderConfig) -> AttentionRule:
     """The rule of all heads of an encoder."""
     layout, buckets = config.attention, None
-    if layout.position_buckets is not None:
+    if layout.disentangled and layout.position_buckets is not None:
         buckets = bucket_table(layout.position_buckets, config.max_position_embeddings)
     return AttentionRule(
         config.attention_score,
@@ -49,24 +55,23 @@ def attention_rule(config: EncoderConfig) -> AttentionRule:
     )
 
 
-class SelfAttention(MultiHeadAttention):
-    """Multi-head attention as an encoder's config describes it for one of its layers."""
+class SelfAttention(AttentionProjections):
+    """Self-attention of packed texts as an encoder's config describes it for one of its layers."""
 
-    def __init__(self, config: EncoderConfig, layer: int) -> None:
-        """Allocate what layer 0 … L−1 has."""
+    def __init__(self, config: EncoderConfig, layer: int, rule: AttentionRule) -> None:
+        """Allocate what layer 0 … L−1 has.
+
+        Args:
+            config: the encoder's.
+            layer: its number.
+            rule: of all layers' heads, as `attention_rule` gives it.
+
+        """
         h, p, n = config.hidden_size, config.head_size, config.num_attention_heads
-        sizes = AttentionSizes(n, d_q=h, d_k=h, d_v=h, p_q=p, p_k=p, p_v=p, p_o=h)
-        layout = config.attention
-        super().__init__(
-            sizes, config.attention_score, config.attention_normalizer, bias=layout.bias
-        )
-        self.rule = attention_rule(config)
-        self.num_value_heads = m = config.num_key_value_heads
-        if m != n:
-            self.key = nn.Linear(h, m * p, bias=layout.bias)
-            self.value = nn.Linear(h, m * p, bias=layout.bias)
-        if layout.output_bias != layout.bias:
-            self.output = nn.Linear(n * p, h, bias=layout.output_bias)
+        m, layout = config.num_key_value_heads, config.attention
+        sizes = AttentionSizes(n, h, h, h, p, p, p, h, num_key_value_heads=m)
+        super().__init__(sizes, rule.score, bias=layout.bias, output_bias=layout.output_bias)
+        self.rule = rule
         if layout.query_key_norm:
             self.query_norm = RMSNorm(p, config.layer_norm_eps)
             self.key_norm = RMSNorm(p, config.layer_norm_eps)
@@ -88,7 +93,7 @@ class SelfAttention(MultiHeadAttention):
             self._window = torch.tensor(number, device="cpu")
 
     def attend(
-        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, shared: Shared
+        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, relative: Relative
     ) -> Tensor:
         """Self-attention of packed texts, each over itself.
 
@@ -96,16 +101,15 @@ class SelfAttention(MultiHeadAttention):
             hidden: `[T, H]` or `[1, T, H]`, T the tokens of all texts.
             batch: where each token stands in the grid `[B, S]`.
             head_mask: `[B, N]`; multiplies each head's output before the output projection.
-            shared: what all layers share.
+            relative: what the layer's heads know of relative positions.
 
         Returns:
             The output, like `hidden`.
 
         """
-        heads = self._padded(shared, batch)
+        heads = self._heads(relative, batch)
         query, key = heads.projected(hidden, hidden)
-        value = split_heads(batch.pad(self.value(hidden)), self.num_value_heads)
-        value = repeat_heads(value, self.num_heads // self.num_value_heads)
+        value = self.value_heads(batch.pad(self.value(hidden)))
         if self._local is not None:
             context = attend_in_windows(heads, query, key, value, batch.mask, self._local)
         else:
@@ -113,43 +117,39 @@ class SelfAttention(MultiHeadAttention):
         packed = batch.pack(merge_heads(ablated(context, head_mask)))
         return self.output(packed.reshape(*hidden.shape[:-1], -1))
 
-    def maps(self, hidden: Tensor, batch: PackedBatch, shared: Shared) -> Tensor:
+    def maps(self, hidden: Tensor, batch: PackedBatch, relative: Relative) -> Tensor:
         """The weights `[B, N, S, S]`, of the same arguments; only these are padded."""
-        return attention_weights(self._padded(shared, batch), hidden, hidden, batch.mask)
+        return attention_weights(self._heads(relative, batch), hidden, hidden, batch.mask)
 
-    def _padded(self, shared: Shared, batch: PackedBatch) -> Heads:
-        """All heads, which project packed texts into the grid."""
-        heads = self.heads_of(shared)
-        return replace(
-            heads,
-            query=lambda x: batch.pad(self.query(x)),
-            key=lambda x: batch.pad(self.key(x)),
-        )
-
-    def heads_of(self, shared: Shared) -> Heads:
-        """All N heads, with what all layers share."""
+    def _heads(self, relative: Relative, batch: PackedBatch) -> Heads:
+        """All N heads, which project packed texts into the grid."""
         return Heads(
             self.num_heads,
-            self.query,
-            self.key,
+            lambda x: batch.pad(self.query(x)),
+            lambda x: batch.pad(self.key(x)),
             self.rule,
-            self._score_parameters() | self._own() | self._relative(shared),
-            self.num_value_heads,
+            {**self._own(), **self.named_score_parameters(), **relative},
+            self.num_key_value_heads,
         )
 
-    def all_parameters(self, shared: Shared) -> dict[str, Tensor]:
-        """As `head_parameters`, with all that `Heads` names; grouped keys once for each head."""
-        n, m = self.num_heads, self.num_value_heads
-        parameters = {}
-        for role, projection, groups in (("query", self.query, n), ("key", self.key, m)):
-            for name, tensor in projection.named_parameters():
-                heads = tensor.reshape(groups, -1, *tensor.shape[1:])
-                parameters[f"{role}_{name}"] = heads.repeat_interleave(n // groups, dim=0)
-        alike = {
-            name: tensor.expand(n, *tensor.shape).contiguous()
-            for name, tensor in self._own().items()
+    def head_parameters(self, relative: Relative) -> dict[str, Tensor]:
+        """All that the maps of the N heads follow from, beside what enters the projections.
+
+        Returns:
+            `[N, …]` each, or `[m, …]` where heads in a row share one; see `some_heads`.
+
+        """
+        projections = (
+            ("query", self.query, self.num_heads),
+            ("key", self.key, self.num_key_value_heads),
+        )
+        parameters = {
+            f"{role}_{name}": tensor.reshape(count, -1, *tensor.shape[1:])
+            for role, projection, count in projections
+            for name, tensor in projection.named_parameters()
         }
-        return parameters | alike | self._score_parameters() | self._relative(shared)
+        alike = {name: tensor[None] for name, tensor in self._own().items()}
+        return {**parameters, **alike, **self.named_score_parameters(), **relative}
 
     def _own(self) -> dict[str, Tensor]:
         """What all heads of this layer have alike."""
@@ -162,8 +162,8 @@ class SelfAttention(MultiHeadAttention):
             own["window"] = self._window
         return own
 
-    def _relative(self, shared: Shared) -> dict[str, Tensor]:
-        """`[N, …]` each: the bias by distance, and projections of relative positions."""
+    def relative(self, shared: Shared) -> dict[str, Tensor]:
+        """What the layer's heads make of what all layers share."""
         relative = {name: shared[name] for name in ("distance_bias",) if name in shared}
         for kind, name in (("c2p", "key"), ("p2c", "query")):
             if kind in self._layout.disentangled:

@@ -9,7 +9,7 @@ queries and keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -199,6 +199,29 @@ def attention_weights(
     """
     query, key = heads.projected(query_states, key_states)
     return heads.weights(query, key, mask, in_float32=in_float32)
+
+
+def some_heads(
+    parameters: Mapping[str, Tensor], numbers: Sequence[int], count: int
+) -> dict[str, Tensor]:
+    """The parameters of heads by their numbers, as `Heads.from_parameters` takes them.
+
+    Args:
+        parameters: of all N heads of a layer, by name: `[N, …]` each, or `[m, …]` where N / m
+            heads in a row share one.
+        numbers: of the n heads, 0 … N−1.
+        count: N.
+
+    Returns:
+        `[n, …]` each; without a copy what every head has of its own, if all are asked for.
+
+    """
+    every = list(numbers) == list(range(count))
+    chosen = torch.tensor(list(numbers))
+    return {
+        name: each if every and len(each) == count else each[chosen * len(each) // count]
+        for name, each in parameters.items()
+    }
 
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:

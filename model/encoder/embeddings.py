@@ -22,6 +22,7 @@ class Embeddings(nn.Module):
         size = layout.size or h
         self.layout = layout
         self.padding_id = config.pad_token_id
+        self.reads_segments = config.reads_segments
         self.word = nn.Embedding(config.vocab_size, size)
         self.position = self.token_type = self.layer_norm = self.projection = None
         if layout.positions != "none":
@@ -40,7 +41,9 @@ class Embeddings(nn.Module):
         if self.layout.scale != 1.0:
             hidden = hidden * self.layout.scale
         if self.token_type is not None:
-            hidden = hidden + self.token_type(batch.token_type_ids)
+            table = self.token_type
+            segments = table(batch.token_type_ids) if self.reads_segments else table.weight[0]
+            hidden = hidden + segments
         if self.position is not None:
             hidden = hidden + self.position(self._positions(batch))
         if self.projection is not None and self.layout.projection == "before_norm":
@@ -60,7 +63,7 @@ class Embeddings(nn.Module):
         if self.layout.positions == "table":
             return batch.position_ids
         ids = batch.grid_ids()  # [B, S]
-        real = (ids != self.padding_id) & (batch.padded_index >= 0)
-        rows = real.long().cumsum(dim=1) * real.long() + self.padding_id
+        real = (ids != self.padding_id).long()  # of places after a text nobody takes the rows
+        rows = real.cumsum(dim=1) * real + self.padding_id
         packed = torch.index_select(rows.flatten(), 0, batch.packed_index)
         return packed.reshape(batch.input_ids.shape)

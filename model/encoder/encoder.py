@@ -12,11 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
-import torch
 from torch import Tensor, nn
 
-from model.attention.self_attention import attention_rule
-from model.attention.weights import Heads
+from model.attention.self_attention import Relative, attention_rule
 from model.config import EncoderConfig
 from model.encoder.embeddings import Embeddings
 from model.encoder.layers import LAYERS, Layer
@@ -43,8 +41,10 @@ class Encoder(nn.Module):
         self.config = config
         self.embeddings = Embeddings(config)
         self.relative = RelativePositions(config)
+        self.rule = attention_rule(config)
         self.layers = nn.ModuleList(
-            LAYERS[config.layer.order](config, number) for number in range(config.layer_groups)
+            LAYERS[config.layer.order](config, number, self.rule)
+            for number in range(config.layer_groups)
         )
         self.final_norm = nn.Identity() if config.layer.order == "post_norm" else norm_of(config)
 
@@ -54,6 +54,7 @@ class Encoder(nn.Module):
         head_mask: Tensor | None = None,
         *,
         output_attentions: bool = False,
+        relative: Sequence[Relative] | None = None,
     ) -> EncoderOutput:
         """Encode a packed batch.
 
@@ -61,6 +62,7 @@ class Encoder(nn.Module):
             batch: the tokens of B texts.
             head_mask: `[B, L, N]`, multiplies a head's output; 0 ablates it.
             output_attentions: also return the attention weights of every layer.
+            relative: as `relative_parameters` gives them, where they are computed beforehand.
 
         Returns:
             All hidden states and, when asked, all attentions.
@@ -68,30 +70,30 @@ class Encoder(nn.Module):
         """
         hidden_states = [self.embeddings(batch)]
         attentions = []
-        shared = self.relative()
-        for number in range(self.config.num_hidden_layers):
+        for number, of_heads in enumerate(relative or self.relative_parameters()):
             layer, entering = self.layer(number), hidden_states[-1]
             of_layer = None if head_mask is None else head_mask[:, number]
-            hidden_states.append(layer(entering, batch, of_layer, shared))
+            hidden_states.append(layer(entering, batch, of_layer, of_heads))
             if output_attentions:
-                attentions.append(layer.maps(entering, batch, shared))
+                attentions.append(layer.maps(entering, batch, of_heads))
         hidden_states[-1] = self.final_norm(hidden_states[-1])
         return EncoderOutput(tuple(hidden_states), tuple(attentions))
 
     def layer(self, number: int) -> Layer:
         """Layer 0 … L−1, which may be the same module as others."""
-        group = number * self.config.layer_groups // self.config.num_hidden_layers
-        return cast(Layer, self.layers[group])
+        layers_of_a_group = self.config.num_hidden_layers / self.config.layer_groups
+        return cast(Layer, self.layers[int(number / layers_of_a_group)])  # as ALBERT rounds
 
-    def head_parameters(self, layer: int) -> dict[str, Tensor]:
-        """Parameters of all heads of layer 0 … L−1 by name, `[N, …]` each.
+    def head_parameters(self) -> list[dict[str, Tensor]]:
+        """Parameters of all heads of each layer by name: `[N, …]`, or as `some_heads` takes them.
 
-        With the layer's input they are all that its maps follow from: `Heads.from_parameters`.
+        With the layer's input they are all that its maps follow from.
         """
-        return self.layer(layer).head_parameters(self.relative())
+        relative = enumerate(self.relative_parameters())
+        return [self.layer(number).head_parameters(of_heads) for number, of_heads in relative]
 
-    def some_heads(self, layer: int, numbers: Sequence[int]) -> Heads:
-        """Heads of layer 0 … L−1 by their numbers, which compute nothing of the others."""
-        chosen = torch.tensor(list(numbers))
-        parameters = {name: tensor[chosen] for name, tensor in self.head_parameters(layer).items()}
-        return Heads.from_parameters(parameters, attention_rule(self.config))
+    def relative_parameters(self) -> list[Relative]:
+        """What each layer's heads know of relative positions, which no text changes."""
+        shared = self.relative()
+        layers = range(self.config.num_hidden_layers)
+        return [self.layer(number).attention.relative(shared) for number in layers]

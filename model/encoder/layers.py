@@ -11,7 +11,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from model.attention.self_attention import SelfAttention, Shared
+from model.attention.self_attention import Relative, SelfAttention
+from model.attention.weights import AttentionRule
 from model.config import EncoderConfig
 from model.encoder.feed_forward import FeedForward, GatedFeedForward
 from model.norms import norm_of
@@ -21,40 +22,45 @@ from model.packing import PackedBatch
 class Layer(nn.Module, ABC):
     """Self-attention, then feed-forward."""
 
-    def __init__(self, config: EncoderConfig, number: int) -> None:
-        """Allocate layer 0 … L−1."""
+    def __init__(self, config: EncoderConfig, number: int, rule: AttentionRule) -> None:
+        """Allocate layer 0 … L−1, whose heads follow the rule of all."""
         super().__init__()
-        self.attention = SelfAttention(config, number)
+        self.attention = SelfAttention(config, number, rule)
         self.feed_forward = (GatedFeedForward if config.layer.gated else FeedForward)(config)
 
     @abstractmethod
     def forward(
-        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, shared: Shared
+        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, relative: Relative
     ) -> Tensor:
         """`[T, H]` → `[T, H]`; arguments as those of `SelfAttention.attend`."""
 
-    def maps(self, hidden: Tensor, batch: PackedBatch, shared: Shared) -> Tensor:
+    def maps(self, hidden: Tensor, batch: PackedBatch, relative: Relative) -> Tensor:
         """The attention weights `[B, N, S, S]` that the layer computes of its input."""
-        return self.attention.maps(hidden, batch, shared)
+        return self.attention.maps(hidden, batch, relative)
 
-    def head_parameters(self, shared: Shared) -> dict[str, Tensor]:
-        """All that the maps of the N heads follow from, beside the layer's input: `[N, …]` each."""
-        return self.attention.all_parameters(shared)
+    def head_parameters(self, relative: Relative) -> dict[str, Tensor]:
+        """All that the maps of the N heads follow from, beside the layer's input.
+
+        Returns:
+            `[N, …]` each, or `[m, …]` where heads in a row share one; see `some_heads`.
+
+        """
+        return self.attention.head_parameters(relative)
 
 
 class PostNormLayer(Layer):
     """norm(x + f(x)) for each part (Vaswani et al. 2017, section 3.1)."""
 
-    def __init__(self, config: EncoderConfig, number: int) -> None:
-        super().__init__(config, number)
+    def __init__(self, config: EncoderConfig, number: int, rule: AttentionRule) -> None:
+        super().__init__(config, number, rule)
         self.attention_norm = norm_of(config)
         self.output_norm = norm_of(config)
 
     def forward(
-        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, shared: Shared
+        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, relative: Relative
     ) -> Tensor:
         """`[T, H]` → `[T, H]`."""
-        attended = self.attention.attend(hidden, batch, head_mask, shared)
+        attended = self.attention.attend(hidden, batch, head_mask, relative)
         hidden = self.attention_norm(hidden + attended)
         return self.output_norm(hidden + self.feed_forward(hidden))
 
@@ -62,55 +68,51 @@ class PostNormLayer(Layer):
 class PreNormLayer(Layer):
     """x + f(norm(x)) for each part (Xiong et al. 2020, https://arxiv.org/abs/2002.04745)."""
 
-    def __init__(self, config: EncoderConfig, number: int) -> None:
-        super().__init__(config, number)
+    def __init__(self, config: EncoderConfig, number: int, rule: AttentionRule) -> None:
+        super().__init__(config, number, rule)
         self._every_layer_has_it = config.layer.first_attention_norm
         self._normed = number > 0 or self._every_layer_has_it
         self.attention_norm = norm_of(config) if self._normed else nn.Identity()
         self.feed_forward_norm = norm_of(config)
 
     def forward(
-        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, shared: Shared
+        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, relative: Relative
     ) -> Tensor:
         """`[T, H]` → `[T, H]`."""
-        attended = self.attention.attend(self.attention_norm(hidden), batch, head_mask, shared)
+        attended = self.attention.attend(self.attention_norm(hidden), batch, head_mask, relative)
         hidden = hidden + attended
         return hidden + self.feed_forward(self.feed_forward_norm(hidden))
 
-    def maps(self, hidden: Tensor, batch: PackedBatch, shared: Shared) -> Tensor:
+    def maps(self, hidden: Tensor, batch: PackedBatch, relative: Relative) -> Tensor:
         """`[T, H]` → `[B, N, S, S]`."""
-        return self.attention.maps(self.attention_norm(hidden), batch, shared)
+        return self.attention.maps(self.attention_norm(hidden), batch, relative)
 
-    def head_parameters(self, shared: Shared) -> dict[str, Tensor]:
+    def head_parameters(self, relative: Relative) -> dict[str, Tensor]:
         """With the norm of the layer's input; a layer without one has a norm that is not applied.
 
         All layers have parameters of the same names, as one graph serves them all.
         """
         norm = self.attention_norm if self._normed else self.feed_forward_norm
-        n = self.attention.num_heads
-        parameters: Mapping[str, Tensor] = {
-            f"input_norm_{name}": each.expand(n, -1).contiguous()
-            for name, each in norm.named_parameters()
-        }
+        parameters = super().head_parameters(relative)
+        parameters |= {f"input_norm_{name}": each[None] for name, each in norm.named_parameters()}
         if not self._every_layer_has_it:
-            applies = torch.full((n,), float(self._normed))
-            parameters = {**parameters, "input_norm_applies": applies}
-        return {**super().head_parameters(shared), **parameters}
+            parameters["input_norm_applies"] = torch.full((1,), float(self._normed))
+        return parameters
 
 
 class SandwichNormLayer(PreNormLayer):
     """x + norm(f(norm(x))) for each part (Ding et al. 2021, https://arxiv.org/abs/2105.13290)."""
 
-    def __init__(self, config: EncoderConfig, number: int) -> None:
-        super().__init__(config, number)
+    def __init__(self, config: EncoderConfig, number: int, rule: AttentionRule) -> None:
+        super().__init__(config, number, rule)
         self.attended_norm = norm_of(config)
         self.output_norm = norm_of(config)
 
     def forward(
-        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, shared: Shared
+        self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, relative: Relative
     ) -> Tensor:
         """`[T, H]` → `[T, H]`."""
-        attended = self.attention.attend(self.attention_norm(hidden), batch, head_mask, shared)
+        attended = self.attention.attend(self.attention_norm(hidden), batch, head_mask, relative)
         hidden = hidden + self.attended_norm(attended)
         fed = self.feed_forward(self.feed_forward_norm(hidden))
         return hidden + self.output_norm(fed)

@@ -1,15 +1,15 @@
 """A checkpoint folder → an artifact folder.
 
 The same checkpoint gives the same bytes wherever it is exported: graphs name no machine, and
-files are written in a fixed order. Four things depend on the processor's arithmetic: how many bits
-int8's weights have, the last bits of the golden tensors and of int8's scales, and what verification
-measured of bf16 and int8.
+files are written in a fixed order. Five things depend on the processor's arithmetic: how many bits
+int8's weights have, the last bits of the golden tensors, of int8's scales and of projections of
+relative positions, and what verification measured of bf16 and int8.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -44,7 +44,7 @@ from model.artifact.manifest import (
 )
 from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import Float
-from model.checkpoint import load_checkpoint
+from model.attention.self_attention import Relative
 from model.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.export.calibration import calibration_batches
@@ -57,18 +57,20 @@ from model.export.graphs import (
     head_parameters,
     signatures,
 )
+from model.export.loading import load_modules
 from model.export.module_tensors import module_tensors
 from model.export.placement import Exported, Progress, place
 from model.export.quantization import quantize
 from model.export.to_onnx import save_graph
+from model.export.verify import verify
 from model.families.registry import read_config
 from model.modules import transformer_folder
 from model.packing import PackedBatch
 from model.runtimes.contract import Device
 from model.runtimes.pytorch import load_encoder
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
-from model.tasks.checkpoint import load_task_head
-from model.tasks.head import TaskHead, scores_of_text
+from model.tasks.head import TaskModule, scores_of_text
+from model.tokenization.segments import reading_segments
 from model.tokenization.tokenizer import load_tokenizer
 
 _DTYPES: Mapping[Precision, Float] = {"fp16": "float16"}
@@ -106,7 +108,9 @@ def export(
     """
     check_device(runtime_of(precision), device)
     return place(
-        out, device, progress, lambda folder: _build(checkpoint, folder, model, precision, progress)
+        out,
+        lambda folder: _build(checkpoint, folder, model, precision, progress),
+        lambda artifact: _verify(artifact, device, progress),
     )
 
 
@@ -133,7 +137,11 @@ def derive(
 
     """
     check_device(runtime_of(precision), device)
-    return place(out, device, progress, lambda folder: _recast(base, folder, precision, progress))
+    return place(
+        out,
+        lambda folder: _recast(base, folder, precision, progress),
+        lambda artifact: _verify(artifact, device, progress),
+    )
 
 
 def _build(
@@ -142,13 +150,12 @@ def _build(
     """Write all files; the manifest records no verification yet."""
     progress(f"reading {model}")
     inside = transformer_folder(checkpoint)
-    config = read_config(inside)
+    config = reading_segments(read_config(inside), inside)
     sentence = SentenceConfig.from_checkpoint(
         checkpoint, config.max_position_embeddings, config.hidden_size
     )
-    encoder = load_checkpoint(inside)
-    head = load_task_head(checkpoint, encoder)
     tokenizer = load_tokenizer(inside, config, lowercase=sentence.lowercase)
+    encoder, head = load_modules(checkpoint, tokenizer, config)
     with writing(path := folder / TOKENIZER):
         tokenizer.save(str(path), pretty=False)
     _save_tensors(dict(sorted(encoder.state_dict().items())), folder / WEIGHTS)
@@ -159,7 +166,7 @@ def _build(
 
     bits = weight_bits(precision)
     served = _served(encoder, tokenizer, sentence.max_length, bits, progress)
-    _save_encoder_graph(served, precision, folder, progress)
+    _save_encoder_graph(served, encoder.relative_parameters(), precision, folder, progress)
     _save_other_graphs(config, precision, folder, progress)
     if head is not None:
         _save_task(head, config, folder, progress)
@@ -194,7 +201,7 @@ def _recast(base: Artifact, folder: Path, precision: Precision, progress: Progre
     tokenizer = Tokenizer.from_file(str(base.path(TOKENIZER)))
     encoder = load_encoder(base)
     served = _served(encoder, tokenizer, manifest.sentence.max_length, bits, progress)
-    _save_encoder_graph(served, precision, folder, progress)
+    _save_encoder_graph(served, encoder.relative_parameters(), precision, folder, progress)
     for name in manifest.files:
         (folder / name).chmod(0o644)
     made = {name: record_file(folder / name) for name in (ENCODER_GRAPH, ENCODER_DATA)}
@@ -206,6 +213,13 @@ def _recast(base: Artifact, folder: Path, precision: Precision, progress: Progre
         "verification": _UNVERIFIED,
     }
     write_manifest(folder, manifest.model_copy(update=changed))
+
+
+def _verify(artifact: Artifact, device: Device, progress: Progress) -> VerificationRecord:
+    progress("verifying ONNX against PyTorch")
+    record = verify(artifact, device).record()
+    progress("verified" if record.passed else f"verification FAILED: {record.failed}")
+    return record
 
 
 def _served(
@@ -231,7 +245,7 @@ def _save_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
 
 
 def golden_text(
-    encoder: Encoder, input_ids: Ids, segment_ids: Ids, head: TaskHead | None = None
+    encoder: Encoder, input_ids: Ids, segment_ids: Ids, head: TaskModule | None = None
 ) -> GoldenText:
     """Hidden states and maps of one text, and what a task head answers; ids `[S]`."""
     with torch.inference_mode():
@@ -244,11 +258,15 @@ def golden_text(
 
 
 def _save_encoder_graph(
-    served: Encoder, precision: Precision, folder: Path, progress: Progress
+    served: Encoder,
+    relative: Sequence[Relative],
+    precision: Precision,
+    folder: Path,
+    progress: Progress,
 ) -> None:
     progress(f"exporting {ENCODER_GRAPH}")
     dtype, three_axes = _dtype(precision), RUNTIMES[runtime_of(precision)].three_axes
-    graph = export_encoder(served, dtype, three_axes=three_axes)
+    graph = export_encoder(served, dtype, three_axes=three_axes, relative=relative)
     save_graph(graph, folder / ENCODER_GRAPH, external=ENCODER_DATA)
 
 
@@ -263,7 +281,7 @@ def _save_other_graphs(
     save_graph(export_device_pooling(config, dtype), folder / DEVICE_POOLING_GRAPH)
 
 
-def _save_task(head: TaskHead, config: EncoderConfig, folder: Path, progress: Progress) -> None:
+def _save_task(head: TaskModule, config: EncoderConfig, folder: Path, progress: Progress) -> None:
     """The task head stays float32 in every precision."""
     progress(f"exporting {TASK_GRAPH}")
     _save_tensors(dict(sorted(head.state_dict().items())), folder / TASK_WEIGHTS)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from model.artifact.compare import TOLERANCES, Comparison, Key
-from model.artifact.manifest import Precision
+from collections.abc import Mapping
+
+from model.artifact.compare import Comparison, Key, Kind, Tolerance
 
 
-def first_failure(comparison: Comparison, precision: Precision) -> str:
+def first_failure(comparison: Comparison, tolerances: Mapping[Kind, Tolerance]) -> str:
     """One line of a comparison that failed: where it began, and how far off it was there.
 
     Args:
         comparison: with a mismatch, or with a difference beyond tolerance.
-        precision: whose tolerances it was held to.
+        tolerances: that it was held to.
 
     """
     if comparison.mismatches:
@@ -19,7 +20,7 @@ def first_failure(comparison: Comparison, precision: Precision) -> str:
         return f"{first}, and {len(more)} more mismatches" if more else first
     failed = [key for key, found in comparison.differences.items() if not found.passed]
     key = min(failed, key=_order)
-    found, tolerance = comparison.differences[key], TOLERANCES[precision][key.kind]
+    found, tolerance = comparison.differences[key], tolerances[key.kind]
     limit = f"{tolerance.atol:g}"
     if tolerance.rtol:
         limit += f" + {tolerance.rtol:g} of the largest value"

@@ -6,7 +6,6 @@ The graph is taken as it is; its tensors in other files are taken along, if they
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -22,7 +21,6 @@ from model.artifact.manifest import (
     Artifact,
     Manifest,
     VerificationRecord,
-    load_artifact,
     record_file,
     sha256_of,
     write_manifest,
@@ -40,13 +38,13 @@ from model.export.foreign_graph import (
     signature_of,
 )
 from model.export.foreign_trial import verify_alone
-from model.export.placing import placing
+from model.export.placement import Progress, place
 from model.families.registry import FAMILIES, parse_config
 from model.modules import read_object
 from model.sources.foreign import ForeignGraph
+from model.tokenization.segments import reading_segments
 from model.tokenization.tokenizer import load_tokenizer
 
-Progress = Callable[[str], None]
 _LIBRARIES = ("onnx", "tokenizers")
 _DESCRIPTIONS = ("*.json", "*/config.json", "*/*.safetensors", "vocab.txt", "merges.txt")
 _SIZES = ("vocab_size", "max_position_embeddings")
@@ -85,15 +83,13 @@ def export_foreign(
             taken.
 
     """
-    with placing(out) as folder:
+
+    def build(folder: Path) -> None:
         progress(f"reading {graph.path}")
         _build(graph, folder, model)
         progress("trying the graph on texts alone and in a batch")
-        artifact = load_artifact(folder)
-        record = verify_alone(artifact)
-        write_manifest(folder, artifact.manifest.model_copy(update={"verification": record}))
-        exported = load_artifact(folder)
-    return Artifact(out, exported.manifest, exported.sha256)
+
+    return place(out, build, verify_alone).artifact
 
 
 def _build(graph: ForeignGraph, folder: Path, model: str) -> None:
@@ -101,7 +97,7 @@ def _build(graph: ForeignGraph, folder: Path, model: str) -> None:
     content = read_graph(graph.path)
     save_foreign(content, graph.path, folder / ENCODER_GRAPH)
     signature = signature_of(content, graph.path, folder / ENCODER_GRAPH)
-    config = config_of(graph, signature)
+    config = reading_segments(config_of(graph, signature), graph.tokenizer)
     limit = config.max_position_embeddings
     sentence = SentenceConfig.from_checkpoint(graph.checkpoint, limit, config.hidden_size)
     if isinstance(config, UnknownEncoder):  # whose table may have rows that no text can use
@@ -144,16 +140,23 @@ def config_of(graph: ForeignGraph, signature: GraphSignature) -> EncoderConfig |
         ConfigError: a size is missing or invalid, or is not the graph's.
 
     """
-    fields, output = read_object(graph.config), signature.outputs[0]
-    hidden_size = output.axes[-1]
+    fields, (output, *maps) = read_object(graph.config), signature.outputs
+    hidden_size, heads = output.axes[-1], maps[0].axes[1] if maps else 0
     takes_segments = "token_type_ids" in {spec.name for spec in signature.inputs}
     segments = (fields.get("type_vocab_size") or 1) if takes_segments else 0
-    if fields.get("model_type") in FAMILIES:
+    if str(fields.get("model_type")) in FAMILIES:
         config = parse_config(fields)
         if config.hidden_size != hidden_size:
             raise ConfigError(
                 f"{graph.path} gives {hidden_size} features a token ({output.name}), where "
                 f"{graph.config} says {config.hidden_size}"
+            )
+        expected = (config.num_hidden_layers, config.num_attention_heads)
+        if maps and expected != (len(maps), heads):
+            raise ConfigError(
+                f"{graph.path} gives attention weights of {len(maps)} layers and {heads} heads, "
+                f"where {graph.config} says {expected[0]} and {expected[1]}: export those of every "
+                "layer, or none"
             )
         if takes_segments:
             segments = config.type_vocab_size or segments
@@ -164,6 +167,8 @@ def config_of(graph: ForeignGraph, signature: GraphSignature) -> EncoderConfig |
         return UnknownEncoder(
             model_type=str(fields.get("model_type")),
             hidden_size=hidden_size,
+            num_hidden_layers=len(maps),
+            num_attention_heads=heads,
             type_vocab_size=segments,
             pad_token_id=fields.get("pad_token_id") or 0,
             **{name: fields[name] for name in _SIZES},

@@ -1,4 +1,4 @@
-"""The content of a foreign graph: its tensors' files and precision, its inputs and its output."""
+"""The content of a foreign graph: its tensors' files and precision, its inputs and its outputs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from model.artifact.foreign import INPUTS
 from model.artifact.manifest import ENCODER_DATA, Precision, writing
 from model.artifact.signature import Dtype, GraphSignature, TensorSpec
 from model.errors import CheckpointError, ConfigError
+from model.export.foreign_attentions import FLOATS, attentions
 from model.runtimes.registry import trial
 
 _IDS: Mapping[int, Dtype] = {TensorProto.INT64: "int64", TensorProto.INT32: "int32"}
-_FLOATS: Mapping[str, Dtype] = {"float32": "float32", "float16": "float16"}
 _KNOWN_OUTPUTS = ("last_hidden_state", "token_embeddings")
 _OTHER_OUTPUTS = ("logits",)
 _PRECISIONS: tuple[tuple[Precision, frozenset[str]], ...] = (
@@ -106,7 +106,7 @@ def save_foreign(model: onnx.ModelProto, path: Path, out: Path) -> None:
 
 
 def signature_of(model: onnx.ModelProto, source: Path, saved: Path) -> GraphSignature:
-    """The inputs of a graph, and the output that has the last hidden state.
+    """The inputs of a graph, the output that has the last hidden state, and its attention weights.
 
     Args:
         model: the graph.
@@ -128,7 +128,10 @@ def signature_of(model: onnx.ModelProto, source: Path, saved: Path) -> GraphSign
     feed["attention_mask"] += 1
     if "position_ids" in feed:
         feed["position_ids"] += np.arange(_TOKENS, dtype=feed["position_ids"].dtype)
-    return GraphSignature(inputs=inputs, outputs=(_output(trial(saved, feed), source),))
+    found = trial(saved, feed)
+    return GraphSignature(
+        inputs=inputs, outputs=(_output(found, source), *attentions(found, source))
+    )
 
 
 def _input(item: onnx.ValueInfoProto, source: Path) -> TensorSpec:
@@ -155,7 +158,7 @@ def _output(found: Mapping[str, NDArray[Any]], source: Path) -> TensorSpec:
         for name, array in found.items()
         if array.ndim == 3
         and array.shape[:2] == (_TEXTS, _TOKENS)
-        and array.dtype.name in _FLOATS
+        and array.dtype.name in FLOATS
         and name not in _OTHER_OUTPUTS
     }
     known = [name for name in _KNOWN_OUTPUTS if name in states]
@@ -168,7 +171,7 @@ def _output(found: Mapping[str, NDArray[Any]], source: Path) -> TensorSpec:
         )
     array = states[names[0]]
     axes = ("batch", "sequence", array.shape[2])
-    return TensorSpec(name=names[0], dtype=_FLOATS[array.dtype.name], axes=axes)
+    return TensorSpec(name=names[0], dtype=FLOATS[array.dtype.name], axes=axes)
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:

@@ -1,7 +1,8 @@
 """What a foreign graph is held against, as there is no PyTorch: itself.
 
 A text alone and the same text beside longer ones, in a padded batch, have to give the same: padding
-that is looked at, or texts that look at each other, show as a difference.
+that is looked at, or texts that look at each other, show as a difference. Where it gives attention
+weights, the sum of each row is held against 1.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from model.artifact.golden import Ids, golden_inputs
 from model.artifact.manifest import TOKENIZER, Artifact, VerificationRecord
 from model.artifact.tokenizer import read_tokenizer
 from model.errors import CheckpointError, ModelError
+from model.export.foreign_attentions import ROUNDING, row_sums_off
 from model.runtimes.contract import Floats, Runtime
 from model.runtimes.registry import load_runtime
 
@@ -25,7 +27,7 @@ LONGEST = 512
 
 
 def verify_alone(artifact: Artifact) -> VerificationRecord:
-    """Compute some texts alone and in one batch, and compare their hidden states.
+    """Compute some texts alone and in one batch, and compare their hidden states; and their maps.
 
     Raises:
         CheckpointError: the graph fails on a text that the config allows.
@@ -42,14 +44,19 @@ def verify_alone(artifact: Artifact) -> VerificationRecord:
     worst = Difference(0.0, 1.0, passed=True)
     for one, other in zip(alone, together, strict=True):
         worst = worst.worst(difference(one, other, tolerance))
+    sums = _row_sums_off(runtime, texts) if runtime.own_maps else 0.0
+    failed = None
+    if sums > ROUNDING:
+        failed = f"attention weights: a row's sum is {sums:.1e} from 1 (at most {ROUNDING:g})"
     return VerificationRecord(
         reference="itself",
-        passed=worst.passed,
+        passed=worst.passed and failed is None,
         provider=runtime.provider,
         inputs=len(texts),
         tolerances={"hidden": asdict(tolerance)},
         max_abs_diff_below={"hidden": next_power_of_ten(worst.max_abs_diff)},
         min_cosine={"hidden": round(worst.min_cosine, 4)},
+        failed=failed,
     )
 
 
@@ -61,6 +68,11 @@ def _texts(artifact: Artifact) -> Iterator[tuple[Ids, Ids]]:
     for length in (1, min(LONGEST, artifact.manifest.sentence.max_length)):
         ids = generator.integers(0, config.vocab_size, length)
         yield ids, np.zeros_like(ids)
+
+
+def _row_sums_off(runtime: Runtime, texts: list[tuple[Ids, Ids]]) -> float:
+    """How far the sum of any row of any text's maps is from 1."""
+    return max(row_sums_off(runtime.maps(pack([text]))) for text in texts)
 
 
 def _states(runtime: Runtime, texts: list[tuple[Ids, Ids]]) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import onnx
 import torch
@@ -20,23 +21,34 @@ from model.artifact.signature import (
     task_signature,
 )
 from model.artifact.task import TaskConfig
-from model.attention.self_attention import attention_rule
+from model.attention.self_attention import Relative, attention_rule
 from model.attention.weights import Heads, attention_weights
 from model.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.export.to_onnx import example_of, to_onnx
 from model.packing import PackedBatch
-from model.tasks.head import TaskHead
+from model.tasks.head import TaskModule
 
 
 class HiddenStates(nn.Module):
-    """The encoder graph: a packed batch to the tuple of all hidden states."""
+    """The encoder graph: a packed batch to the tuple of all hidden states.
 
-    def __init__(self, encoder: Encoder, *, three_axes: bool) -> None:
+    What heads know of relative positions stands in it as numbers: products of weights alone are
+    left to no runtime, and ONNX Runtime ends the process over such products in half precision.
+    """
+
+    def __init__(self, encoder: Encoder, relative: Sequence[Relative], *, three_axes: bool) -> None:
         """Compute tokens as `[T, H]`, or with three axes as `[1, T, H]`."""
         super().__init__()
         self.encoder = encoder
         self.three_axes = three_axes
+        dtype = encoder.embeddings.word.weight.dtype
+        every = {id(tensor): tensor for of_heads in relative for tensor in of_heads.values()}
+        constant = {key: tensor.detach().to(dtype) for key, tensor in every.items()}
+        self.relative = [
+            {name: constant[id(tensor)] for name, tensor in of_heads.items()}
+            for of_heads in relative
+        ]
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """The inputs of a packed batch and a head mask → L + 1 tensors `[T, H]`."""
@@ -49,7 +61,7 @@ class HiddenStates(nn.Module):
                 position_ids=batch.position_ids[None],
             )
         head_mask = head_mask.to(self.encoder.embeddings.word.weight.dtype)
-        states = self.encoder(batch, head_mask).hidden_states
+        states = self.encoder(batch, head_mask, relative=self.relative).hidden_states
         return tuple(state.squeeze(0) for state in states) if self.three_axes else states
 
 
@@ -122,7 +134,7 @@ class DevicePooling(nn.Module):
 class TaskScores(nn.Module):
     """The task head's graph."""
 
-    def __init__(self, head: TaskHead) -> None:
+    def __init__(self, head: TaskModule) -> None:
         super().__init__()
         self.head = head
 
@@ -136,18 +148,31 @@ def one_head_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
     """Name → shape of one head's parameter, in the attention graph's order."""
     with torch.device("meta"):
         encoder = Encoder(config.model_copy(update={"num_hidden_layers": 1}))
-        parameters = encoder.head_parameters(0)
+        (parameters,) = encoder.head_parameters()
     return {name: tuple(each.shape[1:]) for name, each in parameters.items()}
 
 
 def export_encoder(
-    encoder: Encoder, dtype: Float = "float32", *, three_axes: bool
+    encoder: Encoder,
+    dtype: Float = "float32",
+    *,
+    three_axes: bool,
+    relative: Sequence[Relative] | None = None,
 ) -> onnx.ModelProto:
-    """The encoder graph, with dynamic tokens, batch and sequence axes; see `HiddenStates`."""
+    """The encoder graph, with dynamic tokens, batch and sequence axes; see `HiddenStates`.
+
+    Args:
+        encoder: for export.
+        dtype: of its weights.
+        three_axes: whether tokens are `[1, T, H]`.
+        relative: the float32 encoder's `relative_parameters`, where those of `encoder` are 8-bit.
+
+    """
+    relative = encoder.relative_parameters() if relative is None else relative
     signature = encoder_signature(encoder.config, dtype)
     if dtype == "float16":
         encoder = copy.deepcopy(encoder).half()
-    graph = HiddenStates(encoder, three_axes=three_axes).eval()
+    graph = HiddenStates(encoder, relative, three_axes=three_axes).eval()
     return to_onnx(graph, example_of(signature), signature)
 
 
@@ -169,7 +194,7 @@ def export_device_pooling(config: EncoderConfig, dtype: Float) -> onnx.ModelProt
     return to_onnx(DevicePooling().eval(), example_of(signature), signature)
 
 
-def export_task(head: TaskHead, config: EncoderConfig) -> onnx.ModelProto:
+def export_task(head: TaskModule, config: EncoderConfig) -> onnx.ModelProto:
     """The task head's graph, with a dynamic axis of rows."""
     signature = task_signature(config, head.config)
     return to_onnx(TaskScores(head).eval(), example_of(signature), signature)
@@ -192,12 +217,13 @@ def signatures(
 
 
 def head_parameters(encoder: Encoder) -> dict[str, Tensor]:
-    """All parameters of every layer's heads; axis 0 is always heads.
+    """All parameters of every layer's heads, `[N, …]` each: what heads share, once for each.
 
     Each a copy, as layers may share theirs, and a file of tensors holds none twice.
     """
+    heads = encoder.config.num_attention_heads
     return {
-        head_parameter_name(name, layer): tensor.clone(memory_format=torch.contiguous_format)
-        for layer in range(encoder.config.num_hidden_layers)
-        for name, tensor in encoder.head_parameters(layer).items()
+        head_parameter_name(name, layer): tensor.repeat_interleave(heads // len(tensor), dim=0)
+        for layer, parameters in enumerate(encoder.head_parameters())
+        for name, tensor in parameters.items()
     }

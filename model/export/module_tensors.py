@@ -10,11 +10,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from model.artifact.late_files import PYLATE_DENSE
 from model.artifact.vector_modules import VectorModule, tensor_name
 from model.errors import CheckpointError
 from model.modules import listed_modules
 
-_WITH_TENSORS = ("Dense", "LayerNorm")
+_WITH_TENSORS = ("Dense", "LayerNorm", PYLATE_DENSE)
 
 
 def module_tensors(checkpoint: Path, modules: tuple[VectorModule, ...]) -> dict[str, Tensor]:

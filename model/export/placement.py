@@ -1,7 +1,8 @@
-"""A new artifact: built beside its place, verified, and put there in one step."""
+"""A new artifact: built beside its place, verified, and put there in one step. Without torch."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,9 +13,7 @@ from model.artifact.manifest import (
     load_artifact,
     write_manifest,
 )
-from model.export import placing
-from model.export.verify import verify
-from model.runtimes.contract import Device
+from model.errors import ArtifactError
 
 Progress = Callable[[str], None]
 
@@ -27,28 +26,46 @@ class Exported:
     verification: VerificationRecord
 
 
-def place(out: Path, device: Device, progress: Progress, build: Callable[[Path], None]) -> Exported:
+def place(
+    out: Path,
+    build: Callable[[Path], None],
+    verify: Callable[[Artifact], VerificationRecord],
+) -> Exported:
     """Build an artifact in a folder beside `out`, verify it, and move it there in one step.
 
     An artifact that fails its verification is moved too, with that result in its manifest.
 
     Args:
         out: a folder that does not exist yet, or is empty.
-        device: where it is verified.
-        progress: called with a line at each step.
-        build: writes all files to a folder.
+        build: writes all files to a folder, and a manifest without a verification.
+        verify: the result of the verification.
 
     Raises:
-        ModelError: as `build` or the verification; or `out` is taken.
+        ArtifactError: `out` is taken, before or at the end.
+        ModelError: as `build` or `verify`.
 
     """
-    with placing.placing(out) as folder:
+    check_free(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
+        folder = Path(scratch) / "artifact"
+        folder.mkdir()
         build(folder)
-        progress("verifying ONNX against PyTorch")
-        record = _verify(folder, device)
-        progress("verified" if record.passed else f"verification FAILED: {record.failed}")
         artifact = load_artifact(folder)
-    return Exported(replace(artifact, folder=out), record)
+        record = verify(artifact)
+        write_manifest(folder, artifact.manifest.model_copy(update={"verification": record}))
+        return Exported(move(load_artifact(folder), out), record)
+
+
+def check_free(out: Path) -> None:
+    """Check that a folder for an artifact does not exist, or is empty.
+
+    Raises:
+        ArtifactError: it is taken.
+
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ArtifactError(f"{out} exists and is not an empty folder")
 
 
 def move(artifact: Artifact, out: Path) -> Artifact:
@@ -58,13 +75,8 @@ def move(artifact: Artifact, out: Path) -> Artifact:
         ArtifactError: somebody took the folder meanwhile.
 
     """
-    placing.move(artifact.folder, out)
+    try:
+        artifact.folder.rename(out)  # over an empty folder, but never over another's export
+    except OSError:
+        raise ArtifactError(f"{out} was taken while this export ran") from None
     return replace(artifact, folder=out)
-
-
-def _verify(folder: Path, device: Device) -> VerificationRecord:
-    """Verify an artifact and record the result in its manifest."""
-    artifact = load_artifact(folder)
-    record = verify(artifact, device).record()
-    write_manifest(folder, artifact.manifest.model_copy(update={"verification": record}))
-    return record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import get_args
 
@@ -15,14 +15,16 @@ from tokenizers import Tokenizer
 
 from model.artifact.batch import Batch, pack
 from model.artifact.compare import (
-    TOLERANCES,
     Comparison,
     Difference,
     Floats,
     Key,
     Kind,
+    Tolerance,
     keyed,
     next_power_of_ten,
+    task_key,
+    tolerances_of,
 )
 from model.artifact.manifest import (
     GRAPHS,
@@ -38,11 +40,12 @@ from model.artifact.vectors import TextVectors
 from model.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.export.failure import first_failure
+from model.export.filled_up import compare_filled_up
 from model.packing import PackedBatch
 from model.runtimes.contract import Device, Runtime
 from model.runtimes.pytorch import load_encoder, load_head
 from model.runtimes.registry import load_runtime
-from model.tasks.head import TaskHead, scores_of_text
+from model.tasks.head import TaskModule, scores_of_text
 
 Segments = tuple[list[int], list[int]]
 """One text's token ids and segment ids."""
@@ -76,6 +79,7 @@ class Verification:
     precision: Precision
     provider: str
     """What computed, as the runtime reports it."""
+    tolerances: Mapping[Kind, Tolerance]
     comparison: Comparison = field(default_factory=Comparison)
 
     @property
@@ -86,19 +90,19 @@ class Verification:
     @property
     def failed(self) -> str | None:
         """The first failure, in a line; None where every check passed."""
-        return None if self.passed else first_failure(self.comparison, self.precision)
+        return None if self.passed else first_failure(self.comparison, self.tolerances)
 
     def record(self) -> VerificationRecord:
         """The part that goes into the manifest."""
         compared = {key.kind for key in self.comparison.differences}
         every: tuple[Kind, ...] = get_args(Kind)
-        kinds = [kind for kind in every if kind != "task" or kind in compared]
-        tolerances = TOLERANCES[self.precision]
+        of_task = ("task", "token_vectors")
+        kinds = [kind for kind in every if kind not in of_task or kind in compared]
         return VerificationRecord(
             passed=self.passed,
             provider=self.provider,
             inputs=self.comparison.inputs,
-            tolerances={kind: asdict(tolerances[kind]) for kind in kinds},
+            tolerances={kind: asdict(self.tolerances[kind]) for kind in kinds},
             max_abs_diff_below={
                 kind: next_power_of_ten(self.comparison.worst(kind)) for kind in kinds
             },
@@ -125,11 +129,11 @@ def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
     manifest = artifact.manifest
     encoder, head = load_encoder(artifact), load_head(artifact)
     runtime = load_runtime(artifact, device)
-    result = Verification(manifest.precision, runtime.provider)
+    tolerances = tolerances_of(manifest.precision, encoder.config.num_hidden_layers)
+    result = Verification(manifest.precision, runtime.provider, tolerances)
     for name, signature in manifest.signature.items():
         graph = onnx.load(artifact.path(GRAPHS[name]), load_external_data=False).graph
         result.comparison.mismatches += signature_mismatches(graph, signature)
-    tolerances = TOLERANCES[manifest.precision]
     vectors = TextVectors.of(artifact)
     if result.comparison.mismatches:
         return result
@@ -139,13 +143,15 @@ def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
         candidates = runtime_tensors(runtime, batch, vectors)
         for reference, candidate in zip(references, candidates, strict=True):
             result.comparison.add(reference, candidate, tolerances)
+    if head is not None and head.config.late is not None:
+        compare_filled_up(encoder, head, runtime, result.comparison, tolerances)
     return result
 
 
 def report(result: Verification) -> str:
     """A verification in lines: each mismatch, each layer, the first failure, the verdict."""
     lines = list(result.comparison.mismatches)
-    for kind, tolerance in TOLERANCES[result.precision].items():
+    for kind, tolerance in result.tolerances.items():
         by_layer: dict[int, Difference] = {}
         for key, found in result.comparison.differences.items():
             if key.kind == kind:
@@ -209,7 +215,7 @@ def grid(artifact: Artifact) -> Iterator[list[Segments]]:
 
 
 def torch_tensors(
-    encoder: Encoder, batch: Batch, vectors: TextVectors, head: TaskHead | None = None
+    encoder: Encoder, batch: Batch, vectors: TextVectors, head: TaskModule | None = None
 ) -> list[dict[Key, Floats]]:
     """The reference tensors of each text of a batch."""
     with torch.inference_mode():
@@ -227,7 +233,8 @@ def torch_tensors(
             )
         )
         if head is not None:
-            texts[-1][Key("task")] = scores_of_text(head, output.hidden_states[-1][start:end])
+            scores = scores_of_text(head, output.hidden_states[-1][start:end])
+            texts[-1][task_key(head.config)] = scores
     return texts
 
 
@@ -250,7 +257,7 @@ def runtime_tensors(
         rows = runtime.encode(batch, *rows_of(runtime.task, texts, last))
         scores = text_scores(runtime.task, [*rows[0], *rows[1]], runtime.score)
         for found, of_text in zip(tensors, scores, strict=True):
-            found[Key("task")] = of_text
+            found[task_key(runtime.task)] = of_text
     return tensors
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from model.config import AttentionLayout, EmbeddingLayout, EncoderConfig, LogBuckets
 from model.families.bert import OUTSIDE, RENAMES
@@ -39,13 +39,25 @@ class DebertaV2Config(SharedKeys):
             return [kind.strip() for kind in value.lower().split("|") if kind.strip()]
         return value or ()
 
+    @model_validator(mode="after")
+    def _every_distance_has_a_bucket(self) -> Self:
+        """Whether the formula of the buckets divides by zero."""
+        middle, farthest = self.position_buckets // 2, self.buckets.max_distance
+        if self.position_buckets > 0 and middle in (0, farthest - 1):
+            raise ValueError(
+                f"position_buckets {self.position_buckets} with max_relative_positions {farthest} "
+                "give far tokens no bucket"
+            )
+        return self
+
     @property
     def buckets(self) -> LogBuckets:
         """Of relative positions."""
         farthest = self.max_relative_positions
         farthest = self.max_position_embeddings if farthest < 1 else farthest
-        count = self.position_buckets if self.position_buckets > 0 else farthest
-        return LogBuckets(kind="deberta", count=count, max_distance=farthest)
+        if self.position_buckets < 1:
+            return LogBuckets(kind="exact", count=farthest, max_distance=farthest)
+        return LogBuckets(kind="deberta", count=self.position_buckets, max_distance=farthest)
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
@@ -62,7 +74,7 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
         "max_position_embeddings": min(config.max_position_embeddings, LONGEST),
         "attention": AttentionLayout(
             # scores are divided by the root of p times the number of their terms
-            query_scale=(1 + len(config.pos_att_type)) ** -0.5,
+            query_scale=(1 + len(set(config.pos_att_type))) ** -0.5,
             disentangled=config.pos_att_type if relative else (),
             position_buckets=config.buckets if relative else None,
             position_norm=config.norm_rel_ebd == "layer_norm",

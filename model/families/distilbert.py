@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from model.config import ActivationName, EncoderConfig, NormalizerName, ScoreName
 from model.families.family import Family
+from model.families.keys import PaddingId
 
 
 class DistilBertConfig(BaseModel):
@@ -25,7 +26,7 @@ class DistilBertConfig(BaseModel):
     dim: int = 768
     hidden_dim: int = 3072
     activation: ActivationName = "gelu"
-    pad_token_id: int = Field(ge=0, default=0)
+    pad_token_id: PaddingId = 0
     attention_score: ScoreName = "scaled_dot_product"
     attention_normalizer: NormalizerName = "softmax"
 

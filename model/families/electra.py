@@ -41,6 +41,7 @@ ELECTRA = Family(
     prefix="electra.",
     outside=re.compile(
         OUTSIDE + r"|^(discriminator_predictions|generator_predictions|generator_lm_head)\."
+        r"|^sequence_summary\."
     ),
     renames=(*RENAMES, (r"^embeddings_project\.", "embeddings.projection.")),
 )

@@ -14,10 +14,27 @@ if TYPE_CHECKING:
 
 _WRAPPERS = ("0.auto_model.", "auto_model.", "model.")
 """Prefixes of the keys of an encoder that was saved inside something else."""
+_TOGETHER = {
+    "attention.together": ("attention.query", "attention.key", "attention.value"),
+    "feed_forward.together": ("feed_forward.gate", "feed_forward.expand"),
+}
 
 
 def as_it_is(name: str, tensor: Tensor) -> dict[str, Tensor]:
     """The tensor under its name."""
+    return {name: tensor}
+
+
+def split_together(name: str, tensor: Tensor) -> dict[str, Tensor]:
+    """Maps that a checkpoint keeps in one tensor, `attention.together` or `feed_forward.together`.
+
+    Queries, keys and values; and what is activated in a gated feed-forward before the rest.
+    """
+    for together, parts in _TOGETHER.items():
+        if together in name:
+            pieces = tensor.chunk(len(parts))
+            names = (name.replace(together, part) for part in parts)
+            return dict(zip(names, pieces, strict=True))
     return {name: tensor}
 
 

@@ -16,9 +16,8 @@ from model.config import (
     LayerLayout,
 )
 from model.families.family import Family
-from model.families.keys import SharedKeys
-from model.families.qwen3 import DECODER_RENAMES
-from model.families.rotary import LONGEST, LayerType, rotary_base, windows
+from model.families.keys import LLAMA_RENAMES, SharedKeys
+from model.families.rotary import LONGEST, LayerType, layer_types, rotary_base, windows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,18 +40,19 @@ class Gemma3Config(SharedKeys):
     query_pre_attn_scalar: float = Field(gt=0, default=256)
     attention_bias: bool = False
     attn_logit_softcapping: None = None
+    is_causal: bool = True
     use_bidirectional_attention: bool | None = False
-    sliding_window: int = Field(gt=0, default=4096)
+    sliding_window: int = Field(ge=0, default=4096)
     sliding_window_pattern: int = Field(gt=0, default=6)
     layer_types: list[LayerType] | None = None
 
     @property
     def kinds(self) -> list[LayerType]:
         """The kind of each layer: every n-th one is full."""
-        return self.layer_types or [
-            "sliding_attention" if (i + 1) % self.sliding_window_pattern else "full_attention"
-            for i in range(self.num_hidden_layers)
-        ]
+        pattern = self.sliding_window_pattern
+        return layer_types(
+            self.layer_types, self.num_hidden_layers, lambda i: (i + 1) % pattern == 0
+        )
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
@@ -70,7 +70,7 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
         ),
     }
     both_ways = bool(config.use_bidirectional_attention)
-    distance = config.sliding_window // 2 if both_ways else config.sliding_window - 1
+    window = config.sliding_window // 2 + 1 if both_ways else config.sliding_window
     layouts = {
         "max_position_embeddings": min(config.max_position_embeddings, LONGEST),
         "attention": AttentionLayout(
@@ -80,8 +80,8 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
             output_bias=config.attention_bias,
             query_scale=(config.head_dim / config.query_pre_attn_scalar) ** 0.5,
             query_key_norm=True,
-            causal=not both_ways,
-            windows=windows(config.kinds, distance),
+            causal=config.is_causal and not both_ways,
+            windows=windows(config.kinds, window - config.is_causal),
             rotary_bases=tuple(bases[kind] for kind in config.kinds),
         ),
         "layer": LayerLayout(
@@ -102,7 +102,7 @@ GEMMA3 = Family(
     prefix="model.",
     outside=re.compile(r"^lm_head\.|inv_freq$"),
     renames=(
-        *DECODER_RENAMES,
+        *LLAMA_RENAMES,
         (r"\.post_attention_layernorm\.", ".attended_norm."),
         (r"\.pre_feedforward_layernorm\.", ".feed_forward_norm."),
         (r"\.post_feedforward_layernorm\.", ".output_norm."),

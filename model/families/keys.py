@@ -1,12 +1,20 @@
-"""Keys of `config.json` that most families share, as transformers names them."""
+"""Keys of `config.json` and of tensors that several families share, as transformers names them."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from model.config import ActivationName, NormalizerName, ScoreName
+
+
+def _any_id(value: Any) -> Any:
+    return 0 if value is None else value
+
+
+PaddingId = Annotated[int, BeforeValidator(_any_id), Field(ge=0)]
+"""The padding token's id, which may be null where no position depends on it."""
 
 
 class SharedKeys(BaseModel):
@@ -27,9 +35,27 @@ class SharedKeys(BaseModel):
     max_position_embeddings: int = Field(gt=0, default=512)
     type_vocab_size: int = Field(ge=0, default=2)
     layer_norm_eps: float = Field(gt=0, default=1e-12)
-    pad_token_id: int = Field(ge=0, default=0)
+    pad_token_id: PaddingId = 0
     position_embedding_type: Literal["absolute"] = "absolute"
     is_decoder: Literal[False] = False
     add_cross_attention: Literal[False] = False
     attention_score: ScoreName = "scaled_dot_product"
     attention_normalizer: NormalizerName = "softmax"
+
+
+LLAMA_RENAMES = (
+    (r"^embed_tokens\.", "embeddings.word."),
+    (r"^norm\.", "final_norm."),
+    (r"\.self_attn\.score\.", ".attention.score_parameters."),
+    (r"\.self_attn\.q_proj\.", ".attention.query."),
+    (r"\.self_attn\.k_proj\.", ".attention.key."),
+    (r"\.self_attn\.v_proj\.", ".attention.value."),
+    (r"\.self_attn\.o_proj\.", ".attention.output."),
+    (r"\.self_attn\.q_norm\.", ".attention.query_norm."),
+    (r"\.self_attn\.k_norm\.", ".attention.key_norm."),
+    (r"\.input_layernorm\.", ".attention_norm."),
+    (r"\.mlp\.gate_proj\.", ".feed_forward.gate."),
+    (r"\.mlp\.up_proj\.", ".feed_forward.expand."),
+    (r"\.mlp\.down_proj\.", ".feed_forward.contract."),
+)
+"""Keys of tensors, as transformers names them in all that is built like Llama → the encoder's."""

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from model.config import ActivationName, AttentionLayout, EncoderConfig, LayerLayout
-from model.families.family import Family
-from model.families.keys import SharedKeys
+from model.families.family import Family, split_together
+from model.families.keys import PaddingId, SharedKeys
 from model.families.rotary import LONGEST, LayerType, layer_types, rotary_base, windows
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class ModernBertConfig(SharedKeys):
@@ -25,7 +22,7 @@ class ModernBertConfig(SharedKeys):
     hidden_act: ActivationName = Field("gelu", alias="hidden_activation")
     max_position_embeddings: int = Field(gt=0, default=8192)
     layer_norm_eps: float = Field(1e-5, gt=0, alias="norm_eps")
-    pad_token_id: int = Field(ge=0, default=50283)
+    pad_token_id: PaddingId = 50283
     norm_bias: bool = False
     attention_bias: bool = False
     mlp_bias: bool = False
@@ -42,9 +39,8 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
 
     """
     config = ModernBertConfig.model_validate({**fields, "type_vocab_size": 0})
-    kinds = layer_types(
-        config.layer_types, config.num_hidden_layers, config.global_attn_every_n_layers
-    )
+    every = config.global_attn_every_n_layers
+    kinds = layer_types(config.layer_types, config.num_hidden_layers, lambda i: i % every == 0)
     bases = {
         "full_attention": rotary_base(fields, "global_rope_theta", 160000.0, "full_attention"),
         "sliding_attention": rotary_base(fields, "local_rope_theta", 10000.0, "sliding_attention"),
@@ -69,20 +65,6 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
     return EncoderConfig.model_validate(config.model_dump() | layouts)
 
 
-def _convert(name: str, tensor: Tensor) -> dict[str, Tensor]:
-    """Queries, keys and values apart, and the two halves of the feed-forward's first map."""
-    for together, parts in (
-        ("attention.together", ("attention.query", "attention.key", "attention.value")),
-        ("feed_forward.together", ("feed_forward.gate", "feed_forward.expand")),
-    ):
-        if together in name:
-            halves = tensor.chunk(len(parts))
-            return {
-                name.replace(together, part): half for part, half in zip(parts, halves, strict=True)
-            }
-    return {name: tensor}
-
-
 MODERNBERT = Family(
     config=read_config,
     prefix="model.",
@@ -98,5 +80,5 @@ MODERNBERT = Family(
         (r"\.mlp\.Wo\.", ".feed_forward.contract."),
         (r"\.mlp_norm\.", ".feed_forward_norm."),
     ),
-    convert=_convert,
+    convert=split_together,
 )

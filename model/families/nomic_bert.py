@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
 from model.config import ActivationName, AttentionLayout, EncoderConfig, LayerLayout
 from model.families.bert import OUTSIDE
-from model.families.family import Family
-from model.families.keys import SharedKeys
+from model.families.family import Family, split_together
+from model.families.keys import LLAMA_RENAMES, SharedKeys
 from model.families.rotary import LONGEST, rotary_base
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 _FIRST_NAMES = {
     "n_embd": "hidden_size",
@@ -29,6 +26,7 @@ _FIRST_NAMES = {
     "n_positions": "max_position_embeddings",
     "activation_function": "hidden_act",
     "layer_norm_epsilon": "layer_norm_eps",
+    "rotary_emb_base": "rope_theta",
 }
 
 
@@ -62,7 +60,7 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
     if named.get("hidden_act") == "swiglu":
         named["hidden_act"] = "silu"
     config = NomicBertConfig.model_validate(named)
-    base = rotary_base(named, "rotary_emb_base", 1000.0)
+    base = rotary_base(named, "rope_theta", 1000.0)
     layouts = {
         "max_position_embeddings": min(config.max_position_embeddings, LONGEST),
         "attention": AttentionLayout(
@@ -77,18 +75,6 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
     return EncoderConfig.model_validate(config.model_dump() | layouts)
 
 
-def _convert(name: str, tensor: Tensor) -> dict[str, Tensor]:
-    """Queries, keys and values apart, which the first publication keeps in one."""
-    if not name.endswith("attention.together.weight"):
-        return {name: tensor}
-    roles = ("query", "key", "value")
-    return {
-        name.replace("together", role): part
-        for role, part in zip(roles, tensor.chunk(3), strict=True)
-    }
-
-
-_LAYER = r"^layers\.(\d+)\."
 NOMIC_BERT = Family(
     config=read_config,
     prefix="nomic_bert.",
@@ -98,17 +84,14 @@ NOMIC_BERT = Family(
         (r"^embeddings\.(word|token_type)_embeddings\.", r"embeddings.\1."),
         (r"^embeddings\.LayerNorm\.", "embeddings.layer_norm."),
         (r"^encoder\.layers\.", "layers."),
-        (_LAYER + r"self_attn\.score\.", r"layers.\1.attention.score_parameters."),
-        (_LAYER + r"attn\.Wqkv\.", r"layers.\1.attention.together."),
-        (_LAYER + r"self_attn\.q_proj\.", r"layers.\1.attention.query."),
-        (_LAYER + r"self_attn\.k_proj\.", r"layers.\1.attention.key."),
-        (_LAYER + r"self_attn\.v_proj\.", r"layers.\1.attention.value."),
-        (_LAYER + r"(self_attn\.o_proj|attn\.out_proj)\.", r"layers.\1.attention.output."),
-        (_LAYER + r"(post_attention_layernorm|norm1)\.", r"layers.\1.attention_norm."),
-        (_LAYER + r"mlp\.(up_proj|fc11)\.", r"layers.\1.feed_forward.expand."),
-        (_LAYER + r"mlp\.(gate_proj|fc12)\.", r"layers.\1.feed_forward.gate."),
-        (_LAYER + r"mlp\.(down_proj|fc2)\.", r"layers.\1.feed_forward.contract."),
-        (_LAYER + r"(post_mlp_layernorm|norm2)\.", r"layers.\1.output_norm."),
+        *LLAMA_RENAMES,
+        (r"\.attn\.Wqkv\.", ".attention.together."),
+        (r"\.attn\.out_proj\.", ".attention.output."),
+        (r"\.(post_attention_layernorm|norm1)\.", ".attention_norm."),
+        (r"\.mlp\.fc11\.", ".feed_forward.expand."),
+        (r"\.mlp\.fc12\.", ".feed_forward.gate."),
+        (r"\.mlp\.fc2\.", ".feed_forward.contract."),
+        (r"\.(post_mlp_layernorm|norm2)\.", ".output_norm."),
     ),
-    convert=_convert,
+    convert=split_together,
 )

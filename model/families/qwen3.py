@@ -10,8 +10,8 @@ from pydantic import Field
 
 from model.config import ActivationName, AttentionLayout, EncoderConfig, LayerLayout
 from model.families.family import Family
-from model.families.keys import SharedKeys
-from model.families.rotary import LONGEST, LayerType, rotary_base, windows
+from model.families.keys import LLAMA_RENAMES, SharedKeys
+from model.families.rotary import LONGEST, LayerType, layer_types, rotary_base, windows
 
 
 class Qwen3Config(SharedKeys):
@@ -33,13 +33,9 @@ class Qwen3Config(SharedKeys):
     @property
     def kinds(self) -> list[LayerType]:
         """The kind of each layer."""
-        if self.layer_types is not None:
-            return self.layer_types
         slides = self.use_sliding_window and self.sliding_window is not None
-        return [
-            "sliding_attention" if slides and i >= self.max_window_layers else "full_attention"
-            for i in range(self.num_hidden_layers)
-        ]
+        full = self.max_window_layers if slides else self.num_hidden_layers
+        return layer_types(self.layer_types, self.num_hidden_layers, lambda i: i < full)
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
@@ -49,8 +45,7 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
         ValidationError: a key is missing, invalid or not supported.
 
     """
-    own = {"type_vocab_size": 0, "pad_token_id": fields.get("pad_token_id") or 0}
-    config = Qwen3Config.model_validate({**fields, **own})
+    config = Qwen3Config.model_validate({**fields, "type_vocab_size": 0})
     base = rotary_base(fields, "rope_theta", 10000.0)
     layouts = {
         "max_position_embeddings": min(config.max_position_embeddings, LONGEST),
@@ -61,7 +56,7 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
             output_bias=config.attention_bias,
             query_key_norm=True,
             causal=config.is_causal,
-            windows=windows(config.kinds, (config.sliding_window or LONGEST) - 1),
+            windows=windows(config.kinds, (config.sliding_window or LONGEST) - config.is_causal),
             rotary_bases=(base,) * config.num_hidden_layers,
         ),
         "layer": LayerLayout(
@@ -72,29 +67,12 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
     return EncoderConfig.model_validate(config.model_dump() | layouts)
 
 
-DECODER_RENAMES = (
-    (r"^embed_tokens\.", "embeddings.word."),
-    (r"^norm\.", "final_norm."),
-    (r"\.self_attn\.score\.", ".attention.score_parameters."),
-    (r"\.self_attn\.q_proj\.", ".attention.query."),
-    (r"\.self_attn\.k_proj\.", ".attention.key."),
-    (r"\.self_attn\.v_proj\.", ".attention.value."),
-    (r"\.self_attn\.o_proj\.", ".attention.output."),
-    (r"\.self_attn\.q_norm\.", ".attention.query_norm."),
-    (r"\.self_attn\.k_norm\.", ".attention.key_norm."),
-    (r"\.input_layernorm\.", ".attention_norm."),
-    (r"\.mlp\.gate_proj\.", ".feed_forward.gate."),
-    (r"\.mlp\.up_proj\.", ".feed_forward.expand."),
-    (r"\.mlp\.down_proj\.", ".feed_forward.contract."),
-)
-"""Keys that decoders of this build share → the encoder's."""
-
 QWEN3 = Family(
     config=read_config,
     prefix="model.",
     outside=re.compile(r"^(lm_head|score)\.|inv_freq$"),
     renames=(
-        *DECODER_RENAMES,
+        *LLAMA_RENAMES,
         (r"\.post_attention_layernorm\.", ".feed_forward_norm."),
     ),
 )

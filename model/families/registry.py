@@ -54,8 +54,8 @@ def read_config(folder: Path) -> EncoderConfig:
     if not path.is_file():
         raise ConfigError(f"{folder} holds no config.json")
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        fields = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(fields, dict):
         raise ConfigError(f"{path} does not hold a JSON object")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -44,16 +44,17 @@ def rotary_base(
     scaling = fields.get("rope_scaling") or {}
     if isinstance(scaling, Mapping) and "type" in scaling:
         scaling = {"rope_type": scaling["type"], **scaling}
-    for each in (scaling, found):
-        parameters = _RotaryParameters.model_validate(each)
-    return parameters.rope_theta or fields.get(old_key) or default
+    named = [_RotaryParameters.model_validate(each).rope_theta for each in (scaling, found)]
+    return next(filter(None, (*named, fields.get(old_key))), default)
 
 
-def layer_types(given: Sequence[LayerType] | None, count: int, pattern: int) -> list[LayerType]:
-    """The kind of each layer: as given, or every `pattern`-th one, the first included, full."""
+def layer_types(
+    given: Sequence[LayerType] | None, count: int, full: Callable[[int], bool]
+) -> list[LayerType]:
+    """The kind of each layer 0 … L−1: as given, or as `full` tells it of the layer's number."""
     if given is not None:
         return list(given)
-    return ["sliding_attention" if i % pattern else "full_attention" for i in range(count)]
+    return ["full_attention" if full(i) else "sliding_attention" for i in range(count)]
 
 
 def windows(kinds: Sequence[LayerType], distance: int) -> tuple[int | None, ...]:

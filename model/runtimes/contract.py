@@ -20,6 +20,10 @@ from model.config import EncoderConfig
 
 Floats = NDArray[np.float32]
 Device = Literal["auto", "cpu", "cuda"]
+NO_TASK_HEAD = (
+    "the artifact has no task head to score with: export a checkpoint that has one, such as a "
+    "…ForSequenceClassification"
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,8 @@ class Runtime(Protocol):
     """Calls that may go beside as many as there are threads, which then share the cores."""
     task: TaskConfig | None
     """The task head; None without."""
+    own_maps: bool
+    """Whether maps come from the graph itself, a foreign one, by `maps`, and not by `attention`."""
 
     @property
     def alive(self) -> bool:
@@ -130,6 +136,18 @@ class Runtime(Protocol):
 
         Raises:
             DeviceLostError: now or before, the device failed for good.
+            ModelError: there is no task head.
+
+        """
+
+    def maps(self, batch: Batch) -> Floats:
+        """All attention weights of one text, where they come from the graph itself.
+
+        Args:
+            batch: of one text.
+
+        Returns:
+            `[L, N, S, S]`, over keys; each row sums to 1.
 
         """
 

@@ -1,13 +1,16 @@
 """A foreign graph: somebody else's ONNX export of an encoder, on ONNX Runtime.
 
-What is given to it is padded, what it gives is packed again; it has the last hidden state alone.
+What is given to it is padded, what it gives is packed again; it has the last hidden state, and
+perhaps the attention weights of every layer.
 
-Notation: B texts, T tokens of all of them, S tokens of the longest, H hidden size, L layers.
+Notation: B texts, T tokens of all of them, S tokens of the longest, H hidden size, L layers,
+N heads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -47,7 +50,9 @@ class ForeignRuntime(HostRuntime):
         manifest = artifact.manifest
         self.config = manifest.config
         self._inputs = manifest.signature["encoder"].inputs
-        self._output = manifest.signature["encoder"].outputs[0].name
+        names = [spec.name for spec in manifest.signature["encoder"].outputs]
+        self._output, self._attentions = names[0], names[1:]
+        self.own_maps = bool(self._attentions)
         self._shared, self._lone = shared, lone
         self.provider = shared.get_providers()[0]
         self._calls = Calls()
@@ -63,9 +68,11 @@ class ForeignRuntime(HostRuntime):
         """
         last = self.config.num_hidden_layers
         if any(layer != last for layer in layers):
-            raise ModelError(not_in_graph("another hidden state"))
+            raise ModelError(not_in_graph("another hidden state", maps=self.own_maps))
         if head_mask is not None:
-            raise ModelError(not_in_graph("what a head adds"))
+            raise ModelError(not_in_graph("what a head adds", maps=self.own_maps))
+        if not self.config.reads_segments:
+            batch = replace(batch, token_type_ids=np.zeros_like(batch.token_type_ids))
         feed = padded(batch, self._inputs, self.config.pad_token_id)
         with self._calls.call(batch) as alone:
             (states,) = (self._lone if alone else self._shared).run([self._output], feed)
@@ -74,13 +81,28 @@ class ForeignRuntime(HostRuntime):
         return [packed] * len(layers)
 
     def attention(self, *_: Any, **__: Any) -> Floats:
-        """There is none.
+        """None are recomputed.
 
         Raises:
             ModelError: always.
 
         """
         raise ModelError(not_in_graph("attention weights"))
+
+    def maps(self, batch: Batch) -> Floats:
+        """`[L, N, S, S]` of one text.
+
+        Raises:
+            ModelError: the graph gives none.
+
+        """
+        if not self.own_maps:
+            raise ModelError(not_in_graph("attention weights"))
+        feed = padded(batch, self._inputs, self.config.pad_token_id)
+        with self._calls.call(batch) as alone:
+            layers = (self._lone if alone else self._shared).run(self._attentions, feed)
+        found: Floats = np.concatenate(layers).astype(np.float32, copy=False)
+        return found
 
 
 def padded(batch: Batch, inputs: Sequence[TensorSpec], pad_token_id: int) -> dict[str, Grid]:
@@ -98,7 +120,7 @@ def padded(batch: Batch, inputs: Sequence[TensorSpec], pad_token_id: int) -> dic
 
     grids = {
         "input_ids": grid(batch.input_ids, pad_token_id),
-        "attention_mask": real.astype(np.int64),
+        "attention_mask": (batch.padded_index >= 0).astype(np.int64),
         "token_type_ids": grid(batch.token_type_ids, 0),
         "position_ids": np.broadcast_to(np.arange(shape[1]), shape),
     }

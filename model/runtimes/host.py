@@ -6,12 +6,14 @@ import contextlib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from model.artifact.batch import Batch, pack
 from model.artifact.pooling import TextPooling, l2_normalize, pool
 from model.artifact.task import TaskConfig
 from model.config import EncoderConfig
-from model.runtimes.contract import Floats, layers_of
+from model.errors import ModelError
+from model.runtimes.contract import NO_TASK_HEAD, Floats, layers_of
 
 LONE_TOKENS = 128
 """Most tokens of a batch that all cores compute together, if it is alone."""
@@ -25,6 +27,7 @@ class HostRuntime(ABC):
 
     config: EncoderConfig
     task: TaskConfig | None = None
+    own_maps = False
     alive = True
     spare_calls = 0
 
@@ -58,8 +61,17 @@ class HostRuntime(ABC):
             vectors.append(vector)
         return [of(*each) for each in hidden], vectors
 
-    def score(self, rows: Floats) -> Floats:
-        """Nothing that can be asked for where there is no task head."""
+    def score(self, *_: Any, **__: Any) -> Floats:
+        """There is no task head.
+
+        Raises:
+            ModelError: always.
+
+        """
+        raise ModelError(NO_TASK_HEAD)
+
+    def maps(self, batch: Batch) -> Floats:
+        """Nothing that can be asked for where maps are recomputed."""
         raise NotImplementedError
 
     def warm_up(self, *_: int) -> None:

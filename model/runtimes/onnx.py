@@ -87,8 +87,7 @@ class OnnxRuntime(HostRuntime):
         self._encoder = self._lone = _session(artifact.path(ENCODER_GRAPH))
         self._attention = _session(artifact.path(ATTENTION_GRAPH))
         self.task = artifact.manifest.task
-        if self.task:
-            self._task = _session(artifact.path(TASK_GRAPH))
+        self._task = _session(artifact.path(TASK_GRAPH)) if self.task else None
         self.provider: str = self._encoder.get_providers()[0]
         if threads > 1:
             self._lone = _session(artifact.path(ENCODER_GRAPH), threads=threads)
@@ -113,6 +112,8 @@ class OnnxRuntime(HostRuntime):
 
     def score(self, rows: Floats) -> Floats:
         """`[n, C]` or `[1, V]`."""
+        if self._task is None:
+            return super().score(rows)
         return self._task.run(["scores"], {"rows": rows})[0]
 
 

@@ -19,9 +19,9 @@ from model.artifact.batch import Batch, Ids, coarser, pack, widen
 from model.artifact.manifest import Artifact
 from model.artifact.pooling import TextPooling, l2_normalize, modes_of
 from model.artifact.signature import GraphName, hidden_state_name
-from model.errors import DeviceLostError
+from model.errors import DeviceLostError, ModelError
 from model.runtimes import cuda
-from model.runtimes.contract import Floats, every_head, layers_of
+from model.runtimes.contract import NO_TASK_HEAD, Floats, every_head, layers_of
 from model.runtimes.heads import read_heads
 
 _ALIGNED = 8
@@ -87,6 +87,7 @@ class BoundRuntime:
 
     GRAPHS: tuple[GraphName, ...] = ("encoder", "device_attention", "device_pooling")
     spare_calls = 0
+    own_maps = False
 
     def __init__(
         self,
@@ -112,8 +113,7 @@ class BoundRuntime:
             Bound(sessions[name], place) for name in self.GRAPHS
         )
         self.task = manifest.task
-        if self.task:
-            self._task = sessions["task"]
+        self._task = sessions["task"] if self.task else None
         self._inputs = [spec.name for spec in manifest.signature["encoder"].inputs]
         dtypes = {spec.name: spec.dtype for spec in manifest.signature["device_attention"].inputs}
         self._heads = [
@@ -171,8 +171,14 @@ class BoundRuntime:
 
     def score(self, rows: Floats) -> Floats:
         """`[n, C]` or `[1, V]`."""
+        if self._task is None:
+            raise ModelError(NO_TASK_HEAD)
         with self._watched():
             return self._task.run(["scores"], {"rows": rows})[0]
+
+    def maps(self, batch: Batch) -> Floats:
+        """Nothing that can be asked for where maps are recomputed."""
+        raise NotImplementedError
 
     def warm_up(self, batch_tokens: int, longest: int) -> None:
         """The fullest batch of each length of the grid, the longest first, and its attention.

@@ -70,9 +70,8 @@ class OpenVinoRuntime(HostRuntime):
             self._lone = self._compile(encoder, floats, threads, streams=1)
         self._attention = self._compile(attention, "f32", threads, streams=threads)
         self.task = manifest.task
-        if self.task:
-            task = artifact.path(TASK_GRAPH)
-            self._task = self._compile(task, "f32", threads, streams=threads)
+        task = artifact.path(TASK_GRAPH)
+        self._task = self._compile(task, "f32", threads, streams=threads) if self.task else None
         self._calls = Calls()
 
     def hidden_states(
@@ -96,6 +95,8 @@ class OpenVinoRuntime(HostRuntime):
 
     def score(self, rows: Floats) -> Floats:
         """`[n, C]` or `[1, V]`."""
+        if self._task is None:
+            return super().score(rows)
         return self._task.run({"rows": rows}, ["scores"], len(rows))[0]
 
     def _compile(self, graph: Path, precision: str, threads: int, *, streams: int) -> _Compiled:

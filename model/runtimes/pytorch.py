@@ -9,7 +9,7 @@ import torch
 from model.artifact.batch import Batch
 from model.artifact.foreign import not_in_graph
 from model.artifact.manifest import TASK_WEIGHTS, WEIGHTS, Artifact
-from model.attention.weights import attention_weights
+from model.attention.weights import Heads, attention_weights, some_heads
 from model.checkpoint import load_weights
 from model.encoder.encoder import Encoder
 from model.errors import ArtifactError
@@ -17,7 +17,7 @@ from model.packing import PackedBatch
 from model.runtimes.contract import Floats, Resources
 from model.runtimes.host import HostRuntime
 from model.tasks.checkpoint import load_task_weights
-from model.tasks.head import TaskHead
+from model.tasks.head import TaskModule
 
 
 def load(artifact: Artifact, _: Resources) -> PyTorchRuntime:
@@ -46,7 +46,7 @@ def load_encoder(artifact: Artifact) -> Encoder:
     return load_weights(path, artifact.manifest.config)
 
 
-def load_head(artifact: Artifact) -> TaskHead | None:
+def load_head(artifact: Artifact) -> TaskModule | None:
     """The float32 task head of an artifact; None for one without.
 
     Raises:
@@ -68,11 +68,14 @@ class PyTorchRuntime(HostRuntime):
 
     provider = "torch-cpu"
 
-    def __init__(self, encoder: Encoder, head: TaskHead | None = None) -> None:
+    def __init__(self, encoder: Encoder, head: TaskModule | None = None) -> None:
         self.config = encoder.config
         self.task = head.config if head else None
         self._encoder = encoder
         self._head = head
+        with torch.inference_mode():
+            self._head_parameters = encoder.head_parameters()
+            self._relative = encoder.relative_parameters()
 
     def hidden_states(
         self, batch: Batch, layers: Sequence[int], head_mask: Floats | None = None
@@ -80,20 +83,24 @@ class PyTorchRuntime(HostRuntime):
         """`[T, H]` a layer."""
         mask = None if head_mask is None else torch.from_numpy(head_mask)
         with torch.inference_mode():
-            states = self._encoder(PackedBatch.of(batch), mask).hidden_states
+            packed = PackedBatch.of(batch)
+            states = self._encoder(packed, mask, relative=self._relative).hidden_states
         return [states[layer].numpy() for layer in layers]
 
     def attention(self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]) -> Floats:
         """`[heads, T, S]`."""
         states = (torch.from_numpy(array)[None] for array in (queries, keys))
+        every = self._head_parameters[layer]
         with torch.inference_mode():
-            chosen = self._encoder.some_heads(layer, heads)
+            parameters = some_heads(every, heads, self.config.num_attention_heads)
+            chosen = Heads.from_parameters(parameters, self._encoder.rule)
             maps: Floats = attention_weights(chosen, *states)[0].numpy()
         return maps
 
     def score(self, rows: Floats) -> Floats:
         """`[n, C]` or `[1, V]`."""
-        assert self._head is not None  # noqa: S101 - only an artifact with a task head is asked
+        if self._head is None:
+            return super().score(rows)
         with torch.inference_mode():
             scores: Floats = self._head(torch.from_numpy(rows)).numpy()
         return scores

@@ -31,6 +31,7 @@ DESCRIPTIONS = frozenset(
         CONFIG,
         MODULES,
         INDEX,
+        "artifact.metadata",
         "merges.txt",
         "tokenizer_config.json",
         "special_tokens_map.json",
@@ -60,7 +61,7 @@ def read_json(path: Path) -> Any:
     """The content of a JSON file; None where there is none that can be read."""
     try:
         return json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 

@@ -1,24 +1,26 @@
 """What a folder is when it is no checkpoint that is supported, told before anything is loaded.
 
-Read are the listing, `config.json`, `modules.json`, and the heads of files: the text of a Git LFS
-pointer (https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md) and the header of a safetensors
-file (https://huggingface.co/docs/safetensors). Without torch.
+Read are the listing, `config.json`, sentence-transformers' files, and the heads of files: the text
+of a Git LFS pointer (https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md) and the header of a
+safetensors file. Without torch.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from model.artifact.sentence import SentenceConfig
+from model.config import EncoderConfig
 from model.errors import CheckpointError, ConfigError
-from model.families.registry import FAMILIES, unsupported
+from model.families.registry import FAMILIES, parse_config, read_config, unsupported
 from model.sources.checkpoint_files import (
     CONFIG,
     DESCRIPTIONS,
     INDEX,
+    TOKENIZERS,
     WEIGHTS,
     encoder_place,
     kind,
@@ -28,15 +30,10 @@ from model.sources.checkpoint_files import (
     shards,
 )
 from model.sources.foreign import ForeignGraph, find_graph
+from model.sources.headers import FULL, check_weights
 from model.sources.kinds import kind_of
 
 _POINTER = b"version https://git-lfs"
-_MAX_HEADER_BYTES = 100_000_000
-"""Most bytes of a safetensors header, as the format's own reader has it."""
-_QUANTISED = re.compile(r"I8|U8|[IU]4|F[468]_\w+")
-"""Safetensors' names of types of quantised weights."""
-_QUANTISED_KEY = re.compile(r"\.(qweight|qzeros|weight_packed)$")
-_FULL = "name the checkpoint of its weights in fp32, bf16 or fp16"
 _ADAPTER = "adapter_config.json"
 _TRAINING = re.compile(r"(^|/)(training_args|optimizer|scheduler|scaler|rng_state)[^/]*$")
 _OTHER_WEIGHTS = (
@@ -99,9 +96,22 @@ def check_recognised(folder: Path) -> None:
         return
     check_described(folder, names, str(folder))
     home = folder / encoder_place(folder)
-    single = home / WEIGHTS
-    for path in [single] if single.is_file() else [home / shard for shard in shards(home)]:
-        _check_types(path)
+    if not any((home / name).is_file() for name in TOKENIZERS):
+        raise CheckpointError(f"{home} holds no tokenizer: there is no {TOKENIZERS[0]}")
+    check_weights(folder, _weight_files(home), read_config(home))
+
+
+def _weight_files(home: Path) -> list[Path]:
+    """The safetensors files of an encoder's folder."""
+    if (home / WEIGHTS).is_file():
+        return [home / WEIGHTS]
+    files = [home / shard for shard in shards(home)]
+    if not files:
+        raise CheckpointError(f"{home / INDEX} is not a safetensors index")
+    for path in files:
+        if not path.is_file():
+            raise CheckpointError(f"{home / INDEX} names {path.name}, which is not in the folder")
+    return files
 
 
 def _check_graph(graph: ForeignGraph | None) -> bool:
@@ -115,7 +125,7 @@ def _check_graph(graph: ForeignGraph | None) -> bool:
     config = read_json(graph.config)
     if not isinstance(config, dict):
         raise ConfigError(f"{graph.config} does not hold a JSON object")
-    what = None if config.get("model_type") in FAMILIES else kind_of(config)
+    what = None if str(config.get("model_type")) in FAMILIES else kind_of(config)
     if what:
         raise ConfigError(
             f"{graph.path} is of {what}: its model_type is {config.get('model_type')!r}"
@@ -147,17 +157,19 @@ def check_described(folder: Path, names: Collection[str], source: str) -> None:
     config = read_json(folder / encoder / CONFIG)
     if not isinstance(config, dict):
         raise ConfigError(f"{source}: {encoder}{CONFIG} does not hold a JSON object")
-    _check_config(config, source)
+    encoder_config = _checked_config(config, source)
     if not {encoder + WEIGHTS, encoder + INDEX} & set(names):
         raise CheckpointError(f"{source} {_without_weights(names)}")
     for item in modules(folder):
         pickle = f"{place(item)}pytorch_model.bin"
         if place(item) and place(item) + WEIGHTS not in names and pickle in names:
             raise CheckpointError(f"{source}: {kind(item)} has {_said_of_pickles(pickle)}")
+    size, longest = encoder_config.hidden_size, encoder_config.max_position_embeddings
+    SentenceConfig.from_checkpoint(folder, longest, size)
 
 
-def _check_config(config: Mapping[str, Any], source: str) -> None:
-    if config.get("model_type") not in FAMILIES:
+def _checked_config(config: Mapping[str, Any], source: str) -> EncoderConfig:
+    if str(config.get("model_type")) not in FAMILIES:
         what = kind_of(config)
         said = unsupported(config)
         raise ConfigError(f"{source} is {what}: {said}" if what else f"{source}: {said}")
@@ -166,8 +178,12 @@ def _check_config(config: Mapping[str, Any], source: str) -> None:
         method = quantised.get("quant_method") if isinstance(quantised, dict) else quantised
         raise CheckpointError(
             f"{source} holds quantised weights (quantization_config: {method}), which are not "
-            f"read: {_FULL}; export --precision int8 quantises it here"
+            f"read: {FULL}; export --precision int8 quantises it here"
         )
+    try:
+        return parse_config(config)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
 
 
 def _without_config(folder: Path, names: Collection[str]) -> str:
@@ -194,27 +210,6 @@ def _without_weights(names: Collection[str]) -> str:
 
 def _said_of_pickles(name: str) -> str:
     return _OTHER_WEIGHTS[0][1].format(name)
-
-
-def _check_types(path: Path) -> None:
-    """Refuse a safetensors file with quantised tensors; a damaged one is left to its reader."""
-    for key, tensor in _header(path).items():
-        dtype = str(tensor.get("dtype")) if isinstance(tensor, dict) else ""
-        if _QUANTISED.fullmatch(dtype) or _QUANTISED_KEY.search(key):
-            raise CheckpointError(
-                f"{path} holds quantised weights ({key} is {dtype}), which are not read: {_FULL}; "
-                "export --precision int8 quantises it here"
-            )
-
-
-def _header(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(size)) if size <= _MAX_HEADER_BYTES else {}
-    except (OSError, ValueError):
-        return {}
-    return header if isinstance(header, dict) else {}
 
 
 def _listing(folder: Path) -> Iterator[str]:

@@ -19,18 +19,18 @@ from model.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.errors import CheckpointError, ConfigError
 from model.modules import read_object, transformer_folder
-from model.tasks.head import TaskHead, task_head
+from model.tasks.head import TaskModule, task_head
 from model.tasks.layouts import LAYOUTS, Layout
 
 _OLD_NAMES = {"gamma": "weight", "beta": "bias"}
 """Parameters of norms in checkpoints from before 2019."""
 
 
-def load_task_head(folder: Path, encoder: Encoder) -> TaskHead | None:
+def load_task_head(folder: Path, encoder: Encoder) -> TaskModule | None:
     """The task head of a checkpoint, in float32 and in evaluation mode; None for one without.
 
     Args:
-        folder: a checkpoint folder.
+        folder: a checkpoint folder, of no late-interaction model: `load_token_vectors` reads those.
         encoder: its encoder, whose word embeddings a masked language model shares.
 
     Raises:
@@ -49,7 +49,7 @@ def load_task_head(folder: Path, encoder: Encoder) -> TaskHead | None:
     return build_task_head(config, encoder.config.hidden_size, tensors, str(folder))
 
 
-def load_task_weights(path: Path, config: TaskConfig, hidden_size: int) -> TaskHead:
+def load_task_weights(path: Path, config: TaskConfig, hidden_size: int) -> TaskModule:
     """The task head back from an artifact's weights.
 
     Raises:
@@ -114,7 +114,7 @@ def read_labels(fields: Mapping[str, Any]) -> list[str]:
 
 def build_task_head(
     config: TaskConfig, hidden_size: int, tensors: Mapping[str, Tensor], source: str
-) -> TaskHead:
+) -> TaskModule:
     """A task head that holds exactly these tensors.
 
     Raises:

@@ -1,15 +1,19 @@
-"""A task head in PyTorch: rows of the last hidden state → logits, or one sparse vector.
+"""A task head in PyTorch: rows of the last hidden state → logits, vectors, or one sparse vector.
 
-Notation: n rows, H hidden size, E features of the transform, C labels, V words.
+Notation: n rows, H hidden size, E features of the transform, C labels, V words, D features of a
+token's vector.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
+from model.artifact.late_interaction import TokenModule
 from model.artifact.scores import Floats
 from model.artifact.task import TaskConfig, Transform
+from model.artifact.vector_modules import Dense
 from model.encoder.feed_forward import ACTIVATIONS
 
 
@@ -29,12 +33,19 @@ class TransformLayer(nn.Module):
         return self.norm(self.activation(self.dense(rows)))
 
 
-class TaskHead(nn.Module):
+class TaskModule(nn.Module):
+    """A task head of any kind."""
+
+    def __init__(self, config: TaskConfig) -> None:
+        super().__init__()
+        self.config = config
+
+
+class TaskHead(TaskModule):
     """Logits of each row: a text's, or a token's."""
 
     def __init__(self, config: TaskConfig, hidden_size: int) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         size = hidden_size
         self.transform: nn.Module = nn.Identity()
         if config.transform is not None:
@@ -66,13 +77,67 @@ class SparseHead(TaskHead):
         return torch.log1p(weights) if self.config.activation == "log1p_relu" else weights
 
 
-def task_head(config: TaskConfig, hidden_size: int) -> TaskHead:
+class TokenDense(nn.Module):
+    """sentence-transformers' Dense, of each token."""
+
+    def __init__(self, config: Dense) -> None:
+        super().__init__()
+        sizes = config.in_features, config.out_features
+        self.linear = nn.Linear(*sizes, bias=config.bias)
+        self.activation: nn.Module = getattr(nn, config.activation)()
+        self.residual: nn.Module | None = None
+        if config.residual:
+            same = config.in_features == config.out_features
+            self.residual = nn.Identity() if same else nn.Linear(*sizes, bias=False)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """`[n, in_features]` → `[n, out_features]`."""
+        found: Tensor = self.activation(self.linear(rows))
+        return found if self.residual is None else found + self.residual(rows)
+
+
+class UnitLength(nn.Module):
+    """Rows divided by their length."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """`[n, D]` → the same."""
+        return functional.normalize(rows, dim=-1)
+
+
+class TokenVectors(TaskModule):
+    """The vector of each token, for MaxSim (Khattab & Zaharia 2020, section 3.2)."""
+
+    def __init__(self, config: TaskConfig) -> None:
+        """Allocate the modules.
+
+        Raises:
+            ValueError: the config is none of a late-interaction model.
+
+        """
+        super().__init__(config)
+        if config.late is None:
+            raise ValueError("a late-interaction model has modules of its own")
+        self.steps = nn.Sequential(*map(_step, config.late.modules))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """`[n, H]` → `[n, D]`."""
+        found: Tensor = self.steps(rows)
+        return found
+
+
+def _step(module: TokenModule) -> nn.Module:
+    return TokenDense(module) if isinstance(module, Dense) else UnitLength()
+
+
+def task_head(config: TaskConfig, hidden_size: int) -> TaskModule:
     """The module of a kind of task head."""
+    if config.kind == "late_interaction":
+        return TokenVectors(config)
     kind = SparseHead if config.kind == "sparse" else TaskHead
     return kind(config, hidden_size)
 
 
-def scores_of_text(head: TaskHead, hidden: Tensor) -> Floats:
+def scores_of_text(head: TaskModule, hidden: Tensor) -> Floats:
     """What a task head answers to one text's last hidden state `[S, H]`, all of it at once."""
     pooling = head.config.pooling
     rows = hidden
@@ -80,4 +145,4 @@ def scores_of_text(head: TaskHead, hidden: Tensor) -> Floats:
         rows = hidden[:1] if pooling == "cls" else hidden.mean(dim=0, keepdim=True)
     with torch.inference_mode():
         scores: Floats = head(rows).numpy()
-    return scores if head.config.kind == "token_classification" else scores[0]
+    return scores if head.config.by_token else scores[0]

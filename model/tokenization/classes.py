@@ -10,7 +10,7 @@ from model.tokenization.files import TokenizerFiles
 from model.tokenization.names import AS_STORED, BACKENDS, MODEL_TYPES, NOT_BUILT, OVERRULING
 from model.tokenization.sentence_pieces import ALBERT, CAMEMBERT, DEBERTA_V2, XLM_ROBERTA
 from model.tokenization.source import TokenizerClass
-from model.tokenization.word_pieces import BERT, MPNET
+from model.tokenization.word_pieces import BERT, DISTILBERT, MPNET
 
 CLASSES: Mapping[str, TokenizerClass] = {
     "AlbertTokenizer": ALBERT,
@@ -18,7 +18,7 @@ CLASSES: Mapping[str, TokenizerClass] = {
     "BertTokenizer": BERT,
     "CamembertTokenizer": CAMEMBERT,
     "DebertaV2Tokenizer": DEBERTA_V2,
-    "DistilBertTokenizer": BERT,
+    "DistilBertTokenizer": DISTILBERT,
     "ElectraTokenizer": BERT,
     "GemmaTokenizer": GEMMA,
     "LEDTokenizer": ROBERTA,

@@ -89,8 +89,8 @@ def read_json(path: Path) -> Settings:
 
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except ValueError as error:
+        content = json.loads(path.read_bytes()) if path.is_file() else {}
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} does not hold a JSON object")

@@ -143,4 +143,5 @@ DEBERTA_V2 = TokenizerClass(
         "cls_token": "[CLS]",
         "mask_token": "[MASK]",
     },
+    segments=True,
 )

@@ -110,6 +110,8 @@ class TokenizerClass:
     """Special tokens without a name where the files say nothing of them."""
     vocabulary_files: tuple[str, ...] = ()
     """Files that it takes in place of tokenizer.json."""
+    segments: bool = False
+    """Whether it hands segments to the model, where the files do not say."""
 
     def source(self, name: str, files: TokenizerFiles, declared: Declared) -> Source:
         """What a tokenizer of this class, called `name`, is made of.

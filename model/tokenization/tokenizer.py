@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
-from tokenizers import Tokenizer, normalizers
+from tokenizers import AddedToken, Tokenizer, normalizers
 
 from model.config import EncoderConfig
 from model.errors import CheckpointError
@@ -57,6 +58,31 @@ def load_tokenizer(folder: Path, config: EncoderConfig, *, lowercase: bool) -> T
             f"the encoder's vocabulary holds {config.vocab_size}"
         )
     return tokenizer
+
+
+def special_token(folder: Path, name: str) -> str | None:
+    """The token of a name such as `mask_token`; None where the folder's tokenizer has none.
+
+    Raises:
+        CheckpointError: there is no tokenizer, or it is damaged or not supported.
+
+    """
+    _, source = _build(TokenizerFiles.read(folder))
+    return str(source.special[name]) if name in source.special else None
+
+
+def add_markers(tokenizer: Tokenizer, prompts: Sequence[str]) -> None:
+    """Make a tokenizer take the marker at the start of each prompt as one token.
+
+    ColBERT's checkpoints put `[unused0]`, or an added token, before a text by its id. Of a prompt
+    that the vocabulary does not have, nor its first word, nothing is a marker.
+    """
+    for prompt in filter(str.strip, prompts):
+        found = (prompt, prompt.split(None, 1)[0])
+        marker = next((one for one in found if tokenizer.token_to_id(one) is not None), None)
+        if marker and tokenizer.encode(marker, add_special_tokens=False).tokens != [marker]:
+            token = AddedToken(marker, normalized=False, special=True)
+            tokenizer.add_special_tokens([token])
 
 
 def _build(files: TokenizerFiles) -> tuple[Tokenizer, Source]:

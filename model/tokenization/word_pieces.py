@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from model.errors import CheckpointError
@@ -52,7 +54,9 @@ BERT = TokenizerClass(
         "mask_token": "[MASK]",
     },
     vocabulary_files=("vocab.txt",),
+    segments=True,
 )
+DISTILBERT = dataclasses.replace(BERT, segments=False)
 MPNET = TokenizerClass(
     kind="WordPiece",
     build=_word_pieces,

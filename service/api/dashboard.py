@@ -10,6 +10,8 @@ from importlib import resources
 from fastapi import APIRouter, HTTPException, Request
 from starlette.responses import Response
 
+from service.api.etag import is_known
+
 MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -72,7 +74,6 @@ async def static_file(file: str, request: Request) -> Response:
 def _respond(file: StaticFile, request: Request) -> Response:
     """The file, or 304 when the browser has it; it asks each time, so an update is seen at once."""
     headers = {**SECURITY_HEADERS, "etag": file.etag, "cache-control": "no-cache"}
-    known = request.headers.get("if-none-match", "")
-    if file.etag in {tag.strip().removeprefix("W/") for tag in known.split(",")}:
+    if is_known(request, file.etag):
         return Response(status_code=304, headers=headers)
     return Response(file.content, headers=headers, media_type=file.media_type)

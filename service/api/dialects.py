@@ -12,8 +12,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-from service.api import dashboard, documentation, native, operations, tei
+from service.api import dashboard, documentation, native, openai, operations, tei
 from service.api.native import verify
+from service.api.openai import errors as openai_errors
 from service.api.problems import describe_errors, problem_response
 from service.api.tei import errors as tei_errors
 from service.errors import ServiceError, Unprocessable
@@ -33,6 +34,7 @@ NATIVE = Dialect(native.ROUTERS, problem_response)
 DIALECTS = (
     NATIVE,
     Dialect(tei.ROUTERS, tei_errors.error_response),
+    Dialect(openai.ROUTERS, openai_errors.error_response),
     Dialect([operations.router, documentation.router, dashboard.router], problem_response),
 )
 

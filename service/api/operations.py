@@ -15,10 +15,11 @@ from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
 from model.config import UnknownEncoder
 from service.api.problems import PROBLEMS
-from service.api.route import service_of
+from service.api.route import name_model, service_of
 from service.distribution import version
 from service.health.readiness import ANSWER_SECONDS
-from service.state import ServiceState
+from service.models import ServedModel
+from service.settings import Settings
 
 DTYPES: Mapping[Precision, str] = {
     "fp32": "float32",
@@ -62,26 +63,27 @@ async def metrics(request: Request) -> Response:
     return Response(content, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-@router.get("/info")
-async def info(request: Request) -> JSONResponse:
-    """What is served, by what, and how it was verified."""
+@router.get("/info", responses={404: PROBLEMS[404]})
+async def info(request: Request, model: str | None = None) -> JSONResponse:
+    """What is served, by what, and how it was verified: of a model, or the default and all."""
     state = service_of(request)
-    engines = state.inference.engines
-    now = {
-        "status": "degraded" if engines.stand_in else "failed" if engines.failure else "working",
-        "backend": engines.stand_in or engines.name,
-        "failure": engines.failure or state.live_verification.problem or None,
-    }
-    return JSONResponse(describe(state) | now)
+    chosen = state.models.named(model)
+    content = describe(state.settings, chosen)
+    if state.models.several and model is None:
+        content["models"] = [describe(state.settings, one) for one in state.models]
+    response = JSONResponse(content)
+    if model is not None:
+        name_model(response, state.models, model, chosen)
+    return response
 
 
-def describe(state: ServiceState) -> dict[str, Any]:
-    """The content of `/info`: TEI's fields, then ours."""
-    settings, artifact = state.settings, state.artifact
-    manifest, engine = artifact.manifest, state.inference.engines.default.engine
-    limits, sentence = state.inference.tokenizer.limits, manifest.sentence
+def describe(settings: Settings, model: ServedModel) -> dict[str, Any]:
+    """The content of `/info` about a model: TEI's fields, then ours, then how it is now."""
+    manifest, engines = model.artifact.manifest, model.inference.engines
+    engine, vectors = engines.default.engine, model.inference.vectors
+    limits = model.inference.tokenizer.limits
     return {
-        "model_id": manifest.model,
+        "model_id": model.name,
         "model_sha": manifest.files[ENCODER_DATA if manifest.foreign else WEIGHTS].sha256,
         "model_dtype": DTYPES[manifest.precision],
         "model_type": model_type(manifest),
@@ -98,15 +100,18 @@ def describe(state: ServiceState) -> dict[str, Any]:
         "sha": None,
         "docker_label": None,
         **_of_encoder(manifest),
-        **_of_vectors(sentence, state.inference.vectors),
+        **_of_vectors(manifest.sentence, vectors),
         "max_characters": limits.max_characters,
         "engine": engine.name,
         "provider": engine.provider,
         "precision": manifest.precision,
-        "precision_note": state.precision_note,
+        "precision_note": model.precision_note,
         "weight_bits": manifest.weight_bits,
-        "artifact_sha256": artifact.sha256,
+        "artifact_sha256": model.artifact.sha256,
         "verification": manifest.verification.model_dump(),
+        "status": "degraded" if engines.stand_in else "failed" if engines.failure else "working",
+        "backend": engines.stand_in or engines.name,
+        "failure": engines.failure or model.live_verification.problem or None,
     }
 
 
@@ -115,8 +120,8 @@ def _of_encoder(manifest: Manifest) -> dict[str, Any]:
     config, known = manifest.config, not isinstance(manifest.config, UnknownEncoder)
     return {
         "runtime": manifest.runtime,
-        "layers": config.num_hidden_layers if known else None,
-        "heads": config.num_attention_heads if known else None,
+        "layers": config.num_hidden_layers or None,
+        "heads": config.num_attention_heads or None,
         "hidden_size": config.hidden_size,
         "attention_score": config.attention_score if known else None,
         "attention_normalizer": config.attention_normalizer if known else None,

@@ -39,6 +39,7 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     for status, description in {
         400: "Not JSON",
         401: "No key, or a wrong one",
+        404: "Of several models none has the name",
         408: "The request took too long to send",
         413: "Body or predicted reply too large",
         415: "Wrong content type or encoding",

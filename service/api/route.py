@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, get_type_hints
+from urllib.parse import quote
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -18,18 +20,39 @@ from service.api.accept import prefers
 from service.api.media import SAFETENSORS, Part
 from service.api.strict_json import check_media_type, read_json
 from service.errors import Unprocessable
+from service.inference.core import Inference
 from service.inference.timings import Timings
+from service.models import Models, ServedModel
 from service.scheduler.submission import Caller
 from service.state import ServiceState
 
 TIMEOUT_HEADER = "x-request-timeout-ms"
+MODEL_HEADER = "x-model"
 SEND_BYTES = 2**20
 """The server copies what a client does not take at once: large parts are given to it in slices."""
 _MILLISECONDS = re.compile(r"[0-9]{1,9}")
 
 
+class ModelRequest(BaseModel):
+    """A request that may choose one of several models."""
+
+    model: str | None = Field(
+        None, description="Which of several models answers; the first that can by default."
+    )
+
+    def check_model(self, inference: Inference) -> object:
+        """What the request needs of a model beside vectors; nothing by default.
+
+        Raises:
+            NoTaskHead: the model does not have it.
+
+        """
+
+
 class JsonRoute(APIRoute):
     """A route whose endpoint takes `body`, a model, and `request`, and answers a `Response`.
+
+    Which model is to answer is found before; see `model_of`.
 
     FastAPI documents it; its own way from body to endpoint, which solves dependencies that these
     routes do not have, costs as much as all else in a small request.
@@ -37,19 +60,22 @@ class JsonRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The function from a request to the endpoint's reply."""
-        model: type[BaseModel] = get_type_hints(self.endpoint)["body"]
+        schema: type[ModelRequest] = get_type_hints(self.endpoint)["body"]
 
         async def handle(request: Request) -> Response:
             check_media_type(request)
             content = await read_json(await request.body())
             try:
-                body = model.model_validate(content)
+                body = schema.model_validate(content)
             except ValidationError as error:
                 found = error.errors(include_url=False, include_context=False, include_input=False)
                 raise RequestValidationError(
                     [{**item, "loc": ("body", *item["loc"])} for item in found]
                 ) from None
+            models = service_of(request).models
+            request.state.model = models.able(body.model, body.check_model)
             response: Response = await self.endpoint(body=body, request=request)
+            name_model(response, models, body.model, request.state.model)
             return response
 
         return handle
@@ -59,6 +85,18 @@ def service_of(request: Request) -> ServiceState:
     """The state of the service that a request came to."""
     state: ServiceState = request.app.state.service
     return state
+
+
+def model_of(request: Request) -> ServedModel:
+    """The model that answers a request of a `JsonRoute`."""
+    model: ServedModel = request.state.model
+    return model
+
+
+def name_model(response: Response, models: Models, asked: str | None, model: ServedModel) -> None:
+    """Say in a header which model answered, unless it is the only one and the one asked for."""
+    if models.several or asked not in (None, model.name):
+        response.headers[MODEL_HEADER] = quote(model.name, safe=f"{string.punctuation} ")
 
 
 def caller_of(request: Request) -> Caller:

@@ -3,6 +3,8 @@
 import { parse } from './safetensors.js';
 
 const SAFETENSORS = 'application/vnd.safetensors';
+/** Which of several models the page is about, from its own address; the first when null. */
+const MODEL = new URLSearchParams(location.search).get('model');
 
 /** What went wrong, in words for a person. */
 export class ApiError extends Error {
@@ -51,7 +53,7 @@ export async function attention(body, signal) {
   const response = await request('attention', {
     method: 'POST',
     headers: { accept: SAFETENSORS, 'content-type': 'application/json' },
-    body: JSON.stringify(body),
+    body: JSON.stringify(MODEL === null ? body : { ...body, model: MODEL }),
     signal,
   });
   let buffer;
@@ -69,7 +71,10 @@ export async function attention(body, signal) {
 }
 
 /** @param {AbortSignal} [signal] */
-export const info = async (signal) => (await request('info', { signal })).json();
+export const info = async (signal) => {
+  const query = MODEL === null ? '' : `?${new URLSearchParams({ model: MODEL })}`;
+  return (await request(`info${query}`, { signal })).json();
+};
 
 /** @param {AbortSignal} [signal] */
 export const metrics = async (signal) => (await request('metrics', { signal })).text();

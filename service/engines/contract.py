@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from model.artifact.pooling import PoolingModes
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
+Task: TypeAlias = "TextTask | MapsTask"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,8 @@ class TextTask:
     hidden_layers: tuple[int, ...] = ()
     pooling: Pooling | None = None
     ablated: tuple[tuple[int, int], ...] = ()  # (layer, head) of heads whose output is zeroed
-    scores: tuple[int, ...] = ()  # axes of the task head's answer; none where it is not asked for
+    scores: tuple[int, ...] = ()  # axes of what a task head answers, or of a foreign graph's maps
+    unseen: int = 0  # tokens at its end that no token attends to
 
     @property
     def tokens(self) -> int:
@@ -56,9 +59,6 @@ class MapsTask:
         return len(self.queries)
 
 
-Task = TextTask | MapsTask
-
-
 @dataclass(slots=True)
 class Output:
     """What was asked for, in that order."""
@@ -66,7 +66,7 @@ class Output:
     hidden: list[Floats] = field(default_factory=list)  # [S, H] each
     pooled: Floats | None = None  # [H] a mode, not normalised
     maps: Floats | None = None  # [heads, T, S], over keys
-    scores: Floats | None = None
+    scores: Floats | None = None  # of a foreign graph [L, N, S, S]
 
 
 class Engine(ABC):

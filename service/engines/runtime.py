@@ -49,11 +49,20 @@ class RuntimeEngine(Engine):
             raise EngineFailed(f"{self.provider} failed: {type(error).__name__}") from error
 
     def compute(self, tasks: Sequence[Task]) -> list[Output]:
-        """One packed forward pass for all texts; the maps of a layer in a call each."""
-        texts = [task for task in tasks if isinstance(task, TextTask)]
+        """One packed forward pass for all texts; the maps of a layer in a call each.
+
+        The maps that a foreign graph gives are those of all layers of a text, in a call each.
+        """
+        alone = [isinstance(task, MapsTask) or self._gives_maps_of(task) for task in tasks]
+        texts = [
+            task
+            for task, own in zip(tasks, alone, strict=True)
+            if isinstance(task, TextTask) and not own
+        ]
         encoded = iter(self._encode(texts) if texts else ())
         return [
-            self._attend(task) if isinstance(task, MapsTask) else next(encoded) for task in tasks
+            self._attend(task) if own else next(encoded)
+            for task, own in zip(tasks, alone, strict=True)
         ]
 
     def _encode(self, tasks: Sequence[TextTask]) -> list[Output]:
@@ -63,7 +72,10 @@ class RuntimeEngine(Engine):
         head = runtime.task if scored else None
         rows = rows_of(head, scored, runtime.config.num_hidden_layers) if head else ([], [])
         states, vectors = runtime.encode(
-            pack([(task.input_ids, task.segment_ids) for task in tasks]),
+            pack(
+                [(task.input_ids, task.segment_ids) for task in tasks],
+                [task.unseen for task in tasks],
+            ),
             [(text, layer) for text, task in enumerate(tasks) for layer in task.hidden_layers]
             + rows[0],
             [
@@ -87,7 +99,13 @@ class RuntimeEngine(Engine):
                 outputs[text].scores = scores
         return outputs
 
-    def _attend(self, task: MapsTask) -> Output:
+    def _gives_maps_of(self, task: Task) -> bool:
+        return self._runtime.own_maps and isinstance(task, TextTask) and bool(task.scores)
+
+    def _attend(self, task: Task) -> Output:
+        if isinstance(task, TextTask):
+            batch = pack([(task.input_ids, task.segment_ids)])
+            return Output(scores=self._runtime.maps(batch))
         maps = self._runtime.attention(task.queries, task.keys, task.layer, task.heads)
         return Output(maps=maps)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from model.artifact.compare import TOLERANCES, Comparison, Key, keyed
+from model.artifact.compare import Comparison, keyed, task_key, tolerances_of
 from model.artifact.golden import read_golden
 from model.artifact.manifest import Artifact
 from model.artifact.vectors import TextVectors
@@ -37,14 +37,15 @@ class GoldenCheck:
             return
         comparison = Comparison()
         precision = "fp32" if engine.name == "torch" else self._manifest.precision
-        unit = self._vectors.unit
+        layers, unit = self._manifest.config.num_hidden_layers, self._vectors.unit
+        tolerances, head = tolerances_of(precision, layers), self._manifest.task
         for text, output in zip(self._texts, self._encode(engine), strict=True):
             expected = keyed(list(text.hidden), text.maps, unit)
             maps = np.stack(self._attend(engine, output))
             found = keyed(output.hidden, maps, unit)
-            if text.scores is not None and output.scores is not None:
-                expected[Key("task")], found[Key("task")] = text.scores, output.scores
-            comparison.add(expected, found, TOLERANCES[precision])
+            if head and text.scores is not None and output.scores is not None:
+                expected[task_key(head)], found[task_key(head)] = text.scores, output.scores
+            comparison.add(expected, found, tolerances)
         if not comparison.passed and engine.name != "fake":
             raise VerificationError(
                 f"the {engine.name} engine disagrees with PyTorch about the artifact's golden "

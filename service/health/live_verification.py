@@ -18,7 +18,11 @@ _log = logging.getLogger("headscope")
 
 
 class LiveVerification:
-    """Looks at a share of the batches, one at a time, and never keeps an answer waiting."""
+    """Looks at a share of the batches, one at a time, and never keeps an answer waiting.
+
+    PyTorch's maps follow from the same layer's input as those that were served, so the bounds are
+    those of an encoder of few layers.
+    """
 
     def __init__(
         self,
@@ -26,6 +30,7 @@ class LiveVerification:
         reference: Callable[[], Awaitable[Scheduler]],
         precision: Precision,
         metrics: Metrics,
+        label: str = "",
     ) -> None:
         """Look at nothing yet.
 
@@ -35,6 +40,7 @@ class LiveVerification:
             reference: PyTorch's scheduler.
             precision: whose tolerances hold.
             metrics: count what was compared, and hold the worst differences.
+            label: before what is logged; of one model among several, its name.
 
         """
         self.problem = ""
@@ -43,6 +49,7 @@ class LiveVerification:
         self._reference = reference
         self._tolerances = TOLERANCES[precision]
         self._metrics = metrics
+        self._label = label
         self._loop: asyncio.AbstractEventLoop | None = None
         self._busy = True
         """Whether no batch is looked at now."""
@@ -83,7 +90,7 @@ class LiveVerification:
             result = "passed" if all(found.passed for found in worst.values()) else "failed"
             self._report(worst)
         except ServiceError as error:
-            _log.warning("a batch could not be verified: %s", error.detail)
+            _log.warning("%sa batch could not be verified: %s", self._label, error.detail)
         finally:
             self._metrics.verified_batches.labels(result).inc()
             self._busy = False
@@ -106,7 +113,7 @@ class LiveVerification:
                     f"live verification failed: {kind}, max abs diff {found.max_abs_diff:.1e}, "
                     f"min cosine {found.min_cosine:.6f}"
                 )
-                _log.error("%s", problem)
+                _log.error("%s%s", self._label, problem)
                 self.problem = self.problem or problem
 
 

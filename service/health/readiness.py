@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -24,33 +25,63 @@ ANSWER_SECONDS = 1.0
 """Time for another worker to answer, beyond what it was asked to do."""
 
 
-class Readiness:
-    """The engine's real path, tried: a batch was computed just now, or is."""
+class ModelReadiness:
+    """The real path of a model's engine, tried: a batch was computed just now, or is."""
 
     def __init__(
-        self,
-        engines: EnginePool,
-        live_verification: LiveVerification,
-        peers: Peers | None,
-        probe_layer: int = 0,
+        self, engines: EnginePool, live_verification: LiveVerification, probe_layer: int = 0
     ) -> None:
         """Probe an engine by a hidden state that it has.
 
         Args:
-            engines: of the service.
+            engines: of the model.
             live_verification: what it has found counts.
-            peers: the other workers of a service of several processes.
             probe_layer: number of the hidden state.
+
+        """
+        self.fallback_failure = ""
+        """The reason for which the engine that would stand in cannot start."""
+        self.engines = engines
+        self._live_verification = live_verification
+        self._probe_layer = probe_layer
+
+    async def check(self) -> str:
+        """The reason for which only a stand-in serves; empty if none does.
+
+        Raises:
+            EngineUnavailable: requests are not answered, or not rightly.
+
+        """
+        failure = self._live_verification.problem or self.fallback_failure
+        if failure:
+            raise EngineUnavailable(failure, retry_after_seconds=5)
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                scheduler = await self.engines.get(None)
+        except TimeoutError:
+            raise EngineUnavailable("PyTorch is starting", retry_after_seconds=5) from None
+        if scheduler.failure:
+            raise EngineUnavailable(scheduler.failure, retry_after_seconds=5)
+        if time.monotonic() - scheduler.last_success > FRESH_SECONDS:
+            await _probe(scheduler, self._probe_layer)
+        return self.engines.failure
+
+
+class Readiness:
+    """Whether every model is served, here and by all workers of a service."""
+
+    def __init__(self, models: Mapping[str, ModelReadiness], peers: Peers | None) -> None:
+        """Ask for nothing yet.
+
+        Args:
+            models: by name.
+            peers: the other workers of a service of several processes.
 
         """
         self.draining = False
         """Whether the process has been told to stop."""
-        self.fallback_failure = ""
-        """The reason for which the engine that would stand in cannot start."""
-        self._engines = engines
-        self._live_verification = live_verification
+        self._models = models
         self._peers = peers
-        self._probe_layer = probe_layer
 
     async def check(self) -> str:
         """The reason for which only a stand-in serves, in any worker; empty if none does.
@@ -78,22 +109,25 @@ class Readiness:
         return DEGRADED + degraded if degraded else ""
 
     async def check_process(self) -> str:
-        """The check of this process alone; see `check`."""
+        """The check of this process alone, see `check`; of several models each is named."""
         if self.draining:
             raise EngineUnavailable("the service is stopping", retry_after_seconds=5)
-        failure = self._live_verification.problem or self.fallback_failure
-        if failure:
-            raise EngineUnavailable(failure, retry_after_seconds=5)
-        try:
-            async with asyncio.timeout(PROBE_SECONDS):
-                scheduler = await self._engines.get(None)
-        except TimeoutError:
-            raise EngineUnavailable("PyTorch is starting", retry_after_seconds=5) from None
-        if scheduler.failure:
-            raise EngineUnavailable(scheduler.failure, retry_after_seconds=5)
-        if time.monotonic() - scheduler.last_success > FRESH_SECONDS:
-            await _probe(scheduler, self._probe_layer)
-        return self._engines.failure
+        first, *others = self._models.values()
+        if not others:
+            return await first.check()
+        found = await asyncio.gather(*map(_found, self._models.values()))
+        named = list(zip(self._models, found, strict=True))
+        if failed := [f"{name}: {failure}" for name, (failure, _) in named if failure]:
+            raise EngineUnavailable("; ".join(failed), retry_after_seconds=5)
+        return "; ".join(f"{name}: {degraded}" for name, (_, degraded) in named if degraded)
+
+
+async def _found(model: ModelReadiness) -> tuple[str, str]:
+    """Why a model is not served, and why only a stand-in serves it; empty where neither is so."""
+    try:
+        return "", await model.check()
+    except ServiceError as error:
+        return error.detail, ""
 
 
 async def _probe(scheduler: Scheduler, layer: int) -> None:

@@ -1,4 +1,4 @@
-"""The watch over the service's own engine, and what happens once it has failed for good.
+"""The watch over a model's own engine, and what happens once it has failed for good.
 
 Two policies: `fail` has the process end, so that whoever supervises it starts another; `torch` lets
 PyTorch serve, says so wherever the service speaks of itself, and tries to start the engine again.
@@ -13,8 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Literal
 
 from service.engines.contract import Engine
-from service.health.readiness import Readiness
-from service.inference.engine_pool import EnginePool
+from service.health.readiness import ModelReadiness
 from service.telemetry.metrics import Metrics
 
 _log = logging.getLogger("headscope")
@@ -29,30 +28,32 @@ FIRST_PAUSE_SECONDS, MOST_PAUSE_SECONDS = 1.0, 60.0
 
 
 class Watch:
-    """One service's watch over its engine."""
+    """The watch over one model's own engine."""
 
     def __init__(
         self,
-        engines: EnginePool,
-        readiness: Readiness,
+        readiness: ModelReadiness,
         trial: Callable[[Engine], None],
         policy: Policy,
         give_up: Callable[[str], None],
         metrics: Metrics,
+        label: str = "",
     ) -> None:
         """Watch nothing yet.
 
         Args:
-            engines: of the service; its own one is watched.
-            readiness: fails while the engine that would stand in cannot start.
+            readiness: of the model whose own engine is watched; fails while the engine that would
+                stand in cannot start.
             trial: raises if an engine does not work.
             policy: what to do when it has failed for good.
             give_up: ends the process; is told why.
             metrics: say whether the service is degraded.
+            label: before what is logged; of one model among several, its name.
 
         """
-        self._engines = engines
+        self._engines = readiness.engines
         self._readiness = readiness
+        self._label = label
         self._trial = trial
         self._policy = policy
         self._give_up = give_up
@@ -81,12 +82,13 @@ class Watch:
             if not failure:
                 continue
             stand_in = self._stand_in()
-            _log.critical("%s; %s", failure, "PyTorch serves" if stand_in else "the service ends")
-            self._metrics.degraded.set(stand_in is not None)
+            end = "PyTorch serves" if stand_in else "the service ends"
+            _log.critical("%s%s; %s", self._label, failure, end)
+            self._metrics.stood_in_for(self._label, stood_in=stand_in is not None)
             self._engines.default.fail_overdue()
             await self._engines.retire(failure, stand_in)
             if stand_in is None:
-                self._give_up(failure)
+                self._give_up(self._label + failure)
                 return
             await self._recovery(stand_in)
 
@@ -116,12 +118,13 @@ class Watch:
             try:
                 await self._engines.restart()
             except Exception as error:  # whatever it is, there will be another attempt
-                _log.warning("no recovery yet: %s: %s", type(error).__name__, error)
+                kind = type(error).__name__
+                _log.warning("%sno recovery yet: %s: %s", self._label, kind, error)
             else:
                 break
         await asyncio.gather(starting, return_exceptions=True)
-        _log.warning("the %s engine serves again", self._engines.name)
-        self._metrics.degraded.set(0)
+        _log.warning("%sthe %s engine serves again", self._label, self._engines.name)
+        self._metrics.stood_in_for(self._label, stood_in=False)
 
     async def _try_stand_in(self) -> None:
         """Start the engine that would stand in once, so that readiness knows whether it can."""
@@ -132,11 +135,11 @@ class Watch:
         except Exception as error:  # whatever it is, there would be nothing to fall back to
             failure = f"the {stand_in} engine, which would stand in, cannot start: {error}"
             self._readiness.fallback_failure = failure
-            _log.error("%s", failure)
+            _log.error("%s%s", self._label, failure)
 
     def _stand_in(self) -> str | None:
         return "torch" if self._policy == "torch" and self._engines.name != "torch" else None
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
-            self._give_up(f"the watch over the engine failed: {type(error).__name__}")
+            self._give_up(f"{self._label}the watch over the engine failed: {type(error).__name__}")

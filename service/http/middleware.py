@@ -33,6 +33,7 @@ RESPONSE_HEADERS = (
     "x-queue-time",
     "x-inference-time",
     "x-compute-tokens",
+    "x-model",
 )
 """Headers that pages of other origins may read."""
 

@@ -120,7 +120,7 @@ class AttentionStream:
             jobs = [job for item in zip(chunk, hidden, strict=True) for job in self._jobs(*item)]
             async with contextlib.aclosing(self._in_order(jobs)) as results:
                 for index, pooled_shift in zip(chunk, shifts, strict=True):
-                    gathered = _LayerResults()
+                    gathered = LayerResults()
                     for _ in self.passes:
                         maps = await anext(results)
                         await gathered.add(maps)
@@ -187,7 +187,7 @@ class AttentionStream:
                 await asyncio.gather(running, return_exceptions=True)
 
 
-class _LayerResults:
+class LayerResults:
     """What the layers of one text leave for its summary."""
 
     def __init__(self) -> None:
@@ -195,12 +195,14 @@ class _LayerResults:
         self._rollout: Floats | None = None
 
     async def add(self, maps: LayerMaps) -> None:
+        """Count a layer in."""
         for name, values in (maps.statistics or {}).items():
             self._statistics.setdefault(name, []).append(values)
         if maps.mean is not None:
             self._rollout = await asyncio.to_thread(rollout_step, self._rollout, maps.mean[None])
 
     def summary(self, text: int, pooled_shift: float | None) -> TextSummary:
+        """Of all layers of the text of that number."""
         stacked = {name: np.stack(values) for name, values in self._statistics.items()}
         return TextSummary(text, stacked, self._rollout, pooled_shift)
 

@@ -23,6 +23,7 @@ from service.errors import NotExported
 from service.inference.attention import AttentionStream, AttentionText
 from service.inference.engine_pool import EnginePool
 from service.inference.excerpt import Input
+from service.inference.graph_attention import GraphAttentionStream
 from service.inference.maps import AttentionSelection
 from service.inference.timings import Timings
 from service.inference.tokenizer import Options, TextTokenizer, TokenizedText
@@ -108,7 +109,7 @@ class Inference:
         self.vectors = vectors
         self.tokenizer = tokenizer
         self.engines = engines
-        self._tokenizing = Tokenizing(tokenizer, limits, self.config.type_vocab_size)
+        self._tokenizing = Tokenizing(tokenizer, limits, self.config.segments)
 
     async def prepare(
         self,
@@ -131,7 +132,7 @@ class Inference:
             Unprocessable: too many inputs, or one that does not fit the model.
             EngineNotInstalled: the service has no such engine.
             EngineUnavailable: the engine has failed, or cannot be started.
-            NotExported: the lane of attention, of a foreign graph.
+            NotExported: the lane of attention, of a foreign graph without attention weights.
             Overloaded: the queue has no room, or the deadline cannot be met.
 
         """
@@ -159,7 +160,8 @@ class Inference:
 
         """
         if self.manifest.foreign and options.layer != self.config.num_hidden_layers:
-            raise NotExported(not_in_graph(f"hidden state {options.layer}"))
+            maps = self.manifest.gives_maps
+            raise NotExported(not_in_graph(f"hidden state {options.layer}", maps=maps))
         mode = options.pooling or self.sentence.pooling
         tasks = [
             TextTask(
@@ -191,10 +193,10 @@ class Inference:
         """Refuse a model without attention weights, before anything is done.
 
         Raises:
-            NotExported: what is served is a foreign graph.
+            NotExported: what is served is a foreign graph that gives none.
 
         """
-        if self.manifest.foreign:
+        if not self.manifest.gives_maps:
             raise NotExported(not_in_graph("attention weights"))
 
     def attention(
@@ -210,10 +212,18 @@ class Inference:
             selection: what is wanted of their maps.
             convert: applied to each array of weights in the thread that computed it.
 
+        Raises:
+            NotExported: an ablated head, of a foreign graph.
+            ReplyTooLarge: the maps that are in memory together are too large.
+
         """
+        foreign = self.manifest.foreign
+        if foreign and selection.ablated:
+            raise NotExported(not_in_graph("what a head adds", maps=True))
         texts = [self._attention_text(text) for text in prepared.texts]
         scheduler, timings = prepared.scheduler, prepared.timings
-        stream = AttentionStream(scheduler, self.config, selection, texts, timings)
+        kind = GraphAttentionStream if foreign else AttentionStream
+        stream = kind(scheduler, self.config, selection, texts, timings)
         stream.caller, stream.convert = prepared.caller, convert
         stream.finish = self.vectors.project if self.sentence.modules else None
         return stream

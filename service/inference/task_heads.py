@@ -1,11 +1,12 @@
 """Answers of an artifact's task head: scores of labels, and sparse vectors.
 
-Notation: C labels, V words of the vocabulary.
+Notation: S tokens of one text, C labels, V words of the vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,10 @@ _NAMES: Mapping[TaskKind, str] = {
     "sequence_classification": "texts and pairs",
     "token_classification": "tokens",
     "sparse": "sparse vectors",
+    "late_interaction": "token vectors",
 }
+INLINE_WEIGHTS = 2**16
+"""Weights that are looked through on the event loop, which takes some 30 µs."""
 
 
 class SparseVector(NamedTuple):
@@ -31,12 +35,12 @@ class SparseVector(NamedTuple):
     values: Floats
 
 
-def required_task(manifest: Manifest, kind: TaskKind, checkpoint: str) -> TaskConfig:
-    """The model's task head, which has to be of that kind.
+def required_task(manifest: Manifest, kinds: Collection[TaskKind], checkpoint: str) -> TaskConfig:
+    """The model's task head, which has to be of one of these kinds.
 
     Args:
         manifest: of the artifact.
-        kind: that a route needs.
+        kinds: that a route can answer with.
         checkpoint: what to serve instead, for whoever is refused.
 
     Raises:
@@ -44,14 +48,14 @@ def required_task(manifest: Manifest, kind: TaskKind, checkpoint: str) -> TaskCo
 
     """
     task = manifest.task
-    if task is None or task.kind != kind:
+    if task is None or task.kind not in kinds:
         has = f"a task head for {_NAMES[task.kind]}" if task else "no task head"
         raise NoTaskHead(f"{manifest.model} has {has}: serve {checkpoint} for this route")
     return task
 
 
 async def task_scores(prepared: PreparedTexts, task: TaskConfig) -> list[Floats]:
-    """What the task head answers to each text: logits `[C]`, or weights `[V]`.
+    """What the task head answers to each text: logits `[C]` or `[S, C]`, or weights `[V]`.
 
     Raises:
         Overloaded: the queue has no room, or the deadline cannot be met.
@@ -79,8 +83,14 @@ def probabilities(logits: Floats) -> Floats:
     return shares.astype(np.float32)
 
 
-def sparse_vectors(weights: Sequence[Floats]) -> list[SparseVector]:
-    """The weights `[V]` of each text, without those that are 0."""
+async def sparse_vectors(weights: Sequence[Floats]) -> list[SparseVector]:
+    """The weights `[V]` of each text, without those that are 0; of several texts in a thread."""
+    if sum(map(len, weights)) <= INLINE_WEIGHTS:
+        return _without_zeros(weights)
+    return await asyncio.to_thread(_without_zeros, weights)
+
+
+def _without_zeros(weights: Sequence[Floats]) -> list[SparseVector]:
     kept = [np.flatnonzero(of_text) for of_text in weights]
     return [
         SparseVector(indices, of_text[indices])

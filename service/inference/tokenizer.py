@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from model.artifact.tokenizer import read_tokenizer
 from service.engines.contract import Ids
 from service.errors import InputTooLong, Unprocessable
 from service.inference.excerpt import Cutter, Direction, Excerpt, Input, Offset
+from service.inference.subwords import Subwords
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class TokenizedText:
     truncated: bool
     prompt_tokens: int
     """Leading tokens that a pooling without the prompt leaves out; 0 without a prompt."""
+    special_tokens_mask: Sequence[int]
+    """1 for the tokens that the tokenizer put around the text, and for those of a prompt."""
 
     def first_pooled(self, sentence: SentenceConfig) -> int:
         """The first token that pooling counts: those of a prompt may not."""
@@ -72,6 +75,14 @@ class Options:
     direction: Direction = "right"
     prompt_name: str | None = None
     """The checkpoint's default when None; where it has one, the empty name stands for no prompt."""
+    max_tokens: int | None = None
+    """The most tokens of an input; the service's limit when None."""
+    naming: str = "inputs[{}]"
+    """What an input is called in a refusal, by its number."""
+
+    def name(self, index: int) -> str:
+        """An input of that number in a refusal."""
+        return self.naming.format(index)
 
 
 class TextTokenizer:
@@ -89,7 +100,8 @@ class TextTokenizer:
         self.special_tokens = frozenset(token.content for token in added if token.special)
         self.word_pieces = isinstance(self._whole.model, WordPiece)
         """Whether its tokens are WordPieces, of which those that continue a word are marked."""
-        self._cutters: dict[Direction, Cutter] = {}
+        self.subwords = Subwords(self._whole)
+        self._cutters: dict[tuple[Direction, int], Cutter] = {}
         self._prompts = {
             name: Prompt(prompt, self._length(prompt)) for name, prompt in sentence.prompts.items()
         }
@@ -111,11 +123,12 @@ class TextTokenizer:
 
         """
         prompt = self._prompt(options.prompt_name)
+        limit = options.max_tokens or self.limits.max_tokens
         for index, text in enumerate(inputs, first):
-            self._check_characters(index, text)
+            self._check_characters(options.name(index), text)
         prefixed = [_with_prompt(prompt.text, text) for text in inputs]
         if options.truncate:
-            cut = self._cutter(options.direction)
+            cut = self._cutter(options.direction, limit)
             excerpts = [cut.encode(text) for text in prefixed]
         else:
             excerpts = [Excerpt(encoding) for encoding in self._whole.encode_batch(prefixed)]
@@ -123,16 +136,20 @@ class TextTokenizer:
         for index, excerpt in enumerate(excerpts, first):
             count = len(excerpt.encoding.ids)
             # also when cut: a limit below the number of special tokens cuts nothing
-            if count > self.limits.max_tokens:
+            if count > limit:
                 raise InputTooLong(
-                    f"inputs[{index}] has {count} tokens; at most "
-                    f"{self.limits.max_tokens} fit (`truncate` cuts it)"
+                    f"{options.name(index)} has {count} tokens; at most {limit} fit "
+                    "(`truncate` cuts it)"
                 )
             if not count:
-                raise Unprocessable(f"inputs[{index}] has no tokens")
+                raise Unprocessable(f"{options.name(index)} has no tokens")
             cut_left = excerpt.truncated and options.direction == "left"
             texts.append(_tokenized(excerpt, prompt, cut_left=cut_left))
         return texts
+
+    def vocabulary(self, indices: Iterable[int]) -> list[str | None]:
+        """The tokens of these ids; None where the tokenizer has none."""
+        return [self._whole.id_to_token(index) for index in indices]
 
     def _prompt(self, name: str | None) -> Prompt:
         default = self._sentence.default_prompt_name
@@ -151,19 +168,20 @@ class TextTokenizer:
         special = self._whole.encode(prompt).special_tokens_mask if prompt else []
         return len(special) - bool(special and special[-1])
 
-    def _check_characters(self, index: int, text: Input) -> None:
+    def _check_characters(self, name: str, text: Input) -> None:
         count = characters([text])
         if count > self.limits.max_characters:
             raise InputTooLong(
-                f"inputs[{index}] has {count} characters; at most "
+                f"{name} has {count} characters; at most "
                 f"{self.limits.max_characters} are taken, whatever `truncate` says"
             )
 
-    def _cutter(self, direction: Direction) -> Cutter:
+    def _cutter(self, direction: Direction, max_tokens: int) -> Cutter:
         with self._lock:
-            if direction not in self._cutters:
-                self._cutters[direction] = Cutter(self._whole, self.limits.max_tokens, direction)
-            return self._cutters[direction]
+            if (direction, max_tokens) not in self._cutters:
+                cutter = Cutter(self._whole, max_tokens, direction)
+                self._cutters[direction, max_tokens] = cutter
+            return self._cutters[direction, max_tokens]
 
 
 def _with_prompt(prompt: str, text: Input) -> Input:
@@ -178,11 +196,13 @@ def characters(inputs: Sequence[Input]) -> int:
 def _tokenized(excerpt: Excerpt, prompt: Prompt, *, cut_left: bool) -> TokenizedText:
     encoding = excerpt.encoding
     offsets = excerpt.offsets
+    special = encoding.special_tokens_mask
     prompt_tokens = 0
     if prompt.text:
         offsets, prompt_tokens = _without_prompt(encoding, offsets, len(prompt.text))
         if not cut_left:
             prompt_tokens = prompt.tokens
+        special = [1] * prompt_tokens + special[prompt_tokens:]
     return TokenizedText(
         tokens=encoding.tokens,
         input_ids=np.array(encoding.ids, np.int64),
@@ -190,6 +210,7 @@ def _tokenized(excerpt: Excerpt, prompt: Prompt, *, cut_left: bool) -> Tokenized
         offsets=offsets,
         truncated=excerpt.truncated,
         prompt_tokens=prompt_tokens,
+        special_tokens_mask=special,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from model.artifact.compare import TOLERANCES, Comparison, Key, keyed
+from model.artifact.compare import Comparison, Key, keyed, task_key, tolerances_of
 from model.artifact.manifest import Manifest
 from model.artifact.vectors import TextVectors
 from service.engines.contract import Floats, MapsTask, TextTask
@@ -56,7 +56,7 @@ async def _compare(
 ) -> Comparison:
     reference, candidate = await engines.get("torch"), await engines.get("onnx")
     comparison = Comparison()
-    tolerances = TOLERANCES[manifest.precision]
+    tolerances = tolerances_of(manifest.precision, manifest.config.num_hidden_layers)
     for text in texts:
         expected, found = await asyncio.gather(
             _everything(reference, text, manifest, vectors, caller),
@@ -83,5 +83,5 @@ async def _everything(
     tasks = [MapsTask(hidden[layer], hidden[layer], layer, heads) for layer in layers]
     results = await scheduler.resume("attention", tasks, caller=caller)
     maps = np.stack([item.output.maps for item in results])
-    scores = {Key("task"): result.output.scores} if head else {}
+    scores = {task_key(head): result.output.scores} if head else {}
     return keyed(hidden, maps, vectors.unit) | scores

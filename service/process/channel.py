@@ -36,9 +36,8 @@ class Assignment(BaseModel):
 
     settings: Settings
     """With the threads of one worker."""
-    artifact: Path
-    artifact_sha256: str
-    """Every worker serves the same one, whenever it started."""
+    artifacts: list[tuple[Path, str]]
+    """The folder and SHA-256 of each: every worker serves the same, whenever it started."""
     folder: Path
     """Where the workers of a service share their metrics and find each other."""
     index: int

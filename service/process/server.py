@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -179,7 +179,7 @@ class Server(uvicorn.Server):
             await asyncio.wait(self._opening)
 
 
-def serve(settings: Settings, artifact: Artifact) -> int:
+def serve(settings: Settings, artifacts: Sequence[Artifact]) -> int:
     """Serve until told to stop; returns the exit code.
 
     Raises:
@@ -190,7 +190,7 @@ def serve(settings: Settings, artifact: Artifact) -> int:
     """
     logs.configure(settings.log_level, settings.log_format)
     with bound(settings.host, settings.port) as sockets:
-        server = Server(create_app(settings, artifact), settings)
+        server = Server(create_app(settings, artifacts), settings)
         server.run(sockets)
     return end(server)
 

@@ -42,7 +42,7 @@ MOST_FAILED_STARTS = 5
 _log = logging.getLogger("headscope")
 
 
-def serve(settings: Settings, artifact: Artifact) -> int:
+def serve(settings: Settings, artifacts: Sequence[Artifact]) -> int:
     """Serve with `settings.workers` processes until told to stop; returns the exit code.
 
     Raises:
@@ -52,17 +52,17 @@ def serve(settings: Settings, artifact: Artifact) -> int:
     """
     logs.configure(settings.log_level, settings.log_format)
     with bound(settings.host, settings.port) as sockets, folder.made() as shared:
-        return asyncio.run(Supervisor(settings, artifact, shared).run(sockets))
+        return asyncio.run(Supervisor(settings, artifacts, shared).run(sockets))
 
 
 class Supervisor:
     """Starts the workers, opens the port once all are loaded, and stops them together."""
 
-    def __init__(self, settings: Settings, artifact: Artifact, folder: Path) -> None:
+    def __init__(self, settings: Settings, artifacts: Sequence[Artifact], folder: Path) -> None:
         cores = len(os.sched_getaffinity(0))
         threads = settings.threads or max(1, cores // settings.workers)
         self._settings = settings.model_copy(update={"threads": threads})
-        self._artifact = artifact
+        self._artifacts = [(artifact.folder, artifact.sha256) for artifact in artifacts]
         self._folder = folder
         self._workers: dict[int, WorkerHandle] = {}
         self._listeners: list[Listener] = []
@@ -139,8 +139,7 @@ class Supervisor:
     async def _launch(self, index: int, *, restarted: bool) -> WorkerHandle:
         assignment = Assignment(
             settings=self._settings,
-            artifact=self._artifact.folder,
-            artifact_sha256=self._artifact.sha256,
+            artifacts=self._artifacts,
             folder=self._folder,
             index=index,
             restarted=restarted,

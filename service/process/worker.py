@@ -129,16 +129,18 @@ def application(assignment: Assignment) -> FastAPI:
     """The service that a worker is part of.
 
     Raises:
-        ModelError: the artifact cannot be loaded, or is not the others'.
+        ModelError: an artifact cannot be loaded, or is not the others'.
         ServiceError: the engine cannot be started.
 
     """
-    artifact = load_artifact(assignment.artifact)
-    if artifact.sha256 != assignment.artifact_sha256:
-        raise ArtifactError(f"{artifact.folder} is not the artifact that the service started with")
+    artifacts = []
+    for folder, sha256 in assignment.artifacts:
+        artifacts.append(load_artifact(folder))
+        if artifacts[-1].sha256 != sha256:
+            raise ArtifactError(f"{folder} is not the artifact that the service started with")
     share(assignment.index)
     peers = Peers(assignment.folder, assignment.index, assignment.settings.workers)
-    app = create_app(assignment.settings, artifact, peers=peers)
+    app = create_app(assignment.settings, artifacts, peers=peers)
     if assignment.restarted:
         state_of(app).metrics.worker_restarts.inc()
     return app

@@ -119,14 +119,14 @@ class Metrics:
         )
         self.queue_tokens = Gauge(
             "headscope_queue_tokens",
-            "Tokens waiting in a lane of the service's own engine.",
+            "Tokens waiting in a lane of every model's own engine.",
             ["lane"],
             registry=registry,
             multiprocess_mode="livesum",
         )
         self.degraded = Gauge(
             "headscope_degraded",
-            "1 while the service's own engine has failed and another serves in its place.",
+            "1 while a model's own engine has failed and another serves in its place.",
             registry=registry,
             multiprocess_mode="livemax",
         )
@@ -144,9 +144,11 @@ class Metrics:
             multiprocess_mode="livemax",
         )
         self._worst: dict[Kind, float] = {}
+        self._stood_in: set[str] = set()
+        """Models that another engine than their own serves."""
         self.engine = Gauge(
             "headscope_engine_info",
-            "1, with what the service's own engine is and the provider that is really in use.",
+            "1, with what a model's own engine is and the provider that is really in use.",
             ["engine", "provider", "precision", "model"],
             registry=registry,
             multiprocess_mode="livemax",
@@ -199,6 +201,14 @@ class Metrics:
     def refused_unread(self, status: int) -> None:
         """What came was answered with an error before it was a request."""
         self.requests.labels("unmatched", str(status)).inc()
+
+    def stood_in_for(self, model: str, *, stood_in: bool) -> None:
+        """Whether another engine than its own serves a model."""
+        if stood_in:
+            self._stood_in.add(model)
+        else:
+            self._stood_in.discard(model)
+        self.degraded.set(bool(self._stood_in))
 
     def live_difference(self, kind: Kind, max_abs_diff: float) -> None:
         """A batch was computed again, and was so far from it."""

@@ -1,11 +1,11 @@
 """Families through the whole service: text in by HTTP, transformers' numbers out.
 
-Each is a random checkpoint with a tokenizer of its kind, exported as it is first served.
+Each is a random checkpoint with a tokenizer of its kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,14 @@ from transformers import (
     XLMRobertaModel,
 )
 
-from testing.process import Service
+from model.artifact.manifest import Artifact
+from tests.journeys.conftest import running
 from tests.model.families.parity import SIZES, randomized
 from tests.model.texts import TEXTS
 from tests.model.tokenizer_folders import VOCAB_SIZE, write_tokenizer_folder
 
 pytestmark = pytest.mark.e2e
-LARGE = SIZES | {"vocab_size": VOCAB_SIZE, "max_position_embeddings": 300, "num_hidden_layers": 4}
+LARGE = SIZES | {"vocab_size": VOCAB_SIZE, "max_position_embeddings": 300, "num_hidden_layers": 2}
 LONG = "The river runs under the hill, and nobody looks at the water. " * 6
 PAIR = ["The animal didn't cross the street", "it was too tired"]
 FAMILIES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
@@ -49,13 +50,11 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture(scope="module")
-def client(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    cache = tmp_path_factory.mktemp("cache")
-    flags = ("--model", str(checkpoint), "--cache-folder", str(cache))
-    with Service.of_headscope(*flags, "--request-timeout-seconds", "600") as service:
-        service.wait_until_ready()
-        with httpx.Client(base_url=f"http://127.0.0.1:{service.port}", timeout=600) as client:
-            yield client
+def client(checkpoint: Path, exported: Callable[..., Artifact]) -> Iterator[httpx.Client]:
+    artifact = exported(checkpoint, checkpoint.name)
+    flags = ("--artifact", str(artifact.folder), "--request-timeout-seconds", "600")
+    with running(*flags) as url, httpx.Client(base_url=url, timeout=600) as client:
+        yield client
 
 
 def test_every_number_equals_transformers(client: httpx.Client, checkpoint: Path) -> None:

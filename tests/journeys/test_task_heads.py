@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SparseEncoder
+from transformers import AutoModel, AutoTokenizer, pipeline
 
 from model.artifact.golden import read_golden
 from model.artifact.manifest import (
@@ -33,6 +34,7 @@ from service.engines.onnx import OnnxEngine
 from service.engines.torch import check_installed
 from service.errors import EngineNotInstalled
 from service.health.golden import GoldenCheck
+from tests.model.checkpoints import edit_json
 from tests.model.task_checkpoints import write_sparse_checkpoint, write_task_checkpoint
 from tests.service.harness import serving
 
@@ -49,9 +51,13 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 def ranking(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cross-encoder whose task head has a mean, a transform and a norm."""
+    """A cross-encoder whose task head has a mean, a transform and a norm.
+
+    Its one layer has no window, whose graph takes long to export.
+    """
     folder = tmp_path_factory.mktemp("ranking") / "checkpoint"
-    return write_task_checkpoint(folder, family="ModernBert", num_labels=1)
+    sizes = {"num_labels": 1, "num_hidden_layers": 1}
+    return write_task_checkpoint(folder, family="ModernBert", **sizes)
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +104,46 @@ async def test_a_sparse_encoder_over_http(
     for row, vector in zip(found, vectors, strict=True):
         row[[one["index"] for one in vector]] = [one["value"] for one in vector]
     np.testing.assert_allclose(found, expected.numpy(), atol=1e-5, rtol=1e-5)
+
+
+async def test_a_classifier_of_tokens_over_http(
+    exported: Callable[..., Artifact], tmp_path: Path
+) -> None:
+    """Spans as transformers' pipeline has them; its tokenizer hands no segments to the model."""
+    names = ["O", "B-PER", "I-PER", "LOC"]
+    folder = write_task_checkpoint(
+        tmp_path / "a", "ForTokenClassification", id2label=dict(enumerate(names))
+    )
+    inputs = ["input_ids", "attention_mask"]
+    edit_json(folder / "tokenizer_config.json", model_input_names=inputs)
+    classify = pipeline("token-classification", model=str(folder), device="cpu")
+    texts = ["the cat . x cats", "y zthe the, catthe a", "abcdef the.cat", ""]
+    several = 0
+    async with serving(exported(folder, "tokens")) as client:
+        for strategy in ("none", "simple", "first", "average", "max"):
+            body = {"inputs": [[text] for text in texts], "aggregation": strategy}
+            found = (await client.post("/predict", json=body)).json()
+            label = "entity" if strategy == "none" else "entity_group"
+            for text, of_text in zip(texts, found, strict=True):
+                expected = classify(text, aggregation_strategy=strategy)
+                assert of_text == [
+                    {
+                        "score": pytest.approx(float(one["score"]), abs=1e-5),
+                        "label": one[label],
+                        "start": one["start"],
+                        "end": one["end"],
+                        "text": text[one["start"] : one["end"]],
+                    }
+                    for one in expected
+                ]
+                several += len(of_text)
+        pair = (await client.post("/encode", json={"inputs": [["the cat", "a b"]]})).json()
+    assert several > 20
+    given = AutoTokenizer.from_pretrained(folder)("the cat", "a b", return_tensors="pt")
+    with torch.inference_mode():
+        states = AutoModel.from_pretrained(folder).eval()(**given).last_hidden_state[0]
+    np.testing.assert_allclose(pair["results"][0]["embeddings"], states.numpy(), atol=1e-4)
+    assert pair["results"][0]["segment_ids"] == [0] * 4 + [1] * 3
 
 
 @pytest.mark.parametrize(

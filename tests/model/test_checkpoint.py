@@ -55,6 +55,17 @@ def assert_loads_as_transformers_does(folder: Path) -> None:
 # ── what is read ───────────────────────────────────────────────────────────────────────────
 
 
+def test_no_parameter_is_random_before_it_is_read(
+    tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For which PyTorch would import its compiler."""
+    for name in ("normal_", "uniform_"):
+        monkeypatch.delattr(f"torch.nn.init._no_grad_{name}")
+    load_checkpoint(tiny_checkpoint)
+    with pytest.raises(NameError, match="_no_grad_normal_"):
+        torch.nn.Embedding(2, 3)
+
+
 @pytest.mark.parametrize(
     "architecture",
     [BertModel, BertForMaskedLM, BertForSequenceClassification, BertForQuestionAnswering],

@@ -45,6 +45,17 @@ def test_pad_and_pack_equal_a_loop(leading: tuple[int, ...], lengths: list[int],
     assert batch.mask[:, 0, 0].tolist() == [[i < n for i in range(max(lengths))] for n in lengths]
 
 
+def test_tokens_that_no_token_attends_to_are_in_the_grid() -> None:
+    texts = [([4, 5, 6], [0] * 3), ([7, 8], [0] * 2)]
+    batch, plain = PackedBatch.of(pack(texts, [2, 1])), PackedBatch.of(pack(texts))
+    tokens = randn(5, 2)
+    assert torch.equal(batch.pad(tokens)[0], plain.pad(tokens)[0])
+    assert torch.equal(batch.pad(tokens)[1, :2], plain.pad(tokens)[1, :2])
+    assert torch.equal(batch.pack(batch.pad(tokens)), tokens)
+    assert batch.grid_ids()[0].tolist() == [4, 5, 6]
+    assert batch.mask[:, 0, 0].tolist() == [[True, False, False], [True, False, False]]
+
+
 def test_tensors_share_the_batchs_memory() -> None:
     batch = pack([([1, 2], [0, 0])])
     packed = PackedBatch.of(batch)

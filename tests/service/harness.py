@@ -139,6 +139,7 @@ def tokenized(length: int, seed: int = 0) -> TokenizedText:
         offsets=[(n, n + 1) for n in range(length)],
         truncated=length == 1,
         prompt_tokens=0,
+        special_tokens_mask=[0] * length,
     )
 
 
@@ -200,18 +201,31 @@ class Client(httpx.AsyncClient):
 
 @contextlib.asynccontextmanager
 async def serving(
-    artifact: Artifact, engine: Engine | None = None, **settings: Any
+    artifact: Artifact | Sequence[Artifact],
+    engine: Engine | Sequence[Engine] = (),
+    **settings: Any,
 ) -> AsyncIterator[Client]:
-    """A client of an application that has started."""
-    app = create_app(Settings(**settings), artifact, engine)
+    """A client of an application that has started, of one model or several."""
+    app = create_app(Settings(**settings), *_listed(artifact, engine))
     async with app.router.lifespan_context(app), Client(app) as client:
         yield client
 
 
+def _listed(
+    artifact: Artifact | Sequence[Artifact], engine: Engine | Sequence[Engine]
+) -> tuple[Sequence[Artifact], Sequence[Engine]]:
+    return (
+        [artifact] if isinstance(artifact, Artifact) else artifact,
+        [engine] if isinstance(engine, Engine) else engine,
+    )
+
+
 @contextlib.contextmanager
-def listening(artifact: Artifact, engine: Engine, **settings: Any) -> Iterator[tuple[FastAPI, int]]:
+def listening(
+    artifact: Artifact | Sequence[Artifact], engine: Engine | Sequence[Engine], **settings: Any
+) -> Iterator[tuple[FastAPI, int]]:
     """An application behind a real server in a thread, and its port; raw requests name any host."""
-    app = create_app(Settings(**{"allowed_hosts": "*"} | settings), artifact, engine)
+    app = create_app(Settings(**{"allowed_hosts": "*"} | settings), *_listed(artifact, engine))
     server = Server(app, state_of(app).settings)
     with bound("127.0.0.1", 0) as sockets:
         port = sockets[0].getsockname()[1]

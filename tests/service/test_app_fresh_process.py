@@ -29,7 +29,7 @@ from service.app import create_app
 from service.settings import Settings
 
 async def main():
-    app = create_app(Settings(device="cpu"), load_artifact(Path(sys.argv[1])))
+    app = create_app(Settings(device="cpu"), [load_artifact(Path(sys.argv[1]))])
     transport = httpx.ASGITransport(app)
     async with (
         app.router.lifespan_context(app),

@@ -15,6 +15,7 @@ from model.errors import ArtifactError, VerificationError
 from model.export.exporter import Exported
 from service.artifacts import FOREIGN, open_artifact
 from service.cli import main
+from service.fastest import open_fastest
 from service.settings import Settings
 from tests.foreign import write_foreign
 
@@ -107,6 +108,8 @@ def test_a_foreign_graph_keeps_its_precision(
 ) -> None:
     assert main(["export", "--model", str(foreign), "--precision", "fp16"]) == 1
     assert "is a foreign ONNX graph, which keeps its own precision" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="a foreign ONNX graph, which keeps its own precision"):
+        open_fastest(Settings(model=str(foreign), precision="auto"), print)
     assert main(["export", "--model", str(foreign), "--device", "cuda"]) == 1
     assert "a foreign ONNX graph runs on the CPU only" in capsys.readouterr().err
     assert main(["fetch", str(foreign)]) == 0

@@ -37,7 +37,8 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Settings, Artifact]]:
     """What `serve` was called with; it does not really serve."""
     calls: list[tuple[Settings, Artifact]] = []
 
-    def serve(settings: Settings, artifact: Artifact) -> int:
+    def serve(settings: Settings, artifacts: list[Artifact]) -> int:
+        (artifact,) = artifacts
         calls.append((settings, artifact))
         return 0
 
@@ -137,7 +138,7 @@ def test_a_damaged_artifact_is_never_served(
     ("command", "arguments", "says"),
     [
         ("serve", ["--artifact", "{tmp}/nothing"], "is not an artifact: it holds no manifest.json"),
-        ("serve", ["--artifact", "a", "--model", "b"], "--model and --artifact are both given"),
+        ("serve", ["--artifact", "{artifact}", "--artifact", "{artifact}"], "served 2 times"),
         ("serve", ["--model", "{tmp}"], "holds no checkpoint: there is no config.json"),
         ("serve", ["--model", "no/such-model"], "no/such-model, and HF_HUB_OFFLINE forbids"),
         ("serve", ["--model", "not a name!"], "neither a folder nor a model's name"),

@@ -34,7 +34,7 @@ from service.settings import Settings
 
 async def main():
     settings = Settings(artifact=artifact, device="cpu")
-    app = create_app(settings, open_artifact(settings))
+    app = create_app(settings, [open_artifact(settings)])
     transport = httpx.ASGITransport(app)
     async with (
         app.router.lifespan_context(app),

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from pydantic_settings import CliApp
 
+from service.environment import whole
 from service.settings import Settings
-
-DEFAULT_MODEL = Settings.model_fields["model"].default
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +21,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def from_command_line(*arguments: str) -> Settings:
-    return CliApp.run(Settings, cli_args=list(arguments))
+    return CliApp.run(Settings, cli_args=list(whole(arguments)))
 
 
 @pytest.mark.parametrize(
@@ -70,15 +69,36 @@ def test_a_flag_of_model_or_artifact_wins_over_both_variables(
     for name in variables:
         monkeypatch.setenv(name, BOTH[name])
     by_model = from_command_line("--model", "by/flag")
-    assert (by_model.model, by_model.artifact) == ("by/flag", None)
+    assert (by_model.model, by_model.artifact) == (("by/flag",), ())
     by_artifact = from_command_line("--artifact", "/by/flag")
-    assert (by_artifact.model, by_artifact.artifact) == (DEFAULT_MODEL, Path("/by/flag"))
-    assert Settings(model="by/argument").artifact is None
+    assert (by_artifact.model, by_artifact.artifact) == ((), (Path("/by/flag"),))
+    assert Settings(model="by/argument").artifact == ()
 
 
-def test_model_and_artifact_of_one_level_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="--model and --artifact are both given"):
-        from_command_line("--model", "a", "--artifact", "b")
+def test_several_flags_are_served_together() -> None:
+    found = from_command_line("--model", "a,b", "--artifact=c d", "--model=[e]", "--model", "null")
+    assert (found.model, found.artifact) == (("a,b", "[e]", "null"), (Path("c d"),))
+
+
+@pytest.mark.parametrize(
+    ("value", "models"),
+    [
+        ("a", ("a",)),
+        ("a,b", ("a,b",)),
+        ('["a", "b,c"]', ("a", "b,c")),
+        ("[a", ("[a",)),
+        ("7", ("7",)),
+    ],
+)
+def test_a_variable_is_one_name_or_a_json_list(
+    value: str, models: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADSCOPE_MODEL", value)
+    assert from_command_line().model == Settings().model == models
+
+
+def test_variables_of_both_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container has one of its own; who sets the other means that one alone."""
     for name, value in BOTH.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match="HEADSCOPE_MODEL and HEADSCOPE_ARTIFACT are both given"):
@@ -94,6 +114,11 @@ def test_a_variable_of_a_revision_is_of_the_variables_model(
     assert from_command_line("--artifact", "/by/flag").revision is None
     assert from_command_line("--model", "by/flag", "--revision", "v2").revision == "v2"
     assert from_command_line("--revision", "v2").revision == "v2"
+
+
+def test_a_revision_is_of_one_model() -> None:
+    with pytest.raises(ValueError, match="of several, name each as name@revision"):
+        from_command_line("--model", "a", "--model", "b", "--revision", "v1")
 
 
 def test_an_artifact_has_no_revision(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ def service(artifact: Artifact) -> Iterator[Service]:
         settings = Settings(
             port=port, log_level="debug", access_log=True, otlp_endpoint=collector.url
         )
-        app = create_app(settings, artifact, AnsweringEngine(fail_over_poison))
+        app = create_app(settings, [artifact], [AnsweringEngine(fail_over_poison)])
         server = Server(app, settings)
         with bound("127.0.0.1", port) as sockets:
             thread = threading.Thread(target=server.run, args=[sockets])
@@ -223,7 +223,7 @@ def test_an_error_that_nobody_foresaw(service: Service, monkeypatch: pytest.Monk
     async def fail(*_: object, **__: object) -> None:
         raise RuntimeError(CANARY)
 
-    monkeypatch.setattr(state_of(service.app).inference, "encode", fail)
+    monkeypatch.setattr(state_of(service.app).models.default.inference, "encode", fail)
     reply = httpx.post(f"http://127.0.0.1:{service.port}/encode", json={"inputs": CANARY})
     assert reply.status_code == 500
     assert CANARY not in reply.text

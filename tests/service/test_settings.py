@@ -11,12 +11,13 @@ import pytest
 from pydantic import ValidationError
 from pydantic_settings import CliApp
 
+from service.environment import whole
 from service.settings import Settings
 
 VALUES: dict[str, tuple[Any, Any]] = {
-    "model": ("from/flag", "from/environment"),
+    "model": (("from/flag", "and, another"), ("from/environment",)),
     "revision": ("flag", "environment"),
-    "artifact": (Path("/flag"), Path("/environment")),
+    "artifact": ((Path("/flag"), Path("/the other")), (Path("/environment"),)),
     "precision": ("auto", "int8"),
     "engine": ("fake", "torch"),
     "device": ("cpu", "cuda"),
@@ -114,7 +115,12 @@ def flag(name: str, value: object) -> list[str]:
     kebab = name.replace("_", "-")
     if isinstance(value, bool):
         return [f"--{kebab}" if value else f"--no-{kebab}"]
-    return [f"--{kebab}", str(value)]
+    values = value if isinstance(value, tuple) else [value]
+    return [word for one in values for word in (f"--{kebab}", str(one))]
+
+
+def variable(value: object) -> str:
+    return str(value[0] if isinstance(value, tuple) else value)
 
 
 def default(name: str) -> Any:
@@ -122,7 +128,7 @@ def default(name: str) -> Any:
 
 
 def from_command_line(*arguments: str) -> Settings:
-    return CliApp.run(Settings, cli_args=list(arguments))
+    return CliApp.run(Settings, cli_args=list(whole(arguments)))
 
 
 def test_every_setting_is_described_and_tried_here() -> None:
@@ -138,7 +144,7 @@ def test_the_command_line_wins_over_the_environment_over_the_default(
 ) -> None:
     by_flag, by_environment = VALUES[name]
     assert default(name) != by_environment != by_flag
-    monkeypatch.setenv(f"HEADSCOPE_{name.upper()}", str(by_environment))
+    monkeypatch.setenv(f"HEADSCOPE_{name.upper()}", variable(by_environment))
     found = Settings()
     assert getattr(found, name) == by_environment
     assert getattr(from_command_line(*flag(name, by_flag)), name) == by_flag
@@ -156,7 +162,7 @@ def test_without_a_flag_the_command_line_has_the_environments_values(
     # variables of these exclude one of an artifact
     others = VALUES.keys() - {"model", "revision", "precision"}
     for name in others:
-        monkeypatch.setenv(f"HEADSCOPE_{name.upper()}", str(VALUES[name][1]))
+        monkeypatch.setenv(f"HEADSCOPE_{name.upper()}", variable(VALUES[name][1]))
     found = from_command_line()
     assert {name: getattr(found, name) for name in others} == {
         name: VALUES[name][1] for name in others

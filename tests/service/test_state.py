@@ -18,7 +18,7 @@ async def test_an_application_has_one_state(artifact: Artifact) -> None:
         state = state_of(client.app)
         assert isinstance(state, ServiceState)
         assert state is state_of(client.app)
-        assert state.artifact is artifact
+        assert state.models.default.artifact is artifact
         assert state.settings.max_length == 9
         assert not state.hangs
     assert not state.hangs
@@ -39,7 +39,7 @@ async def test_the_queues_metric_is_as_old_as_its_refresh(artifact: Artifact) ->
         first = asyncio.create_task(client.post("/encode", json={"inputs": "a"}))
         await until(lambda: engine.batches)
         second = asyncio.create_task(client.post("/encode", json={"inputs": "a b c d"}))
-        lane = state.inference.engines.default.lanes["encode"]
+        lane = state.models.default.inference.engines.default.lanes["encode"]
         await until(lambda: lane.queued_tokens == 6)
         assert await state.refresh_metrics() == ""
         assert (told("encode"), told("attention")) == (6, 0)

@@ -18,6 +18,15 @@ from service import cli, system
 pytestmark = pytest.mark.skipif(
     platform.libc_ver()[0] != "glibc", reason="the C library here is not glibc"
 )
+FILES = {
+    "meminfo": "MemTotal: 16 kB\nMemAvailable:    8 kB\n",
+    "memory.max": "4096\n",
+    "memory.current": "3000\n",
+    "memory.stat": "anon 2000\ninactive_file 500\nactive_file 9\n",
+    "memory/memory.limit_in_bytes": "2048\n",
+    "memory/memory.usage_in_bytes": "1024\n",
+    "memory/memory.stat": "total_inactive_file 24\n",
+}
 SCRIPT = """
 import ctypes, sys
 from service import system
@@ -135,3 +144,27 @@ def test_freed_memory_goes_back_to_the_system() -> None:
 
 def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize(
+    ("there", "found"),
+    [
+        ((), None),
+        (("meminfo",), 8 * 1024),
+        (("meminfo", "memory.max", "memory.current", "memory.stat"), 4096 - 3000 + 500),
+        (tuple(name for name in FILES if name != "memory.max"), 1048),
+    ],
+)
+def test_memory_that_is_available(
+    there: tuple[str, ...], found: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system's, or what the limit of a control group leaves, whose inactive cache is free."""
+    for name in there:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(FILES[name])
+    monkeypatch.setattr(system, "MEMORY_INFO", tmp_path / "meminfo")
+    monkeypatch.setattr(system, "CONTROL_GROUP", tmp_path)
+    assert system.available_memory() == found
+    if "memory.max" in there:
+        (tmp_path / "memory.max").write_text("max\n")
+        assert system.available_memory() == 8 * 1024

@@ -31,6 +31,7 @@ from service.api.route import (
     PartsResponse,
     Reply,
     caller_of,
+    model_of,
     service_of,
     wants_safetensors,
 )
@@ -112,7 +113,8 @@ class AttentionRequest(TextRequest):
 async def attention(body: AttentionRequest, request: Request) -> Response:
     """The attention weights of any head of any layer."""
     state, binary, caller = service_of(request), wants_safetensors(request), caller_of(request)
-    inference = state.inference
+    model = model_of(request)
+    inference = model.inference
     inference.require_maps()
     selection = attention_selection(body, inference.config)
     half = body.dtype == "float16"
@@ -120,7 +122,7 @@ async def attention(body: AttentionRequest, request: Request) -> Response:
         raise Unprocessable("dtype float16 is for the binary form (Accept: safetensors)")
     prepared = await inference.prepare(body.inputs, body.options, caller, "attention", body.backend)
     fields = {"layers": list(selection.layers), "heads": list(selection.heads)}
-    header = Header(inference.manifest.model, prepared.engine, fields)
+    header = Header(model.name, prepared.engine, fields)
     writer: Writer
     if binary:
         writer = BinaryWriter(header, selection, prepared.texts, half=half)

@@ -38,6 +38,7 @@ from service.api.route import (
     PartsResponse,
     Reply,
     caller_of,
+    model_of,
     service_of,
     wants_safetensors,
 )
@@ -85,7 +86,8 @@ class EncodeRequest(TextRequest):
 async def encode(body: EncodeRequest, request: Request) -> Response:
     """Contextual embeddings: token-level vectors, one pooled vector a text, or both."""
     state, binary, caller = service_of(request), wants_safetensors(request), caller_of(request)
-    inference = state.inference
+    model = model_of(request)
+    inference = model.inference
     options = encode_options(body, inference.config, inference.vectors)
     prepared = await inference.prepare(body.inputs, body.options, caller, "encode", body.backend)
     as_base64 = body.encoding_format == "base64"
@@ -98,7 +100,7 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
     release = functools.partial(state.replies.give_back, size)
     try:
         encodings = await inference.encode(prepared, options)
-        header = Header(inference.manifest.model, prepared.engine, {})
+        header = Header(model.name, prepared.engine, {})
         if binary:
             write = functools.partial(encode_safetensors, header, prepared.texts, encodings)
         else:

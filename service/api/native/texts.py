@@ -17,6 +17,7 @@ from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from service.api.media import SAFETENSORS
+from service.api.route import ModelRequest
 from service.errors import ReplyTooLarge
 from service.inference.excerpt import Direction, Input
 from service.inference.tokenizer import Options, TokenizedText
@@ -93,7 +94,7 @@ class StrictRequest(BaseModel):
         return fields
 
 
-class TextRequest(StrictRequest):
+class TextRequest(ModelRequest, StrictRequest):
     """What every request with texts has."""
 
     inputs: Inputs = Field(description="One text, many texts, or sentence pairs.")

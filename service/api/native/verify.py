@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, get_args
 
@@ -10,18 +11,17 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from model.artifact.compare import TOLERANCES, Comparison, Kind
-from model.artifact.manifest import Precision
+from model.artifact.compare import Comparison, Kind, Tolerance, tolerances_of
 from service.api.native.replies import VerifyReply
 from service.api.native.texts import Inputs, StrictRequest
 from service.api.problems import PROBLEMS
-from service.api.route import JsonRoute, caller_of, service_of
+from service.api.route import JsonRoute, ModelRequest, caller_of, model_of
 from service.inference.tokenizer import Options
 
 router = APIRouter(route_class=JsonRoute, tags=["operations"])
 
 
-class VerifyRequest(StrictRequest):
+class VerifyRequest(ModelRequest, StrictRequest):
     """`POST /verify`."""
 
     inputs: Inputs = Field(description="Texts or pairs that go through both engines.")
@@ -31,14 +31,16 @@ class VerifyRequest(StrictRequest):
 @router.post("/verify", response_model=None, responses={200: {"model": VerifyReply}, **PROBLEMS})
 async def verify(body: VerifyRequest, request: Request) -> Response:
     """The inputs through PyTorch and ONNX: every hidden state, every map, the pooled vector."""
-    inference = service_of(request).inference
+    inference = model_of(request).inference
     options = Options(truncate=body.truncate)
     comparison = await inference.verify(body.inputs, options, caller_of(request))
-    content = report(comparison, inference.manifest.precision)
+    manifest = inference.manifest
+    tolerances = tolerances_of(manifest.precision, manifest.config.num_hidden_layers)
+    content = report(comparison, tolerances)
     return Response(orjson.dumps(content), media_type="application/json")
 
 
-def report(comparison: Comparison, precision: Precision) -> dict[str, Any]:
+def report(comparison: Comparison, tolerances: Mapping[Kind, Tolerance]) -> dict[str, Any]:
     """A comparison in the shape of the reply."""
     entries: dict[Kind, list[dict[str, Any]]] = {kind: [] for kind in get_args(Kind)}
     for key, difference in comparison.differences.items():
@@ -46,8 +48,9 @@ def report(comparison: Comparison, precision: Precision) -> dict[str, Any]:
             "hidden": {"layer": key.layer},
             "attention": {"layer": key.layer, "head": key.head},
         }.get(key.kind, {})
-        tolerance = asdict(TOLERANCES[precision][key.kind])
+        tolerance = asdict(tolerances[key.kind])
         entries[key.kind].append(where | asdict(difference) | tolerance)
+    of_task = entries["task"] + entries["token_vectors"]
     return {
         "passed": comparison.passed,
         "reference": "torch",
@@ -56,5 +59,5 @@ def report(comparison: Comparison, precision: Precision) -> dict[str, Any]:
         "hidden": entries["hidden"],
         "attention": entries["attention"],
         "pooled": entries["pooled"][0],
-        **({"task": entries["task"][0]} if entries["task"] else {}),
+        **({"task": of_task[0]} if of_task else {}),
     }

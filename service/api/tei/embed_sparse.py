@@ -12,12 +12,12 @@ from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from service.api.native.texts import check_size
-from service.api.route import JsonRoute, caller_of, service_of
+from service.api.route import JsonRoute, caller_of, model_of, service_of
 from service.api.tei.errors import ERRORS
-from service.api.tei.texts import TeiRequest, respond
+from service.api.tei.texts import TeiRequest, reserve, respond
 from service.errors import EmptyInputs
 from service.inference.bm42.vectors import bm42_vectors, check_word_pieces, last_layer
-from service.inference.core import PreparedTexts
+from service.inference.core import Inference, PreparedTexts
 from service.inference.task_heads import (
     SparseVector,
     required_task,
@@ -33,6 +33,7 @@ WEIGHT_BYTES = 4
 VALUE_BYTES = 40
 """Of an index and its value in JSON."""
 _SPARSE_ENCODER = "a sparse encoder (SPLADE), or ask for method bm42,"
+_FEWER = "send fewer texts"
 Vectors = tuple[list[SparseVector], Timings]
 
 
@@ -67,6 +68,18 @@ class EmbedSparseRequest(TeiRequest):
         "their stems; the model's own sparse vectors otherwise.",
     )
 
+    def check_model(self, inference: Inference) -> None:
+        """The task head of the method; of bm42 none.
+
+        Raises:
+            NoTaskHead: the model is no sparse encoder, or has no WordPieces for bm42.
+
+        """
+        if self.method is None:
+            required_task(inference.manifest, {"sparse"}, _SPARSE_ENCODER)
+        else:
+            check_word_pieces(inference)
+
 
 class SparseValue(BaseModel):
     """A token id, or the hash of a stem, and its weight."""
@@ -84,33 +97,39 @@ async def embed_sparse(body: EmbedSparseRequest, request: Request) -> Response:
     """The words that each text is about, their indices ascending, and the weight of each."""
     vectors, timings = await (_sparse if body.method is None else _bm42)(body, request)
     size = VALUE_BYTES * sum(len(vector.indices) for vector in vectors) + 2 * len(vectors)
-    return await respond(request, size, lambda: values(vectors), timings)
+    with reserve(request, size) as held:
+        return await respond(held, size, lambda: values(vectors), timings)
 
 
 async def _sparse(body: EmbedSparseRequest, request: Request) -> Vectors:
-    """Weights of whole vocabularies are in memory until all texts of a request have theirs."""
-    state = service_of(request)
-    task = required_task(state.inference.manifest, "sparse", _SPARSE_ENCODER)
+    """The model's own vectors.
+
+    How many weights are not 0 shows when they are there; until then whole vocabularies count.
+    """
+    state, inference = service_of(request), model_of(request).inference
+    task = required_task(inference.manifest, {"sparse"}, _SPARSE_ENCODER)
     prepared = await _prepare(body, request, "encode")
     weights = WEIGHT_BYTES * task.outputs * len(prepared.texts)
-    check_size(weights, state.settings.max_response_bytes, "send fewer texts", binary=True)
+    check_size(weights, state.settings.max_response_bytes, _FEWER, binary=True)
     with state.replies.hold(weights):
-        return sparse_vectors(await task_scores(prepared, task)), prepared.timings
+        return await sparse_vectors(await task_scores(prepared, task)), prepared.timings
 
 
 async def _bm42(body: EmbedSparseRequest, request: Request) -> Vectors:
-    state = service_of(request)
-    check_word_pieces(state.inference)
+    state, inference = service_of(request), model_of(request).inference
+    check_word_pieces(inference)
     prepared = await _prepare(body, request, "attention")
-    stream = last_layer(state.inference, prepared)
+    tokens = sum(len(text.input_ids) for text in prepared.texts)
+    check_size(VALUE_BYTES * tokens, state.settings.max_response_bytes, _FEWER, binary=True)
+    stream = last_layer(inference, prepared)
     with state.replies.hold(stream.hidden_bytes):
-        return await bm42_vectors(state.inference, prepared, stream), prepared.timings
+        return await bm42_vectors(inference, prepared, stream), prepared.timings
 
 
 async def _prepare(body: EmbedSparseRequest, request: Request, lane: LaneName) -> PreparedTexts:
     if not body.inputs:
         raise EmptyInputs("`inputs` is empty")
-    inference, caller = service_of(request).inference, caller_of(request)
+    inference, caller = model_of(request).inference, caller_of(request)
     return await inference.prepare(body.inputs, body.options(body.prompt_name), caller, lane)
 
 

@@ -1,7 +1,11 @@
-"""`POST /predict`: the scores of a classifier's labels, in text-embeddings-inference's form."""
+"""`POST /predict`: the labels of texts, in text-embeddings-inference's form, or of their spans.
+
+Notation: S tokens of one text, C labels.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -12,16 +16,23 @@ from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
-from service.api.route import JsonRoute, caller_of, service_of
+from model.artifact.task import TaskConfig, TaskKind
+from service.api.route import JsonRoute, caller_of, model_of
 from service.api.tei.errors import ERRORS
-from service.api.tei.texts import TeiRequest, respond
+from service.api.tei.spans import LabelledSpan, labelled, single_texts, span_bytes
+from service.api.tei.texts import TeiRequest, reserve, respond
 from service.engines.contract import Floats
+from service.errors import Unprocessable
+from service.inference.core import Inference
 from service.inference.excerpt import Input
+from service.inference.spans import Aggregation, Grouping, TokenLabels, spans
 from service.inference.task_heads import probabilities, required_task, task_scores
 
 router = APIRouter(route_class=JsonRoute, tags=["tasks"])
 PREDICTION_BYTES = 40
 """Of a label's score in JSON, beside its name."""
+_KINDS: tuple[TaskKind, ...] = ("sequence_classification", "token_classification")
+_CLASSIFIER = "a classifier (…ForSequenceClassification or …ForTokenClassification)"
 _FORMS = "a text, a pair of texts, or a list of such lists is needed: [[text], [text, text], …]"
 
 
@@ -73,7 +84,25 @@ class PredictRequest(TeiRequest):
             }
         ),
     ] = Field(description="A text, a pair, or a batch of both.")
-    raw_scores: bool = Field(False, description="Logits, without softmax or sigmoid.")
+    raw_scores: bool = Field(
+        False,
+        description="Logits, without softmax or sigmoid; of tokens with aggregation none alone.",
+    )
+    aggregation: Aggregation | None = Field(
+        None,
+        description="Of a classifier of tokens: none gives each token its label; simple, which is "
+        "the default, joins neighbours of one label; first, average and max join words, labelled "
+        "by their first token, the mean of their tokens or the surest of them.",
+    )
+
+    def check_model(self, inference: Inference) -> TaskConfig:
+        """The task head.
+
+        Raises:
+            NoTaskHead: the model is no classifier.
+
+        """
+        return required_task(inference.manifest, _KINDS, _CLASSIFIER)
 
 
 class Prediction(BaseModel):
@@ -83,26 +112,64 @@ class Prediction(BaseModel):
     label: str
 
 
+Predictions = list[Prediction] | list[LabelledSpan]
+
+
 @router.post(
     "/predict",
     response_model=None,
-    responses={200: {"model": list[Prediction] | list[list[Prediction]]}, **ERRORS},
+    responses={200: {"model": Predictions | list[Predictions]}, **ERRORS},
 )
 async def predict(body: PredictRequest, request: Request) -> Response:
-    """The labels of each text, the largest score first: softmax of several, sigmoid of one."""
-    inference, caller = service_of(request).inference, caller_of(request)
-    task = required_task(
-        inference.manifest, "sequence_classification", "a classifier (…ForSequenceClassification)"
-    )
-    prepared = await inference.prepare(body.inputs.texts, body.options(), caller, "encode")
-    logits = await task_scores(prepared, task)
-    labels = sum(PREDICTION_BYTES + 2 * len(label) for label in task.labels)
+    """The labels of each text, the largest score first: softmax of several, sigmoid of one.
 
-    def content() -> Any:
-        found = [predictions(one, task.labels, raw=body.raw_scores) for one in logits]
-        return found if body.inputs.batch else found[0]
+    Of a classifier of tokens the labelled spans of each text, from its beginning on.
+    """
+    inference = model_of(request).inference
+    task = body.check_model(inference)
+    answer = _of_tokens if task.kind == "token_classification" else _of_texts
+    return await answer(body, request, inference, task)
 
-    return await respond(request, labels * len(logits), content, prepared.timings)
+
+async def _of_texts(
+    body: PredictRequest, request: Request, inference: Inference, task: TaskConfig
+) -> Response:
+    if body.aggregation is not None:
+        raise Unprocessable("aggregation is of the labels of tokens; this model labels whole texts")
+    texts, caller = body.inputs.texts, caller_of(request)
+    prepared = await inference.prepare(texts, body.options(), caller, "encode")
+    size = len(texts) * sum(PREDICTION_BYTES + 2 * len(label) for label in task.labels)
+    with reserve(request, size) as held:
+        logits = await task_scores(prepared, task)
+
+        def content() -> Any:
+            found = [predictions(one, task.labels, raw=body.raw_scores) for one in logits]
+            return found if body.inputs.batch else found[0]
+
+        return await respond(held, size, content, prepared.timings)
+
+
+async def _of_tokens(
+    body: PredictRequest, request: Request, inference: Inference, task: TaskConfig
+) -> Response:
+    aggregation = body.aggregation or "simple"
+    if body.raw_scores and aggregation != "none":
+        raise Unprocessable('raw_scores are of single tokens: ask with "aggregation": "none"')
+    texts, caller = single_texts(body.inputs.texts), caller_of(request)
+    prepared = await inference.prepare(texts, body.options(), caller, "encode")
+    size = span_bytes(texts, prepared.texts, task)
+    with reserve(request, size) as held:
+        logits = await task_scores(prepared, task)
+        grouping = Grouping(aggregation, task.labels, raw=body.raw_scores)
+
+        def found() -> list[list[dict[str, Any]]]:
+            every = map(TokenLabels, texts, prepared.texts, logits)
+            subwords = inference.tokenizer.subwords
+            return [labelled(one.text, spans(one, grouping, subwords)) for one in every]
+
+        content = await asyncio.to_thread(found)
+        answer = content if body.inputs.batch else content[0]
+        return await respond(held, size, lambda: answer, prepared.timings)
 
 
 def predictions(logits: Floats, labels: Sequence[str], *, raw: bool) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ Notation: S tokens of one text, L layers, N heads.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 
 from service.engines.contract import Floats
@@ -14,6 +15,9 @@ from service.inference.bm42.words import sparse_vector
 from service.inference.core import Inference, PreparedTexts
 from service.inference.maps import AttentionSelection, LayerMaps
 from service.inference.task_heads import SparseVector
+
+INLINE_TOKENS = 64
+"""Tokens whose words are put together and stemmed on the event loop, which takes at most 1 ms."""
 
 
 def check_word_pieces(inference: Inference) -> None:
@@ -56,13 +60,19 @@ async def bm42_vectors(
 
     """
     special = inference.tokenizer.special_tokens
-    vectors = []
     async with contextlib.aclosing(stream.results()) as results:
-        async for found in results:
-            if isinstance(found, LayerMaps) and found.weights is not None:
-                tokens = prepared.texts[found.text].tokens
-                vectors.append(sparse_vector(tokens, found.weights, special))
-    return vectors
+        found = [
+            (prepared.texts[maps.text].tokens, maps.weights)
+            async for maps in results
+            if isinstance(maps, LayerMaps) and maps.weights is not None
+        ]
+
+    def vectors() -> list[SparseVector]:
+        return [sparse_vector(tokens, looks, special) for tokens, looks in found]
+
+    if sum(len(tokens) for tokens, _ in found) <= INLINE_TOKENS:
+        return vectors()
+    return await asyncio.to_thread(vectors)
 
 
 def _looks_of_first(weights: Floats) -> Floats:

@@ -23,6 +23,7 @@ FILES = {
     "tokenizer.json": "{}",
     "tokenizer_config.json": "{}",
     "vocab.txt": "[PAD]",
+    "artifact.metadata": "{}",
     "modules.json": json.dumps(modules_of("Transformer", "Pooling", "Dense")),
     "sentence_bert_config.json": "{}",
     "config_sentence_transformers.json": "{}",

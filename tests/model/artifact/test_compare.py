@@ -16,6 +16,7 @@ from model.artifact.compare import (
     Tolerance,
     difference,
     keyed,
+    tolerances_of,
 )
 from model.artifact.manifest import Precision
 
@@ -235,13 +236,23 @@ def test_keyed_names_every_tensor() -> None:
 def test_the_tolerances_are_those_that_the_project_promises() -> None:
     assert TOLERANCES["fp32"] == {
         "hidden": Tolerance(atol=1e-4, rtol=1e-5, cosine_at_least=0.99999),
-        "attention": Tolerance(atol=1e-4, rtol=0.0, cosine_at_least=0.99999),
+        "attention": Tolerance(atol=1e-5, rtol=0.0, cosine_at_least=0.99999),
         "pooled": Tolerance(atol=1e-5, rtol=0.0, cosine_at_least=0.99999),
         "task": Tolerance(atol=1e-4, rtol=1e-5, cosine_at_least=-1.0),
+        "token_vectors": Tolerance(atol=1e-4, rtol=1e-5, cosine_at_least=0.99999),
     }
     assert set(TOLERANCES) == set(get_args(Precision))
     assert TOLERANCES["bf16"]["pooled"].cosine_at_least == 0.9999
     assert TOLERANCES["int8"]["pooled"].cosine_at_least == 0.95
+
+
+@pytest.mark.parametrize(
+    ("layers", "atol"), [(1, 1e-5), (6, 1e-5), (7, 2e-5), (12, 7e-5), (28, 2.3e-4)]
+)
+def test_float32_maps_are_bounded_by_the_number_of_layers(layers: int, atol: float) -> None:
+    bounds = {"attention": Tolerance(atol, 0.0, 0.99999)}
+    assert tolerances_of("fp32", layers) == TOLERANCES["fp32"] | bounds
+    assert tolerances_of("bf16", layers) == TOLERANCES["bf16"]
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 3), (2, 2, 3)])

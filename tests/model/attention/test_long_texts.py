@@ -57,7 +57,7 @@ def test_windows_equal_torchs_attention_under_a_band(
     allowed = mask & (band.tril() if causal else band)
     expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, allowed)
     found = attend_in_windows(plain(window, causal=causal), query, key, value, mask, window)
-    assert_same_of_each_text(found, expected, lengths)
+    torch.testing.assert_close(found, expected)  # also of padding that sees nothing
 
 
 @pytest.mark.parametrize(("longest", "expected"), [(512, 1), (1024, 1), (1025, 2), (8192, 8)])

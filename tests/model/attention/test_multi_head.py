@@ -183,6 +183,18 @@ def test_sizes_that_torch_lacks_equal_a_plain_loop(sizes: AttentionSizes) -> Non
     torch.testing.assert_close(weights, expected_weights, **EXACT)
 
 
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_heads_that_share_keys_and_values_equal_torchs(groups: int) -> None:
+    sizes = AttentionSizes(4, 12, 12, 12, 3, 3, 5, 7, num_key_value_heads=groups)
+    module, x, y = MultiHeadAttention(sizes).double(), randn(B, T, 12), randn(B, S, 12)
+    with torch.no_grad():
+        query = split_heads(module.query(x), 4)
+        key, value = (split_heads(linear(y), groups) for linear in (module.key, module.value))
+        expected = nn.functional.scaled_dot_product_attention(query, key, value, enable_gqa=True)
+        output, _ = module(x, y, y)
+        torch.testing.assert_close(output, module.output(merge_heads(expected)), **EXACT)
+
+
 def test_any_score_and_normalizer_reach_the_output() -> None:
     sizes = AttentionSizes(num_heads=2, d_q=4, d_k=4, d_v=4, p_q=3, p_k=2, p_v=2, p_o=4)
     module = MultiHeadAttention(sizes, "bilinear", "sparsemax").double()

@@ -24,7 +24,7 @@ def test_rotated_queries_equal_transformers(base: float) -> None:
 
 
 def test_a_score_depends_on_the_distance_alone() -> None:
-    x = torch.randn(8).double().expand(1, 1, 20, 8)
+    x = torch.arange(1.0, 9.0).double().expand(1, 1, 20, 8)
     turned = rotate(x, rotary_frequencies(10000.0, 8))
     scores = (turned @ turned.transpose(-2, -1))[0, 0]
     for offset in range(-19, 20):
@@ -46,11 +46,15 @@ def test_buckets_of_t5_equal_transformers(longest: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "farthest", "bucketed"), [(256, 512, 256), (8, 40, 8), (30, 30, -1)]
+    ("bucketed", "farthest"),
+    [(256, 512), (8, 40), (3, 9), (-1, 30), (0, 30), (30, 30), (40, 30), (90, 30), (2, 1)],
 )
-def test_buckets_of_deberta_equal_transformers(count: int, farthest: int, bucketed: int) -> None:
-    longest = 2 * farthest
-    found = bucket_table(LogBuckets(kind="deberta", count=count, max_distance=farthest), longest)
+def test_buckets_of_deberta_equal_transformers(bucketed: int, farthest: int) -> None:
+    """Also of as many buckets as distances and more, which widen all the same."""
+    kind, count = ("deberta", bucketed) if bucketed > 0 else ("exact", farthest)
+    longest = 2 * max(count, farthest)
+    buckets = LogBuckets.model_validate({"kind": kind, "count": count, "max_distance": farthest})
+    found = bucket_table(buckets, longest)
     states = torch.empty(1, longest, 1)
     relative = build_relative_position(states, states, bucketed, farthest)[0]
     expected = (relative + count).clamp(0, 2 * count - 1)
@@ -60,6 +64,6 @@ def test_buckets_of_deberta_equal_transformers(count: int, farthest: int, bucket
 def test_tables_are_real_whatever_the_default_device_is() -> None:
     with torch.device("meta"):
         assert rotary_frequencies(10.0, 4).device.type == "cpu"
-        for kind in ("t5", "deberta"):
+        for kind in ("t5", "deberta", "exact"):
             buckets = LogBuckets.model_validate({"kind": kind, "count": 8, "max_distance": 20})
             assert bucket_table(buckets, 30).device.type == "cpu"

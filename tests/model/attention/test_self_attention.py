@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from model.artifact.batch import pack
+from model.attention.multi_head import AttentionSizes, MultiHeadAttention
 from model.attention.normalizers import NORMALIZERS
 from model.attention.scores import SCORES
-from model.attention.self_attention import SelfAttention
+from model.attention.self_attention import SelfAttention, attention_rule
 from model.config import EncoderConfig, NormalizerName, ScoreName
 from model.packing import PackedBatch
 
@@ -39,7 +40,16 @@ def config_of(hidden_size: int, heads: int, **changes: Any) -> EncoderConfig:
 
 def self_attention(hidden_size: int, heads: int, **changes: Any) -> SelfAttention:
     """The attention of its only layer."""
-    return SelfAttention(config_of(hidden_size, heads, **changes), 0)
+    config = config_of(hidden_size, heads, **changes)
+    return SelfAttention(config, 0, attention_rule(config))
+
+
+def twin_of(module: SelfAttention) -> MultiHeadAttention:
+    """Plain multi-head attention with the same weights; it is held to torch's own."""
+    sizes = AttentionSizes.uniform(module.query.in_features, module.num_heads)
+    twin = MultiHeadAttention(sizes, module.rule.score, module.rule.normalizer)
+    twin.load_state_dict(module.state_dict())
+    return twin.to(module.query.weight.dtype)
 
 
 def batch_of(lengths: list[int]) -> PackedBatch:
@@ -62,7 +72,7 @@ def attended(
 def assert_packed_equals_alone(
     module: SelfAttention, lengths: list[int], *, three_axes: bool
 ) -> None:
-    batch, d = batch_of(lengths), module.query.in_features
+    batch, d, twin = batch_of(lengths), module.query.in_features, twin_of(module)
     hidden = randn(sum(lengths), d, seed=1)
     head_mask = randn(len(lengths), module.num_heads, seed=2)
     with torch.no_grad():
@@ -70,7 +80,7 @@ def assert_packed_equals_alone(
         assert output.dim() == (3 if three_axes else 2)
         texts = output.reshape(sum(lengths), -1).split(lengths)
         for row, x in enumerate(hidden.split(lengths)):
-            expected, alone = module(x[None], x[None], x[None], head_mask=head_mask[[row]])
+            expected, alone = twin(x[None], x[None], x[None], head_mask=head_mask[[row]])
             n = len(x)
             torch.testing.assert_close(texts[row], expected[0], **EXACT)
             torch.testing.assert_close(weights[row, :, :n, :n], alone[0], **EXACT)

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from model.attention.multi_head import AttentionSizes, MultiHeadAttention
 from model.attention.normalizers import NORMALIZERS
 from model.attention.scores import SCORES
-from model.attention.weights import AttentionRule, Heads, attention_weights
+from model.attention.weights import AttentionRule, Heads, attention_weights, some_heads
+from tests.model.attention.test_self_attention import self_attention, twin_of
 
 EXACT = {"atol": 1e-12, "rtol": 0.0}
 B, T, S, N, P, H = 2, 4, 7, 3, 2, 6
@@ -55,18 +56,31 @@ def test_some_heads_equal_torchs(chosen: list[int], bias: bool) -> None:
 def test_some_heads_equal_those_of_the_forward_pass(
     score: Any, normalizer: Any, chosen: list[int]
 ) -> None:
-    module = MultiHeadAttention(AttentionSizes.uniform(H, N), score, normalizer).double()
+    fields = {"attention_score": score, "attention_normalizer": normalizer}
+    module = self_attention(H, N, **fields).double()
     queries, keys = randn(B, T, H), randn(B, S, H)
-    _, expected = module(queries, keys, keys)
-    found = attention_weights(module.some_heads(chosen), queries, keys)
+    _, expected = twin_of(module)(queries, keys, keys)
+    parameters = some_heads(module.head_parameters({}), chosen, N)
+    found = attention_weights(Heads.from_parameters(parameters, module.rule), queries, keys)
     torch.testing.assert_close(found, expected[:, chosen], **EXACT)
 
 
 @pytest.mark.parametrize("score", SCORES)
 def test_parameters_of_a_head_have_heads_first(score: Any) -> None:
-    parameters = MultiHeadAttention(AttentionSizes.uniform(H, N), score).head_parameters()
+    parameters = self_attention(H, N, attention_score=score).head_parameters({})
     assert {len(tensor) for tensor in parameters.values()} == {N}
     assert parameters["query_weight"].shape == parameters["key_weight"].shape == (N, P, H)
+
+
+def test_parameters_that_heads_share_are_each_ones() -> None:
+    every = {"own": torch.arange(4.0), "of_two": torch.tensor([[1.0], [2.0]]), "alike": randn(1)}
+    found = some_heads(every, [3, 0, 2], 4)
+    assert found["own"].tolist() == [3, 0, 2]
+    assert found["of_two"].tolist() == [[2], [1], [2]]
+    assert torch.equal(found["alike"], every["alike"].expand(3))
+    whole = some_heads(every, range(4), 4)
+    assert whole["of_two"].tolist() == [[1], [1], [2], [2]]
+    assert whole["own"] is every["own"]  # megabytes of weights are not copied for each request
 
 
 def test_scores_of_half_precision_are_normalised_in_float32() -> None:

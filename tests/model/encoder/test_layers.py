@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from model.artifact.batch import pack
-from model.attention.weights import Heads, attention_weights
+from model.attention.self_attention import attention_rule
+from model.attention.weights import Heads, attention_weights, some_heads
 from model.encoder.layers import LAYERS, Layer
 from model.packing import PackedBatch
 from tests.model.attention.test_self_attention import config_of
@@ -19,7 +20,7 @@ BATCH = PackedBatch.of(pack([([1, 2, 3], [0, 0, 0]), ([4], [0])]))
 
 def layer_of(order: str, number: int = 1, **layout: Any) -> Layer:
     config = config_of(6, 3, intermediate_size=5, layer={"order": order, **layout})
-    layer = LAYERS[order](config, number)
+    layer = LAYERS[order](config, number, attention_rule(config))
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.copy_(torch.randn_like(parameter))
@@ -71,10 +72,8 @@ def test_maps_follow_from_a_layers_input_and_its_heads_parameters(
     order: str, layout: dict[str, Any], number: int
 ) -> None:
     layer, x = layer_of(order, number, **layout), torch.randn(4, 6)
-    parameters = layer.head_parameters({})
-    assert {len(tensor) for tensor in parameters.values()} == {3}
-    heads = Heads.from_parameters(
-        {name: tensor[[2]] for name, tensor in parameters.items()}, layer.attention.rule
-    )
+    parameters = some_heads(layer.head_parameters({}), [2], 3)
+    assert {len(tensor) for tensor in parameters.values()} == {1}
+    heads = Heads.from_parameters(parameters, layer.attention.rule)
     found = attention_weights(heads, x[None, :3], x[None, :3])
     torch.testing.assert_close(found[0, 0], layer.maps(x, BATCH, {})[0, 2])

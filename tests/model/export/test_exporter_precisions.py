@@ -13,7 +13,7 @@ import pytest
 
 from model.artifact.compare import TOLERANCES
 from model.artifact.manifest import FILES, Artifact, Precision, load_artifact
-from model.export.exporter import derive, export
+from model.export.exporter import export
 from model.export.verify import verify
 from model.runtimes.registry import has_products, runtime_of, weight_bits
 from tests.model.export.test_exporter import content
@@ -101,23 +101,6 @@ def test_only_the_encoders_graph_is_another(artifact: Artifact, tiny_artifact: A
     assert {"encoder.onnx"} <= another <= may
 
 
-@pytest.mark.parametrize("precision", ["bf16", "int8"])
-def test_another_precision_of_an_artifact_is_what_an_export_gives(
-    precision: Precision,
-    tiny_artifact: Artifact,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-) -> None:
-    artifact = request.getfixturevalue(f"tiny_{precision}")
-    told: list[str] = []
-    derived = derive(tiny_artifact, tmp_path / "out", precision, told.append)
-    for name in FILES:
-        assert derived.artifact.path(name).read_bytes() == artifact.path(name).read_bytes(), name
-    assert derived.artifact.manifest == artifact.manifest
-    assert derived.artifact == load_artifact(tmp_path / "out")
-    assert not any(step.startswith(("reading", "exporting attention")) for step in told)
-
-
 def test_every_precision_has_a_runtime_and_tolerances() -> None:
     precisions = set(get_args(Precision))
     runtimes = {precision: runtime_of(precision) for precision in get_args(Precision)}
@@ -169,14 +152,20 @@ def without_figures(artifact: Artifact) -> Any:
 
 
 def test_an_export_is_the_same_bytes_in_another_process(
-    artifact: Artifact, elsewhere: Path
+    tiny_fp16: Artifact, elsewhere: Path
 ) -> None:
-    folder = elsewhere / artifact.manifest.precision
-    whole = artifact.manifest.precision == "int8"
-    for name in FILES if whole else ("encoder.onnx", "encoder.onnx.data"):
-        assert (folder / name).read_bytes() == artifact.path(name).read_bytes(), name
-    if whole:
-        assert without_figures(load_artifact(folder)) == without_figures(artifact)
+    for name in ("encoder.onnx", "encoder.onnx.data"):
+        assert (elsewhere / "fp16" / name).read_bytes() == tiny_fp16.path(name).read_bytes(), name
+
+
+def test_another_precision_of_an_artifact_is_what_an_export_gives(
+    tiny_int8: Artifact, elsewhere: Path
+) -> None:
+    """The tests' own is derived from fp32, the other process's exported from the checkpoint."""
+    folder = elsewhere / "int8"
+    for name in FILES:
+        assert (folder / name).read_bytes() == tiny_int8.path(name).read_bytes(), name
+    assert without_figures(load_artifact(folder)) == without_figures(tiny_int8)
 
 
 @pytest.mark.parametrize(

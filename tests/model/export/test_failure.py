@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from model.artifact.compare import Comparison, Difference, Key
+from model.artifact.compare import TOLERANCES, Comparison, Difference, Key
 from model.export.failure import first_failure
 
 GOOD, BAD = Difference(1e-6, 1.0, True), Difference(12.5, 0.13, False)
@@ -24,7 +24,7 @@ def of(*failed: Key) -> Comparison:
 def test_the_head_that_failed_first_is_named_before_what_it_led_to() -> None:
     """Though all hidden states are compared before all maps."""
     found = of(Key("hidden", 2), Key("attention", 1, 2), Key("attention", 1, 1), LAST)
-    assert first_failure(found, "int8") == (
+    assert first_failure(found, TOLERANCES["int8"]) == (
         "4 of 10 tensors, first attention of layer 1, head 1: max abs diff 1.2e+01 (at most 1), "
         "min cosine 0.130000 (at least 0.5)"
     )
@@ -32,25 +32,25 @@ def test_the_head_that_failed_first_is_named_before_what_it_led_to() -> None:
 
 def test_a_layers_input_comes_before_its_heads() -> None:
     found = of(Key("attention", 1, 0), Key("hidden", 1), Key("hidden", 2))
-    assert first_failure(found, "fp32") == (
+    assert first_failure(found, TOLERANCES["fp32"]) == (
         "3 of 10 tensors, first hidden state 1: max abs diff 1.2e+01 "
         "(at most 0.0001 + 1e-05 of the largest value), min cosine 0.130000 (at least 0.99999)"
     )
 
 
 def test_the_pooled_vector_comes_last() -> None:
-    assert "first hidden state 2:" in first_failure(of(LAST, Key("hidden", 2)), "bf16")
-    assert "1 of 10 tensors, first pooled vector:" in first_failure(of(LAST), "bf16")
+    assert "first hidden state 2:" in first_failure(of(LAST, Key("hidden", 2)), TOLERANCES["bf16"])
+    assert "1 of 10 tensors, first pooled vector:" in first_failure(of(LAST), TOLERANCES["bf16"])
 
 
 def test_a_mismatch_comes_before_any_value() -> None:
     found = of(LAST)
     found.mismatches += ["one", "two"]
-    assert first_failure(found, "fp32") == "one, and 1 more mismatches"
+    assert first_failure(found, TOLERANCES["fp32"]) == "one, and 1 more mismatches"
     del found.mismatches[1]
-    assert first_failure(found, "fp32") == "one"
+    assert first_failure(found, TOLERANCES["fp32"]) == "one"
 
 
 def test_what_is_not_finite() -> None:
     found = Comparison(differences={LAST: Difference(math.inf, -1.0, False)})
-    assert "max abs diff inf" in first_failure(found, "fp32")
+    assert "max abs diff inf" in first_failure(found, TOLERANCES["fp32"])

@@ -66,8 +66,8 @@ def test_three_axes_give_the_same_hidden_states(tiny_checkpoint: Path) -> None:
     batch = pack([([2, 9, 3], [0, 0, 1]), ([2, 3], [0, 0])])
     inputs = (*map(torch.from_numpy, batch.inputs), torch.ones(2, 2, 3))
     with torch.inference_mode():
-        flat = HiddenStates(encoder, three_axes=False)(*inputs)
-        deep = HiddenStates(encoder, three_axes=True)(*inputs)
+        flat = HiddenStates(encoder, [{}, {}], three_axes=False)(*inputs)
+        deep = HiddenStates(encoder, [{}, {}], three_axes=True)(*inputs)
     assert [state.shape for state in deep] == [(5, 12)] * 3
     for one, other in zip(flat, deep, strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=0)

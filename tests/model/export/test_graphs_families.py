@@ -1,6 +1,7 @@
-"""The graphs of families that compute otherwise than BERT, on ONNX Runtime and in both layouts.
+"""The graphs of encoders that compute otherwise than BERT, on ONNX Runtime and in both layouts.
 
-PyTorch's side is held to transformers in tests/model/families.
+PyTorch's side is held to transformers in tests/model/families. Graphs of RoBERTa's kind and of
+ModernBERT are held in tests/journeys/test_families.py; here are families, scores and normalizers.
 """
 
 from __future__ import annotations
@@ -20,39 +21,42 @@ from transformers import (
     DebertaV2Model,
     Gemma3TextConfig,
     Gemma3TextModel,
-    ModernBertConfig,
-    ModernBertModel,
     MPNetConfig,
     MPNetModel,
     Qwen3Config,
     Qwen3Model,
-    RobertaConfig,
-    RobertaModel,
 )
 
 from model.artifact.batch import pack, widen
 from model.artifact.signature import hidden_state_name
+from model.attention.normalizers import NORMALIZERS
+from model.attention.scores import SCORES
 from model.checkpoint import load_checkpoint
 from model.encoder.encoder import Encoder
 from model.export.graphs import export_attention, export_encoder, head_parameters
 from model.packing import PackedBatch
-from tests.exports import share_work
-from tests.model.families.parity import SIZES, saved, texts_of
+from tests.model.checkpoints import write_checkpoint
+from tests.model.families.parity import SIZES, VOCABULARY, saved, texts_of
 from tests.model.families.test_deberta_v2 import VERSION_3
 from tests.model.families.test_gemma3 import TINY as GEMMA3
-from tests.model.families.test_modernbert import TINY as MODERNBERT
 from tests.model.families.test_qwen3 import TINY as QWEN3
 
 pytestmark = pytest.mark.slow
 MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-    "roberta": (RobertaConfig, RobertaModel, SIZES),
     "albert": (AlbertConfig, AlbertModel, SIZES | {"embedding_size": 16}),
     "mpnet": (MPNetConfig, MPNetModel, SIZES),
     "deberta": (DebertaV2Config, DebertaV2Model, SIZES | VERSION_3),
-    "modernbert": (ModernBertConfig, ModernBertModel, MODERNBERT),
-    "qwen3": (Qwen3Config, Qwen3Model, QWEN3 | {"max_position_embeddings": 4096}),
+    "qwen3": (Qwen3Config, Qwen3Model, QWEN3 | {"max_position_embeddings": 2048}),
     "gemma3": (Gemma3TextConfig, Gemma3TextModel, GEMMA3),
 }
+KINDS = {
+    "additive": {"attention_score": "additive"},
+    "bilinear": {"attention_score": "bilinear", "attention_normalizer": "sparsemax"},
+    "cosine": {"attention_score": "cosine"},
+}
+"""Every score but BERT's, and every normalizer; others in the tests of precisions."""
+THREE_AXES = ("mpnet", "gemma3", "cosine")
+"""Those whose graphs are held in the layout of OpenVINO; the arithmetic knows neither."""
 LENGTHS = (1, 5, 17, 33)
 
 
@@ -62,13 +66,27 @@ def session(graph: onnx.ModelProto) -> onnxruntime.InferenceSession:
     )
 
 
-@pytest.fixture(scope="module", params=MODELS)
-def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Encoder:
-    share_work()
-    config, model, fields = MODELS[request.param]
-    folder: Path = tmp_path_factory.mktemp(request.param)
-    of_two_layers = {"num_hidden_layers": 2}
-    return load_checkpoint(saved(model(config(**fields | of_two_layers)), folder))
+def test_every_kind_is_one_of_them() -> None:
+    assert {kind["attention_score"] for kind in KINDS.values()} == set(SCORES) - {
+        "scaled_dot_product"
+    }
+    normalizers = {kind.get("attention_normalizer", "softmax") for kind in KINDS.values()}
+    assert normalizers == set(NORMALIZERS)
+
+
+@pytest.fixture(scope="module", params=[*MODELS, *KINDS])
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def encoder(name: str, tmp_path_factory: pytest.TempPathFactory) -> Encoder:
+    folder: Path = tmp_path_factory.mktemp(name)
+    if name in KINDS:
+        sizes = {"vocab_size": VOCABULARY, "hidden_size": 6, "num_hidden_layers": 1}
+        return load_checkpoint(write_checkpoint(folder, **sizes | KINDS[name]))
+    config, model, fields = MODELS[name]
+    return load_checkpoint(saved(model(config(**fields | {"num_hidden_layers": 2})), folder))
 
 
 @pytest.fixture(scope="module")
@@ -78,11 +96,9 @@ def expected(encoder: Encoder) -> Any:
         return batch, encoder(PackedBatch.of(batch), output_attentions=True)
 
 
-def test_hidden_states_equal_pytorchs(encoder: Encoder, expected: Any) -> None:
-    """In both layouts of tokens: one or the other, as a family's arithmetic knows neither."""
+def test_hidden_states_equal_pytorchs(name: str, encoder: Encoder, expected: Any) -> None:
     batch, output = expected
-    three_axes = encoder.config.model_type in ("roberta", "modernbert")
-    run = session(export_encoder(encoder, three_axes=three_axes))
+    run = session(export_encoder(encoder, three_axes=name in THREE_AXES))
     config = encoder.config
     wide = widen(batch, len(LENGTHS) + 1, max(LENGTHS) + 3)
     for grid in (batch, wide):

@@ -10,10 +10,10 @@ import pytest
 
 import model.artifact.compare
 from model.artifact.compare import Tolerance
-from model.artifact.manifest import Artifact, load_artifact
+from model.artifact.manifest import Artifact, VerificationRecord, load_artifact
 from model.errors import ArtifactError
-from model.export.placement import move, place
-from model.export.placing import check_free
+from model.export import exporter
+from model.export.placement import check_free, move, place
 
 Build = Callable[[Path], None]
 
@@ -28,14 +28,22 @@ def build(tiny_artifact: Artifact) -> Build:
     return copy
 
 
-def test_an_export_that_fails_its_verification_says_where(
+def as_it_was(artifact: Artifact) -> VerificationRecord:
+    return artifact.manifest.verification
+
+
+def test_an_artifact_that_fails_its_verification_comes_to_its_place(
     build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing = dict.fromkeys(("hidden", "attention", "pooled"), Tolerance(0.0, 0.0, 0.0))
     monkeypatch.setitem(model.artifact.compare.TOLERANCES, "fp32", nothing)
     told: list[str] = []
+
+    def verify(artifact: Artifact) -> VerificationRecord:
+        return exporter._verify(artifact, "cpu", told.append)
+
     (tmp_path / "out").mkdir()  # an empty folder is as good as none
-    exported = place(tmp_path / "out", "cpu", told.append, build)
+    exported = place(tmp_path / "out", build, verify)
     assert not exported.verification.passed
     assert exported.verification.failed is not None
     assert told[-1] == f"verification FAILED: {exported.verification.failed}"
@@ -50,7 +58,7 @@ def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
         raise ArtifactError("no room")
 
     with pytest.raises(ArtifactError, match="no room"):
-        place(tmp_path / "below" / "out", "cpu", print, build)
+        place(tmp_path / "below" / "out", build, as_it_was)
     assert list((tmp_path / "below").iterdir()) == []
 
 
@@ -63,8 +71,10 @@ def test_a_place_that_is_taken_meanwhile(build: Build, tmp_path: Path) -> None:
         (out / "other").touch()
 
     with pytest.raises(ArtifactError, match="was taken while this export ran"):
-        place(out, "cpu", print, slow)
+        place(out, slow, as_it_was)
     assert list(tmp_path.rglob("*")) == [out, out / "other"]
+    with pytest.raises(ArtifactError, match="exists and is not an empty folder"):
+        place(out, build, as_it_was)
 
 
 def test_a_moved_artifact_is_the_same(tiny_artifact: Artifact, tmp_path: Path) -> None:

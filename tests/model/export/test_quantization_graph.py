@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -53,29 +53,49 @@ def session_of(graph: onnx.ModelProto, *, plain: bool = True) -> onnxruntime.Inf
     )
 
 
-class Alone(nn.Module):
-    """One map as a graph of its own."""
+NAMES = ("attention.key", "attention.output", "feed_forward.contract")
 
-    def __init__(self, linear: Int8Linear) -> None:
+
+class Beside(nn.Module):
+    """Some maps beside each other as one graph."""
+
+    def __init__(self, maps: Sequence[Int8Linear]) -> None:
         super().__init__()
-        self.linear = linear
+        self.maps = nn.ModuleList(maps)
 
-    def forward(self, *inputs: Tensor) -> Tensor:
-        return self.linear(inputs[0])
-
-
-def map_signature(d: int, p: int) -> GraphSignature:
-    specs = {"x": d, "y": p}
-    x, y = (TensorSpec(name=n, dtype="float32", axes=("rows", k)) for n, k in specs.items())
-    return GraphSignature(inputs=(x,), outputs=(y,))
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        return tuple(linear(x) for linear, x in zip(self.maps, inputs, strict=True))
 
 
-@pytest.mark.parametrize("name", ["attention.key", "attention.output", "feed_forward.contract"])
-def test_an_exported_map_is_its_formula(quantized: Encoder, name: str) -> None:
+@pytest.fixture(scope="module")
+def maps(quantized: Encoder) -> dict[str, Int8Linear]:
+    of_all = int8_maps(quantized)
+    return {name: of_all[f"layers.1.{name}"] for name in NAMES}
+
+
+@pytest.fixture(scope="module")
+def graph(maps: dict[str, Int8Linear]) -> onnx.ModelProto:
+    """The graph of the maps, each from an input to an output of its name."""
+    sizes = {name: one.weight.shape for name, one in maps.items()}
+    specs = [
+        tuple(TensorSpec(name=f"{way} {n}", dtype="float32", axes=("rows", k)) for n, k in each)
+        for way, each in (
+            ("from", [(name, d) for name, (d, _) in sizes.items()]),
+            ("to", [(name, p) for name, (_, p) in sizes.items()]),
+        )
+    ]
+    example = tuple(torch.zeros(3, d) for d, _ in sizes.values())
+    signature = GraphSignature(inputs=specs[0], outputs=specs[1])
+    return to_onnx(Beside(list(maps.values())).eval(), example, signature)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_exported_map_is_its_formula(
+    maps: dict[str, Int8Linear], graph: onnx.ModelProto, name: str
+) -> None:
     """q = clip(round(x / s) + z, 0, 255), y = (q − z) s · Wᵀ + b; outliers are clipped."""
-    module = int8_maps(quantized)[f"layers.1.{name}"]
-    d, p = module.weight.shape
-    x = np.random.default_rng(0).standard_normal((50, d)).astype(np.float32)
+    module = maps[name]
+    x = np.random.default_rng(0).standard_normal((50, module.weight.shape[0])).astype(np.float32)
     x[:5] *= 100
     scale, zero = np.float32(module.scale.item()), int(module.zero)
     smoothed = x if module.divisor is None else x * module.divisor.numpy()
@@ -84,12 +104,13 @@ def test_an_exported_map_is_its_formula(quantized: Encoder, name: str) -> None:
     w = module.weight.double().numpy() * module.weight_scale.double().numpy()
     expected = (q - zero) * np.float64(scale) @ w + module.bias.double().numpy()
 
-    graph = to_onnx(Alone(module).eval(), (torch.zeros(3, d),), map_signature(d, p))
     types = [node.op_type for node in graph.graph.node]
-    assert types.count("QuantizeLinear") == 1
-    assert types.count("DequantizeLinear") == 2
+    assert types.count("QuantizeLinear") == len(NAMES)
+    assert types.count("DequantizeLinear") == 2 * len(NAMES)
+    feed = {f"from {one}": np.zeros((50, maps[one].weight.shape[0]), np.float32) for one in NAMES}
     for plain in (True, False):
-        (found,) = session_of(graph, plain=plain).run(None, {"x": x})
+        session = session_of(graph, plain=plain)
+        (found,) = session.run([f"to {name}"], feed | {f"from {name}": x})
         np.testing.assert_allclose(found, expected, atol=1e-4, rtol=1e-5)
 
 
@@ -109,9 +130,8 @@ def faked(module: Int8Linear, linear: nn.Linear) -> Callable[[Tensor], Tensor]:
     return forward
 
 
-@pytest.mark.parametrize("three_axes", [True, False])
 def test_the_int8_graph_equals_transformers_with_torchs_fake_quantization(
-    quantized: Encoder, tiny_checkpoint: Path, three_axes: bool
+    quantized: Encoder, tiny_checkpoint: Path
 ) -> None:
     reference, batch = transformers_of(tiny_checkpoint), batch_of([11, 1, 40, 6], seed=5)
     exact = run(reference, batch)
@@ -120,7 +140,7 @@ def test_the_int8_graph_equals_transformers_with_torchs_fake_quantization(
         linear = reference.encoder.layer[int(layer)].get_submodule(MAPS[".".join(ours)])
         linear.forward = faked(module, linear)
     expected = run(reference, batch)
-    session = session_of(export_encoder(quantized, three_axes=three_axes))
+    session = session_of(export_encoder(quantized, three_axes=True))
     (found,) = session.run(["hidden_state.2"], feed_of(batch))
     np.testing.assert_allclose(found, expected, atol=1e-4)
     assert np.abs(found - exact).max() > 1e-3  # eight bits are not thirty-two

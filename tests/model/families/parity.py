@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from model.artifact.batch import pack
-from model.attention.weights import attention_weights
+from model.attention.weights import Heads, attention_weights, some_heads
 from model.checkpoint import load_checkpoint
 from model.encoder.encoder import Encoder
 from model.packing import PackedBatch
@@ -64,6 +64,7 @@ def assert_equal_to(
     with torch.no_grad():
         packed = PackedBatch.of(pack([(text, [0] * len(text)) for text in texts]))
         ours = encoder(packed, output_attentions=True)
+        config, every_head = encoder.config, encoder.head_parameters()
         start, sharpest = 0, 0.0
         for row, text in enumerate(texts):
             theirs = reference(
@@ -80,7 +81,8 @@ def assert_equal_to(
                 found = ours.attentions[layer][row, :, : len(text), : len(text)]
                 torch.testing.assert_close(found, expected[0], atol=5e-6, rtol=0)
                 entering = ours.hidden_states[layer][None, rows]
-                heads = encoder.some_heads(layer, [1, 0])
+                parameters = some_heads(every_head[layer], [1, 0], config.num_attention_heads)
+                heads = Heads.from_parameters(parameters, encoder.rule)
                 some = attention_weights(heads, entering, entering)[0]
                 torch.testing.assert_close(some, expected[0, [1, 0]], atol=5e-6, rtol=0)
                 if len(text) > 16:

@@ -25,6 +25,12 @@ def test_it_equals_transformers(changes: dict[str, Any], distinct: int, tmp_path
     assert len(encoder.layers) == distinct
 
 
+def test_layers_are_grouped_as_transformers_rounds(tmp_path: Path) -> None:
+    """9 / (18 / 14) is a little less than 7 in floating point."""
+    many = {"num_hidden_layers": 18, "num_hidden_groups": 14, "embedding_size": 4}
+    assert_equal_to(AlbertModel(AlbertConfig(**SIZES | many)), tmp_path, (3, 9, 17))
+
+
 def test_groups_of_several_layers_are_refused() -> None:
     fields = SIZES | {"model_type": "albert", "inner_group_num": 2}
     with pytest.raises(ConfigError, match="inner_group_num"):

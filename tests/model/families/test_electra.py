@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import ElectraConfig, ElectraModel
+from transformers import ElectraConfig, ElectraForMultipleChoice, ElectraModel
 
-from tests.model.families.parity import SIZES, assert_equal_to
+from model.checkpoint import load_checkpoint
+from tests.model.families.parity import SIZES, assert_equal_to, saved
 
 
 @pytest.mark.parametrize(
@@ -20,3 +21,8 @@ from tests.model.families.parity import SIZES, assert_equal_to
 )
 def test_it_equals_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
     assert_equal_to(ElectraModel(ElectraConfig(**SIZES | changes)), tmp_path)
+
+
+def test_what_summarises_choices_lies_outside(tmp_path: Path) -> None:
+    choices = ElectraForMultipleChoice(ElectraConfig(**SIZES))
+    load_checkpoint(saved(choices, tmp_path))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
+import torch
 
-from model.families.family import Family
+from model.families.family import Family, split_together
 from model.families.registry import parse_config
 
 FAMILY = Family(
@@ -33,3 +34,16 @@ FAMILY = Family(
 )
 def test_keys_lose_their_prefix_and_are_renamed_in_order(key: str, expected: str | None) -> None:
     assert FAMILY.encoder_key(key) == expected
+
+
+def test_maps_that_are_kept_in_one_tensor_are_taken_apart() -> None:
+    rows = torch.arange(6)[:, None]
+    found = split_together("layers.3.attention.together.weight", rows)
+    assert [(name, part.flatten().tolist()) for name, part in found.items()] == [
+        ("layers.3.attention.query.weight", [0, 1]),
+        ("layers.3.attention.key.weight", [2, 3]),
+        ("layers.3.attention.value.weight", [4, 5]),
+    ]
+    gated = split_together("layers.3.feed_forward.together.bias", rows)
+    assert [*gated] == ["layers.3.feed_forward.gate.bias", "layers.3.feed_forward.expand.bias"]
+    assert split_together("final_norm.weight", rows) == {"final_norm.weight": rows}

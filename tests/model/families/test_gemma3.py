@@ -28,6 +28,9 @@ TINY = SIZES | {
         {},
         {"query_pre_attn_scalar": 20, "num_key_value_heads": 1, "hidden_activation": "silu"},
         {"use_bidirectional_attention": False},
+        {"use_bidirectional_attention": False, "is_causal": False, "sliding_window": 5},
+        {"is_causal": False},
+        {"sliding_window": 1},  # which is written as 0
         {"layer_types": ["full_attention"] * 3, "attention_bias": True},
     ],
     ids=str,

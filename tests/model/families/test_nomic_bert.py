@@ -44,6 +44,13 @@ FIRST_PUBLISHED: dict[str, Any] = {
 }
 
 
+@pytest.mark.parametrize("key", ["rope_theta", "rotary_emb_base"])
+def test_the_base_of_rotary_positions(key: str) -> None:
+    own = {name: value for name, value in FIRST_PUBLISHED.items() if name != "rotary_emb_base"}
+    assert parse_config(own | {key: 77.0}).attention.rotary_bases == (77.0,) * 3
+    assert NomicBertConfig(**SIZES, rope_theta=77.0).rope_parameters["rope_theta"] == 77.0
+
+
 def test_both_forms_of_keys_and_of_configs_are_read(tmp_path: Path) -> None:
     """Transformers writes the keys of the first publication, and its own config."""
     model = NomicBertModel(NomicBertConfig(**SIZES))

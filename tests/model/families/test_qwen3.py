@@ -20,12 +20,14 @@ TINY = SIZES | {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 
         {"num_key_value_heads": 1, "head_dim": 10, "attention_bias": True},
         {"num_key_value_heads": 4, "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}},
         {"use_sliding_window": True, "sliding_window": 7, "max_window_layers": 1},
+        {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}
+        | {"is_causal": False, "pad_token_id": None},
     ],
     ids=str,
 )
 def test_it_equals_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
     encoder = assert_equal_to(Qwen3Model(Qwen3Config(**TINY | changes)), tmp_path)
-    assert encoder.config.attention.causal
+    assert encoder.config.attention.causal is changes.get("is_causal", True)
 
 
 @pytest.mark.parametrize("positions", [3000, 100_000])

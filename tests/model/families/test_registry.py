@@ -51,6 +51,12 @@ def test_unknown_keys_are_ignored() -> None:
     assert parse_config(VALID | {"dropout": 0.1}) == parse_config(VALID)
 
 
+@pytest.mark.parametrize("model_type", ["bert", "distilbert", "modernbert", "deberta-v2"])
+def test_the_padding_id_may_be_null(model_type: str) -> None:
+    nothing = VALID | {"model_type": model_type, "pad_token_id": None}
+    assert parse_config(nothing).pad_token_id == 0
+
+
 def test_another_model_type_is_refused(tmp_path: Path) -> None:
     GPT2Config().save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match="its model_type is 'gpt2'; supported are"):
@@ -89,6 +95,11 @@ def test_names_of_our_own_are_not_read() -> None:
         ({"layer_norm_eps": 0}, "layer_norm_eps"),
         ({"intermediate_size": 1.5}, "intermediate_size"),
         ({"max_position_embeddings": None}, "max_position_embeddings"),
+        ({"model_type": "roberta", "pad_token_id": None}, "pad_token_id"),
+        (
+            {"model_type": "modernbert", "layer_types": ["sliding_attention"]},
+            "layer_types has 1 entries for 2 layers",
+        ),
     ],
     ids=str,
 )

@@ -11,7 +11,12 @@ from model.families.rotary import layer_types, rotary_base, windows
 
 @pytest.mark.parametrize(
     "fields",
-    [{}, {"rope_theta": 5.0}, {"rope_parameters": {"rope_type": "default", "rope_theta": 7.0}}],
+    [
+        {},
+        {"rope_theta": 5.0},
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 7.0}},
+        {"rope_scaling": {"type": "default", "rope_theta": 9.0}, "rope_theta": 5.0},
+    ],
     ids=str,
 )
 def test_the_base_is_transformers(fields: dict[str, Any]) -> None:
@@ -37,8 +42,8 @@ def test_scaled_positions_are_refused(scaled: dict[str, Any]) -> None:
 @pytest.mark.parametrize("pattern", [1, 2, 3])
 def test_kinds_of_layers_are_transformers(pattern: int) -> None:
     theirs = ModernBertConfig(num_hidden_layers=7, global_attn_every_n_layers=pattern)
-    assert layer_types(None, 7, pattern) == theirs.layer_types
-    assert layer_types(["full_attention"], 1, pattern) == ["full_attention"]
+    assert layer_types(None, 7, lambda i: i % pattern == 0) == theirs.layer_types
+    assert layer_types(["full_attention"], 1, lambda _: False) == ["full_attention"]
 
 
 def test_windows_are_those_of_sliding_layers() -> None:

@@ -109,7 +109,15 @@ def test_segments_reach_a_graph_that_takes_them(tmp_path: Path) -> None:
     with torch.inference_mode():
         tensors = {name: torch.from_numpy(array)[None] for name, array in given.items()}
         expected = reference(**tensors).last_hidden_state[0].numpy()
+        of_one = reference(tensors["input_ids"]).last_hidden_state[0].numpy()
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
+
+    config = artifact.manifest.config.model_copy(update={"reads_segments": False})
+    manifest = artifact.manifest.model_copy(update={"config": config})
+    artifact = Artifact(artifact.folder, manifest, artifact.sha256)
+    (found,) = load_runtime(artifact).hidden_states(pack([(ids, segments)]), [3])
+    np.testing.assert_allclose(found, of_one, rtol=0, atol=1e-4)
+    assert np.abs(expected - of_one).max() > 0.01
 
 
 def test_half_precision_and_four_byte_ids(tmp_path: Path) -> None:

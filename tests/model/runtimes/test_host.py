@@ -9,6 +9,7 @@ import pytest
 
 from model.artifact.batch import Batch, pack
 from model.artifact.pooling import TextPooling
+from model.errors import ModelError
 from model.families.registry import parse_config
 from model.runtimes.contract import Floats
 from model.runtimes.host import LONE_TOKENS, Calls, HostRuntime
@@ -100,6 +101,11 @@ def test_a_head_mask_reaches_the_encoder(runtime: KnownStates) -> None:
 def test_a_warm_up_is_one_short_batch(runtime: KnownStates) -> None:
     runtime.warm_up(4096, 512)
     assert runtime.asked == [(1, [2], None)]
+
+
+def test_without_a_task_head_nothing_is_scored(runtime: KnownStates) -> None:
+    with pytest.raises(ModelError, match="has no task head"):
+        runtime.score(STATES[0])
 
 
 def test_a_short_batch_is_alone_until_another_call_begins() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from model.artifact.manifest import Artifact, load_artifact
+from model.encoder.encoder import Encoder
 from model.errors import ArtifactError
 from model.export.verify import verify
 from model.runtimes.pytorch import PyTorchRuntime
@@ -24,6 +25,16 @@ def test_without_weights_it_is_one_line(artifact_copy: Path) -> None:
     with pytest.raises(ArtifactError, match=r"holds no weights\.safetensors"):
         verify(artifact)
     load_runtime(artifact)  # the graphs need none of it
+
+
+def test_what_no_request_changes_is_computed_at_the_start(
+    tiny_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The projections of relative positions, tables of distances, parameters head by head."""
+    runtime, states = load_runtime(tiny_artifact, name="pytorch"), np.ones((2, 12), np.float32)
+    monkeypatch.delattr(Encoder, "head_parameters")
+    monkeypatch.delattr("model.attention.self_attention.bucket_table")
+    assert runtime.attention(states, states, 1, [2, 0]).shape == (2, 2, 2)
 
 
 def test_a_head_mask_ablates_in_its_own_text(tiny_artifact: Artifact) -> None:

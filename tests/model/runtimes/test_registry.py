@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from model.artifact.manifest import Artifact, RuntimeName
 from model.artifact.pooling import TextPooling
-from model.errors import ProviderError
+from model.errors import ModelError, ProviderError
 from model.runtimes.contract import Floats, Runtime
 from model.runtimes.onnx_device import BoundRuntime
 from model.runtimes.registry import RUNTIMES, check_device, load_runtime
@@ -103,3 +103,8 @@ def test_pytorch_equals_transformers(tiny_artifact: Artifact, tiny_checkpoint: P
         np.testing.assert_allclose(pooled[text], hidden[2].mean(axis=0), atol=1e-5)
     np.testing.assert_allclose(cut[0], expected[1][0][2], atol=1e-5)
     np.testing.assert_allclose(cut[1], expected[0][0][0], atol=1e-5)
+
+
+def test_an_artifact_without_a_task_head_scores_nothing(runtime: Runtime) -> None:
+    with pytest.raises(ModelError, match="has no task head to score with: export a checkpoint"):
+        runtime.score(np.zeros((1, H), np.float32))

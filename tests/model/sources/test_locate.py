@@ -19,6 +19,7 @@ from model.sources.hub.repository import Hub
 from model.sources.locate import DEFAULT_MODEL, KNOWN_WEIGHTS, display_name, local, locate
 from model.tokenization.tokenizer import load_tokenizer
 from tests.hub import COMMIT, NAME, StandIn
+from tests.model.sentences import write_modules
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -142,12 +143,18 @@ def test_a_name_is_downloaded_and_loads(
     assert weights == (tiny_checkpoint / "model.safetensors").read_bytes()
 
 
+def pool(repository: Path) -> None:
+    """Give a checkpoint a `modules.json`."""
+    write_modules(repository, "Transformer", "Pooling")
+    (repository / "1_Pooling" / "config.json").write_text('{"pooling_mode": "cls"}')
+
+
 @pytest.mark.parametrize("modules", [False, True])
 def test_what_was_fetched_is_found_again_without_a_hub(
     hub: StandIn, repository: Path, tmp_path: Path, modules: bool
 ) -> None:
     if modules:
-        (repository / "modules.json").write_text("[]")
+        pool(repository)
     folder, _ = find(NAME, tmp_path, hub.endpoint)
     for offline in (False, True):
         assert find(NAME, tmp_path, offline=offline) == (folder, [])
@@ -167,7 +174,7 @@ def test_what_another_tool_left_out_is_fetched(
     hub: StandIn, repository: Path, tmp_path: Path
 ) -> None:
     """A tool that loads the encoder alone leaves open whether there are modules."""
-    (repository / "modules.json").write_text("[]")
+    pool(repository)
     folder, _ = find(NAME, tmp_path, hub.endpoint)
     (folder / "modules.json").unlink()
     hub.requests.clear()
@@ -179,7 +186,7 @@ def test_what_another_tool_left_out_is_fetched(
 def test_where_nobody_can_tell_of_modules_it_is_said(
     hub: StandIn, repository: Path, tmp_path: Path
 ) -> None:
-    (repository / "modules.json").write_text("[]")
+    pool(repository)
     folder, _ = find(NAME, tmp_path, hub.endpoint)
     (folder / "modules.json").unlink()
     found, said = find(NAME, tmp_path, offline=True)

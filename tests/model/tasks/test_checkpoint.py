@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 
 from model.artifact.batch import pack
 from model.artifact.scores import Floats
+from model.artifact.sentence import SentenceConfig
 from model.checkpoint import load_checkpoint
 from model.errors import CheckpointError, ConfigError
 from model.packing import PackedBatch
@@ -29,7 +30,7 @@ TEXTS = ["the cat . a b c", "x y", ""]
 
 def load(folder: Path) -> TaskHead:
     head = load_task_head(folder, load_checkpoint(folder))
-    assert head is not None
+    assert isinstance(head, TaskHead)
     return head
 
 
@@ -55,6 +56,22 @@ def test_a_cross_encoder(tmp_path: Path, saved: bool) -> None:
         reference.save(str(folder := tmp_path / "b"))
     expected = reference.predict(PAIRS, activation_fn=torch.nn.Identity())
     np.testing.assert_allclose(np.concatenate(scores(folder, PAIRS)), expected, atol=1e-5)
+
+
+def test_the_default_prompt_of_a_cross_encoder(tmp_path: Path) -> None:
+    """It stands before the first text of a pair."""
+    prompted: dict[str, Any] = {"prompts": {"q": "the cat. "}, "default_prompt_name": "q"}
+    inside = write_task_checkpoint(tmp_path / "a", num_labels=1)
+    CrossEncoder(str(inside), device="cpu", **prompted).save(str(folder := tmp_path / "b"))
+    sentence = SentenceConfig.from_checkpoint(folder, 40, 12)
+    prompt = sentence.prompts[sentence.default_prompt_name or ""]
+    reference = CrossEncoder(str(folder), device="cpu")
+    expected = reference.predict(PAIRS, activation_fn=torch.nn.Identity())
+    found = scores(folder, [(prompt + one, other) for one, other in PAIRS])
+    np.testing.assert_allclose(np.concatenate(found), expected, atol=1e-5)
+    edit_json(folder / "config_sentence_transformers.json", max_active_dims=64)
+    with pytest.raises(ConfigError, match="max_active_dims is not supported"):
+        SentenceConfig.from_checkpoint(folder, 40, 12)
 
 
 @pytest.mark.parametrize(("pooling", "activation"), [("max", "relu"), ("sum", "log1p_relu")])

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from sentence_transformers.base import modules
 from sentence_transformers.sparse_encoder.modules import SpladePooling
 
+from model.artifact.late_interaction import LateInteraction
 from model.artifact.task import TaskConfig, Transform
+from model.artifact.vector_modules import Dense, Normalize
 from model.tasks.head import SparseHead, scores_of_text, task_head
 
 HIDDEN = torch.randn((9, 8), generator=torch.manual_seed(0))
@@ -52,3 +57,36 @@ def test_every_token_has_its_labels() -> None:
     head = task_head(TaskConfig(kind="token_classification", outputs=3, pooling="none"), 8)
     head = head.eval().requires_grad_(False)
     np.testing.assert_array_equal(scores_of_text(head, HIDDEN), head(HIDDEN).numpy())
+
+
+@pytest.mark.parametrize(("size", "residual"), [(3, False), (3, True), (8, True)])
+@pytest.mark.parametrize("activation", ["Identity", "GELU"])
+def test_token_vectors_are_sentence_transformers(
+    size: int, residual: bool, activation: Any
+) -> None:
+    fields = {"in_features": 8, "out_features": size, "residual": residual}
+    dense = Dense.model_validate({**fields, "activation": activation})
+    late = LateInteraction(modules=(dense, Normalize()))
+    config = TaskConfig(kind="late_interaction", outputs=size, pooling="none", late=late)
+    head = task_head(config, 8).eval().requires_grad_(False)
+    name = "token_embeddings"
+    theirs = modules.Dense(
+        8,
+        size,
+        True,
+        getattr(torch.nn, activation)(),
+        use_residual=residual,
+        module_input_name=name,
+    ).eval()
+    state = head.state_dict()
+    theirs.load_state_dict({key.removeprefix("steps.0."): each for key, each in state.items()})
+    with torch.inference_mode():
+        features = modules.Normalize(name)(theirs({name: HIDDEN}))
+    found = scores_of_text(head, HIDDEN)
+    np.testing.assert_allclose(found, features[name].numpy(), atol=1e-6)
+    assert config.shape(9) == found.shape
+
+
+def test_a_late_interaction_model_without_modules() -> None:
+    with pytest.raises(ValueError, match="modules of its own"):
+        task_head(TaskConfig(kind="late_interaction", outputs=3, pooling="none"), 8)

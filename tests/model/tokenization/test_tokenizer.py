@@ -12,7 +12,7 @@ from transformers import BertTokenizer
 
 from model.errors import CheckpointError
 from model.families.registry import parse_config, read_config
-from model.tokenization.tokenizer import load_tokenizer
+from model.tokenization.tokenizer import add_markers, load_tokenizer, special_token
 from tests.model.checkpoints import SPECIAL_TOKENS, TINY, VOCABULARY, edit_json
 from tests.model.texts import MORE_TEXTS, TEXTS
 from tests.model.tokenizer_oracle import assert_equals_transformers
@@ -265,6 +265,32 @@ def test_a_picture_that_the_encoder_has_no_row_for_is_a_text(folder: Path, name:
 
 
 # ── what is refused ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("prompts", "texts", "ids"),
+    [
+        (["[Q] "], ["[Q] a", "[Q]b", "[q]"], [[2, 60, 5, 3], [2, 60, 6, 3], [2, 1, 21, 1, 3]]),
+        (["the cat "], ["the cat"], [[2, 57, 58, 3]]),  # one token already
+        (["[X] ", "", " "], ["[X]"], [[2, 1, 28, 1, 3]]),  # none of the vocabulary
+    ],
+)
+def test_markers(folder: Path, prompts: list[str], texts: list[str], ids: list[list[int]]) -> None:
+    """A marker of the vocabulary, which a text would be cut into pieces of, is one token."""
+    BertTokenizer(
+        vocab={token: index for index, token in enumerate([*VOCABULARY, "[Q]"])}
+    ).save_pretrained(folder)
+    config = parse_config({"model_type": "bert", **TINY, "vocab_size": 61})
+    tokenizer = load_tokenizer(folder, config, lowercase=False)
+    assert len(tokenizer.encode("[Q]").ids) > 3
+    add_markers(tokenizer, prompts)
+    assert [tokenizer.encode(text).ids for text in texts] == ids
+    assert tokenizer.get_vocab_size() == 61
+
+
+def test_named_tokens(folder: Path) -> None:
+    assert special_token(folder, "mask_token") == "[MASK]"
+    assert special_token(folder, "eos_token") is None
 
 
 def refusal(folder: Path, vocab_size: int = len(VOCABULARY)) -> str:

@@ -34,6 +34,7 @@ async def test_the_documents(client: httpx.AsyncClient) -> None:
         problems = {
             "400",
             "401",
+            "404",
             "408",
             "413",
             "415",

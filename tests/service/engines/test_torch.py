@@ -84,7 +84,8 @@ BODY = {"inputs": ["a b", "c"], "backend": "torch", "outputs": ["pooled"]}
 
 
 async def torch_engine(client: Client) -> TorchEngine:
-    engine: TorchEngine = (await state_of(client.app).inference.engines.get("torch")).engine
+    engines = state_of(client.app).models.default.inference.engines
+    engine: TorchEngine = (await engines.get("torch")).engine
     return engine
 
 

@@ -100,7 +100,7 @@ def test_the_service_does_not_start_with_it(
     monkeypatch.setattr(OnnxEngine, "run", lies)
     monkeypatch.setattr(OnnxEngine, "close", close)
     with pytest.raises(VerificationError):
-        create_app(Settings(device="cpu", threads=1), artifact)
+        create_app(Settings(device="cpu", threads=1), [artifact])
     assert len(closed) == 1  # a process of its own would stay otherwise
 
 

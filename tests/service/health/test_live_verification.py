@@ -58,7 +58,7 @@ async def metric(client: Client, name: str) -> float:
 
 async def compared(client: Client) -> None:
     """Wait until nothing is compared any more."""
-    sampling = state_of(client.app).live_verification
+    sampling = state_of(client.app).models.default.live_verification
     while sampling._busy:
         await asyncio.sleep(0.01)
 
@@ -111,7 +111,7 @@ async def test_by_default_nothing_is_computed_again(
 ) -> None:
     async with serving(artifact, Drifting(onnx_engine), request_timeout_seconds=600) as client:
         await client.post("/encode", json={"inputs": "once"})
-        assert state_of(client.app).inference.engines._others == {}
+        assert state_of(client.app).models.default.inference.engines._others == {}
 
 
 async def test_without_torch_the_result_is_unknown_and_answers_go_on(
@@ -120,7 +120,7 @@ async def test_without_torch_the_result_is_unknown_and_answers_go_on(
     monkeypatch.setattr("service.engines.torch.importlib.util.find_spec", lambda _: None)
     async with serving(artifact, Drifting(onnx_engine), verify_share=1.0) as client:
         assert (await client.post("/encode", json={"inputs": "once"})).status_code == 200
-        await until(lambda: not state_of(client.app).live_verification._busy)
+        await until(lambda: not state_of(client.app).models.default.live_verification._busy)
         unknown = 'headscope_verified_batches_total{result="unknown"}'
         assert await metric(client, unknown) == 1
         assert (await client.get("/health/ready")).status_code == 200

@@ -10,6 +10,7 @@ import pytest
 from model.artifact.manifest import Artifact
 from service.engines.contract import Output, Task
 from service.engines.fake import FakeEngine
+from service.state import state_of
 from tests.service.harness import (
     CONFIG,
     AnsweringEngine,
@@ -19,6 +20,7 @@ from tests.service.harness import (
     until,
 )
 from tests.service.scraped import samples
+from tests.service.several import fake_of, variant
 
 pytestmark = pytest.mark.anyio
 READY = ["/health/ready", "/health"]
@@ -99,3 +101,42 @@ async def test_not_ready_while_the_engine_fails(artifact: Artifact) -> None:
         assert_problem(response, 500, says="raised ValueError", error_type="Backend")
         engine.answer = lambda _: None
         assert (await client.get("/health/ready")).status_code == 200
+
+
+async def test_of_several_models_every_one_that_is_not_ready_is_named(artifact: Artifact) -> None:
+    class Mortal(FakeEngine):
+        dead = False
+
+        @property
+        def alive(self) -> bool:
+            return not self.dead
+
+    engines = [Mortal(CONFIG) for _ in "abc"]
+    async with serving([variant(artifact, name, 8) for name in "abc"], engines) as client:
+        assert (await client.get("/health/ready")).json() == {"status": "ready"}
+        for engine in engines[1:]:
+            engine.dead = True
+        problem = assert_problem(await client.get("/health/ready"), 503, error_type="Unhealthy")
+        assert problem["detail"] == "b: the fake engine is down; c: the fake engine is down"
+        for name, status in {"a": 200, "b": 503, "c": 503}.items():
+            answer = await client.post("/encode", json={"inputs": "a", "model": name})
+            assert answer.status_code == status, name
+        assert (await client.get("/info?model=a")).json()["status"] == "working"
+        state_of(client.app).models.default.readiness.fallback_failure = "no stand-in"
+        assert (await client.get("/health/ready")).json()["detail"].startswith("a: no stand-in; b")
+
+
+async def test_of_several_models_those_with_a_stand_in_are_named(artifact: Artifact) -> None:
+    artifacts = [variant(artifact, name, 8) for name in "ab"]
+    async with serving(artifacts, [fake_of(one) for one in artifacts]) as client:
+        second = state_of(client.app).models.named("b").inference.engines
+        second._others["torch"] = second._scheduler(fake_of(artifacts[1]))
+        await second.retire("its device is lost", "torch")
+        ready = (await client.get("/health/ready")).json()
+        assert ready == {
+            "status": "degraded",
+            "backend": "torch",
+            "detail": "b: its device is lost",
+        }
+        info = (await client.get("/info")).json()
+        assert [one["status"] for one in info["models"]] == ["working", "degraded"]

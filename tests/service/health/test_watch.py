@@ -17,7 +17,9 @@ from service.engines.onnx import OnnxEngine
 from service.errors import EngineNotInstalled, EngineUnavailable
 from service.settings import Settings
 from service.state import state_of
-from tests.service.harness import Client, assert_problem, until
+from tests.service.harness import Client, StaysOpen, assert_problem, until
+from tests.service.logged import Log
+from tests.service.several import variant
 
 pytestmark = pytest.mark.anyio
 ASKED = {"inputs": "still here?", "outputs": ["pooled"]}
@@ -53,13 +55,13 @@ class Service:
 
     def __init__(self, artifact: Artifact, engine: Mortal, **settings: Any) -> None:
         self.engine = engine
-        self.app = create_app(Settings(device="cpu", **settings), artifact, engine)
+        self.app = create_app(Settings(device="cpu", **settings), [artifact], [engine])
         self.given_up: list[str] = []
         state_of(self.app).give_up = self.given_up.append
 
     @property
     def backends(self) -> Any:
-        return state_of(self.app).inference.engines
+        return state_of(self.app).models.default.inference.engines
 
 
 @pytest.fixture
@@ -138,7 +140,7 @@ async def test_torch_takes_over_says_so_and_gives_back(
             raise OSError("not yet")
         return mortal._engine
 
-    monkeypatch.setattr("service.app.OnnxEngine", start)
+    monkeypatch.setattr("service.serving.OnnxEngine", start)
     monkeypatch.setattr("service.health.watch.FIRST_PAUSE_SECONDS", 0.1)
     monkeypatch.setattr("service.health.watch.MOST_PAUSE_SECONDS", 0.1)
     service = Service(artifact, mortal, fallback="torch")
@@ -238,9 +240,9 @@ async def test_readiness_knows_whether_pytorch_could_stand_in(
     def start(*_: Any) -> Engine:
         raise EngineUnavailable("somebody else's model.py was found first")
 
-    monkeypatch.setattr("service.app.TorchEngine", start)
+    monkeypatch.setattr("service.serving.TorchEngine", start)
     service = Service(artifact, mortal, fallback="torch")
-    readiness = state_of(service.app).readiness
+    readiness = state_of(service.app).models.default.readiness
     async with service.app.router.lifespan_context(service.app), Client(service.app) as client:
         await until(lambda: readiness.fallback_failure)
         problem = assert_problem(
@@ -249,3 +251,17 @@ async def test_readiness_knows_whether_pytorch_could_stand_in(
         assert "somebody else's model.py" in problem["detail"]
         assert (await client.post("/encode", json=ASKED)).status_code == 200
     assert service.given_up == []
+
+
+async def test_the_end_of_one_of_several_models_names_it(
+    artifact: Artifact, mortal: Mortal, onnx_engine: OnnxEngine, log: Log
+) -> None:
+    artifacts = [variant(artifact, name, mortal.hidden_size) for name in "ab"]
+    app = create_app(Settings(device="cpu"), artifacts, [StaysOpen(onnx_engine), mortal])
+    given_up: list[str] = []
+    state_of(app).give_up = given_up.append
+    async with app.router.lifespan_context(app):
+        mortal.dead = True
+        await until(lambda: given_up)
+    assert given_up == ["b: the onnx engine is down"]
+    assert "b: the onnx engine is down; the service ends" in log.text

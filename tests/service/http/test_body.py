@@ -30,7 +30,7 @@ async def client(artifact: Artifact) -> AsyncIterator[Client]:
     """100 bytes of bodies at once, in a service that computes what is let through."""
     engine = GatedEngine()
     settings = Settings(max_body_bytes=1000, max_body_bytes_in_flight=100)
-    app = create_app(settings, artifact, engine)
+    app = create_app(settings, [artifact], [engine])
     async with app.router.lifespan_context(app), Client(app) as client:
         client.engine = engine  # type: ignore[attr-defined]
         yield client
@@ -107,7 +107,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(artifact: Artifact) -
         await asyncio.Event().wait()
 
     settings = Settings(client_timeout_seconds=0.05)
-    app = create_app(settings, artifact, FakeEngine(CONFIG))
+    app = create_app(settings, [artifact], [FakeEngine(CONFIG)])
     async with app.router.lifespan_context(app), Client(app) as client:
         late = await client.post("/encode", content=slow(), headers=HEADERS)
         problem = assert_problem(late, 408, "within 0.05 seconds")

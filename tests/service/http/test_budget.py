@@ -263,7 +263,7 @@ def test_a_reader_that_leaves_releases_it_and_ends_the_work(artifact: Artifact) 
         wait_for(lambda: held(app) == 0)
         computed = settled(engine)
         assert computed < 20
-        lane = state_of(app).inference.engines.default.lanes["attention"]
+        lane = state_of(app).models.default.inference.engines.default.lanes["attention"]
         assert lane.queued_tokens == 0
         url = f"http://127.0.0.1:{port}/attention"
         assert httpx.post(url, json={"inputs": "a"}).status_code == 200

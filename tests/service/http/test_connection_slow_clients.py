@@ -111,9 +111,7 @@ def assert_nothing_left(app: FastAPI) -> None:
         layer = layer.app
     until(lambda: layer.budget.held == 0)
     until(lambda: state_of(app).replies.held == 0)
-    assert all(
-        lane.queued_tokens == 0 for lane in state_of(app).inference.engines.default.lanes.values()
-    )
+    assert set(state_of(app).models.default.queued_tokens.values()) == {0}
 
 
 @pytest.mark.parametrize("sent", [b"", b"\r\n", b"G", GET[:-4], GET, GET + b"X: a"])

@@ -121,7 +121,7 @@ def test_a_panic_of_a_library_is_a_problem_too(
     with logged() as log, listening(artifact, FakeEngine(CONFIG)) as (app, port):
         url, asked = f"http://127.0.0.1:{port}/encode", {"inputs": inputs}
         with monkeypatch.context() as broken:
-            broken.setattr(state_of(app).inference.tokenizer, "tokenize", panic)
+            broken.setattr(state_of(app).models.default.inference.tokenizer, "tokenize", panic)
             reply = httpx.post(url, json=asked)
         assert_problem(reply, 500, says="something went wrong", error_type="Backend")
         assert httpx.post(url, json=asked).status_code == 200
@@ -189,7 +189,7 @@ class Connection:
 async def gated(artifact: Artifact) -> AsyncIterator[tuple[Any, GatedEngine]]:
     """An application whose engine computes only what is let through."""
     engine = GatedEngine()
-    app = create_app(Settings(), artifact, engine)
+    app = create_app(Settings(), [artifact], [engine])
     async with app.router.lifespan_context(app):
         yield app, engine
         engine.let_through()
@@ -210,7 +210,7 @@ async def test_who_leaves_the_queue_is_not_computed(
     gated: tuple[Any, GatedEngine], route: str
 ) -> None:
     app, engine = gated
-    lane = state_of(app).inference.engines.default.lanes[route[1:]]
+    lane = state_of(app).models.default.inference.engines.default.lanes[route[1:]]
     first = Connection(app, "/encode", body("a"))
     first.complete()
     await until(lambda: engine.batches == [[3]])

@@ -87,7 +87,9 @@ async def test_a_page_can_read_every_reply(
     assert reply.headers[CORS] == ORIGIN
     assert reply.headers["vary"] == "Origin"
     exposed = reply.headers["access-control-expose-headers"].split(", ")
-    assert {"x-request-id", "retry-after", "x-total-time", "x-queue-time"} <= set(exposed)
+    assert {"x-request-id", "retry-after", "x-total-time", "x-queue-time", "x-model"} <= set(
+        exposed
+    )
     assert "access-control-allow-credentials" not in reply.headers
     headers["origin"] = "https://evil.example"
     assert CORS not in (await guarded.post("/encode", content=content, headers=headers)).headers

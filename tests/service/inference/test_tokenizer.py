@@ -55,7 +55,8 @@ def expected(reference: Any, text: Input, max_tokens: int, side: str) -> dict[st
     reference.truncation_side = side
     options = {"truncation": "longest_first", "max_length": max_tokens}
     # a list of one: alone, transformers takes an empty second segment for none
-    encoded = reference([text], **options, return_offsets_mapping=True)
+    options |= {"return_offsets_mapping": True, "return_special_tokens_mask": True}
+    encoded = reference([text], **options)
     return {name: values[0] for name, values in encoded.items()}
 
 
@@ -65,6 +66,7 @@ def assert_equal(found: TokenizedText, wanted: dict[str, list[Any]], reference: 
     assert found.offsets == [tuple(pair) for pair in wanted["offset_mapping"]]
     assert found.tokens == reference.convert_ids_to_tokens(wanted["input_ids"])
     assert found.input_ids.dtype == found.segment_ids.dtype == np.int64
+    assert found.special_tokens_mask == wanted["special_tokens_mask"]
     assert found.prompt_tokens == 0
 
 

@@ -40,6 +40,7 @@ def test_offsets_are_the_callers(tokenizer: TextTokenizer) -> None:
     found = one(tokenizer, "two words", "query")
     assert found.offsets == [(0, 0), (0, 0), (0, 0), (0, 3), (4, 9), (0, 0)]
     assert found.prompt_tokens == 3  # [CLS], query, :
+    assert list(found.special_tokens_mask) == [1, 1, 1, 0, 0, 1]
 
 
 def test_code_points_are_counted_not_bytes(tokenizer: TextTokenizer) -> None:

@@ -13,8 +13,7 @@ def test_an_assignment_arrives_as_it_was(artifact: Artifact, tmp_path: Path) -> 
     settings = Settings(workers=3, threads=2, max_length=7, host="::1", cache_folder=tmp_path)
     assignment = Assignment(
         settings=settings,
-        artifact=artifact.folder,
-        artifact_sha256=artifact.sha256,
+        artifacts=[(artifact.folder, artifact.sha256)] * 2,
         folder=tmp_path,
         index=2,
         restarted=True,

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from model.artifact.manifest import Artifact
 from service.engines.onnx import OnnxEngine
+from service.telemetry.metrics import Metrics
 from tests.service.harness import (
     AnsweringEngine,
     Client,
@@ -163,3 +164,16 @@ async def test_paths_and_methods_that_nobody_knows_add_no_series(client: Client)
     for number in range(200):
         assert (await ask(number)).status_code == 404
     assert await series() == before
+
+
+def test_degraded_while_any_model_is() -> None:
+    metrics = Metrics()
+
+    def degraded() -> float | None:
+        return metrics.registry.get_sample_value("headscope_degraded")
+
+    found = [degraded()]
+    for model, stood_in in [("a", True), ("b", True), ("a", False), ("a", False), ("b", False)]:
+        metrics.stood_in_for(model, stood_in=stood_in)
+        found.append(degraded())
+    assert found == [0, 1, 1, 1, 1, 0]

@@ -13,7 +13,7 @@ from model.errors import CheckpointError, ConfigError, ModelError, SourceError
 from model.sources.hub import cache
 from model.sources.hub.download import UnreachableError, download
 from model.sources.hub.repository import Hub, Repository
-from tests.hub import COMMIT, NAME, STATUSES, StandIn
+from tests.hub import COMMIT, NAME, STATUSES, StandIn, running
 from tests.model.checkpoints import edit_json
 
 PLAIN = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
@@ -63,8 +63,8 @@ def test_the_folders_that_the_modules_name(hub: StandIn, repository: Path, tmp_p
     (repository / "2_Dense").mkdir()
     for name in ("config.json", "model.safetensors"):
         (repository / name).rename(repository / "0_Transformer" / name)
-    for name in ("1_Pooling/config.json", "2_Dense/config.json"):
-        (repository / name).write_text(json.dumps({"of": name}))
+    edit_json(repository / "1_Pooling" / "config.json", word_embedding_dimension=12)
+    edit_json(repository / "2_Dense" / "config.json", in_features=12, out_features=5)
     for name in ("2_Dense/model.safetensors", "2_Dense/pytorch_model.bin"):
         (repository / name).write_bytes(b"weights")
     modules = [
@@ -224,6 +224,22 @@ def test_the_token_of_the_file_is_sent(
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "token"))
     fetch(hub, tmp_path)
     assert hub.tokens == {f"Bearer {TOKEN}"}
+
+
+def test_a_redirect_to_another_host_has_no_token(
+    hub: StandIn, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    with running({NAME: repository}) as other:
+        hub.elsewhere, hub.claimed = other.endpoint, 5
+        message = fails(hub, tmp_path, UnreachableError)
+        assert "Consistency check failed" in message
+        hub.claimed = 0
+        folder, _ = fetch(hub, tmp_path)
+        assert other.fetched == {"model.safetensors"}
+        assert (hub.tokens, other.tokens) == ({f"Bearer {TOKEN}"}, {None})
+    weights = (repository / "model.safetensors").read_bytes()
+    assert (folder / "model.safetensors").read_bytes() == weights
 
 
 def test_what_is_not_supported_is_refused_before_its_weights(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from model.artifact.compare import Comparison, Difference, Key
+from model.artifact.compare import TOLERANCES, Comparison, Difference, Key
 from service.api.native.replies import VerifyReply
 from service.api.native.verify import VerifyRequest, report
 
@@ -22,11 +22,11 @@ def compared(*, wrong: Key | None = None) -> Comparison:
 
 
 def test_every_tensor_is_named_with_its_difference_and_its_tolerance() -> None:
-    found = report(compared(wrong=Key("attention", 0, 1)), "fp32")
+    found = report(compared(wrong=Key("attention", 0, 1)), TOLERANCES["fp32"])
     good = {"max_abs_diff": 1e-6, "min_cosine": 1.0, "passed": True}
     bad = {"max_abs_diff": 0.25, "min_cosine": 0.5, "passed": False}
     hidden = {"atol": 1e-4, "rtol": 1e-5, "cosine_at_least": 0.99999}
-    maps = {"atol": 1e-4, "rtol": 0.0, "cosine_at_least": 0.99999}
+    maps = {"atol": 1e-5, "rtol": 0.0, "cosine_at_least": 0.99999}
     pooled = {"atol": 1e-5, "rtol": 0.0, "cosine_at_least": 0.99999}
     assert found == {
         "passed": False,
@@ -43,13 +43,13 @@ def test_every_tensor_is_named_with_its_difference_and_its_tolerance() -> None:
 
 
 def test_the_tolerances_are_those_of_the_precision() -> None:
-    found = report(compared(), "int8")
+    found = report(compared(), TOLERANCES["int8"])
     assert found["passed"] is True
     assert (found["hidden"][1]["atol"], found["pooled"]["atol"]) == (10.0, 0.1)
 
 
 def test_a_report_has_the_documented_fields() -> None:
-    found = report(compared(), "fp32")
+    found = report(compared(), TOLERANCES["fp32"])
     told = VerifyReply.model_validate(found).model_dump(exclude_none=True)
     assert told.keys() == found.keys()
     for name in ("hidden", "attention"):
@@ -61,7 +61,7 @@ def test_a_report_has_the_documented_fields() -> None:
 def test_a_task_head_has_its_difference() -> None:
     comparison = compared()
     comparison.differences[Key("task")] = BAD
-    found = report(comparison, "fp32")
+    found = report(comparison, TOLERANCES["fp32"])
     tolerance = {"atol": 1e-4, "rtol": 1e-5, "cosine_at_least": -1.0}
     assert found["task"] == {"max_abs_diff": 0.25, "min_cosine": 0.5, "passed": False} | tolerance
     assert VerifyReply.model_validate(found).task is not None

@@ -19,15 +19,22 @@ LABELS = TaskConfig(
     kind="sequence_classification", outputs=3, labels=("bad", "so-so", "good"), pooling="cls"
 )
 RANKS = TaskConfig(kind="sequence_classification", outputs=1, labels=("LABEL_0",), pooling="cls")
+TOKENS = TaskConfig(
+    kind="token_classification", outputs=3, labels=("O", "B-X", "I-X"), pooling="none"
+)
 SPARSE = TaskConfig(kind="sparse", outputs=30, pooling="max")
 
 
 class ScoringEngine(FakeEngine):
     """Scores from −2 to 1, a third of them 0 in sparse vectors; made up of a text's ids alone."""
 
+    scored = 0
+    """Texts that were."""
+
     def expected(self, task: Any) -> Any:
         output = super().expected(task)
         if output.scores is not None:
+            self.scored += 1
             scores = output.scores * np.float32(3) - np.float32(2)
             output.scores = np.maximum(scores, 0) if len(scores) == SPARSE.outputs else scores
         return output

@@ -68,3 +68,15 @@ async def test_whole_vocabularies_are_bounded_and_given_back(artifact: Artifact)
         assert (state.replies.held, state.replies.returned) == (0, 8 * 30 * 4)
     assert refused.status_code == 413
     assert "send fewer texts" in refused.json()["error"]
+
+
+async def test_bm42_is_weighed_before_it_is_computed(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of 48 tokens and two special ones may be a word, of 40 bytes."""
+    monkeypatch.setattr("service.api.tei.embed_sparse.last_layer", None)  # computes
+    body = {"inputs": ["cat " * 24] * 2, "method": "bm42"}
+    async with serving_task(artifact, None, max_response_bytes=2000) as client:
+        response = await client.post("/embed_sparse", json=body)
+    assert response.status_code == 413
+    assert "about 2080 bytes" in response.json()["error"]

@@ -1,0 +1,63 @@
+"""What float32 makes of maps: ONNX Runtime and PyTorch, to each other and to float64.
+
+Angles of rotary positions are float32 in float64 too: they are the model's, not the arithmetic's.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.harness.alone import random_batch
+from model.artifact.batch import Batch
+from model.artifact.manifest import load_artifact
+from model.encoder.encoder import Encoder
+from model.packing import PackedBatch
+from model.runtimes.onnx import OnnxRuntime
+from model.runtimes.pytorch import load_encoder
+
+TOKENS = 128
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """The largest differences of any weight of a layer, layer by layer."""
+
+    to_each_other: list[float]
+    onnx_to_float64: list[float]
+    torch_to_float64: list[float]
+
+
+def measure(folder: Path) -> Rounding:
+    """Of the maps of a text of random tokens, each side from its own hidden states."""
+    artifact = load_artifact(folder)
+    runtime, encoder = OnnxRuntime(artifact), load_encoder(artifact)
+    config = encoder.config
+    batch = random_batch(min(TOKENS, config.max_position_embeddings), config.vocab_size)
+    layers, heads = range(config.num_hidden_layers), range(config.num_attention_heads)
+    states = runtime.hidden_states(batch, layers)
+    onnx = [runtime.attention(states[i], states[i], i, heads) for i in layers]
+    single, double = maps_of(encoder, batch), maps_of(copy.deepcopy(encoder).double(), batch)
+    return Rounding(
+        to_each_other=differences(onnx, single),
+        onnx_to_float64=differences(onnx, double),
+        torch_to_float64=differences(single, double),
+    )
+
+
+def maps_of(encoder: Encoder, batch: Batch) -> list[np.ndarray]:
+    """`[N, S, S]` a layer, of one text."""
+    with torch.inference_mode():
+        output = encoder(PackedBatch.of(batch), output_attentions=True)
+    return [maps[0].numpy() for maps in output.attentions]
+
+
+def differences(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> list[float]:
+    """The largest of each pair."""
+    pairs = zip(found, expected, strict=True)
+    return [float(np.abs(one.astype(np.float64) - other).max()) for one, other in pairs]

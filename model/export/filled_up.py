@@ -1,0 +1,62 @@
+"""Queries that are filled up, PyTorch against the graphs.
+
+What fills them up attends to their tokens, and may not be attended to.
+
+Notation: S tokens of one text, D features of a token's vector.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from model.artifact.batch import pack
+from model.artifact.compare import Comparison, Kind, Tolerance, task_key
+from model.artifact.scores import text_scores
+from model.encoder.encoder import Encoder
+from model.packing import PackedBatch
+from model.runtimes.contract import Runtime
+from model.tasks.head import TaskModule, scores_of_text
+
+LENGTHS = (3, 11, 1, 20)
+"""Tokens of queries before they are filled up; of more than one has room, as many as have."""
+
+
+def compare_filled_up(
+    encoder: Encoder,
+    head: TaskModule,
+    runtime: Runtime,
+    comparison: Comparison,
+    tolerances: Mapping[Kind, Tolerance],
+) -> None:
+    """Add the token vectors of a batch of random queries to a comparison, if any are filled up.
+
+    Args:
+        encoder: of the artifact.
+        head: of a late-interaction model.
+        runtime: of the artifact.
+        comparison: is added to.
+        tolerances: of its precision.
+
+    """
+    late = head.config.late
+    if late is None or late.expansion is None:
+        return
+    generator = np.random.default_rng(2)
+    lengths = [min(length, late.expansion.length) for length in LENGTHS]
+    queries = [generator.integers(0, encoder.config.vocab_size, length) for length in lengths]
+    filled = [late.filled_up(ids) for ids in queries]
+    unseen = [late.missing(length) if late.unseen else 0 for length in lengths]
+    batch = pack([(ids, np.zeros_like(ids)) for ids in filled], unseen)
+    last = encoder.config.num_hidden_layers
+    with torch.inference_mode():
+        hidden = encoder(PackedBatch.of(batch)).hidden_states[last]
+    states, _ = runtime.encode(batch, [(text, last) for text in range(len(filled))], [])
+    found = text_scores(head.config, states, runtime.score)
+    key = task_key(head.config)
+    for (start, end), vectors in zip(itertools.pairwise(batch.cu_seqlens), found, strict=True):
+        expected = scores_of_text(head, hidden[start:end])
+        comparison.add({key: expected}, {key: vectors}, tolerances)

@@ -1,0 +1,124 @@
+"""What gives the tokens of a late-interaction model their vectors, from its checkpoint folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from model.artifact.late_files import Expansion, LateFiles, read_late_files
+from model.artifact.late_interaction import LateInteraction, QueryExpansion
+from model.artifact.task import TaskConfig
+from model.artifact.vector_modules import tensor_name
+from model.checkpoint import weight_files
+from model.config import EncoderConfig
+from model.errors import CheckpointError, ConfigError
+from model.export.module_tensors import module_tensors
+from model.modules import listed_modules, transformer_folder
+from model.tasks.checkpoint import build_task_head
+from model.tasks.head import TaskModule
+from model.tokenization.tokenizer import special_token
+
+STANFORD_WEIGHT = "linear.weight"
+"""The key of the projection that Stanford's ColBERT keeps beside its encoder."""
+_HIDES_PADDING = ("deberta-v2",)
+"""Families of transformers that compute nothing of a token that no token attends to."""
+
+
+def load_token_vectors(
+    checkpoint: Path, tokenizer: Tokenizer, encoder: EncoderConfig
+) -> TaskModule:
+    """The modules over tokens of a late-interaction model, in float32 and in evaluation mode.
+
+    Args:
+        checkpoint: its folder.
+        tokenizer: of the artifact, whose ids stand for the words of the files.
+        encoder: the config of its encoder.
+
+    Raises:
+        ConfigError: the files hold something that is not supported.
+        CheckpointError: the weights do not fit the config.
+
+    """
+    files = read_late_files(checkpoint)
+    late = _with_ids(files, tokenizer, transformer_folder(checkpoint), encoder)
+    size = late.vector_size(encoder.hidden_size)
+    if size is None:
+        raise ConfigError(f"{checkpoint}: the sizes of its modules do not fit one another")
+    if late.unseen and encoder.model_type in _HIDES_PADDING:
+        raise ConfigError(
+            f"{checkpoint}: query expansion without attention to it is not supported for "
+            f"{encoder.model_type}"
+        )
+    if late.expansion and late.expansion.length > encoder.max_position_embeddings:
+        raise ConfigError(
+            f"{checkpoint}: queries of {late.expansion.length} tokens are longer than the model's "
+            f"{encoder.max_position_embeddings} positions"
+        )
+    config = TaskConfig(kind="late_interaction", outputs=size, pooling="none", late=late)
+    tensors = {f"steps.{name}": tensor for name, tensor in _tensors(checkpoint, late).items()}
+    return build_task_head(config, encoder.hidden_size, tensors, str(checkpoint))
+
+
+def _with_ids(
+    files: LateFiles, tokenizer: Tokenizer, folder: Path, encoder: EncoderConfig
+) -> LateInteraction:
+    """The settings, whose words are ids; a word that is no token, or unknown, is left out."""
+    unknown = special_token(folder, "unk_token")
+    unknown_id = None if unknown is None else tokenizer.token_to_id(unknown)
+    found = {word: tokenizer.token_to_id(word) for word in files.skipped}
+    skipped = {
+        index
+        for word, index in found.items()
+        if index is not None and (index != unknown_id or word == unknown)
+    }
+    length, expansion = files.query_length, None
+    if files.expansion is not None:
+        expansion = _expansion(files.expansion, tokenizer, folder)
+        if length is not None and length < expansion.length:
+            raise ConfigError(
+                f"{folder}: query_length {length} is less than query_expansion's {expansion.length}"
+            )
+        length = expansion.length if expansion.fixed else length
+    longest = encoder.max_position_embeddings
+    return LateInteraction(
+        modules=files.modules,
+        query_tokens=None if length is None else min(length, longest),
+        document_tokens=files.document_length and min(files.document_length, longest),
+        expansion=expansion,
+        skipped_ids=tuple(sorted(skipped)),
+        skipped_in=files.skipped_in,
+    )
+
+
+def _expansion(files: Expansion, tokenizer: Tokenizer, folder: Path) -> QueryExpansion:
+    """With the token that is named, the mask token, or else the one that ends a text."""
+    named = (files.token, *(special_token(folder, f"{name}_token") for name in ("mask", "eos")))
+    token = next((one for one in named if one is not None), None)
+    token_id = None if token is None else tokenizer.token_to_id(token)
+    if token_id is None:
+        raise ConfigError(
+            f"{folder}: query expansion needs a token that the tokenizer has"
+            + (f", not {token!r}" if token else "")
+        )
+    return QueryExpansion(
+        token_id=token_id,
+        length=files.length,
+        fixed=files.strategy == "fixed",
+        attended=files.attend,
+    )
+
+
+def _tensors(checkpoint: Path, late: LateInteraction) -> dict[str, Tensor]:
+    if listed_modules(checkpoint) is not None:
+        return module_tensors(checkpoint, late.modules)
+    for path in weight_files(checkpoint):
+        try:
+            with safe_open(path, framework="pt") as file:
+                if STANFORD_WEIGHT in file.keys():  # noqa: SIM118
+                    return {tensor_name(0, STANFORD_WEIGHT): file.get_tensor(STANFORD_WEIGHT)}
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(f"{path} is not a readable safetensors file: {error}") from None
+    raise CheckpointError(f"{checkpoint} holds no {STANFORD_WEIGHT}, ColBERT's projection")

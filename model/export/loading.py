@@ -1,0 +1,43 @@
+"""A checkpoint folder → the PyTorch modules that are exported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from model.artifact.late_files import read_late_files
+from model.artifact.task import task_kind
+from model.checkpoint import load_checkpoint
+from model.config import EncoderConfig
+from model.encoder.encoder import Encoder
+from model.export.late_interaction import STANFORD_WEIGHT, load_token_vectors
+from model.modules import listed_modules, transformer_folder
+from model.tasks.checkpoint import load_task_head
+from model.tasks.head import TaskModule
+from model.tokenization.tokenizer import add_markers
+
+
+def load_modules(
+    checkpoint: Path, tokenizer: Tokenizer, config: EncoderConfig | None = None
+) -> tuple[Encoder, TaskModule | None]:
+    """The encoder and the task head of a checkpoint.
+
+    Args:
+        checkpoint: its folder.
+        tokenizer: of the folder; takes the markers of queries and documents as one token.
+        config: what the encoder is; that of `config.json` when None.
+
+    Raises:
+        ConfigError: the folder describes what is not supported.
+        CheckpointError: weights do not fit their config.
+
+    """
+    inside = transformer_folder(checkpoint)
+    if task_kind(checkpoint) != "late_interaction":
+        encoder = load_checkpoint(inside, config)
+        return encoder, load_task_head(checkpoint, encoder)
+    add_markers(tokenizer, read_late_files(checkpoint).markers)
+    apart = [STANFORD_WEIGHT] if listed_modules(checkpoint) is None else []
+    encoder = load_checkpoint(inside, config, apart)
+    return encoder, load_token_vectors(checkpoint, tokenizer, encoder.config)

@@ -1,0 +1,92 @@
+"""Memory that models will take, told before any of them is loaded.
+
+An estimate, held against resident memory in docs/decisions/0018: weights are as large as the files
+that the engine reads, and batches as what is alive at once in the widest layer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from model.artifact.manifest import FOR_PYTORCH, GOLDEN, Artifact, Manifest
+from service.settings import Settings
+
+MEBIBYTE = 2**20
+CPU_BATCH_TOKENS = 512
+"""Of a batch on a CPU by default; see `Engine.batch_tokens`."""
+QUERIES_AT_ONCE = 1024
+"""Queries of a long text whose weights exist at a time."""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes that a model takes in one process."""
+
+    weights: int
+    """Files that are mapped or read."""
+    batches: int
+    """Batches of the largest size, as many as are computed at a time."""
+
+    @property
+    def total(self) -> int:
+        """Of both."""
+        return self.weights + self.batches
+
+
+def footprint(artifact: Artifact, settings: Settings) -> Footprint:
+    """The estimate for a model on a CPU."""
+    manifest = artifact.manifest
+    own = {*FOR_PYTORCH} if settings.engine == "torch" else manifest.files.keys() - {*FOR_PYTORCH}
+    weights = sum(manifest.files[name].bytes for name in own & manifest.files.keys() - {GOLDEN})
+    calls = settings.threads or len(os.sched_getaffinity(0))
+    longest = settings.max_length or manifest.sentence.max_length
+    tokens = max(settings.max_batch_tokens or CPU_BATCH_TOKENS, longest)
+    return Footprint(weights, calls * tokens * _bytes_per_token(manifest, longest))
+
+
+def _bytes_per_token(manifest: Manifest, longest: int) -> int:
+    """What a token of a batch keeps alive in a layer, in float32.
+
+    Its states, the residual's, query, key, value and context; the feed-forward's two; and its rows
+    of every head's scores and weights.
+    """
+    config = manifest.config
+    if manifest.foreign:
+        return 4 * 6 * config.hidden_size
+    rows = 2 * config.num_attention_heads * min(longest, QUERIES_AT_ONCE)
+    return 4 * (6 * config.hidden_size + 2 * config.intermediate_size + rows)
+
+
+def report(models: Mapping[str, Footprint], workers: int) -> Iterator[str]:
+    """A line a model, and one of all together where there are several, or several workers."""
+    for name, found in models.items():
+        yield (
+            f"{name} takes about {_mebibytes(found.total)}: {_mebibytes(found.weights)} of weights "
+            f"and up to {_mebibytes(found.batches)} for batches"
+        )
+    if len(models) > 1 or workers > 1:
+        counted = f"{len(models)} models" if len(models) > 1 else "the model"
+        places = f" in {workers} workers" if workers > 1 else ""
+        yield f"{counted}{places}: about {_mebibytes(total(models, workers))} in all"
+
+
+def total(models: Mapping[str, Footprint], workers: int) -> int:
+    """Bytes of all models in all workers, each of which has its own."""
+    return workers * sum(found.total for found in models.values())
+
+
+def shortage(models: Mapping[str, Footprint], workers: int, available: int | None) -> str | None:
+    """A warning where that exceeds the memory available; None where it does not."""
+    needed = total(models, workers)
+    if available is None or needed <= available:
+        return None
+    return (
+        f"about {_mebibytes(needed)} are needed and {_mebibytes(available)} are available: serve "
+        "fewer models or workers, or limit --max-length"
+    )
+
+
+def _mebibytes(size: int) -> str:
+    return f"{round(size / MEBIBYTE)} MiB"

@@ -1,0 +1,46 @@
+"""What a service serves: models and artifacts, several of them or one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from model.sources.locate import DEFAULT_MODEL
+from service.settings import Settings
+
+
+def served(settings: Settings) -> tuple[str | Path, ...]:
+    """Models' names, then artifacts' folders, each kind in the order given."""
+    return (*settings.model, *settings.artifact) or (DEFAULT_MODEL,)
+
+
+def each(settings: Settings) -> list[Settings]:
+    """The settings of everything that is served, each for itself."""
+    return [
+        settings.model_copy(
+            update={"model": (one,), "artifact": ()}
+            if isinstance(one, str)
+            else {"model": (), "artifact": (one,)}
+        )
+        for one in served(settings)
+    ]
+
+
+def checkpoint_of(settings: Settings) -> str:
+    """The name of the one model that is exported.
+
+    Raises:
+        ValueError: there are several, or an artifact.
+
+    """
+    match served(settings):
+        case [str(name)]:
+            return name
+    raise ValueError("one model at a time is exported: name one")
+
+
+def artifact_of(settings: Settings) -> Path | None:
+    """The folder of the one artifact that is served; None where a model is."""
+    match served(settings):
+        case [Path() as folder]:
+            return folder
+    return None

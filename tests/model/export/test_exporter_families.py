@@ -1,0 +1,73 @@
+"""Families that compute otherwise than BERT, in every precision that rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    AutoModel,
+    DebertaV2Config,
+    DebertaV2Model,
+    MPNetConfig,
+    MPNetModel,
+    Qwen3Config,
+    Qwen3Model,
+)
+
+from model.artifact.batch import pack
+from model.artifact.manifest import TOKENIZER, Artifact, Precision
+from model.artifact.pooling import TextPooling
+from model.artifact.tokenizer import read_tokenizer
+from model.runtimes.registry import load_runtime
+from tests.model.checkpoints import write_tokenizer
+from tests.model.families.parity import SIZES
+from tests.model.families.test_deberta_v2 import VERSION_3
+from tests.model.families.test_qwen3 import TINY as QWEN3
+
+pytestmark = pytest.mark.slow
+MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "mpnet": (MPNetConfig, MPNetModel, SIZES),
+    "qwen3": (Qwen3Config, Qwen3Model, QWEN3),
+    "deberta": (DebertaV2Config, DebertaV2Model, SIZES | VERSION_3),
+}
+TEXTS = ("the cat", "a b c d e f g the cat . the cat", "")
+LEAST_COSINE = {"fp16": 0.99999, "bf16": 0.999, "int8": 0.98}
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config, model, fields = MODELS[request.param]
+    folder = tmp_path_factory.mktemp("coarse") / request.param
+    torch.manual_seed(0)
+    own = {"num_hidden_layers": 2, "initializer_range": 0.1, "pad_token_id": 0}
+    model(config(**fields | own)).save_pretrained(folder)
+    write_tokenizer(folder)
+    return folder
+
+
+@pytest.mark.parametrize("precision", LEAST_COSINE)
+def test_vectors_are_near_transformers(
+    checkpoint: Path, precision: Precision, exported: Callable[..., Artifact]
+) -> None:
+    artifact = exported(checkpoint, f"coarse-{checkpoint.name}", precision)
+    assert artifact.manifest.verification.passed, artifact.manifest.verification.failed
+    reference = AutoModel.from_pretrained(
+        checkpoint, attn_implementation="eager", dtype=torch.float32
+    ).eval()
+    tokenizer = read_tokenizer(artifact.path(TOKENIZER))
+    texts = [tokenizer.encode(text) for text in TEXTS]
+    poolings = [TextPooling(text, 2, "mean") for text in range(len(texts))]
+    batch = pack([(text.ids, text.type_ids) for text in texts])
+    _, vectors = load_runtime(artifact).encode(batch, [], poolings)
+    for text, vector in zip(texts, vectors, strict=True):
+        ids = torch.tensor([text.ids])
+        with torch.inference_mode():
+            states = reference(input_ids=ids, attention_mask=torch.ones_like(ids))
+        expected = states.last_hidden_state[0].mean(dim=0).numpy()
+        cosine = vector @ expected / np.linalg.norm(vector) / np.linalg.norm(expected)
+        assert LEAST_COSINE[precision] <= cosine < 1 - 1e-9  # and not float32 after all

@@ -1,0 +1,36 @@
+"""`GET /v1/models` in OpenAI's form."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from model.artifact.manifest import Artifact
+from tests.service.harness import serving
+from tests.service.several import fake_of, variant
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_list_has_openais_form(artifact: Artifact) -> None:
+    """https://platform.openai.com/docs/api-reference/models/list"""
+    names = ["z/first", "a", "a b"]
+    artifacts = [variant(artifact, name, 8) for name in names]
+    async with serving(artifacts, [fake_of(one) for one in artifacts]) as client:
+        answer = await client.get("/v1/models")
+        reply = answer.json()
+        assert (answer.status_code, reply.keys()) == (200, {"object", "data"})
+        assert reply["object"] == "list"
+        assert [one["id"] for one in reply["data"]] == names
+        for one in reply["data"]:
+            assert one.keys() == {"id", "object", "created", "owned_by"}
+            assert (one["object"], type(one["owned_by"])) == ("model", str)
+            assert type(one["created"]) is int
+            assert 0 < time.time() - one["created"] < 10 * 365 * 24 * 3600
+
+
+async def test_one_model_is_a_list_of_one(artifact: Artifact) -> None:
+    async with serving(artifact, fake_of(artifact)) as client:
+        (one,) = (await client.get("/v1/models")).json()["data"]
+        assert one["id"] == artifact.manifest.model
