@@ -136,10 +136,11 @@ def build_state(
 
 
 def tell_memory(settings: Settings, artifacts: Mapping[str, Artifact]) -> None:
-    """Log what memory each model will take, and a warning where there is less."""
+    """Log what memory several models or workers will take, and a warning where there is less."""
     found = {name: footprint(artifact, settings) for name, artifact in artifacts.items()}
-    for line in report(found, settings.workers):
-        _log.info("%s", line)
+    if len(found) > 1 or settings.workers > 1:
+        for line in report(found, settings.workers):
+            _log.info("%s", line)
     if warning := shortage(found, settings.workers, system.available_memory()):
         _log.warning("%s", warning)
 

@@ -39,7 +39,15 @@ def main() -> int:
     artifacts = [sized(artifact, name, size) for name, size in stub.models.items()] or [artifact]
     engines = [TrialEngine(one.manifest.config, faults=faults, **stub.engine) for one in artifacts]
     app = create_app(settings, artifacts, engines)
-    app.add_api_route("/trial", lambda: sum((one.counts for one in engines), Counter[str]()))
+
+    def counts() -> dict[str, int]:
+        """What all engines have done, also what none has."""
+        done = Counter[str]()
+        for one in engines:
+            done.update(one.counts)
+        return done
+
+    app.add_api_route("/trial", counts)
     with bound(settings.host, settings.port) as sockets:
         server = Server(app, settings)
         server.run(sockets)
