@@ -22,8 +22,8 @@ from service.engines.contract import Floats, Pooling, TextTask
 from service.errors import NotExported
 from service.inference.attention import AttentionStream, AttentionText
 from service.inference.engine_pool import EnginePool
-from service.inference.excerpt import Input
 from service.inference.graph_attention import GraphAttentionStream
+from service.inference.inputs import Input
 from service.inference.maps import AttentionSelection
 from service.inference.timings import Timings
 from service.inference.tokenizer import Options, TextTokenizer, TokenizedText

@@ -12,9 +12,9 @@ from typing import Literal
 from tokenizers import Encoding, Tokenizer
 
 from model.artifact.tokenizer import copy_tokenizer
+from service.inference.inputs import Text
 
 Direction = Literal["right", "left"]
-Input = str | tuple[str, str]
 Offset = tuple[int, int]
 
 CHARACTERS_PER_TOKEN = 8
@@ -54,18 +54,25 @@ class Cutter:
         self._characters = CHARACTERS_PER_TOKEN * max_tokens
         self._right = direction == "right"
 
-    def encode(self, text: Input) -> Excerpt:
-        """The tokens of a text or pair that fit; exactly those of the whole text, cut."""
+    def encode(self, text: Text, *, special_tokens: bool = True) -> Excerpt:
+        """The tokens of a text or pair that fit; exactly those of the whole text, cut.
+
+        Args:
+            text: a text or pair.
+            special_tokens: whether the tokenizer puts its special tokens around it.
+
+        """
         if not isinstance(text, str):
-            return _excerpt(self._tokenizer.encode(*text))
+            return _excerpt(self._tokenizer.encode(*text, add_special_tokens=special_tokens))
         size = self._characters
         while size < len(text):
             part = text[:size] if self._right else text[-size:]
-            excerpt = _excerpt(self._tokenizer.encode(part), 0 if self._right else len(text) - size)
+            encoding = self._tokenizer.encode(part, add_special_tokens=special_tokens)
+            excerpt = _excerpt(encoding, 0 if self._right else len(text) - size)
             if self._settled(excerpt.encoding):
                 return excerpt
             size *= 4
-        return _excerpt(self._tokenizer.encode(text))
+        return _excerpt(self._tokenizer.encode(text, add_special_tokens=special_tokens))
 
     def _settled(self, encoding: Encoding) -> bool:
         """Whether the tokens that fit are the same whatever the rest of the text holds."""

@@ -16,7 +16,8 @@ from model.artifact.sentence import SentenceConfig
 from model.artifact.tokenizer import read_tokenizer
 from service.engines.contract import Ids
 from service.errors import InputTooLong, Unprocessable
-from service.inference.excerpt import Cutter, Direction, Excerpt, Input, Offset
+from service.inference.excerpt import Cutter, Direction, Excerpt, Offset
+from service.inference.inputs import Input, Text, TokenIds, characters
 from service.inference.subwords import Subwords
 
 
@@ -126,14 +127,12 @@ class TextTokenizer:
         limit = options.max_tokens or self.limits.max_tokens
         for index, text in enumerate(inputs, first):
             self._check_characters(options.name(index), text)
-        prefixed = [_with_prompt(prompt.text, text) for text in inputs]
-        if options.truncate:
-            cut = self._cutter(options.direction, limit)
-            excerpts = [cut.encode(text) for text in prefixed]
-        else:
-            excerpts = [Excerpt(encoding) for encoding in self._whole.encode_batch(prefixed)]
+        read = [
+            self._read(options.name(index), text, prompt.text)
+            for index, text in enumerate(inputs, first)
+        ]
         texts = []
-        for index, excerpt in enumerate(excerpts, first):
+        for index, excerpt in enumerate(self._excerpts(read, options, limit), first):
             count = len(excerpt.encoding.ids)
             # also when cut: a limit below the number of special tokens cuts nothing
             if count > limit:
@@ -168,6 +167,35 @@ class TextTokenizer:
         special = self._whole.encode(prompt).special_tokens_mask if prompt else []
         return len(special) - bool(special and special[-1])
 
+    def _read(self, name: str, given: Input, prompt: str) -> tuple[Text, bool]:
+        """The text with its prompt, and whether special tokens are yet to be put around it.
+
+        Ids are decoded, and encoded again as text-embeddings-inference does: with their own
+        special tokens, or after a prompt with the tokenizer's.
+        """
+        if not isinstance(given, TokenIds):
+            return _with_prompt(prompt, given), True
+        size = self._whole.get_vocab_size()
+        for token in given.ids:
+            if not 0 <= token < size:
+                raise Unprocessable(f"{name} has the token id {token}: ids are 0 … {size - 1}")
+        text = self._whole.decode(given.ids, skip_special_tokens=bool(prompt))
+        self._check_characters(name, text)
+        return prompt + text, bool(prompt)
+
+    def _excerpts(
+        self, texts: Sequence[tuple[Text, bool]], options: Options, limit: int
+    ) -> list[Excerpt]:
+        if options.truncate:
+            cut = self._cutter(options.direction, limit)
+            return [cut.encode(text, special_tokens=special) for text, special in texts]
+        if all(special for _, special in texts):
+            whole = self._whole.encode_batch([text for text, _ in texts])
+        else:
+            encode = self._whole.encode
+            whole = [encode(text, add_special_tokens=special) for text, special in texts]
+        return [Excerpt(encoding) for encoding in whole]
+
     def _check_characters(self, name: str, text: Input) -> None:
         count = characters([text])
         if count > self.limits.max_characters:
@@ -184,13 +212,8 @@ class TextTokenizer:
             return self._cutters[direction, max_tokens]
 
 
-def _with_prompt(prompt: str, text: Input) -> Input:
+def _with_prompt(prompt: str, text: Text) -> Text:
     return prompt + text if isinstance(text, str) else (prompt + text[0], text[1])
-
-
-def characters(inputs: Sequence[Input]) -> int:
-    """How many characters the inputs have together."""
-    return sum(len(text) if isinstance(text, str) else sum(map(len, text)) for text in inputs)
 
 
 def _tokenized(excerpt: Excerpt, prompt: Prompt, *, cut_left: bool) -> TokenizedText:

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from service.errors import DeadlinePassed, Unprocessable
-from service.inference.excerpt import Input
-from service.inference.tokenizer import Options, TextTokenizer, TokenizedText, characters
+from service.inference.inputs import Input, characters
+from service.inference.tokenizer import Options, TextTokenizer, TokenizedText
 from service.system import lower_priority, tokenize_in_the_calling_thread
 
 INLINE_CHARACTERS = 512

@@ -19,7 +19,8 @@ from pydantic_core import PydanticCustomError
 from service.api.media import SAFETENSORS
 from service.api.route import ModelRequest
 from service.errors import ReplyTooLarge
-from service.inference.excerpt import Direction, Input
+from service.inference.excerpt import Direction
+from service.inference.inputs import Input
 from service.inference.tokenizer import Options, TokenizedText
 
 BackendName = Literal["onnx", "torch"]

@@ -12,9 +12,10 @@ from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from service.api.native.texts import check_size
+from service.api.reserved import reserve, respond
 from service.api.route import JsonRoute, caller_of, model_of, service_of
 from service.api.tei.errors import ERRORS
-from service.api.tei.texts import TeiRequest, reserve, respond
+from service.api.tei.texts import TeiRequest
 from service.errors import EmptyInputs
 from service.inference.bm42.vectors import bm42_vectors, check_word_pieces, last_layer
 from service.inference.core import Inference, PreparedTexts

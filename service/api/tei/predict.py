@@ -17,14 +17,15 @@ from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from model.artifact.task import TaskConfig, TaskKind
+from service.api.reserved import reserve, respond
 from service.api.route import JsonRoute, caller_of, model_of
 from service.api.tei.errors import ERRORS
 from service.api.tei.spans import LabelledSpan, labelled, single_texts, span_bytes
-from service.api.tei.texts import TeiRequest, reserve, respond
+from service.api.tei.texts import TeiRequest
 from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.core import Inference
-from service.inference.excerpt import Input
+from service.inference.inputs import Input
 from service.inference.spans import Aggregation, Grouping, TokenLabels, spans
 from service.inference.task_heads import probabilities, required_task, task_scores
 

@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from model.artifact.task import TaskConfig
-from service.api.tei.texts import CHARACTER_BYTES
+from service.api.reserved import CHARACTER_BYTES
 from service.errors import Unprocessable
-from service.inference.excerpt import Input
+from service.inference.inputs import Input
 from service.inference.spans import Span
 from service.inference.tokenizer import TokenizedText
 

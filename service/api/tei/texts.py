@@ -1,29 +1,16 @@
-"""The fields that requests in text-embeddings-inference's forms share, and their replies."""
+"""The fields that requests in text-embeddings-inference's forms share."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import Callable
 from typing import Any, Literal
 
-import orjson
-from fastapi import Request
 from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
-from starlette.responses import Response
 
-from service.api.media import JSON
-from service.api.native.texts import MAX_FIELDS, check_size
-from service.api.route import ModelRequest, PartsResponse, Reply, service_of
+from service.api.native.texts import MAX_FIELDS
+from service.api.route import ModelRequest
 from service.inference.excerpt import Direction
-from service.inference.timings import Timings
 from service.inference.tokenizer import Options
-
-CHARACTER_BYTES = 6
-"""Most bytes of a character in JSON."""
-INLINE_BYTES = 2**18
-"""A reply up to this size is written on the event loop; a larger one in a thread."""
 
 
 class TeiRequest(ModelRequest):
@@ -49,38 +36,3 @@ class TeiRequest(ModelRequest):
         """How the texts are tokenised."""
         direction: Direction = "left" if self.truncation_direction in ("Left", "left") else "right"
         return Options(bool(self.truncate), direction, prompt_name)
-
-
-def reserve(request: Request, size: int) -> contextlib.ExitStack:
-    """Context that holds the bytes of a reply from before it is computed until `respond` sends it.
-
-    Raises:
-        ReplyTooLarge: the reply would exceed the limit of one.
-        Overloaded: other replies in flight leave too little.
-
-    """
-    state = service_of(request)
-    check_size(size, state.settings.max_response_bytes, "send fewer texts", binary=True)
-    held = contextlib.ExitStack()
-    held.enter_context(state.replies.hold(size))
-    return held
-
-
-async def respond(
-    held: contextlib.ExitStack, size: int, content: Callable[[], Any], timings: Timings
-) -> Response:
-    """A JSON reply.
-
-    Args:
-        held: bytes of the reply, which it gives back once it is sent; see `reserve`.
-        size: bytes predicted of the reply.
-        content: of the reply; called in a thread where it is large.
-        timings: of the request.
-
-    """
-
-    def write() -> bytes:
-        return orjson.dumps(content(), option=orjson.OPT_SERIALIZE_NUMPY)
-
-    body = write() if size <= INLINE_BYTES else await asyncio.to_thread(write)
-    return PartsResponse(Reply([body], JSON, timings, release=held.pop_all().close))

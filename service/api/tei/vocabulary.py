@@ -14,9 +14,9 @@ from starlette.responses import Response
 from service.api.etag import is_known
 from service.api.media import JSON
 from service.api.native.texts import check_size
+from service.api.reserved import INLINE_BYTES
 from service.api.route import name_model, service_of
 from service.api.tei.errors import ERRORS
-from service.api.tei.texts import INLINE_BYTES
 from service.errors import Unprocessable
 from service.inference.core import Inference
 from service.inference.task_heads import required_task

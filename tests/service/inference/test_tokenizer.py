@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from service.errors import InputTooLong, Unprocessable
-from service.inference.excerpt import Input
+from service.inference.inputs import Input
 from service.inference.tokenizer import Limits, Options, TextTokenizer, TokenizedText
 
 TEXTS: list[Input] = [

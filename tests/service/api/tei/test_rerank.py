@@ -12,7 +12,6 @@ from scipy.special import expit
 from sentence_transformers import MultiVectorEncoder
 
 from model.artifact.manifest import Artifact
-from service.api.tei.rerank import ranks
 from tests.model.late_checkpoints import DOCUMENTS
 from tests.model.late_checkpoints import QUERY as LATE_QUERY
 from tests.service.api.tei.tasks import LABELS, RANKS, scores_of, serving_task
@@ -39,15 +38,6 @@ async def test_texts_are_ranked_downwards(artifact: Artifact, raw: bool, text: b
         assert one["score"] == pytest.approx(float(scores[one["index"]]), abs=1e-6)
         assert one.get("text") == (TEXTS[one["index"]] if text else None)
         assert ("text" in one) == text
-
-
-def test_equal_scores_keep_their_order_and_small_ones_theirs() -> None:
-    """A sigmoid of −40 and of −50 differ; of equal texts the first comes first."""
-    logits = [np.array([x], np.float32) for x in (-50.0, -40.0, -50.0, 3.0)]
-    found = ranks(logits, None, raw=False)
-    assert [one["index"] for one in found] == [3, 1, 0, 2]
-    assert found[1]["score"] == pytest.approx(float(expit(-40.0)), rel=1e-6)
-    assert found[2]["score"] == pytest.approx(float(expit(-50.0)), rel=1e-6)
 
 
 @pytest.mark.parametrize(
