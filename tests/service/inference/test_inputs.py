@@ -22,7 +22,9 @@ def test_characters_of_each_form() -> None:
     assert characters(["four", ("one", "two"), TokenIds((1, 2))]) == 4 + 6 + 2
 
 
-def test_ids_are_decoded_and_encoded_again(tokenizer: TextTokenizer, small_checkpoint: Path) -> None:
+def test_ids_are_decoded_and_encoded_again(
+    tokenizer: TextTokenizer, small_checkpoint: Path
+) -> None:
     """No special tokens are put around them: they have their own, or none."""
     reference = AutoTokenizer.from_pretrained(small_checkpoint)
     for special in (True, False):
@@ -37,7 +39,8 @@ def test_ids_are_decoded_and_encoded_again(tokenizer: TextTokenizer, small_check
 
 def test_ids_that_are_no_tokens_or_too_many_are_refused(tokenizer: TextTokenizer) -> None:
     for wrong in (-1, 30522):
-        with pytest.raises(Unprocessable, match=rf"inputs\[1\] has the token id {wrong}: ids are 0"):
+        message = rf"inputs\[1\] has the token id {wrong}: ids are 0"
+        with pytest.raises(Unprocessable, match=message):
             tokenizer.tokenize(["fits", TokenIds((101, wrong))], Options())
     with pytest.raises(InputTooLong, match=r"has 20 tokens; at most 16 fit"):
         tokenizer.tokenize([TokenIds((1037,) * 20)], Options())
