@@ -41,7 +41,7 @@ def load_checkpoint(
     family = FAMILIES[config.model_type]
     tensors: dict[str, Tensor] = {}
     for path in weight_files(folder):
-        for key, tensor in _read(path).items():
+        for key, tensor in read_tensors(path).items():
             name = None if key in apart else family.encoder_key(key)
             found = {} if name is None else family.convert(name, tensor)
             if twice := sorted(tensors.keys() & found.keys()):
@@ -149,7 +149,7 @@ def load_weights(path: Path, config: EncoderConfig) -> Encoder:
         CheckpointError: the file is damaged or does not fit the config.
 
     """
-    return build_encoder(config, _read(path), source=str(path))
+    return build_encoder(config, read_tensors(path), source=str(path))
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -178,10 +178,21 @@ def weight_files(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _read(path: Path) -> dict[str, Tensor]:
+def read_tensors(path: Path, wanted: Callable[[str], bool] = lambda _: True) -> dict[str, Tensor]:
+    """The tensors of a safetensors file by their keys.
+
+    Args:
+        path: of the file.
+        wanted: which keys; all by default.
+
+    Raises:
+        CheckpointError: the file cannot be read.
+
+    """
     try:
         with safe_open(path, framework="pt") as file:
-            return {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+            keys = file.keys()
+            return {key: file.get_tensor(key) for key in keys if wanted(key)}
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} is not a readable safetensors file: {error}") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -115,12 +116,11 @@ def engine_factories(
         return TorchEngine(artifact, settings.batch_timeout_seconds, settings.threads)
 
     def tried(start: Callable[[], Engine]) -> Engine:
-        engine = start()
-        try:
+        with contextlib.ExitStack() as undo:
+            engine = start()
+            undo.callback(engine.close)
             trial(engine)
-        except BaseException:
-            engine.close()
-            raise
+            undo.pop_all()
         return engine
 
     return {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -12,7 +11,7 @@ from model.artifact.late_files import Expansion, LateFiles, read_late_files
 from model.artifact.late_interaction import LateInteraction, QueryExpansion
 from model.artifact.task import TaskConfig
 from model.artifact.vector_modules import tensor_name
-from model.checkpoint import weight_files
+from model.checkpoint import read_tensors, weight_files
 from model.config import EncoderConfig
 from model.errors import CheckpointError, ConfigError
 from model.export.module_tensors import module_tensors
@@ -115,10 +114,7 @@ def _tensors(checkpoint: Path, late: LateInteraction) -> dict[str, Tensor]:
     if listed_modules(checkpoint) is not None:
         return module_tensors(checkpoint, late.modules)
     for path in weight_files(checkpoint):
-        try:
-            with safe_open(path, framework="pt") as file:
-                if STANFORD_WEIGHT in file.keys():  # noqa: SIM118
-                    return {tensor_name(0, STANFORD_WEIGHT): file.get_tensor(STANFORD_WEIGHT)}
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{path} is not a readable safetensors file: {error}") from None
+        found = read_tensors(path, lambda key: key == STANFORD_WEIGHT)
+        if found:
+            return {tensor_name(0, STANFORD_WEIGHT): found[STANFORD_WEIGHT]}
     raise CheckpointError(f"{checkpoint} holds no {STANFORD_WEIGHT}, ColBERT's projection")

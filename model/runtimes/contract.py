@@ -25,6 +25,8 @@ NO_TASK_HEAD = (
     "…ForSequenceClassification"
 )
 
+NO_OWN_MAPS = "attention weights of this artifact are recomputed, a layer at a time"
+
 
 @dataclass(frozen=True)
 class Resources:
@@ -148,6 +150,9 @@ class Runtime(Protocol):
 
         Returns:
             `[L, N, S, S]`, over keys; each row sums to 1.
+
+        Raises:
+            ModelError: `own_maps` is False, or the graph gives none.
 
         """
 

@@ -80,13 +80,14 @@ class ForeignRuntime(HostRuntime):
         packed: Floats = flat[batch.packed_index].astype(np.float32, copy=False)
         return [packed] * len(layers)
 
-    def attention(self, *_: Any, **__: Any) -> Floats:
+    def attention(self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]) -> Floats:
         """None are recomputed.
 
         Raises:
             ModelError: always.
 
         """
+        del queries, keys, layer, heads
         raise ModelError(not_in_graph("attention weights"))
 
     def maps(self, batch: Batch) -> Floats:

@@ -6,14 +6,13 @@ import contextlib
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from model.artifact.batch import Batch, pack
 from model.artifact.pooling import TextPooling, l2_normalize, pool
 from model.artifact.task import TaskConfig
 from model.config import EncoderConfig
 from model.errors import ModelError
-from model.runtimes.contract import NO_TASK_HEAD, Floats, layers_of
+from model.runtimes.contract import NO_OWN_MAPS, NO_TASK_HEAD, Floats, layers_of
 
 LONE_TOKENS = 128
 """Most tokens of a batch that all cores compute together, if it is alone."""
@@ -61,18 +60,25 @@ class HostRuntime(ABC):
             vectors.append(vector)
         return [of(*each) for each in hidden], vectors
 
-    def score(self, *_: Any, **__: Any) -> Floats:
+    def score(self, rows: Floats) -> Floats:
         """There is no task head.
 
         Raises:
             ModelError: always.
 
         """
+        del rows
         raise ModelError(NO_TASK_HEAD)
 
     def maps(self, batch: Batch) -> Floats:
-        """Nothing that can be asked for where maps are recomputed."""
-        raise NotImplementedError
+        """They are recomputed, by `attention`.
+
+        Raises:
+            ModelError: always.
+
+        """
+        del batch
+        raise ModelError(NO_OWN_MAPS)
 
     def warm_up(self, *_: int) -> None:
         """One short batch: a large one would keep its memory."""

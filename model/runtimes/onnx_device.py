@@ -21,7 +21,7 @@ from model.artifact.pooling import TextPooling, l2_normalize, modes_of
 from model.artifact.signature import GraphName, hidden_state_name
 from model.errors import DeviceLostError, ModelError
 from model.runtimes import cuda
-from model.runtimes.contract import NO_TASK_HEAD, Floats, every_head, layers_of
+from model.runtimes.contract import NO_OWN_MAPS, NO_TASK_HEAD, Floats, every_head, layers_of
 from model.runtimes.heads import read_heads
 
 _ALIGNED = 8
@@ -177,8 +177,14 @@ class BoundRuntime:
             return self._task.run(["scores"], {"rows": rows})[0]
 
     def maps(self, batch: Batch) -> Floats:
-        """Nothing that can be asked for where maps are recomputed."""
-        raise NotImplementedError
+        """They are recomputed, by `attention`.
+
+        Raises:
+            ModelError: always.
+
+        """
+        del batch
+        raise ModelError(NO_OWN_MAPS)
 
     def warm_up(self, batch_tokens: int, longest: int) -> None:
         """The fullest batch of each length of the grid, the longest first, and its attention.

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 from pydantic import ValidationError
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
 from model.artifact.task import TaskConfig, TaskKind, Transform, sparse_pooling, task_kind
-from model.checkpoint import weight_files
+from model.checkpoint import read_tensors, weight_files
 from model.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.errors import CheckpointError, ConfigError
@@ -185,16 +185,10 @@ def _tensors(folder: Path, layout: Layout) -> dict[str, Tensor]:
     }
     if layout.bias is not None:
         wanted[layout.bias] = "output.bias"
-    tensors = {}
+    tensors: dict[str, Tensor] = {}
     for path in weight_files(folder):
-        try:
-            with safe_open(path, framework="pt") as file:
-                for key in file.keys():  # noqa: SIM118
-                    name = _own_name(key, wanted)
-                    if name is not None:
-                        tensors[name] = file.get_tensor(key)
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{path} is not a readable safetensors file: {error}") from None
+        found = read_tensors(path, lambda key: _own_name(key, wanted) is not None)
+        tensors |= {str(_own_name(key, wanted)): tensor for key, tensor in found.items()}
     return tensors
 
 

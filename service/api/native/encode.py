@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import functools
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -96,9 +97,8 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
     size = each * floats(options, prepared.texts, inference.config.hidden_size, features)
     limit = state.settings.max_response_bytes
     check_size(size, limit, "ask for fewer texts or less of them", binary=binary)
-    state.replies.take(size)
-    release = functools.partial(state.replies.give_back, size)
-    try:
+    with contextlib.ExitStack() as held:
+        held.enter_context(state.replies.hold(size))
         encodings = await inference.encode(prepared, options)
         header = Header(model.name, prepared.engine, {})
         if binary:
@@ -108,10 +108,7 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
                 encode_json, header, prepared.texts, encodings, as_base64=as_base64
             )
         parts = write() if size <= INLINE_BYTES else await asyncio.to_thread(write)
-    except BaseException:
-        release()
-        raise
-    media_type = SAFETENSORS if binary else JSON
+        media_type, release = SAFETENSORS if binary else JSON, held.pop_all().close
     return PartsResponse(Reply(parts, media_type, prepared.timings, release=release))
 
 
