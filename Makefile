@@ -17,7 +17,9 @@ $(BIN)/mypy & types=$$!; \
 $(1); tests=$$?; \
 wait $$types || { echo 'mypy found errors: they are told above'; exit 1; }; exit $$tests
 endef
-# modules are compiled as they are first imported: most of them never are
+# modules are compiled as they are first imported, most of them never; and kept, whatever the
+# environment says: the tests start hundreds of processes
+unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile --prefer-binary --constraint constraints.txt
 # PyPI's torch for Linux brings gigabytes of CUDA. This index has a CPU build of the same version,
 # which pip prefers; where it is not reached, pip takes what its own indexes have.
