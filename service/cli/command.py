@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ import click
 from service.cli.terminal import colours
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+CLOSE = 0.7
+"""How alike two words are of which one is taken for the other, by `difflib`'s ratio."""
 OWN = "Options"
 """The group of options that are of none."""
 
@@ -45,7 +48,8 @@ class Choice(click.Choice[str]):
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
         """What the value must be; click tells of which option it is."""
         del ctx
-        return f"{value} {must_be_one_of(self.choices)}{likely(str(value), self.choices)}"
+        said = must_be_one_of(self.choices) + likely(str(value), self.choices)
+        return f"{shlex.quote(str(value))} {said}"
 
 
 def heading(name: str) -> str:
@@ -68,6 +72,6 @@ def must_be_one_of(words: Iterable[str]) -> str:
 
 
 def likely(wrong: str, words: Sequence[str]) -> str:
-    """`: did you mean a?`, where one is close."""
-    (found,) = difflib.get_close_matches(wrong.lower(), words, 1) or [""]
+    """`: did you mean a?`, where one is close; `gpu` is not to `cpu`."""
+    (found,) = difflib.get_close_matches(wrong.lower(), words, 1, CLOSE) or [""]
     return f": did you mean {found}?" if found else ""

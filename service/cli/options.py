@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from types import NoneType
@@ -20,6 +21,15 @@ from service.groups import Shown
 from service.settings import Settings
 
 PREFIX = "HEADSCOPE_"
+
+
+class Words(Choice):
+    """The words of a choice for help and completion; the settings check them, as a variable's."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The value as it is."""
+        del param, ctx
+        return str(value)
 
 
 class SettingOption(click.Option):
@@ -90,12 +100,11 @@ def given(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value not in (None, ())}
 
 
-def settings_of(flags: dict[str, Any], device: str | None = None) -> Settings:
+def settings_of(flags: dict[str, Any]) -> Settings:
     """The settings of these flags, the variables and the defaults.
 
     Args:
         flags: values by setting, as text.
-        device: of a command whose `--device` is no setting.
 
     Raises:
         WrongUseError: a value is wrong; the message names its option or variable.
@@ -104,10 +113,10 @@ def settings_of(flags: dict[str, Any], device: str | None = None) -> Settings:
     if flags.keys() >= {"artifact", "precision"}:
         raise WrongUseError(PRECISION_OF_ARTIFACT)
     try:
-        return Settings(**flags, **({} if device is None else {"device": device}))
+        return Settings(**flags)
     except ValidationError as error:
         told = [_wrong(item, flags) for item in error.errors()]
-        raise WrongUseError("; ".join(told)) from None
+        raise WrongUseError("; ".join(dict.fromkeys(told))) from None
     except ValueError as error:
         raise WrongUseError(str(error)) from None
 
@@ -121,7 +130,7 @@ def _wrong(item: ErrorDetails, flags: dict[str, Any]) -> str:
     field = Settings.model_fields[name]
     by_flag = name in flags
     source = "--" + name.replace("_", "-") if by_flag else PREFIX + name.upper()
-    value = f"{' ' if by_flag else '='}{item['input']}" if field.repr else ""
+    value = f"{' ' if by_flag else '='}{shlex.quote(str(item['input']))}" if field.repr else ""
     words = choices(field)
     if words:
         said = must_be_one_of(words) + likely(str(item["input"]), words)
@@ -141,7 +150,7 @@ def settings_of_model(options: dict[str, Any], device: str = "auto") -> Settings
     if "model" not in flags:
         environment = settings_of({})
         flags = {"revision": environment.revision, **flags, "model": environment.model}
-    return settings_of(flags, device)
+    return settings_of({"device": device, **flags})
 
 
 def choices(field: FieldInfo) -> tuple[str, ...]:
@@ -160,7 +169,7 @@ def _literals(annotation: Any) -> Iterator[str]:
 def _type_of(field: FieldInfo) -> click.ParamType[Any]:
     """What completes a value; wrong ones are refused by the settings, in one way everywhere."""
     if words := choices(field):
-        return Choice(words)
+        return Words(words)
     if Path in (field.annotation, *get_args(field.annotation)):
         return click.Path()
     return click.STRING

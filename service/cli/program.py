@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = " ".join([NAME, *(word for word in words[:1] if word in COMMANDS)])
     try:
         code = _run(command, words)
-        sys.stdout.flush()
+        terminal.flush()
     except BrokenPipeError as error:
         if not terminal.reader_left():
             terminal.fail(command, one_line(error))
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         terminal.silence()
         return Exit.CLOSED_PIPE
     except KeyboardInterrupt:
-        terminal.fail(f"\n{command}", "interrupted")
+        terminal.fail(command, "interrupted")
         return Exit.INTERRUPTED
     return code
 
@@ -120,7 +120,7 @@ def _run(command: str, words: list[str]) -> int:
         return ended.exit_code
     except click.UsageError as error:
         hint = f"{command} --help shows what there is."
-        terminal.fail(command, f"{_sentence(error.format_message())}\n{hint}")
+        terminal.fail(command, f"{_told(error)}\n{hint}")
         return Exit.WRONG_USE
     except BrokenPipeError:
         raise
@@ -129,5 +129,9 @@ def _run(command: str, words: list[str]) -> int:
         return code_of(error)
 
 
-def _sentence(message: str) -> str:
-    return message.replace("Invalid value for ", "").strip()
+def _told(error: click.UsageError) -> str:
+    """The message; of a wrong value its option, and the value, as where a variable has it."""
+    missing = isinstance(error, click.MissingParameter)
+    if isinstance(error, click.BadParameter) and error.param is not None and not missing:
+        return f"{error.param.opts[0]} {error.message}"
+    return error.format_message()

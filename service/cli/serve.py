@@ -25,6 +25,9 @@ headscope serve --model ORG/A --model ORG/B@v1.0      two models at one port
 HEADSCOPE_API_KEYS=secret headscope serve --no-verify-route
 """
 
+Progress = Callable[[str], None]
+Server = Callable[[Settings, list[Artifact]], int]
+
 _log = logging.getLogger("headscope")
 
 
@@ -34,31 +37,29 @@ def serve(**options: Any) -> int:
     system.settle_allocator()
     if settings.log_format == "text":
         with terminal.steps() as say:
-            artifacts = _load(settings, say)
-        return _serve(settings, artifacts)
+            run, artifacts = _load(settings, say)
+        return run(settings, artifacts)
     logs.configure(settings.log_level, settings.log_format)
     try:
-        return _serve(settings, _load(settings, _log.info))
+        with terminal.interruptible():
+            run, artifacts = _load(settings, _log.info)
+        return run(settings, artifacts)
     except FAILURES as error:
         _log.critical("headscope serve: %s", one_line(error))
         return code_of(error)
 
 
-def _load(settings: Settings, say: Callable[[str], None]) -> list[Artifact]:
-    """What is served; the web framework is loaded while files are hashed."""
+def _load(settings: Settings, say: Progress) -> tuple[Server, list[Artifact]]:
+    """The server and what it serves; the web framework is loaded while files are hashed."""
     if "torch" in (settings.engine, settings.fallback) or settings.verify_share:
         require("an answer by PyTorch", "torch")
-    with ThreadPoolExecutor(1) as reading:
-        artifacts = reading.submit(_open, settings, say)
-        _server(settings)
-    return artifacts.result()
+    with ThreadPoolExecutor(1) as loading:
+        server = loading.submit(_server, settings)
+        artifacts = _open(settings, say)  # an export, which Ctrl-C ends here and nowhere else
+    return server.result(), artifacts
 
 
-def _serve(settings: Settings, artifacts: list[Artifact]) -> int:
-    return _server(settings)(settings, artifacts)
-
-
-def _server(settings: Settings) -> Callable[[Settings, list[Artifact]], int]:
+def _server(settings: Settings) -> Server:
     if settings.workers > 1:
         from service.process.supervisor import serve
     else:
@@ -66,7 +67,7 @@ def _server(settings: Settings) -> Callable[[Settings, list[Artifact]], int]:
     return serve
 
 
-def _open(settings: Settings, say: Callable[[str], None]) -> list[Artifact]:
+def _open(settings: Settings, say: Progress) -> list[Artifact]:
     if settings.precision != "auto":
         return [open_artifact(one, say) for one in each(settings)]
     from service.fastest import open_fastest

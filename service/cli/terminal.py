@@ -7,10 +7,12 @@ import io
 import os
 import select
 import shutil
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import TextIO
 
 import click
@@ -39,14 +41,43 @@ def fail(command: str, message: str) -> None:
 @contextlib.contextmanager
 def steps() -> Iterator[Callable[[str], None]]:
     """What tells the steps of a command on standard error: lines, with their time on a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda step: click.echo(f"headscope: {step}", err=True)
+    with interruptible():
+        if not sys.stderr.isatty():
+            yield lambda step: click.echo(f"headscope: {step}", err=True)
+            return
+        timed = TimedSteps(sys.stderr)
+        try:
+            yield timed
+        finally:
+            timed.close()
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Work that Ctrl-C ends even where a library takes it for a failure of its own, as torch does.
+
+    Raises:
+        KeyboardInterrupt: it was asked for.
+
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
         return
-    timed = TimedSteps(sys.stderr)
+    asked = threading.Event()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        asked.set()
+        signal.default_int_handler(number, frame)
+
+    before = signal.signal(signal.SIGINT, interrupt)
     try:
-        yield timed
+        yield
+    except Exception:
+        if asked.is_set():
+            raise KeyboardInterrupt from None
+        raise
     finally:
-        timed.close()
+        signal.signal(signal.SIGINT, before)
 
 
 class TimedSteps:
@@ -96,19 +127,35 @@ class TimedSteps:
             self._stream.flush()
 
 
+def flush() -> None:
+    """Write what is left in the buffer of standard output.
+
+    Raises:
+        OSError: it cannot be written.
+
+    """
+    if sys.stdout is not None:  # as it is where a shell closed it: `>&-`
+        sys.stdout.flush()
+
+
 def reader_left() -> bool:
     """Whether the other end of a pipe that we write to is closed."""
     poll = select.poll()
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(io.UnsupportedOperation, ValueError):
-            poll.register(stream.fileno(), select.POLLOUT)
+    for descriptor in _descriptors():
+        poll.register(descriptor, select.POLLOUT)
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 def silence() -> None:
     """Write no more: what is left in buffers would fail again as the interpreter ends."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(io.UnsupportedOperation, ValueError):
-            os.dup2(nowhere, stream.fileno())
+    for descriptor in _descriptors():
+        os.dup2(nowhere, descriptor)
     os.close(nowhere)
+
+
+def _descriptors() -> Iterator[int]:
+    """Those of standard output and error; a test's may have none."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(io.UnsupportedOperation, AttributeError):
+            yield stream.fileno()
