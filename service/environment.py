@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,11 @@ PRECISION_OF_ARTIFACT = (
     "a precision is for a model's export, and an artifact has its own: "
     "leave --precision or HEADSCOPE_PRECISION out"
 )
+SERVICE_LINK = (
+    "is Kubernetes' of a service called headscope, as are more: `enableServiceLinks: false` in the "
+    "pod's spec leaves them out"
+)
+_OF_KUBERNETES = re.compile(r"service_(host|port)(_\w+)?|port_\d+_(tcp|udp|sctp)(_\w+)?")
 _SERVED = {"model", "artifact"}
 
 
@@ -72,6 +78,8 @@ class Variables(EnvSettingsSource):
         for variable in sorted(self.env_vars):  # in lower case, as their names are read
             name = variable.removeprefix(prefix)
             if variable.startswith(prefix) and name not in names:
+                if _OF_KUBERNETES.fullmatch(name):
+                    return [f"{variable.upper()} {SERVICE_LINK}"]
                 (likely,) = difflib.get_close_matches(name, names, 1) or [""]
                 hint = f": did you mean {(prefix + likely).upper()}?" if likely else ""
                 said.append(f"{variable.upper()} is no setting{hint}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from pydantic import ValidationError
+from pydantic_core import ValidationError
 
 from model.errors import ModelError, VerificationError
 from service.errors import ServiceError
@@ -31,7 +31,7 @@ class WrongUseError(ValueError):
     """An option or a variable with a wrong value, or some that exclude each other."""
 
 
-FAILURES = (ModelError, ServiceError, ValidationError, ValueError, OSError)
+FAILURES = (ModelError, ServiceError, ValueError, OSError)
 """What a command may end with, told in a line."""
 
 

@@ -12,7 +12,7 @@ from service import logs, system
 from service.artifacts import open_artifact
 from service.cli import terminal
 from service.cli.command import Command
-from service.cli.exits import FAILURES, code_of, one_line
+from service.cli.exits import FAILURES, Exit, code_of, one_line
 from service.cli.options import given, setting, settings_of
 from service.distribution import require
 from service.served import each
@@ -38,15 +38,22 @@ def serve(**options: Any) -> int:
     if settings.log_format == "text":
         with terminal.steps() as say:
             run, artifacts = _load(settings, say)
-        return run(settings, artifacts)
+        return _run(run, settings, artifacts)
     logs.configure(settings.log_level, settings.log_format)
     try:
         with terminal.interruptible():
             run, artifacts = _load(settings, _log.info)
-        return run(settings, artifacts)
+        return _run(run, settings, artifacts)
     except FAILURES as error:
         _log.critical("headscope serve: %s", one_line(error))
         return code_of(error)
+
+
+def _run(run: Server, settings: Settings, artifacts: list[Artifact]) -> int:
+    try:
+        return run(settings, artifacts)
+    except KeyboardInterrupt:  # it has stopped in order, and said so
+        return Exit.INTERRUPTED
 
 
 def _load(settings: Settings, say: Progress) -> tuple[Server, list[Artifact]]:

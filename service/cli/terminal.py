@@ -85,11 +85,12 @@ class TimedSteps:
 
     def __init__(self, stream: TextIO, every_seconds: float = 1.0) -> None:
         self._stream = stream
+        self._every_seconds = every_seconds
         self._lock = threading.Lock()
         self._line = ""
         self._started = 0.0
         self._ended = threading.Event()
-        self._ticker = threading.Thread(target=self._tick, args=(every_seconds,), daemon=True)
+        self._ticker = threading.Thread(target=self._tick, daemon=True)
         self._ticker.start()
 
     def __call__(self, step: str) -> None:
@@ -110,15 +111,17 @@ class TimedSteps:
         with self._lock:
             self._finish()
 
-    def _tick(self, every_seconds: float) -> None:
-        while not self._ended.wait(every_seconds):
+    def _tick(self) -> None:
+        while not self._ended.wait(self._every_seconds):
             with self._lock:
                 if self._line:
                     self._write(f"\r{self._line}  {time.monotonic() - self._started:.0f} s")
 
     def _finish(self) -> None:
         if self._line:
-            self._write(f"\r{self._line}  {time.monotonic() - self._started:.1f} s\n")
+            seconds = time.monotonic() - self._started
+            worth_telling = seconds >= self._every_seconds
+            self._write(f"\r{self._line}  {seconds:.1f} s\n" if worth_telling else "\n")
             self._line = ""
 
     def _write(self, text: str) -> None:

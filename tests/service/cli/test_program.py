@@ -1,137 +1,86 @@
-"""The commands: what they print, what they return, and one line for whatever goes wrong."""
+"""The program: its help, its failures, its exit codes, and what a shell asks it."""
 
 from __future__ import annotations
 
-import os
-import shutil
+import importlib
+import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
+import click
 import pytest
+import torch
 
-from model.artifact.manifest import (
-    ENCODER_DATA,
-    FILES,
-    MANIFEST,
-    TOKENIZER,
-    WEIGHTS,
-    Artifact,
-    load_artifact,
-    write_manifest,
-)
-from model.export.exporter import Exported
-from service.artifacts import open_artifact
+from model.artifact.manifest import Artifact
+from model.errors import VerificationError
 from service.cli import main
-from service.settings import Settings
+from service.cli import program as program_module
+from service.cli.program import COMMANDS
+from tests.service.cli.said import one_line
+
+LIGHT = """
+import sys
+from service.cli import main
+code = main(sys.argv[1:])
+assert not {"torch", "rich", "pydantic", "onnxruntime", "openvino"} & sys.modules.keys()
+sys.exit(code)
+"""
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADSCOPE_CACHE_FOLDER", str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Settings, Artifact]]:
-    """What `serve` was called with; it does not really serve."""
-    calls: list[tuple[Settings, Artifact]] = []
-
-    def serve(settings: Settings, artifacts: list[Artifact]) -> int:
-        (artifact,) = artifacts
-        calls.append((settings, artifact))
-        return 0
-
-    monkeypatch.setattr("service.process.server.serve", serve)
-    return calls
-
-
-@pytest.fixture
-def copy(artifact: Artifact, tmp_path: Path) -> Path:
-    """A copy of the artifact to damage."""
-    return Path(shutil.copytree(artifact.folder, tmp_path / "copy"))
-
-
-def one_line(capsys: pytest.CaptureFixture[str], command: str) -> str:
-    """What the failed command said: one line on standard error, after its progress."""
-    out, err = capsys.readouterr()
-    assert out == ""
-    *progress, line = err.splitlines()
-    assert all(step.startswith("headscope: ") for step in progress)
-    assert line.startswith(f"headscope {command}: ")
-    return line
-
-
-@pytest.mark.parametrize("arguments", [["--help"], ["-h"]])
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
 def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 0
     out, err = capsys.readouterr()
-    assert out.startswith("usage: headscope COMMAND")
+    assert out.startswith("Usage: headscope [OPTIONS] COMMAND")
+    assert all(f"  {name:8}{told}\n" in out for name, told in COMMANDS.items())
     assert err == ""
 
 
-@pytest.mark.parametrize("arguments", [["bake"], ["--port", "1"], [""], ["serve "]])
-def test_an_unknown_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(arguments) == 2
-    out, err = capsys.readouterr()
-    assert err.startswith("usage: headscope COMMAND")
-    assert out == ""
-
-
-@pytest.mark.parametrize("command", ["serve", "export", "verify", "fetch"])
-def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exited:
-        main([command, "--help"])
-    assert exited.value.code == 0
-    assert f"headscope {command}" in capsys.readouterr().out
-
-
-def test_serve_gets_the_artifact_and_the_settings(
-    artifact: Artifact, served: list[tuple[Settings, Artifact]]
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_and_is_named_after_its_file(
+    name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["serve", "--artifact", str(artifact.folder), "--port", "7"]) == 0
-    ((settings, found),) = served
-    assert settings.port == 7
-    assert found == artifact
-
-
-def damage(folder: Path, name: str, how: str) -> None:
-    path = folder / name
-    content = path.read_bytes()
-    match how:
-        case "missing":
-            path.unlink()
-        case "empty":
-            path.write_bytes(b"")
-        case "cut short":
-            path.write_bytes(content[: len(content) // 2])
-        case "one bit":
-            path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-        case "a link":
-            path.rename(folder.parent / name)
-            path.symlink_to(folder.parent / name)
+    assert importlib.import_module(f"service.cli.{name}").command.name == name
+    for flag in ("-h", "--help"):
+        assert main([name, flag]) == 0
+        out, err = capsys.readouterr()
+        assert out.startswith(f"Usage: headscope {name} [OPTIONS]")
+        assert "\nExamples:\n  " in out
+        assert "\x1b" not in out
+        assert err == ""
 
 
 @pytest.mark.parametrize(
-    ("name", "how"),
+    ("arguments", "says"),
     [
-        (name, how)
-        for name in (MANIFEST, *FILES)
-        for how in ("missing", "empty", "cut short", "one bit", "a link")
-        if (name, how) != (WEIGHTS, "missing")  # only PyTorch needs them
+        (["serv"], "headscope: No such command 'serv'. Did you mean 'serve'?"),
+        (["bake"], "headscope: No such command 'bake'."),
+        ([""], "headscope: No such command ''."),
+        (["serve "], "headscope: No such command 'serve '. Did you mean 'serve'?"),
+        (["--port", "1"], "headscope: No such option '--port'."),
+        (
+            ["serve", "--prt", "1"],
+            "headscope serve: No such option '--prt'. Did you mean '--port'?",
+        ),
+        (["serve", "x"], "headscope serve: Got unexpected extra argument (x)"),
+        (["bench", "--artifact"], "headscope bench: Option '--artifact' requires an argument."),
+        (["verify"], "headscope verify: Missing option '--artifact'."),
+        (
+            ["verify", "--artifact", "x", "--device", "gpu"],
+            "headscope verify: --device gpu must be",
+        ),
     ],
 )
-def test_a_damaged_artifact_is_never_served(
-    copy: Path,
-    name: str,
-    how: str,
-    served: list[tuple[Settings, Artifact]],
-    capsys: pytest.CaptureFixture[str],
+def test_a_wrong_use_is_two_lines(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    damage(copy, name, how)
-    assert main(["serve", "--artifact", str(copy)]) == 1
-    assert name in one_line(capsys, "serve")
-    assert served == []
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    line, hint = err.splitlines()
+    assert line.startswith(says)
+    assert hint == f"{says.partition(':')[0]} --help shows what there is."
+    assert out == ""
 
 
 @pytest.mark.parametrize(
@@ -142,9 +91,6 @@ def test_a_damaged_artifact_is_never_served(
         ("serve", ["--model", "{tmp}"], "holds no checkpoint: there is no config.json"),
         ("serve", ["--model", "no/such-model"], "no/such-model, and HF_HUB_OFFLINE forbids"),
         ("serve", ["--model", "not a name!"], "neither a folder nor a model's name"),
-        ("serve", ["--artifact", "{artifact}", "--port", "http"], "port: "),
-        ("serve", ["--artifact", "{artifact}", "--max-length", "0"], "max_length: "),
-        ("serve", ["--artifact", "{artifact}", "--device", "tpu"], "device: "),
         ("serve", ["--artifact", "{artifact}", "--max-length", "513"], "position table's 512"),
         ("export", ["--model", "{tmp}", "--out", "{tmp}/new"], "config.json"),
         ("export", ["--model", "no/such-model", "--out", "{tmp}/new"], "HF_HUB_OFFLINE forbids"),
@@ -167,191 +113,105 @@ def test_what_goes_wrong_is_one_line(
     assert says in one_line(capsys, command)
 
 
-def test_a_bad_variable_is_one_line_too(
-    artifact: Artifact, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("HEADSCOPE_PORT", "http")
-    assert main(["serve", "--artifact", str(artifact.folder)]) == 1
-    assert "port: " in one_line(capsys, "serve")
-
-
-@pytest.mark.parametrize("command", ["serve", "export", "fetch"])
-def test_a_misspelt_variable_is_one_line_too(
-    command: str,
-    served: list[tuple[Settings, Artifact]],
+@pytest.mark.parametrize(
+    ("failure", "code", "says"),
+    [
+        (VerificationError("too far"), 4, "headscope fetch: too far\n"),
+        (OSError(28, "No space left on device"), 1, "[Errno 28] No space left on device\n"),
+        (BrokenPipeError(32, "of a socket"), 1, "headscope fetch: [Errno 32] of a socket\n"),
+        (KeyboardInterrupt(), 130, "headscope fetch: interrupted\n"),
+    ],
+)
+def test_how_a_command_ends(
+    failure: BaseException,
+    code: int,
+    says: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv("HEADSCOPE_API_KEY", "s3cret")
-    assert main([command]) == 1
-    line = one_line(capsys, command)
-    assert line.endswith("HEADSCOPE_API_KEY is no setting: did you mean HEADSCOPE_API_KEYS?")
-    assert served == []
+    def fails(*_: object) -> None:
+        raise failure
+
+    monkeypatch.setattr("service.cli.fetch.find_checkpoint", fails)
+    assert main(["fetch", "x"]) == code
+    assert capsys.readouterr().err.endswith(says)
 
 
-def test_a_real_process_exits_with_one_line(copy: Path) -> None:
-    damage(copy, ENCODER_DATA, "one bit")
+@pytest.mark.parametrize("command", ["--help", "serve --help", "--version"])
+def test_a_reader_that_leaves_is_no_failure_to_tell(command: str) -> None:
+    """As with `| true`: the pipe is closed before anything is written."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "service", *command.split()],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+def test_the_versions_and_no_library_are_loaded() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "service", "serve", "--artifact", str(copy)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+        [sys.executable, "-c", LIGHT, "--version"], capture_output=True, text=True, check=True
     )
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert done.stderr == (
-        f"headscope serve: {copy / ENCODER_DATA} is damaged (wrong SHA-256); "
-        "export the model again\n"
+    ours, *others = done.stdout.splitlines()
+    assert ours == f"headscope-server {importlib.metadata.version('headscope-server')}"
+    assert f"torch {torch.__version__}" in others
+    assert [line.partition(" ")[0] for line in others] == sorted(
+        name
+        for name in ("onnxruntime", "onnxruntime-gpu", "openvino", "torch")
+        if name in {found.name for found in importlib.metadata.distributions()}
     )
 
 
-def test_verify_reports(artifact: Artifact, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["verify", "--artifact", str(artifact.folder)]) == 0
-    *lines, verdict = capsys.readouterr().out.splitlines()
-    assert len(lines) == 3 + 2 + 1  # hidden states, layers with maps, the pooled vector
-    assert all(line.endswith("passed") for line in lines)
-    assert verdict.startswith("passed: ")
-
-
-@pytest.mark.parametrize("precision", ["fp8", "INT8", ""])
-def test_an_unknown_precision_is_a_wrong_use(
-    precision: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as exited:
-        main(["export", "--precision", precision, "--out", str(tmp_path / "new")])
-    assert exited.value.code == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "argument --precision: invalid choice" in err
-    assert not (tmp_path / "new").exists()
-
-
-def test_fetch_says_where(small_checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["fetch", str(small_checkpoint)]) == 0
-    assert capsys.readouterr().out == f"{small_checkpoint}\n"
-
-
-def test_an_export_that_fails_its_verification_is_not_served(
-    artifact: Artifact,
-    small_checkpoint: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    served: list[tuple[Settings, Artifact]],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    found = {"passed": False, "failed": "1 of 10 tensors, first hidden state 1"}
-    failed = artifact.manifest.verification.model_copy(update=found)
-
-    def export(_: Path, out: Path, *__: Any) -> Exported:
-        shutil.copytree(artifact.folder, out)
-        write_manifest(out, artifact.manifest.model_copy(update={"verification": failed}))
-        return Exported(load_artifact(out), failed)
-
-    monkeypatch.setattr("model.export.exporter.export", export)
-    out = tmp_path / "unverified"
-    assert main(["export", "--model", str(small_checkpoint), "--out", str(out)]) == 1
-    printed = capsys.readouterr()
-    assert printed.out == f"{out}\n"
-    assert not load_artifact(out).manifest.verification.passed
-
-    assert main(["serve", "--artifact", str(out)]) == 1
-    says = "failed its verification: 1 of 10 tensors, first hidden state 1; --allow-unverified"
-    assert says in one_line(capsys, "serve")
-    assert served == []
-    assert main(["serve", "--artifact", str(out), "--allow-unverified"]) == 0
-    assert len(served) == 1
-
-
-def test_a_model_is_exported_once_and_then_found(
-    artifact: Artifact,
-    small_checkpoint: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    served: list[tuple[Settings, Artifact]],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    exports: list[Path] = []
-    asked: list[str] = []
-
-    def export(
-        checkpoint: Path, out: Path, model: str, precision: str, progress: Any, device: str
-    ) -> Exported:
-        assert device in ("auto", "cpu")  # what serves it verifies it
-        assert (checkpoint, model) == (small_checkpoint, small_checkpoint.name)
-        asked.append(precision)
-        exports.append(out)
-        shutil.copytree(artifact.folder, out)
-        return Exported(load_artifact(out), artifact.manifest.verification)
-
-    monkeypatch.setattr("model.export.exporter.export", export)
-    for _ in range(2):
-        assert main(["serve", "--model", str(small_checkpoint)]) == 0
-    assert main(["export", "--model", str(small_checkpoint)]) == 0
-    assert capsys.readouterr().out == f"{exports[0]}\n"
-    assert len(exports) == 1
-    assert [found.folder for _, found in served] == exports * 2
-    assert exports[0].parent == Path(os.environ["HEADSCOPE_CACHE_FOLDER"]) / "artifacts"
-
-    damage(exports[0], TOKENIZER, "one bit")
-    assert main(["serve", "--model", str(small_checkpoint)]) == 1
-    assert f"(delete {exports[0]})" in one_line(capsys, "serve")
-    shutil.rmtree(exports[0])
-    open_artifact(Settings(model=str(small_checkpoint)))
-    assert len(exports) == 2
-
-    assert main(["export", "--model", str(small_checkpoint), "--precision", "int8"]) == 0
-    assert len({*exports}) == 2  # another precision is another export
-    assert asked == ["fp32", "fp32", "int8"]
-
-
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
-@pytest.mark.parametrize("fast", [True, False])
-def test_an_export_that_is_likely_slower_than_fp32_says_so(
-    artifact: Artifact,
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("headscope se", ["serve"]),
+        ("headscope serve --log-l", ["--log-level"]),
+        ("headscope serve --log-level ", ["debug", "info", "warning", "error"]),
+        ("headscope export --precision ", ["fp32", "fp16", "bf16", "int8", "auto"]),
+        ("headscope bench --device c", ["cpu", "cuda"]),
+    ],
+)
+def test_what_a_shell_completes(
+    words: str,
+    answer: list[str],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    precision: str,
-    fast: bool,
 ) -> None:
-    monkeypatch.setattr("service.cli.open_artifact", lambda *_: artifact)
-    monkeypatch.setattr("model.runtimes.processor.saturates", lambda: not fast)
-    monkeypatch.setattr("model.runtimes.processor.computes_bfloat16", lambda: fast)
-    assert main(["export", "--precision", precision]) == 0
-    said = f"headscope: no fast {precision} products on this processor: fp32 is likely faster\n"
-    assert capsys.readouterr().err == ("" if fast or precision == "fp32" else said)
+    """By the protocol of click's scripts for bash, zsh and fish."""
+    typed = words.split(" ")
+    monkeypatch.setenv("COMP_WORDS", words)
+    forms = {"bash": "plain,{}", "zsh": "plain\n{}\n", "fish": "plain,{}"}
+    for shell, form in forms.items():
+        monkeypatch.setenv("COMP_CWORD", typed[-1] if shell == "fish" else str(len(typed) - 1))
+        monkeypatch.setenv("_HEADSCOPE_COMPLETE", f"{shell}_complete")
+        assert main([]) == 0
+        out = capsys.readouterr().out
+        assert [one for one in answer if form.format(one) in out] == answer
+        assert out.count("plain") == len(answer)
 
 
-def test_int8_of_7_and_of_8_bits_are_kept_apart(
-    artifact: Artifact, small_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_for_a_shell(
+    shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    exports: list[Path] = []
-
-    def export(checkpoint: Path, out: Path, *_: Any) -> Exported:
-        exports.append(out)
-        shutil.copytree(artifact.folder, out)
-        return Exported(load_artifact(out), artifact.manifest.verification)
-
-    monkeypatch.setattr("model.export.exporter.export", export)
-    settings = Settings(model=str(small_checkpoint))
-    for saturates in (True, False, True, False):
-        monkeypatch.setattr("model.runtimes.processor.saturates", lambda answer=saturates: answer)
-        open_artifact(settings, precision="int8")
-    assert len(exports) == len({*exports}) == 2
-
-
-def test_no_command_is_told_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("_HEADSCOPE_COMPLETE", f"{shell}_source")
     assert main([]) == 0
-    assert "headscope COMMAND" in capsys.readouterr().out
+    assert f"_HEADSCOPE_COMPLETE={shell}_complete" in capsys.readouterr().out
 
 
-def test_a_folder_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", "--out", "/dev/null/below"]) == 1
-    assert "/dev/null" in one_line(capsys, "export")
-
-
-def test_the_environments_model_counts_for_every_command(
-    small_checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("HEADSCOPE_MODEL", str(small_checkpoint))
-    assert main(["fetch"]) == 0
-    assert capsys.readouterr().out == f"{small_checkpoint}\n"
+def test_every_example_can_be_parsed() -> None:
+    """Those of all helps: their commands and options exist."""
+    for name in COMMANDS:
+        lines = importlib.import_module(f"service.cli.{name}").EXAMPLES.strip().splitlines()
+        for line in lines:
+            words = line.partition("   ")[0].split()
+            words = words[words.index("headscope") + 1 :]
+            with program_module.program.make_context("headscope", words) as context:
+                found = program_module.program.get_command(context, words[0])
+                assert found is not None
+                assert isinstance(found.make_context(words[0], words[1:]), click.Context)
