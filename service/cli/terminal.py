@@ -60,7 +60,8 @@ def interruptible() -> Iterator[None]:
         KeyboardInterrupt: it was asked for.
 
     """
-    if threading.current_thread() is not threading.main_thread():
+    heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not heeded or threading.current_thread() is not threading.main_thread():
         yield
         return
     asked = threading.Event()
@@ -69,7 +70,7 @@ def interruptible() -> Iterator[None]:
         asked.set()
         signal.default_int_handler(number, frame)
 
-    before = signal.signal(signal.SIGINT, interrupt)
+    signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     except Exception:
@@ -77,7 +78,7 @@ def interruptible() -> Iterator[None]:
             raise KeyboardInterrupt from None
         raise
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class TimedSteps:

@@ -56,7 +56,7 @@ def test_steps_end_with_what_they_are_of(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_ctrl_c_ends_what_takes_it_for_a_failure_of_its_own() -> None:
-    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
     @interruptible()
     def library(interrupted: bool) -> None:
@@ -69,7 +69,17 @@ def test_ctrl_c_ends_what_takes_it_for_a_failure_of_its_own() -> None:
         library(interrupted=True)
     with pytest.raises(RuntimeError):
         library(interrupted=False)
-    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_that_is_ignored_stays_so() -> None:
+    """As for a script's commands in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with interruptible():
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.mark.parametrize(
