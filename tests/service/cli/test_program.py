@@ -138,8 +138,11 @@ def test_how_a_command_ends(
 
 
 @pytest.mark.parametrize("command", ["--help", "serve --help", "--version"])
-def test_a_reader_that_leaves_is_no_failure_to_tell(command: str) -> None:
-    """As with `| true`: the pipe is closed before anything is written."""
+def test_a_reader_that_leaves_is_no_failure_to_tell(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with `| true`: the pipe is closed before anything is written, through a buffer."""
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     with subprocess.Popen(
         [sys.executable, "-m", "service", *command.split()],
         stdout=subprocess.PIPE,
