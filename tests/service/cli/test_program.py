@@ -137,14 +137,11 @@ def test_how_a_command_ends(
     assert capsys.readouterr().err.endswith(says)
 
 
-@pytest.mark.parametrize("command", ["--help", "serve --help", "--version"])
-def test_a_reader_that_leaves_is_no_failure_to_tell(
-    command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_that_leaves_is_no_failure_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with `| true`: the pipe is closed before anything is written, through a buffer."""
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     with subprocess.Popen(
-        [sys.executable, "-m", "service", *command.split()],
+        [sys.executable, "-m", "service", "serve", "--help"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
