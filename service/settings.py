@@ -21,6 +21,7 @@ from pydantic_settings import (
 
 from model.artifact.manifest import Precision
 from model.runtimes.contract import Device
+from model.sources.locate import DEFAULT_MODEL
 from service import hub
 from service.environment import PRECISION_OF_ARTIFACT, Variables, listed
 from service.groups import Group, Shown
@@ -51,7 +52,7 @@ class Settings(BaseSettings):
     model: Annotated[
         tuple[str, ...],
         BeforeValidator(listed),
-        Shown(Group.MODEL, "NAME", "the default model, where no artifact is given"),
+        Shown(Group.MODEL, "NAME", f"{DEFAULT_MODEL}, unless an artifact is given"),
     ] = Field(
         default_factory=tuple,
         description="A checkpoint to serve: a hub name, name@revision, a folder, or ONNX file; "
