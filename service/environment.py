@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Sequence
+import re
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +19,12 @@ PRECISION_OF_ARTIFACT = (
     "a precision is for a model's export, and an artifact has its own: "
     "leave --precision or HEADSCOPE_PRECISION out"
 )
+SERVICE_LINK = (
+    "is Kubernetes' of a service called headscope, as are more: `enableServiceLinks: false` in the "
+    "pod's spec leaves them out"
+)
+_OF_KUBERNETES = re.compile(r"service_(host|port)(_\w+)?|port_\d+_(tcp|udp|sctp)(_\w+)?")
 _SERVED = {"model", "artifact"}
-_FLAGS = {f"--{name}" for name in _SERVED}
-
-
-def whole(arguments: Sequence[str]) -> Iterator[str]:
-    """A command line's arguments, names in quotes: pydantic-settings splits lists at commas."""
-    names = False
-    for argument in arguments:
-        flag, equals, value = argument.partition("=")
-        if names and not argument.startswith("-"):
-            yield f'"{argument}"'
-        elif equals and flag in _FLAGS:
-            yield f'{flag}="{value}"'
-        else:
-            yield argument
-        names = argument in _FLAGS
 
 
 def listed(value: Any) -> Any:
@@ -61,13 +51,13 @@ class Variables(EnvSettingsSource):
             if "artifact" in self.current_state:
                 served.add("precision")
             values = {name: value for name, value in values.items() if name not in served}
-        flags = self.settings_sources_data.get("CliSettingsSource", {})
         if values.keys() >= _SERVED:
             raise ValueError(
                 "HEADSCOPE_MODEL and HEADSCOPE_ARTIFACT are both given: leave one out, or give "
                 "both as flags to serve both"
             )
-        if (flags | values).keys() >= {"artifact", "precision"}:
+        exclusive = {"artifact", "precision"}
+        if values.keys() & exclusive and (self.current_state | values).keys() >= exclusive:
             raise ValueError(PRECISION_OF_ARTIFACT)
         return values
 
@@ -88,6 +78,8 @@ class Variables(EnvSettingsSource):
         for variable in sorted(self.env_vars):  # in lower case, as their names are read
             name = variable.removeprefix(prefix)
             if variable.startswith(prefix) and name not in names:
+                if _OF_KUBERNETES.fullmatch(name):
+                    return [f"{variable.upper()} {SERVICE_LINK}"]
                 (likely,) = difflib.get_close_matches(name, names, 1) or [""]
                 hint = f": did you mean {(prefix + likely).upper()}?" if likely else ""
                 said.append(f"{variable.upper()} is no setting{hint}")

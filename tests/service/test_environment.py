@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
-from pydantic_settings import CliApp
 
-from service.environment import whole
+from service.cli import serve
+from service.cli.options import given, settings_of
 from service.settings import Settings
 
 
@@ -21,7 +21,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def from_command_line(*arguments: str) -> Settings:
-    return CliApp.run(Settings, cli_args=list(whole(arguments)))
+    return settings_of(given(serve.command.make_context("serve", [*arguments]).params))
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,28 @@ def test_variables_of_others_are_theirs(monkeypatch: pytest.MonkeyPatch) -> None
     for name in ("HEADSCOPE", "HEADSCOPES_KEY", "MY_HEADSCOPE_KEY", "OTEL_SERVICE_NAME"):
         monkeypatch.setenv(name, "1")
     assert Settings() == from_command_line()
+
+
+def test_the_variables_of_a_service_of_kubernetes_are_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As its documentation has them, of a service `headscope` at port 8000."""
+    address = "tcp://10.0.0.11:8000"
+    for name, value in {
+        "SERVICE_HOST": "10.0.0.11",
+        "SERVICE_PORT": "8000",
+        "SERVICE_PORT_HTTP": "8000",
+        "PORT": address,
+        "PORT_8000_TCP": address,
+        "PORT_8000_TCP_PROTO": "tcp",
+        "PORT_8000_TCP_PORT": "8000",
+        "PORT_8000_TCP_ADDR": "10.0.0.11",
+    }.items():
+        monkeypatch.setenv(f"HEADSCOPE_{name}", value)
+    with pytest.raises(ValueError, match="enableServiceLinks") as refused:
+        Settings()
+    assert str(refused.value).startswith("HEADSCOPE_PORT_8000_TCP is Kubernetes' of a service")
+    assert str(refused.value).count("HEADSCOPE_") == 1
 
 
 BOTH = {"HEADSCOPE_MODEL": "by/variable", "HEADSCOPE_ARTIFACT": "/by/variable"}

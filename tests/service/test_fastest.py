@@ -183,14 +183,14 @@ def test_the_command_keeps_the_fastest(
     assert load_artifact(found).manifest.precision == "int8"
 
     failing |= {"fp32", "bf16", "int8"}
-    assert main([*command, "--out", str(tmp_path / "failed")]) == 1
+    assert main([*command, "--out", str(tmp_path / "failed")]) == 4
     assert load_artifact(tmp_path / "failed").manifest.precision == "fp32"
 
 
 def test_pairs_are_for_auto(
     small_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["export", "--model", str(small_checkpoint), "--pairs", str(tmp_path)]) == 1
+    assert main(["export", "--model", str(small_checkpoint), "--pairs", str(tmp_path)]) == 2
     assert "--pairs is for --precision auto" in capsys.readouterr().err
 
 

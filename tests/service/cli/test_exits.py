@@ -1,0 +1,48 @@
+"""The exit codes, one for each kind of failure, as the page of the command line has them."""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from model.errors import ArtifactError, VerificationError
+from service.cli.exits import Exit, WrongUseError, code_of, one_line, verified
+from service.errors import EngineUnavailable
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "command-line.md"
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        (WrongUseError("a"), 2),
+        (VerificationError("a"), 4),
+        (ArtifactError("a"), 1),
+        (EngineUnavailable("a"), 1),
+        (ValueError("a"), 1),
+        (OSError("a"), 1),
+    ],
+)
+def test_a_kind_of_failure_has_one(failure: Exception, code: int) -> None:
+    assert code_of(failure) == code
+
+
+def test_those_of_a_verification() -> None:
+    assert (verified(True), verified(False)) == (0, 4)
+
+
+def test_those_of_signals_are_a_shells() -> None:
+    assert Exit.INTERRUPTED == 128 + signal.SIGINT
+    assert Exit.CLOSED_PIPE == 128 + signal.SIGPIPE
+
+
+def test_the_page_has_them_all() -> None:
+    rows = re.findall(r"^\| (\d+) \|", PAGE.read_text("utf-8"), re.MULTILINE)
+    assert [int(code) for code in rows] == sorted(Exit)
+
+
+def test_a_message_is_one_line() -> None:
+    assert one_line(OSError("a\n  b")) == "a b"

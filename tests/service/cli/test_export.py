@@ -1,0 +1,141 @@
+"""`headscope export`: what it says and keeps."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.artifact.manifest import TOKENIZER, Artifact, load_artifact, write_manifest
+from model.export.exporter import Exported
+from service.artifacts import open_artifact
+from service.cli import main
+from service.settings import Settings
+from tests.service.cli.said import damage, one_line
+
+
+@pytest.mark.parametrize("precision", ["fp8", "INT8", ""])
+def test_an_unknown_precision_is_a_wrong_use(
+    precision: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", "--precision", precision, "--out", str(tmp_path / "new")]) == 2
+    line = one_line(capsys, "export")
+    told = precision or "''"
+    assert f"--precision {told} must be fp32, fp16, bf16, int8 or auto" in line
+    assert line.endswith(": did you mean int8?") == (precision == "INT8")
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_export_that_fails_its_verification_is_not_served(
+    artifact: Artifact,
+    small_checkpoint: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    served: list[tuple[Settings, Artifact]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = {"passed": False, "failed": "1 of 10 tensors, first hidden state 1"}
+    failed = artifact.manifest.verification.model_copy(update=found)
+
+    def export(_: Path, out: Path, *__: Any) -> Exported:
+        shutil.copytree(artifact.folder, out)
+        write_manifest(out, artifact.manifest.model_copy(update={"verification": failed}))
+        return Exported(load_artifact(out), failed)
+
+    monkeypatch.setattr("model.export.exporter.export", export)
+    out = tmp_path / "unverified"
+    assert main(["export", "--model", str(small_checkpoint), "--out", str(out)]) == 4
+    printed = capsys.readouterr()
+    assert printed.out == f"{out}\n"
+    assert not load_artifact(out).manifest.verification.passed
+
+    assert main(["serve", "--artifact", str(out)]) == 4
+    says = "failed its verification: 1 of 10 tensors, first hidden state 1; --allow-unverified"
+    assert says in one_line(capsys, "serve")
+    assert served == []
+    assert main(["serve", "--artifact", str(out), "--allow-unverified"]) == 0
+    assert len(served) == 1
+
+
+def test_a_model_is_exported_once_and_then_found(
+    artifact: Artifact,
+    small_checkpoint: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    served: list[tuple[Settings, Artifact]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    exports: list[Path] = []
+    asked: list[str] = []
+
+    def export(
+        checkpoint: Path, out: Path, model: str, precision: str, progress: Any, device: str
+    ) -> Exported:
+        assert device in ("auto", "cpu")  # what serves it verifies it
+        assert (checkpoint, model) == (small_checkpoint, small_checkpoint.name)
+        asked.append(precision)
+        exports.append(out)
+        shutil.copytree(artifact.folder, out)
+        return Exported(load_artifact(out), artifact.manifest.verification)
+
+    monkeypatch.setattr("model.export.exporter.export", export)
+    for _ in range(2):
+        assert main(["serve", "--model", str(small_checkpoint)]) == 0
+    assert main(["export", "--model", str(small_checkpoint)]) == 0
+    assert capsys.readouterr().out == f"{exports[0]}\n"
+    assert len(exports) == 1
+    assert [found.folder for _, found in served] == exports * 2
+    assert exports[0].parent == Path(os.environ["HEADSCOPE_CACHE_FOLDER"]) / "artifacts"
+
+    damage(exports[0], TOKENIZER, "one bit")
+    assert main(["serve", "--model", str(small_checkpoint)]) == 1
+    assert f"(delete {exports[0]})" in one_line(capsys, "serve")
+    shutil.rmtree(exports[0])
+    open_artifact(Settings(model=str(small_checkpoint)))
+    assert len(exports) == 2
+
+    assert main(["export", "--model", str(small_checkpoint), "--precision", "int8"]) == 0
+    assert len({*exports}) == 2  # another precision is another export
+    assert asked == ["fp32", "fp32", "int8"]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("fast", [True, False])
+def test_an_export_that_is_likely_slower_than_fp32_says_so(
+    artifact: Artifact,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    precision: str,
+    fast: bool,
+) -> None:
+    monkeypatch.setattr("service.cli.export.open_artifact", lambda *_: artifact)
+    monkeypatch.setattr("model.runtimes.processor.saturates", lambda: not fast)
+    monkeypatch.setattr("model.runtimes.processor.computes_bfloat16", lambda: fast)
+    assert main(["export", "--precision", precision]) == 0
+    said = f"headscope: no fast {precision} products on this processor: fp32 is likely faster\n"
+    assert capsys.readouterr().err == ("" if fast or precision == "fp32" else said)
+
+
+def test_int8_of_7_and_of_8_bits_are_kept_apart(
+    artifact: Artifact, small_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exports: list[Path] = []
+
+    def export(checkpoint: Path, out: Path, *_: Any) -> Exported:
+        exports.append(out)
+        shutil.copytree(artifact.folder, out)
+        return Exported(load_artifact(out), artifact.manifest.verification)
+
+    monkeypatch.setattr("model.export.exporter.export", export)
+    settings = Settings(model=str(small_checkpoint))
+    for saturates in (True, False, True, False):
+        monkeypatch.setattr("model.runtimes.processor.saturates", lambda answer=saturates: answer)
+        open_artifact(settings, precision="int8")
+    assert len(exports) == len({*exports}) == 2
+
+
+def test_a_folder_that_cannot_be_written(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "--out", "/dev/null/below"]) == 1
+    assert "/dev/null" in one_line(capsys, "export")

@@ -1,0 +1,217 @@
+"""The program: its help, its failures, its exit codes, and what a shell asks it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+import torch
+
+from model.artifact.manifest import Artifact
+from model.errors import VerificationError
+from service.cli import main
+from service.cli import program as program_module
+from service.cli.program import COMMANDS
+from tests.service.cli.said import one_line
+
+LIGHT = """
+import sys
+from service.cli import main
+code = main(sys.argv[1:])
+assert not {"torch", "rich", "pydantic", "onnxruntime", "openvino"} & sys.modules.keys()
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+def test_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("Usage: headscope [OPTIONS] COMMAND")
+    assert all(f"  {name:8}{told}\n" in out for name, told in COMMANDS.items())
+    assert err == ""
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_and_is_named_after_its_file(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert importlib.import_module(f"service.cli.{name}").command.name == name
+    for flag in ("-h", "--help"):
+        assert main([name, flag]) == 0
+        out, err = capsys.readouterr()
+        assert out.startswith(f"Usage: headscope {name} [OPTIONS]")
+        assert "\nExamples:\n  " in out
+        assert "\x1b" not in out
+        assert err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["serv"], "headscope: No such command 'serv'. Did you mean 'serve'?"),
+        (["bake"], "headscope: No such command 'bake'."),
+        ([""], "headscope: No such command ''."),
+        (["serve "], "headscope: No such command 'serve '. Did you mean 'serve'?"),
+        (["--port", "1"], "headscope: No such option '--port'."),
+        (
+            ["serve", "--prt", "1"],
+            "headscope serve: No such option '--prt'. Did you mean '--port'?",
+        ),
+        (["serve", "x"], "headscope serve: Got unexpected extra argument (x)"),
+        (["bench", "--artifact"], "headscope bench: Option '--artifact' requires an argument."),
+        (["verify"], "headscope verify: Missing option '--artifact'."),
+        (
+            ["verify", "--artifact", "x", "--device", "gpu"],
+            "headscope verify: --device gpu must be",
+        ),
+    ],
+)
+def test_a_wrong_use_is_two_lines(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    line, hint = err.splitlines()
+    assert line.startswith(says)
+    assert hint == f"{says.partition(':')[0]} --help shows what there is."
+    assert out == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "says"),
+    [
+        ("serve", ["--artifact", "{tmp}/nothing"], "is not an artifact: it holds no manifest.json"),
+        ("serve", ["--artifact", "{artifact}", "--artifact", "{artifact}"], "served 2 times"),
+        ("serve", ["--model", "{tmp}"], "holds no checkpoint: there is no config.json"),
+        ("serve", ["--model", "no/such-model"], "no/such-model, and HF_HUB_OFFLINE forbids"),
+        ("serve", ["--model", "not a name!"], "neither a folder nor a model's name"),
+        ("serve", ["--artifact", "{artifact}", "--max-length", "513"], "position table's 512"),
+        ("export", ["--model", "{tmp}", "--out", "{tmp}/new"], "config.json"),
+        ("export", ["--model", "no/such-model", "--out", "{tmp}/new"], "HF_HUB_OFFLINE forbids"),
+        ("export", ["--model", "{small}", "--out", "{artifact}"], "is not an empty folder"),
+        ("verify", ["--artifact", "{tmp}"], "is not an artifact"),
+        ("fetch", ["no/such-model"], "no/such-model, and HF_HUB_OFFLINE forbids"),
+    ],
+)
+def test_what_goes_wrong_is_one_line(
+    command: str,
+    arguments: list[str],
+    says: str,
+    artifact: Artifact,
+    small_checkpoint: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    places = {"tmp": tmp_path, "artifact": artifact.folder, "small": small_checkpoint}
+    assert main([command, *(argument.format(**places) for argument in arguments)]) == 1
+    assert says in one_line(capsys, command)
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "says"),
+    [
+        (VerificationError("too far"), 4, "headscope fetch: too far\n"),
+        (OSError(28, "No space left on device"), 1, "[Errno 28] No space left on device\n"),
+        (BrokenPipeError(32, "of a socket"), 1, "headscope fetch: [Errno 32] of a socket\n"),
+        (KeyboardInterrupt(), 130, "headscope fetch: interrupted\n"),
+    ],
+)
+def test_how_a_command_ends(
+    failure: BaseException,
+    code: int,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fails(*_: object) -> None:
+        raise failure
+
+    monkeypatch.setattr("service.cli.fetch.find_checkpoint", fails)
+    assert main(["fetch", "x"]) == code
+    assert capsys.readouterr().err.endswith(says)
+
+
+def test_a_reader_that_leaves_is_no_failure_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with `| true`: the pipe is closed before anything is written, through a buffer."""
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    with subprocess.Popen(
+        [sys.executable, "-m", "service", "serve", "--help"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+def test_the_versions_and_no_library_are_loaded() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LIGHT, "--version"], capture_output=True, text=True, check=True
+    )
+    ours, *others = done.stdout.splitlines()
+    assert ours == f"headscope-server {importlib.metadata.version('headscope-server')}"
+    assert f"torch {torch.__version__}" in others
+    assert [line.partition(" ")[0] for line in others] == sorted(
+        name
+        for name in ("onnxruntime", "onnxruntime-gpu", "openvino", "torch")
+        if name in {found.name for found in importlib.metadata.distributions()}
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ("headscope se", ["serve"]),
+        ("headscope serve --log-l", ["--log-level"]),
+        ("headscope serve --log-level ", ["debug", "info", "warning", "error"]),
+        ("headscope export --precision ", ["fp32", "fp16", "bf16", "int8", "auto"]),
+        ("headscope bench --device c", ["cpu", "cuda"]),
+    ],
+)
+def test_what_a_shell_completes(
+    words: str,
+    answer: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """By the protocol of click's scripts for bash, zsh and fish."""
+    typed = words.split(" ")
+    monkeypatch.setenv("COMP_WORDS", words)
+    forms = {"bash": "plain,{}", "zsh": "plain\n{}\n", "fish": "plain,{}"}
+    for shell, form in forms.items():
+        monkeypatch.setenv("COMP_CWORD", typed[-1] if shell == "fish" else str(len(typed) - 1))
+        monkeypatch.setenv("_HEADSCOPE_COMPLETE", f"{shell}_complete")
+        assert main([]) == 0
+        out = capsys.readouterr().out
+        assert [one for one in answer if form.format(one) in out] == answer
+        assert out.count("plain") == len(answer)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_for_a_shell(
+    shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_HEADSCOPE_COMPLETE", f"{shell}_source")
+    assert main([]) == 0
+    assert f"_HEADSCOPE_COMPLETE={shell}_complete" in capsys.readouterr().out
+
+
+def test_every_example_can_be_parsed() -> None:
+    """Those of all helps: their commands and options exist."""
+    for name in COMMANDS:
+        lines = importlib.import_module(f"service.cli.{name}").EXAMPLES.strip().splitlines()
+        for line in lines:
+            words = line.partition("   ")[0].split()
+            words = words[words.index("headscope") + 1 :]
+            with program_module.program.make_context("headscope", words) as context:
+                found = program_module.program.get_command(context, words[0])
+                assert found is not None
+                assert isinstance(found.make_context(words[0], words[1:]), click.Context)

@@ -1,0 +1,128 @@
+"""What is written to a terminal, and what to anything else."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import signal
+import sys
+import time
+
+import pytest
+
+from service.cli import terminal
+from service.cli.terminal import TimedSteps, interruptible, steps
+
+
+def test_steps_are_plain_lines_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with steps() as say:
+        say("one")
+        time.sleep(0.01)
+        say("two")
+    assert capsys.readouterr().err == "headscope: one\nheadscope: two\n"
+
+
+def test_a_step_on_a_terminal_shows_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    stream = io.StringIO()
+    timed = TimedSteps(stream, every_seconds=0.02)
+    timed("quick")
+    timed("slow")
+    time.sleep(0.1)
+    timed("a line that is too long to be written over, as it wraps")
+    timed("fetching weights, whose bar is the hub's")
+    time.sleep(0.05)
+    timed.close()
+    quick, slow, wrapped, fetching, rest = stream.getvalue().split("\n")
+    assert quick == "headscope: quick"
+    assert re.fullmatch(r"headscope: slow(\rheadscope: slow  0 s)+\rheadscope: slow  0\.\d s", slow)
+    assert (wrapped[:17], fetching[:19], rest) == ("headscope: a line", "headscope: fetching", "")
+    assert not wrapped.endswith(" s")
+    assert not fetching.endswith(" s")
+
+
+def test_steps_end_with_what_they_are_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", stream)
+    with steps() as say:
+        say("one")
+        assert stream.getvalue() == "headscope: one"
+    assert stream.getvalue() == "headscope: one\n"
+
+
+def test_ctrl_c_ends_what_takes_it_for_a_failure_of_its_own() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    @interruptible()
+    def library(interrupted: bool) -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            if interrupted:
+                signal.raise_signal(signal.SIGINT)
+        raise RuntimeError("circular import")
+
+    with pytest.raises(KeyboardInterrupt):
+        library(interrupted=True)
+    with pytest.raises(RuntimeError):
+        library(interrupted=False)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_interrupt_that_is_ignored_stays_so() -> None:
+    """As for a script's commands in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with interruptible():
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.mark.parametrize(
+    ("variables", "answer"),
+    [
+        ({}, None),
+        ({"NO_COLOR": "1"}, False),
+        ({"NO_COLOR": ""}, None),
+        ({"TERM": "dumb"}, False),
+    ],
+)
+def test_colours(
+    variables: dict[str, str], answer: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert terminal.colours() is answer
+
+
+def test_a_failure_is_coloured_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for is_terminal, forbidden in ((True, False), (True, True), (False, False)):
+        stream = io.StringIO()
+        monkeypatch.setattr(stream, "isatty", lambda answer=is_terminal: answer)
+        monkeypatch.setattr(sys, "stderr", stream)
+        monkeypatch.setenv("NO_COLOR", "1" if forbidden else "")
+        terminal.fail("headscope serve", "no")
+        assert ("\x1b[31m" in stream.getvalue()) == (is_terminal and not forbidden)
+
+
+def test_a_reader_that_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = os.pipe()
+    with os.fdopen(theirs, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert not terminal.reader_left()
+        os.close(ours)
+        assert terminal.reader_left()
+        stream.write("left in the buffer")
+        monkeypatch.setattr(sys, "stderr", stream)
+        terminal.silence()
+        terminal.flush()
+    monkeypatch.setattr(sys, "stdout", None)
+    terminal.flush()
