@@ -168,3 +168,14 @@ def test_memory_that_is_available(
     if "memory.max" in there:
         (tmp_path / "memory.max").write_text("max\n")
         assert system.available_memory() == 8 * 1024
+
+
+@pytest.mark.parametrize(("own", "expected"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_idle_threads_of_openmp_rest(
+    own: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    if own is not None:
+        monkeypatch.setenv("OMP_WAIT_POLICY", own)
+    system.rest_idle_threads()
+    assert os.environ["OMP_WAIT_POLICY"] == expected
