@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import gc
 import importlib.metadata
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import hypothesis
@@ -46,6 +47,17 @@ COSTLY = {
     *("torch_engine", "started_torch"),
 }
 """Fixtures that make a test slow: an export, or a process that loads PyTorch."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Modules and items live to the end: the garbage collector never looks through them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

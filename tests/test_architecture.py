@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -96,7 +97,12 @@ def name_of(path: Path) -> str:
 SOURCES = {
     name_of(path): path for package in FLOORS for path in sorted((ROOT / package).rglob("*.py"))
 }
-TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in SOURCES.items()}
+
+
+@functools.cache
+def tree(name: str) -> ast.Module:
+    """The syntax of a module; parsed for the first test that asks, not for those who collect."""
+    return ast.parse(SOURCES[name].read_text(encoding="utf-8"))
 
 
 def walk(node: ast.AST, lazy: bool = False) -> Iterator[tuple[ast.AST, bool]]:
@@ -110,19 +116,17 @@ def walk(node: ast.AST, lazy: bool = False) -> Iterator[tuple[ast.AST, bool]]:
         yield from walk(child, inside)
 
 
-def imports(name: str) -> Iterator[Import]:
-    for node, lazy in walk(TREES[name]):
+@functools.cache
+def imports(name: str) -> list[Import]:
+    found = []
+    for node, lazy in walk(tree(name)):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield Import(alias.name, lazy)
+            found += [Import(alias.name, lazy) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name}: relative import"
-            for alias in node.names:
-                full = f"{node.module}.{alias.name}"
-                yield Import(full if full in SOURCES else str(node.module), lazy)
-
-
-IMPORTS = {name: list(imports(name)) for name in SOURCES}
+            full = [f"{node.module}.{alias.name}" for alias in node.names]
+            found += [Import(f if f in SOURCES else str(node.module), lazy) for f in full]
+    return found
 
 
 def package_of(module: str) -> str:
@@ -146,7 +150,7 @@ def importers(packages: set[str], *, loading: bool = False) -> set[str]:
     """Modules that import something of these packages, anywhere or only as they load."""
     return {
         name
-        for name, found in IMPORTS.items()
+        for name, found in zip(SOURCES, map(imports, SOURCES), strict=True)
         for item in found
         if package_of(item.module) in packages and not (loading and item.lazy)
     }
@@ -155,7 +159,7 @@ def importers(packages: set[str], *, loading: bool = False) -> set[str]:
 def imported(name: str, package: str, *, loading: bool = False) -> set[str]:
     return {
         item.module
-        for item in IMPORTS[name]
+        for item in imports(name)
         if package_of(item.module) == package and not (loading and item.lazy)
     }
 
@@ -167,7 +171,7 @@ def reached(start: str) -> set[str]:
     while todo:
         name = todo.pop()
         seen.add(name)
-        loads = {item.module for item in IMPORTS[name] if not item.lazy}
+        loads = {item.module for item in imports(name) if not item.lazy}
         todo += (loads & SOURCES.keys()) - seen
     return seen
 
@@ -192,7 +196,7 @@ def test_imports_run_down_the_house(name: str) -> None:
 def test_no_files_import_each_other_in_a_circle() -> None:
     graph = {
         name: {item.module for item in found if item.module in SOURCES}
-        for name, found in IMPORTS.items()
+        for name, found in zip(SOURCES, map(imports, SOURCES), strict=True)
     }
     assert len(list(graphlib.TopologicalSorter(graph).static_order())) == len(SOURCES)
 
@@ -243,7 +247,7 @@ def test_the_service_loads_only_what_is_free_of_torch() -> None:
 def test_torch_is_the_models_and_one_processes() -> None:
     assert importers({"torch"}) <= under("model") | {TORCH_PROCESS}
     assert importers({"onnx", "onnxscript"}) <= under("model.export")
-    assert TORCH_PROCESS not in {item.module for found in IMPORTS.values() for item in found}
+    assert TORCH_PROCESS not in {item.module for name in SOURCES for item in imports(name)}
 
 
 def test_each_runtime_is_imported_in_one_place() -> None:
@@ -254,7 +258,7 @@ def test_each_runtime_is_imported_in_one_place() -> None:
     }.items():
         assert importers({package}) == {module}
     for module in ("model.runtimes.onnx", "model.runtimes.openvino"):
-        users = {name for name, found in IMPORTS.items() if module in {i.module for i in found}}
+        users = {name for name in SOURCES if module in {i.module for i in imports(name)}}
         assert users <= {"model.runtimes.registry"}
         assert module not in imported("model.runtimes.registry", "model", loading=True)
 
@@ -264,7 +268,7 @@ def test_traces_are_made_in_one_place_by_who_asks_for_them() -> None:
     assert importers({"opentelemetry"}) == {tracing}
     users = {
         name: [item.lazy for item in found if item.module == tracing]
-        for name, found in IMPORTS.items()
+        for name, found in zip(SOURCES, map(imports, SOURCES), strict=True)
     }
     assert {name: lazy for name, lazy in users.items() if lazy} == {"service.app": [True]}
 
@@ -277,7 +281,7 @@ def test_nothing_heavy_is_reached_as_the_service_loads(start: str) -> None:
 
 
 def test_statistics_are_pure() -> None:
-    found = {package_of(item.module) for item in IMPORTS["service.inference.statistics"]}
+    found = {package_of(item.module) for item in imports("service.inference.statistics")}
     assert found == {"__future__", "collections", "typing", "numpy"}
 
 
@@ -288,7 +292,7 @@ def test_only_tests_need_what_is_for_tests() -> None:
 def test_settings_read_the_environment() -> None:
     names = {"environ", "environb", "getenv", "getenvb", "putenv", "load_dotenv"}
     for name in SOURCES.keys() - READERS:
-        for node in ast.walk(TREES[name]):
+        for node in ast.walk(tree(name)):
             if isinstance(node, ast.Attribute):
                 assert node.attr not in names, f"{name}:{node.lineno}"
             if isinstance(node, ast.ImportFrom):

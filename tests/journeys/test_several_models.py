@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -42,28 +43,35 @@ def last_states(checkpoint: Path) -> Any:
 def test_each_answers_with_its_own_numbers(
     artifacts: dict[str, Artifact], small_checkpoint: Path, tiny_checkpoint: Path, workers: str
 ) -> None:
-    """Both at once, over connections to either worker."""
+    """Both at once, over connections to every worker: four are spread evenly."""
     checkpoints = (small_checkpoint, tiny_checkpoint)
     expected = dict(zip(artifacts, map(last_states, checkpoints), strict=True))
     first, second = artifacts
 
-    def ask(url: str, name: str | None) -> None:
-        with httpx.Client(base_url=url) as client:
-            body = {"inputs": TEXT, "model": name}
-            reply = client.post("/encode", json=body)
-            assert reply.json()["model"] == reply.headers["x-model"] == (name or first)
-            (result,) = reply.json()["results"]
-            assert np.abs(result["embeddings"] - expected[name or first]).max() < 1e-4
-            listed = client.get("/v1/models").json()["data"]
-            assert [one["id"] for one in listed] == [first, second]
-            unknown = client.post("/encode", json={"inputs": TEXT, "model": "other"})
-            assert unknown.status_code == 404
+    def ask(client: httpx.Client, name: str | None) -> None:
+        body = {"inputs": TEXT, "model": name}
+        reply = client.post("/encode", json=body)
+        assert reply.json()["model"] == reply.headers["x-model"] == (name or first)
+        (result,) = reply.json()["results"]
+        assert np.abs(result["embeddings"] - expected[name or first]).max() < 1e-4
+        listed = client.get("/v1/models").json()["data"]
+        assert [one["id"] for one in listed] == [first, second]
+        unknown = client.post("/encode", json={"inputs": TEXT, "model": "other"})
+        assert unknown.status_code == 404
 
     flags = [flag for one in artifacts.values() for flag in ("--artifact", str(one.folder))]
     with Service.of_headscope("--workers", workers, *flags) as service:
         service.wait_until_ready()
-        with ThreadPoolExecutor(4) as threads:
-            list(threads.map(lambda name: ask(service.url, name), [first, second, None] * 8))
+        with contextlib.ExitStack() as stack, ThreadPoolExecutor(4) as threads:
+            clients = [
+                stack.enter_context(httpx.Client(base_url=service.url, timeout=60))
+                for _ in range(4)
+            ]
+            for client in clients:
+                assert client.get("/health/live").status_code == 200
+            for name in (first, second, None) * 2:
+                list(threads.map(ask, clients, [name] * len(clients)))
+        assert all(worker.num_threads() > 1 for worker in service.children)
         log = service.log
         service.stop()
     for name in artifacts:
