@@ -157,7 +157,7 @@ def exported(exports: Path) -> Callable[..., Artifact]:
                     from model.export.exporter import derive, export
                     from tests.exports import share_work
 
-                    share_work()
+                    share_work(exports / "graphs")
                     if precision in ("bf16", "int8"):
                         derive(base or once(checkpoint, name), out, precision)
                     else:

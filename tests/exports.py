@@ -1,20 +1,51 @@
-"""What makes the many exports of a test run cheap: no process computes the same part of them twice.
+"""What makes the many exports of a test run cheap: a graph that holds no weights is made once.
 
-Each process's first export is made as a user's is.
+It depends on what its module computes and on its signature alone, so that exports of every model of
+one kind share it, in all processes of a run.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
+from dataclasses import asdict
+from pathlib import Path
 
-from model.export import exporter
+import onnx
+from filelock import FileLock
+from torch import Tensor, nn
 
-WITHOUT_WEIGHTS = ("export_attention", "export_device_attention", "export_device_pooling")
-"""The graphs that depend on an encoder's configuration alone."""
+from model.artifact.signature import GraphSignature
+from model.export import graphs
 
 
 @functools.cache
-def share_work() -> None:
-    """Keep each graph that holds no weights."""
-    for name in WITHOUT_WEIGHTS:
-        setattr(exporter, name, functools.cache(getattr(exporter, name)))
+def share_work(folder: Path) -> None:
+    """Keep each graph that holds no weights in a folder, and take it from there."""
+    make = graphs.to_onnx
+    folder.mkdir(exist_ok=True)
+
+    def once(
+        module: nn.Module, example: tuple[Tensor, ...], signature: GraphSignature
+    ) -> onnx.ModelProto:
+        if not isinstance(module, graphs.HeadWeights | graphs.DevicePooling):
+            return make(module, example, signature)
+        path = folder / f"{_key(module, signature)}.onnx"
+        with FileLock(f"{path}.lock"):
+            if not path.exists():
+                path.write_bytes(make(module, example, signature).SerializeToString())
+        return onnx.load(path)
+
+    graphs.to_onnx = once
+
+
+def _key(module: graphs.HeadWeights | graphs.DevicePooling, signature: GraphSignature) -> str:
+    """Digest of all that decides the graph of a module without weights."""
+    parts = [type(module).__name__, repr(signature)]
+    if isinstance(module, graphs.HeadWeights):
+        rule = {
+            name: value.tolist() if isinstance(value, Tensor) else value
+            for name, value in asdict(module.rule).items()
+        }
+        parts += [repr(rule), repr(module.parameter_names)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

@@ -22,7 +22,7 @@ from model.export.graphs import export_encoder
 from model.export.to_onnx import save_graph
 from tests.exports import share_work
 
-share_work()
+share_work(Path("graphs"))
 checkpoint = Path(sys.argv[1])
 export(checkpoint, Path("fp32"), "tiny")
 export(checkpoint, Path("int8"), "tiny", "int8")
@@ -33,8 +33,8 @@ save_graph(graph, Path("fp16", "encoder.onnx"), external="encoder.onnx.data")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _shared_work() -> None:
-    share_work()
+def _shared_work(exports: Path) -> None:
+    share_work(exports / "graphs")
 
 
 @pytest.fixture(scope="session")
