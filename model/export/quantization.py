@@ -25,7 +25,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from model.artifact.batch import Batch
 from model.artifact.manifest import WeightBits
@@ -124,8 +123,9 @@ class Int8Linear(nn.Module):
         """What a runtime computes of `[n, d]`, without the bias, in float32: `[n, p]`."""
         if self.divisor is not None:
             x = x * self.divisor
-        steps = ((x / self.scale).round() + self.zero).clamp(0, 255)
-        return ((steps - self.zero.float()) * self.scale) @ self.weight.float() * self.weight_scale
+        zero = int(self.zero)
+        steps = (x / self.scale).round_().clamp_(-zero, 255 - zero)
+        return (steps @ self.weight.float()).mul_(self.scale * self.weight_scale)
 
     def forward(self, x: Tensor) -> Tensor:
         """`[…, d]` → `[…, p]`."""
@@ -191,7 +191,7 @@ def observe(encoder: Encoder, calibration: Iterable[Batch]) -> dict[nn.Module, R
     """The range of each linear map's input over some batches, in float32."""
     ranges: dict[nn.Module, Range] = {}
 
-    def note(module: nn.Module, x: Tensor) -> None:
+    def note(module: nn.Linear, x: Tensor, _: Tensor) -> None:
         ranges.setdefault(module, Range(x[0].clone(), x[0].clone())).widen(x)
 
     _watch(encoder, calibration, note)
@@ -207,9 +207,9 @@ def median_errors(
     """
     errors: dict[nn.Module, list[Tensor]] = {}
 
-    def compare(module: nn.Module, x: Tensor) -> None:
-        if module in new and isinstance(module, nn.Linear):
-            exact = functional.linear(x, module.weight)
+    def compare(module: nn.Linear, x: Tensor, y: Tensor) -> None:
+        if module in new:
+            exact = y if module.bias is None else y - module.bias
             off = (new[module].product(x) - exact).norm(dim=-1)
             errors.setdefault(module, []).append(off / exact.norm(dim=-1).clamp_min(_SMALLEST))
 
@@ -218,11 +218,15 @@ def median_errors(
 
 
 def _watch(
-    encoder: Encoder, calibration: Iterable[Batch], see: Callable[[nn.Module, Tensor], None]
+    encoder: Encoder,
+    calibration: Iterable[Batch],
+    see: Callable[[nn.Linear, Tensor, Tensor], None],
 ) -> None:
-    """Run batches; `see` gets each linear map and its input `[n, d]` as it is computed."""
+    """Run batches; `see` gets each linear map, its input `[n, d]` and its output `[n, p]`."""
     hooks = [
-        module.register_forward_pre_hook(lambda m, inputs: see(m, inputs[0].flatten(0, -2)))
+        module.register_forward_hook(
+            lambda m, inputs, y: see(m, inputs[0].flatten(0, -2), y.flatten(0, -2))
+        )
         for module in encoder.modules()
         if isinstance(module, nn.Linear)
     ]
