@@ -142,13 +142,19 @@ def exported(exports: Path) -> Callable[..., Artifact]:
 
     A name stands for one checkpoint. An export takes seconds, however small the model. bf16 and
     int8 are made from `base`, or from the checkpoint's fp32 where there is none, which spares most
-    of that; that the bytes are those of an export is held in tests/model/export.
+    of that where tests want fp32 as well (`derived`); that the bytes are those of an export is
+    held in tests/model/export.
     """
 
     known: dict[Path, Artifact] = {}
 
     def once(
-        checkpoint: Path, name: str, precision: Precision = "fp32", base: Artifact | None = None
+        checkpoint: Path,
+        name: str,
+        precision: Precision = "fp32",
+        base: Artifact | None = None,
+        *,
+        derived: bool = True,
     ) -> Artifact:
         out = exports / f"{name}-{precision}-{weight_bits(precision)}"
         if out not in known:
@@ -158,7 +164,7 @@ def exported(exports: Path) -> Callable[..., Artifact]:
                     from tests.exports import share_work
 
                     share_work(exports / "graphs")
-                    if precision in ("bf16", "int8"):
+                    if derived and precision in ("bf16", "int8"):
                         derive(base or once(checkpoint, name), out, precision)
                     else:
                         export(checkpoint, out, name, precision)
