@@ -7,10 +7,13 @@ import json
 import numpy as np
 import pytest
 
-from headscope import Difference, Rank, Verification
+from headscope import Rank, Verification
 from headscope.joining import ranked, worst
 from headscope.reading import NOT_OURS, read_attention, read_encodings, read_verification
+from model.artifact.compare import TOLERANCES, Comparison, Key
+from service.api.native.verify import report
 from tests.clients.python.fake import binary
+from tests.service.api.native.test_verify import compared
 
 LENGTHS = range(2, 14)
 TEXTS = ["x" * length for length in LENGTHS]
@@ -62,16 +65,21 @@ def test_ranks_go_by_score_and_equal_ones_as_they_were():
 
 
 def test_of_several_verifications_the_worst_counts():
-    def one(passed, diff, cosine, inputs):
-        told = {"max_abs_diff": diff, "min_cosine": cosine, "atol": 0.1, "rtol": 0.0}
-        told |= {"passed": passed, "cosine_at_least": 0.5}
-        found = {"passed": passed, "reference": "torch", "against": "onnx", "inputs": inputs}
-        found |= {"hidden": [told | {"layer": 0}], "attention": [told | {"layer": 0, "head": 1}]}
-        return read_verification(json.dumps(found | {"pooled": told}).encode(), "x" * inputs)
+    """Replies as the route writes them."""
 
-    found = worst([one(True, 0.01, 0.4, 1), one(False, 0.2, 0.9, 2)])
-    expected = Difference(0.2, 0.4, 0.1, 0.0, passed=False, cosine_at_least=0.5)
+    def one(wrong, inputs):
+        differences = compared(wrong=wrong).differences
+        content = report(Comparison(differences, inputs), TOLERANCES["fp32"])
+        return read_verification(json.dumps(content).encode(), "x" * inputs)
+
+    found = worst([one(None, 1), one(Key("attention", 0, 1), 2)])
     assert isinstance(found, Verification)
-    assert (found.passed, found.inputs, found.pooled, found.task) == (False, 3, expected, None)
-    assert (found.hidden[0].layer, found.attention[0].head) == (0, 1)
-    assert found.hidden[0].max_abs_diff == 0.2
+    assert (found.passed, found.inputs, found.task) == (False, 3, None)
+    assert [(each.layer, each.head, each.passed) for each in found.attention] == [
+        *((0, 0, True), (0, 1, False))
+    ]
+    bad = found.attention[1]
+    assert (bad.max_abs_diff, bad.min_cosine, bad.atol) == (0.25, 0.5, 1e-5)
+    assert bad.cosine_at_least == 0.99999
+    assert [(each.layer, each.passed) for each in found.hidden] == [(0, True), (1, True)]
+    assert found.pooled.passed
