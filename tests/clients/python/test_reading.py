@@ -69,7 +69,7 @@ def test_of_several_verifications_the_worst_counts():
 
     def one(wrong, inputs):
         differences = compared(wrong=wrong).differences
-        content = report(Comparison(differences, inputs), TOLERANCES["fp32"])
+        content = report(Comparison(differences=differences, inputs=inputs), TOLERANCES["fp32"])
         return read_verification(json.dumps(content).encode(), "x" * inputs)
 
     found = worst([one(None, 1), one(Key("attention", 0, 1), 2)])
