@@ -197,6 +197,22 @@ def test_one_failure_fails_the_list_and_tells_which_inputs(kind):
     assert len(service.requests) == 2, "what was not begun is not sent"
 
 
+def test_a_failure_ends_the_waits_of_the_others(kind):
+    """The last request is refused for good while the first has half a minute to wait."""
+    waits = threading.Event()
+
+    def answer(request, _):
+        if "0" in sent(request)["inputs"]:
+            waits.set()
+            return problem(429, "full", retry_after="30")
+        return problem(422, "no") if waits.is_set() else None
+
+    started = time.monotonic()
+    with pytest.raises(Refused, match="no"):
+        asked(kind, "embed", Service(answer), TEXTS, max_in_flight=2)
+    assert time.monotonic() - started < 10
+
+
 def test_a_reply_that_would_be_too_large_is_asked_for_in_halves(kind):
     def large(request, _):
         if len(sent(request)["inputs"]) > 1:

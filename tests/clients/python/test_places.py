@@ -70,7 +70,10 @@ def test_words_of_a_pair_of_robertas(tokenizer):
     arguments, _ = tokenized(tokenizer("RobertaTokenizer"), pair)
     found = [(word.text, word.segment) for word in words_of(*arguments) if not word.special]
     assert found == [("The", 0), ("cat", 0), ("sat", 1), (",", 1), ("house", 1)]
-    assert arguments[0][second_start(*arguments) - 1] == "</s>"
+    second = second_start(*arguments)
+    assert [token == "</s>" for token in arguments[0][second - 3 : second + 1]] == [
+        *(False, True, True, False)
+    ]
 
 
 def test_one_text_has_no_second():

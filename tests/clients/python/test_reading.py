@@ -46,7 +46,7 @@ def test_each_text_gets_what_is_its_own():
     [
         binary(TEXTS[1:]),
         binary([*TEXTS, "x"]),
-        binary(TEXTS, {"pooled": np.zeros((11, 4), np.float32)}),
+        binary(TEXTS, {"pooled": np.zeros((13, 4), np.float32)}),
         binary([*TEXTS[:-1], "x"], tokens=[list(text) for text in TEXTS]),
         binary(TEXTS)[:-1],
     ],
