@@ -9,7 +9,7 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,13 +30,10 @@ from headscope.results import (
     Verification,
 )
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 NOT_OURS = (ValueError, KeyError, TypeError, IndexError, AttributeError, SafetensorError)
 """Raised by a body of another form; JSON's and Unicode's errors are ValueErrors."""
 Tensors = dict[str, NDArray[Any]]
-T = TypeVar("T", bound="DataclassInstance")
+T = TypeVar("T", bound=Label | Difference | Verification | Info | ServedModel)
 
 
 def read_encodings(content: bytes, texts: Sequence[Text]) -> list[Encoding]:
