@@ -72,9 +72,9 @@ def required(wheel: zipfile.ZipFile) -> set[str]:
     }
 
 
-def test_the_client_brings_its_own_package_and_two_requirements(client: zipfile.ZipFile) -> None:
+def test_the_client_brings_its_own_package_and_three_requirements(client: zipfile.ZipFile) -> None:
     assert installed(client) == {"headscope": sources(ROOT / "clients" / "python" / "headscope")}
-    assert required(client) == {"numpy", "safetensors"}
+    assert required(client) == {"httpx", "numpy", "safetensors"}
 
 
 def test_the_server_brings_all_of_its_packages_and_no_exporter(server: zipfile.ZipFile) -> None:

@@ -11,6 +11,7 @@
 import { attention } from './api.js';
 import { decode } from './float16.js';
 import { STATISTICS } from './statistics.js';
+import { placesOf, separators } from './words.js';
 
 const CHUNK_BYTES = 8 * 2 ** 20;
 const MAPS_BYTES = 24 * 2 ** 20;
@@ -41,14 +42,13 @@ export class Reading {
     this.milliseconds = milliseconds;
     [this.tokens] = lists.tokens;
     [this.offsets] = lists.offsets;
-    this.segments = [...tensors.segment_ids.data];
+    const { tokens: names, offsets } = this;
+    this.segments = placesOf({ tokens: names, offsets, segments: [...tensors.segment_ids.data], texts });
     this.truncated = Boolean(tensors.truncated.data[0]);
     this.size = this.tokens.length;
     this.layers = lists.layers.length;
     this.heads = lists.heads.length;
-    this.separators = this.tokens.filter(
-      (token, i) => token === '[SEP]' && this.offsets[i][0] === this.offsets[i][1],
-    ).length;
+    this.separators = separators(names, offsets).length;
     this.shift = tensors.pooled_shift ? tensors.pooled_shift.data[0] : null;
     /** @type {Object<string, Float32Array>} `[L · N]` a name */
     this.statistics = {};

@@ -14,6 +14,36 @@ const IDEOGRAPH = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]/u;
 export const isSpecial = ([start, end]) => start === end;
 
 /**
+ * Which of the texts each token is of. Tokenizers of RoBERTa, XLM-RoBERTa and MPNet give both texts of a
+ * pair the segment 0; the second then begins after the last but one separator, with which a pair ends,
+ * or without separators where offsets go back or lie beyond the first text.
+ *
+ * @param {Tokenized} text with the segments of the reply
+ * @returns {number[]}
+ */
+export function placesOf({ tokens, offsets, segments, texts }) {
+  if (texts.length < 2 || segments.includes(1)) return segments;
+  const ends = separators(tokens, offsets);
+  const second = ends.length > 1 ? ends.at(-2) + 1 : goesBack(offsets, Array.from(texts[0]).length);
+  return tokens.map((_, i) => Number(second >= 0 && i >= second));
+}
+
+/** The places of the separators: special tokens of the last one's name. */
+export const separators = (tokens, offsets) =>
+  [...tokens.keys()].filter((i) => tokens[i] === tokens.at(-1) && offsets[i][1] === 0);
+
+/** The first token whose offsets do not go on, or −1. */
+function goesBack(offsets, length) {
+  let before = [0, 0];
+  return offsets.findIndex(([start, end]) => {
+    if (start === end) return false;
+    const back = start < before[0] || (start === before[0] && end < before[1]);
+    before = [start, end];
+    return back || end > length;
+  });
+}
+
+/**
  * @param {Tokenized} text
  * @returns {Unit[]} one a token
  */

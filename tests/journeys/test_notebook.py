@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import json
 import math
 import re
@@ -14,8 +15,9 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import torch
 
-from headscope import HeadscopeError, Reply, attention, attentions
+from headscope import AsyncClient, Client, HeadscopeError, Reply, attention, attentions
 
 pytestmark = pytest.mark.e2e
 
@@ -191,8 +193,45 @@ def test_the_documented_lines(server):
     assert 0 < turned < 1
 
 
+def test_the_documented_lines_of_the_client(server, transformers_reference):
+    text = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
+    found: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        exec(block.replace("http://localhost:8000", server), found)
+    similar = found["vectors"] @ found["vectors"].T
+    np.testing.assert_array_equal(similar[0].round(1), np.float32([1, 0.5, 0]))
+    np.testing.assert_allclose(np.concatenate(found["rows"]), found["vectors"], atol=1e-5)
+    assert found["vectors"].shape == (3, 384)
+    reply, map_ = found["reply"], found["map_"]
+    assert reply.tokens[:4] == ["[CLS]", "the", "fe", "##line"]
+    assert reply.embeddings.shape == (10, 384)
+    assert map_.weights.shape == (1, 1, 9, 9)
+    tokenizer, model = transformers_reference
+    with torch.no_grad():
+        batch = tokenizer(reply.texts[0], return_tensors="pt")
+        expected = model(**batch, output_hidden_states=True).hidden_states[-2][0]
+    np.testing.assert_allclose(reply.embeddings, expected, atol=1e-4)
+
+
+def test_a_long_list_is_what_each_text_alone_is(client, server):
+    """More texts than one request takes, over real connections of both clients."""
+    texts = [f"{'a ' * (i % 3)}{i}" for i in range(520)]
+    with Client(server) as one:
+        found = one.embed(texts)
+
+    async def run() -> Any:
+        async with AsyncClient(server, max_in_flight=2) as other:
+            return await other.embed(texts)
+
+    np.testing.assert_allclose(asyncio.run(run()), found, atol=1e-5)
+    for i in (0, 1, 511, 512, 519):
+        body = {"inputs": texts[i], "outputs": ["pooled"]}
+        [result] = client.post("/encode", json=body).json()["results"]
+        np.testing.assert_allclose(found[i], result["pooled"], atol=1e-5)
+
+
 def test_nothing_heavy_is_needed_to_fetch():
     code = "import sys, headscope; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
-    assert not loaded & {"torch", "transformers", "bertviz", "IPython", "service", "model", "httpx"}
+    assert not loaded & {"torch", "transformers", "bertviz", "IPython", "service", "model"}

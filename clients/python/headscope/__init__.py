@@ -1,6 +1,64 @@
-from headscope.client import attention, attentions
-from headscope.errors import HeadscopeError
+from headscope.async_client import AsyncClient
+from headscope.client import Client
+from headscope.errors import (
+    DeadlineExceeded,
+    Failed,
+    HeadscopeError,
+    InvalidReply,
+    NoConnection,
+    NotFound,
+    Overloaded,
+    Refused,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+)
+from headscope.heat_map import HeatMap
+from headscope.notebook import attention, attentions
 from headscope.reply import Reply
+from headscope.results import (
+    Difference,
+    Encoding,
+    Encodings,
+    Info,
+    Label,
+    Rank,
+    ServedModel,
+    Span,
+    SparseVector,
+    Verification,
+)
 from headscope.words import Word, merge, words_of
 
-__all__ = ["HeadscopeError", "Reply", "Word", "attention", "attentions", "merge", "words_of"]
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "DeadlineExceeded",
+    "Difference",
+    "Encoding",
+    "Encodings",
+    "Failed",
+    "HeadscopeError",
+    "HeatMap",
+    "Info",
+    "InvalidReply",
+    "Label",
+    "NoConnection",
+    "NotFound",
+    "Overloaded",
+    "Rank",
+    "Refused",
+    "Reply",
+    "ServedModel",
+    "Span",
+    "SparseVector",
+    "TooLarge",
+    "Unauthorized",
+    "Unavailable",
+    "Verification",
+    "Word",
+    "attention",
+    "attentions",
+    "merge",
+    "words_of",
+]

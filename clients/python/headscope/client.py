@@ -1,137 +1,173 @@
-"""Attention from a running service, in a few lines of Python.
+"""The client whose calls wait.
 
-    reply = attention("http://localhost:8000", "The animal didn't cross the street.")
-    reply.tokens, reply.weights[3, 1]
-    reply.head_view()
-
-Needs numpy and safetensors; the views need BertViz, and with it torch.
+with Client("http://localhost:8000") as client:
+    client.embed(["a text", "another"])  # [2, D]
 """
 
 from __future__ import annotations
 
-import http.client
-import json
-import urllib.error
-import urllib.request
-from collections.abc import Mapping, Sequence
-from typing import Any
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load
+import httpx
 
-from headscope.errors import HeadscopeError
-from headscope.reply import Reply
+from headscope import calls
+from headscope.calls import Call
+from headscope.connection import HTTP_ERRORS, Connection, Settings, answer_of, lost, with_signature
+from headscope.exchange import conduct
+from headscope.wire import Answer, Lost, Send, Steps, Together, Wait
 
-Text = str | Sequence[str]
-"""One text, or a pair of them."""
-HEADERS = {"Accept": "application/vnd.safetensors", "Content-Type": "application/json"}
-
-
-def attention(
-    url: str,
-    text: Text,
-    *,
-    api_key: str | None = None,
-    timeout_seconds: float = 120,
-    **fields: Any,
-) -> Reply:
-    """One text's attention from the service at `url`.
-
-    Args:
-        url: where the service is, such as `http://localhost:8000`.
-        text: a text, or a pair `("question", "answer")`.
-        api_key: sent as `Authorization: Bearer …`.
-        timeout_seconds: of silence, after which it is given up.
-        fields: the others of `POST /attention`: `layers`, `heads`, `include`, `ablate`, `top_k`, …
-
-    Raises:
-        HeadscopeError: the service refuses, fails, or does not answer; its own words, and status.
-        ValueError: `url` is not one of http or https.
-
-    """
-    return attentions(url, [text], api_key=api_key, timeout_seconds=timeout_seconds, **fields)[0]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-def attentions(
-    url: str,
-    texts: Sequence[Text],
-    *,
-    api_key: str | None = None,
-    timeout_seconds: float = 120,
-    **fields: Any,
-) -> list[Reply]:
-    """The attention of many texts, or of many pairs, in one request; else as `attention`."""
-    body = {"inputs": [text if isinstance(text, str) else list(text) for text in texts]} | fields
-    address = f"{url.rstrip('/')}/attention"
-    content = post(address, body, api_key, timeout_seconds)
-    try:
-        return read(content, texts)
-    except (ValueError, KeyError, SafetensorError) as error:
-        raise HeadscopeError(f"what {address} answers is not of this service") from error
+class Stopped(Exception):
+    """Another request of the same call has failed."""
 
 
-def post(url: str, body: Mapping[str, Any], api_key: str | None, timeout_seconds: float) -> bytes:
-    """The reply's bytes."""
-    if not url.startswith(("http://", "https://")):
-        raise ValueError(f"{url} is not an address of http or https")
-    request = urllib.request.Request(url, json.dumps(body).encode(), HEADERS)  # noqa: S310
-    if api_key is not None:
-        request.add_unredirected_header("Authorization", f"Bearer {api_key}")
-    try:
-        with urllib.request.urlopen(request, timeout=timeout_seconds) as reply:  # noqa: S310
-            return bytes(reply.read())
-    except urllib.error.HTTPError as error:
-        with error:
-            raise HeadscopeError(f"{error.code}: {detail(error)}", error.code) from None
-    except (OSError, http.client.HTTPException) as error:
-        raise HeadscopeError(f"no reply from {url}: {error}") from error
+def method(call: Callable[P, Call[Any, T]]) -> Callable[Concatenate[Client, P], T]:
+    """A call as a method."""
+
+    @functools.wraps(call)
+    def wrapped(client: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return client.run(call(*args, **kwargs))
+
+    with_signature(wrapped, call)
+    return wrapped
 
 
-def detail(error: urllib.error.HTTPError) -> str:
-    """What the service says went wrong; the status's name if it is not the service that speaks."""
-    try:
-        return str(json.loads(error.read())["detail"])
-    except (ValueError, KeyError, TypeError, OSError, http.client.HTTPException):
-        return str(error.reason)
+class Client:
+    """A service, over connections that are kept; any number of threads may use it."""
 
+    def __init__(
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        timeout: float = 60,
+        retries: int = 5,
+        max_in_flight: int = 4,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        """Nothing is sent yet.
 
-def read(content: bytes, texts: Sequence[Text]) -> list[Reply]:
-    """The binary form, a reply a text."""
-    size = int.from_bytes(content[:8], "little")
-    metadata = json.loads(content[8 : 8 + size])["__metadata__"]
-    lists = {name: json.loads(metadata[name]) for name in ("layers", "heads", "tokens", "offsets")}
-    tensors = load(content)
-    bounds = tensors["cu_seqlens"]
-    replies = []
-    for i, text in enumerate(texts):
-        rows = slice(bounds[i], bounds[i + 1])
-        replies.append(
-            Reply(
-                model=metadata["model"],
-                backend=metadata["backend"],
-                layers=lists["layers"],
-                heads=lists["heads"],
-                texts=(text,) if isinstance(text, str) else tuple(text),
-                tokens=lists["tokens"][i],
-                token_ids=tensors["token_ids"][rows].tolist(),
-                segment_ids=tensors["segment_ids"][rows].tolist(),
-                offsets=[(start, end) for start, end in lists["offsets"][i]],
-                truncated=bool(tensors["truncated"][i]),
-                tensors=own(tensors, i),
-            )
-        )
-    return replies
+        Args:
+            url: where the service is, such as `http://localhost:8000`.
+            api_key: sent as `Authorization: Bearer …`.
+            timeout: seconds for a whole call, with all its requests and retries.
+            retries: of a request that was refused for now or not answered.
+            max_in_flight: requests of one call at a time.
+            transport: another way to the service, as httpx has them: a Unix socket, a test's own.
 
+        Raises:
+            ValueError: `url` is no address of http or https, or a number makes no sense.
 
-def own(tensors: Mapping[str, NDArray[Any]], i: int) -> dict[str, NDArray[Any]]:
-    """Text i's tensors, without its number."""
-    found = {}
-    for name, tensor in tensors.items():
-        kind, _, rest = name.partition(".")
-        number, _, part = rest.partition(".")
-        if number == str(i):
-            found[f"{kind}.{part}" if part else kind] = tensor
-    if "pooled_shift" in tensors:
-        found["pooled_shift"] = tensors["pooled_shift"][i]
-    return found
+        """
+        settings = Settings(url, api_key, timeout, retries, max_in_flight)
+        self._connection = Connection(settings)
+        self._http = httpx.Client(headers=self._connection.headers, transport=transport)
+
+    encode = method(calls.encode)
+    embed = method(calls.embed)
+    attention = method(calls.attention)
+    predict = method(calls.predict)
+    rerank = method(calls.rerank)
+    embed_sparse = method(calls.embed_sparse)
+    vocabulary = method(calls.vocabulary)
+    verify = method(calls.verify)
+    info = method(calls.info)
+    models = method(calls.models)
+
+    def run(self, call: Call[Any, T]) -> T:
+        """The result of a call.
+
+        Raises:
+            HeadscopeError: there is none; see `headscope.errors`.
+
+        """
+        result: T = self._drive(conduct(call, self._connection.session), threading.Event())
+        return result
+
+    def close(self) -> None:
+        """End the connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        self.close()
+
+    def _drive(self, steps: Steps, stop: threading.Event) -> Any:
+        given: Any = None
+        while True:
+            try:
+                step = steps.send(given)
+            except StopIteration as end:
+                return end.value
+            match step:
+                case Send():
+                    given = self._send(step)
+                case Wait(seconds):
+                    given = stop.wait(seconds)
+                case Together(exchanges):
+                    given = self._together(exchanges)
+            if stop.is_set():
+                raise Stopped
+
+    def _together(self, exchanges: Sequence[Steps]) -> list[Any]:
+        """In threads; the first failure ends them all, after the requests that are on their way."""
+        stop = threading.Event()
+
+        def one(steps: Steps) -> Any:
+            if stop.is_set():
+                raise Stopped
+            try:
+                return self._drive(steps, stop)
+            except BaseException:
+                stop.set()
+                raise
+
+        workers = min(self._connection.max_in_flight, len(exchanges))
+        if workers < 2:
+            return [one(steps) for steps in exchanges]
+        with ThreadPoolExecutor(workers, "headscope") as pool:
+            futures = [pool.submit(one, steps) for steps in exchanges]
+            try:
+                wait_for(futures, return_when=FIRST_EXCEPTION)
+            finally:
+                stop.set()
+                pool.shutdown(cancel_futures=True)
+        errors = [future.exception() for future in futures if not future.cancelled()]
+        for error in errors:
+            if error is not None and not isinstance(error, Stopped):
+                raise error
+        return [future.result() for future in futures]
+
+    def _send(self, step: Send) -> Answer | Lost:
+        clock, begun = self._connection.session.clock, False
+        until = clock() + step.seconds
+        try:
+            request = self._http.build_request(**self._connection.options(step))
+            response = self._http.send(request, stream=True)
+            begun, parts = True, []
+            try:
+                for part in response.iter_bytes():
+                    parts.append(part)
+                    if clock() > until:
+                        return Lost("the reply is too slow", begun=True, late=True)
+            finally:
+                response.close()
+        except HTTP_ERRORS as error:
+            return lost(error, begun=begun)
+        return answer_of(response, b"".join(parts))

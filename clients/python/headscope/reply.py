@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscope.errors import HeadscopeError
-from headscope.words import Offset, Word, merge, words_of
+from headscope.heat_map import HeatMap
+from headscope.results import TokenizedText
+from headscope.words import merge
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,21 +29,11 @@ LABELS = {
 
 
 @dataclass(frozen=True, eq=False)
-class Reply:
+class Reply(TokenizedText):
     """One text's attention: S tokens, of the layers and heads that were asked for."""
 
-    model: str
-    backend: str
     layers: list[int]
     heads: list[int]
-    texts: tuple[str, ...]
-    """The caller's: one, or a pair's two."""
-    tokens: list[str]
-    token_ids: list[int]
-    segment_ids: list[int]
-    offsets: list[Offset]
-    """Code points in the token's own text; `(0, 0)` for special tokens."""
-    truncated: bool
     tensors: dict[str, NDArray[Any]]
     """By the binary form's names without the text's number: `attention`, `stats.entropy`, …"""
 
@@ -66,11 +58,6 @@ class Reply:
             if name.startswith(prefix)
         }
 
-    @property
-    def sentence_b_start(self) -> int | None:
-        """Where a pair's second text begins."""
-        return self.segment_ids.index(1) if 1 in self.segment_ids else None
-
     def label(self, layer: int, head: int) -> str | None:
         """What dominates a head, if anything does, by the numbers the layer and head have.
 
@@ -87,11 +74,6 @@ class Reply:
         return "broad" if size > 1 and found["entropy"] >= BROAD * np.log(size) else None
 
     @cached_property
-    def words(self) -> list[Word]:
-        """The text's words, special tokens among them."""
-        return words_of(self.tokens, self.offsets, self.segment_ids, self.texts)
-
-    @cached_property
     def word_weights(self) -> NDArray[np.float32]:
         """`[layers, heads, W, W]`: summed over a target's tokens, averaged over a source's."""
         return merge(self.weights, [word.tokens for word in self.words])
@@ -100,18 +82,53 @@ class Reply:
         """BertViz's head view; `options` are its own. It numbers a selection of heads from 0."""
         from bertviz import head_view
 
-        chosen = {"include_layers": self.layers, "sentence_b_start": self.sentence_b_start}
-        maps = self._maps(range(len(self.heads)))
-        return head_view(maps, self.tokens, **(chosen | options))
+        return head_view(**(self.to_bertviz("head_view") | options))
 
     def model_view(self, **options: Any) -> Any:
         """BertViz's model view; `options` are its own."""
         from bertviz import model_view
 
-        chosen = {"include_layers": self.layers, "include_heads": self.heads}
-        maps = self._maps(self.heads)
-        start = {"sentence_b_start": self.sentence_b_start}
-        return model_view(maps, self.tokens, **(chosen | start | options))
+        return model_view(**(self.to_bertviz("model_view") | options))
+
+    def to_bertviz(self, view: Literal["head_view", "model_view"] = "head_view") -> dict[str, Any]:
+        """The arguments of one of BertViz's views: `head_view(**reply.to_bertviz())`.
+
+        `attention` is a tensor `[1, heads, S, S]` a layer, by the layers' own numbers, with zeros
+        for those that were not asked for. The head view, which shows every head, has the heads of
+        the reply; the model view has them at their own numbers, and `include_heads` beside.
+        """
+        found = {
+            "attention": self._maps(self.heads),
+            "tokens": self.tokens,
+            "sentence_b_start": self.sentence_b_start,
+            "include_layers": self.layers,
+            "include_heads": self.heads,
+        }
+        if view == "head_view":
+            found["attention"] = self._maps(range(len(self.heads)))
+            del found["include_heads"]
+        return found
+
+    def heat_map(self, layer: int | None = None, head: int | None = None) -> HeatMap:
+        """The map of a head, or the mean over those of the reply, which a notebook shows.
+
+        Args:
+            layer: by the number it has in the model; None for the mean over all of the reply.
+            head: likewise.
+
+        """
+        layers = slice(None) if layer is None else [self.layers.index(layer)]
+        heads = slice(None) if head is None else [self.heads.index(head)]
+        chosen = self.weights[layers][:, heads].astype(np.float32)
+        title = f"{named('layer', self.layers, layer)}, {named('head', self.heads, head)}"
+        return HeatMap(title, tuple(self.tokens), chosen.mean(axis=(0, 1)))
+
+    def _repr_html_(self) -> str:
+        """A notebook's view of it: the tokens, and the mean map where there are weights."""
+        about = f"{self.model} ({self.backend}), {len(self.tokens)} tokens"
+        if "attention" in self.tensors:
+            return self.heat_map().html(about)
+        return HeatMap(about, tuple(self.tokens), None).html()
 
     def _maps(self, heads: Sequence[int]) -> list[Tensor]:
         """A tensor `[1, heads, S, S]` a layer, by number; zeros for those that are not here."""
@@ -132,3 +149,10 @@ class Reply:
         """How many tokens are separators: a text's last token is one."""
         special = zip(self.token_ids, self.offsets, strict=True)
         return sum(pair == (self.token_ids[-1], (0, 0)) for pair in special)
+
+
+def named(kind: str, there: Sequence[int], asked: int | None) -> str:
+    """The one layer or head that a map shows, or of how many it is the mean."""
+    if asked is None and len(there) > 1:
+        return f"mean of {len(there)} {kind}s"
+    return f"{kind} {there[0] if asked is None else asked}"

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Offset = tuple[int, int]
+from headscope.places import Offset, places_of
+
 IDEOGRAPHS = ("CJK UNIFIED", "CJK COMPATIBILITY", "HIRAGANA", "KATAKANA")
 
 
@@ -25,8 +26,9 @@ class Word:
     """As the caller wrote it; of a special token, its name."""
     tokens: list[int]
     segment: int
+    """Which of the caller's texts it is of."""
     special: bool
-    """A special token, or one of a prompt: it has no place in the caller's text."""
+    """A special token, one of a prompt, or a bare space: it has no character of the text."""
 
 
 def words_of(
@@ -43,15 +45,16 @@ def words_of(
     Args:
         tokens: their names.
         offsets: of each, in code points of its own text; `(0, 0)` for special ones.
-        segment_ids: which of the texts it is of.
-        texts: the caller's, one a segment.
+        segment_ids: the model's, which of RoBERTa's kind are all 0.
+        texts: the caller's: one, or a pair's two.
 
     """
-    places = zip(offsets, segment_ids, strict=True)
-    pieces = [texts[segment][start:end] for (start, end), segment in places]
+    places = places_of(tokens, offsets, segment_ids, texts)
+    placed = zip(offsets, places, strict=True)
+    pieces = [texts[place][start:end] for (start, end), place in placed]
     words = []
-    for run in touching(tokens, offsets, segment_ids, pieces):
-        segment, special = segment_ids[run[0]], offsets[run[0]] == (0, 0)
+    for run in touching(tokens, offsets, places, pieces):
+        segment, special = places[run[0]], is_nowhere(offsets[run[0]])
         for group in split(run, tokens, pieces):
             start, end = offsets[group[0]][0], offsets[group[-1]][1]
             text = tokens[run[0]] if special else texts[segment][start:end]
@@ -62,7 +65,7 @@ def words_of(
 def touching(
     tokens: Sequence[str],
     offsets: Sequence[Offset],
-    segment_ids: Sequence[int],
+    places: Sequence[int],
     pieces: Sequence[str],
 ) -> list[list[int]]:
     """Runs of tokens that touch each other in the text; a special token is a run of its own."""
@@ -71,7 +74,7 @@ def touching(
         before = offsets[i - 1] if i else (0, 0)
         placed = start < end and before[0] < before[1]
         touches = before[1] == start and not pieces[i][:1].isspace()
-        if placed and segment_ids[i] == segment_ids[i - 1] and (touches or continues(tokens[i])):
+        if placed and places[i] == places[i - 1] and (touches or continues(tokens[i])):
             runs[-1].append(i)
         else:
             runs.append([i])
@@ -92,6 +95,11 @@ def split(run: Sequence[int], tokens: Sequence[str], pieces: Sequence[str]) -> I
             yield group
             group = [token]
     yield group
+
+
+def is_nowhere(offset: Offset) -> bool:
+    """Without a character: a special token, or a space that stands before a word, as `Ġ`."""
+    return offset[0] == offset[1]
 
 
 def continues(token: str) -> bool:
@@ -120,4 +128,5 @@ def merge(weights: NDArray[Any], groups: Sequence[Sequence[int]]) -> NDArray[np.
     member = np.zeros((len(groups), weights.shape[-1]), np.float32)
     for row, group in zip(member, groups, strict=True):
         row[list(group)] = 1
-    return member / member.sum(axis=-1, keepdims=True) @ (weights @ member.T)
+    merged: NDArray[np.float32] = member / member.sum(axis=-1, keepdims=True) @ (weights @ member.T)
+    return merged

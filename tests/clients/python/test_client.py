@@ -1,143 +1,320 @@
-"""The client without the service: servers that misbehave, and replies made by hand."""
+"""Both clients against services that behave well and badly: lists, retries, errors, deadlines."""
 
 from __future__ import annotations
 
-import contextlib
-import http.server
-import json
+import asyncio
+import inspect
 import threading
-from collections.abc import Iterator
+import time
 
+import httpx
 import numpy as np
 import pytest
-from safetensors.numpy import save
 
-from headscope import HeadscopeError, attention, attentions
+from headscope import (
+    AsyncClient,
+    Client,
+    DeadlineExceeded,
+    Failed,
+    HeadscopeError,
+    InvalidReply,
+    NoConnection,
+    NotFound,
+    Overloaded,
+    Refused,
+    TooLarge,
+    Unauthorized,
+    Unavailable,
+    attention,
+    exchange,
+)
+from tests.clients.python.fake import INFO, URL, asked, lengths_of, sent
+
+TEXTS = [str(i) for i in range(10)]
 
 
-@contextlib.contextmanager
-def answering(status: int, body: bytes, length: int | None = None) -> Iterator[tuple[str, list]]:
-    """A server with one answer to everything, and the requests it got."""
-    requests = []
+@pytest.fixture(params=["sync", "async"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            content = self.rfile.read(int(self.headers["content-length"]))
-            requests.append((self.path, dict(self.headers.items()), content))
-            self.send_response(status)
-            self.send_header("content-length", str(len(body) if length is None else length))
-            self.end_headers()
-            self.wfile.write(body)
 
-        def log_message(self, *_: object) -> None:
-            pass
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "FIRST_WAIT_SECONDS", 0.001)
 
-    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
+
+class Service:
+    """Answers `/embed` calls of numbers; `trouble` may answer or raise before it does."""
+
+    def __init__(self, trouble=lambda request, count: None) -> None:
+        self.trouble, self.requests = trouble, []
+        self.lock, self.now, self.most = threading.Lock(), 0, 0
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/info":
+            return httpx.Response(200, json=INFO)
+        with self.lock:
+            self.requests.append(request)
+            count = len(self.requests)
+            self.now += 1
+            self.most = max(self.most, self.now)
         try:
-            yield f"http://127.0.0.1:{server.server_port}", requests
+            return self.trouble(request, count) or lengths_of(sent(request)["inputs"])
         finally:
-            server.shutdown()
-            thread.join()
+            with self.lock:
+                self.now -= 1
+
+
+def problem(status: int, detail: str, **headers: str) -> httpx.Response:
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    return httpx.Response(status, json={"detail": detail, "error": detail}, headers=names)
+
+
+def test_a_long_list_is_several_requests_and_one_result_in_order(kind):
+    """Whichever is answered first: the first request waits for the others."""
+
+    def last_comes_first(request, _):
+        if kind == "sync" and "0" in sent(request)["inputs"]:
+            time.sleep(0.02)
+
+    service = Service(last_comes_first)
+    found = asked(kind, "embed", service, TEXTS, max_in_flight=2)
+    np.testing.assert_array_equal(found[:, 0], np.arange(10))
+    assert sorted(sent(r)["inputs"] for r in service.requests) == [
+        *(TEXTS[0:3], TEXTS[3:6], TEXTS[6:9], TEXTS[9:])
+    ]
+    assert service.most <= 2
+
+
+def test_what_is_sent(kind):
+    service = Service()
+    fields = {"layer": np.int64(1), "model": "m"}
+    asked(kind, "embed", service, "7", api_key="secret", timeout=9, fields=fields)
+    (request,) = service.requests
+    assert str(request.url) == f"{URL}/encode"
+    assert sent(request) == {"inputs": ["7"], "layer": 1, "model": "m", "outputs": ["pooled"]}
+    assert request.headers["authorization"] == "Bearer secret"
+    assert request.headers["accept"] == "application/vnd.safetensors"
+    assert 8000 < int(request.headers["x-request-timeout-ms"]) <= 9000
+    assert asked(kind, "encode", service, []) == ()
+    assert len(service.requests) == 1
 
 
 @pytest.mark.parametrize(
-    ("body", "message"),
+    "first",
     [
-        (b'{"detail": "the queue is full"}', "^503: the queue is full$"),
-        (b"<html>bad gateway</html>", "^503: Service Unavailable$"),
-        (b"[]", "^503: Service Unavailable$"),
-        (b"", "^503: Service Unavailable$"),
+        (429, b"{}", "0"),
+        (503, b"<html>", "Sun, 06 Nov 1994 08:49:37 GMT"),
+        (503, b'{"detail": "starting"}', "soon"),
+        httpx.ConnectError("refused"),
+        httpx.RemoteProtocolError("Server disconnected without sending a response."),
+        httpx.ReadError("reset"),
     ],
+    ids=str,
 )
-def test_errors_have_the_service_s_words_and_status(body, message):
-    with (
-        answering(503, body) as (url, _),
-        pytest.raises(HeadscopeError, match=message) as failed,
-    ):
-        attention(url, "a text")
-    assert failed.value.status == 503
+def test_what_another_try_may_answer_is_sent_again(kind, first):
+    def once(_, count):
+        if count > 2:
+            return None
+        if isinstance(first, Exception):
+            raise first
+        status, body, wait = first
+        return httpx.Response(status, content=body, headers={"retry-after": wait})
+
+    service = Service(once)
+    assert asked(kind, "embed", service, ["7"])[0, 0] == 7
+    assert len(service.requests) == 3
+    service.requests.clear()
+    with pytest.raises(HeadscopeError):
+        asked(kind, "embed", service, ["7"], retries=1)
+    assert len(service.requests) == 2
 
 
-def test_a_reply_that_breaks_off_is_no_reply():
-    with answering(200, b"half", length=100) as (url, _), pytest.raises(HeadscopeError) as failed:
-        attention(url, "a text")
-    assert failed.value.status is None
-    assert str(failed.value).startswith(f"no reply from {url}/attention")
+ERRORS = [
+    (400, Refused),
+    (401, Unauthorized),
+    (404, NotFound),
+    (413, TooLarge),
+    (422, Refused),
+    (424, Refused),
+    (429, Overloaded),
+    (500, Failed),
+    (501, Refused),
+    (502, Unavailable),
+    (503, Unavailable),
+    (504, Failed),
+]
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>hello</html>", save({"a": np.zeros(1)}, {"b": "c"})])
-def test_another_program_answers(body):
-    with (
-        answering(200, body) as (url, _),
-        pytest.raises(HeadscopeError, match="is not of this service"),
-    ):
-        attention(url, "a text")
+@pytest.mark.parametrize(("status", "error"), ERRORS)
+def test_errors_by_kind_with_the_service_s_words(kind, status, error):
+    refuse = Service(lambda *_: problem(status, "no: ü", x_request_id="id 1", retry_after="7"))
+    with pytest.raises(error) as failed:
+        asked(kind, "embed", refuse, ["7"], retries=0)
+    assert str(failed.value) == f"{status}: no: ü"
+    assert type(failed.value) is error
+    assert (failed.value.status, failed.value.detail) == (status, "no: ü")
+    assert (failed.value.request_id, failed.value.retry_after_seconds) == ("id 1", 7)
+    assert failed.value.__notes__ == ["request id: id 1"]
+    assert len(refuse.requests) == 1
+
+
+@pytest.mark.parametrize("body", [b"<html>bad gateway</html>", b"[]", b"", b'{"detail": 1}'])
+def test_another_program_s_errors_have_the_status_s_name(kind, body):
+    refuse = Service(lambda *_: httpx.Response(503, content=body))
+    with pytest.raises(Unavailable, match=r"^503: Service Unavailable$"):
+        asked(kind, "embed", refuse, ["7"], retries=0)
+
+
+@pytest.mark.parametrize("status", [200, 204, 307])
+@pytest.mark.parametrize("body", [b"", b"<html>hello</html>", b"{}", b'{"a": [1]}', b"\xff" * 20])
+def test_what_is_not_of_the_service_is_told(kind, status, body):
+    """To every method, and never as another exception."""
+    other = Service(lambda *_: httpx.Response(status, content=body))
+    calls = {"embed": ["7"], "attention": ["7"], "predict": ["7"], "embed_sparse": ["7"]}
+    calls |= {"verify": ["7"]}
+    for name, inputs in calls.items():
+        with pytest.raises(InvalidReply, match=f"what {URL}/.* answers is not of this service"):
+            asked(kind, name, other, inputs)
+    for name, arguments in {"rerank": ("q", ["7"]), "models": (), "vocabulary": ()}.items():
+        with pytest.raises(InvalidReply, match="is not of this service"):
+            asked(kind, name, other, *arguments)
+    with pytest.raises(InvalidReply, match="is not of this service"):
+        asked(kind, "info", lambda _: httpx.Response(status, content=body))
+
+
+def test_one_failure_fails_the_list_and_tells_which_inputs(kind):
+    def refuse(request, _):
+        if "4" in sent(request)["inputs"]:
+            return problem(422, "inputs[1] has 302 tokens")
+        return None
+
+    service = Service(refuse)
+    with pytest.raises(Refused) as failed:
+        asked(kind, "embed", service, TEXTS, max_in_flight=1)
+    assert str(failed.value) == "422: inputs[4] has 302 tokens (inputs[3] to [5] of 10)"
+    assert failed.value.inputs == range(3, 6)
+    assert len(service.requests) == 2, "what was not begun is not sent"
+
+
+def test_a_failure_ends_the_waits_of_the_others(kind):
+    """The last request is refused for good while the first has half a minute to wait."""
+    waits = threading.Event()
+
+    def answer(request, _):
+        if "0" in sent(request)["inputs"]:
+            waits.set()
+            return problem(429, "full", retry_after="30")
+        return problem(422, "no") if waits.is_set() else None
+
+    started = time.monotonic()
+    with pytest.raises(Refused, match="no"):
+        asked(kind, "embed", Service(answer), TEXTS, max_in_flight=2)
+    assert time.monotonic() - started < 10
+
+
+def test_a_reply_that_would_be_too_large_is_asked_for_in_halves(kind):
+    def large(request, _):
+        if len(sent(request)["inputs"]) > 1:
+            return problem(413, "the reply would have 999 bytes")
+        return None
+
+    service = Service(large)
+    found = asked(kind, "embed", service, TEXTS[:3])
+    assert found[:, 0].tolist() == [0, 1, 2]
+    assert [sent(r)["inputs"] for r in service.requests] == [
+        *(["0", "1", "2"], ["0"], ["1", "2"], ["1"], ["2"])
+    ]
+
+
+def test_vectors_of_two_models_are_never_mixed(kind):
+    service = Service(lambda r, _: lengths_of(sent(r)["inputs"], str("9" in sent(r)["inputs"])))
+    with pytest.raises(InvalidReply, match="several models: False, True"):
+        asked(kind, "embed", service, TEXTS)
+
+
+def test_no_wait_beyond_the_deadline(kind):
+    service = Service(lambda *_: problem(429, "full", retry_after="30"))
+    started = time.monotonic()
+    with pytest.raises(Overloaded, match="full"):
+        asked(kind, "embed", service, ["7"], timeout=5)
+    assert (len(service.requests), time.monotonic() - started < 5) == (1, True)
+
+
+@pytest.mark.parametrize("error", [httpx.ReadTimeout("slow"), httpx.PoolTimeout("slow")])
+def test_the_deadline_is_told(kind, error):
+    def slow(*_):
+        raise error
+
+    service = Service(slow)
+    with pytest.raises(DeadlineExceeded, match=f"no result from {URL} within 5 seconds"):
+        asked(kind, "embed", service, ["7"], timeout=5)
+    assert len(service.requests) == 1
+
+
+class Dripping(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A reply that never ends, or breaks off."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self.error = error
+
+    def __iter__(self):
+        while not self.error:
+            time.sleep(0.005)
+            yield b"x"
+        raise self.error
+
+    async def __aiter__(self):
+        while not self.error:
+            await asyncio.sleep(0.005)
+            yield b"x"
+        raise self.error
+
+
+def test_a_reply_that_drips_ends_with_the_deadline(kind):
+    service = Service(lambda *_: httpx.Response(200, stream=Dripping(None)))
+    with pytest.raises(DeadlineExceeded):
+        asked(kind, "embed", service, ["7"], timeout=0.05)
+
+
+def test_a_reply_that_breaks_off_is_none_and_not_asked_for_again(kind):
+    service = Service(lambda *_: httpx.Response(200, stream=Dripping(httpx.ReadError("reset"))))
+    with pytest.raises(NoConnection, match=f"^no reply from {URL}/encode: reset$") as failed:
+        asked(kind, "embed", service, ["7"])
+    assert (failed.value.status, len(service.requests)) == (None, 1)
 
 
 def test_nobody_answers():
-    with answering(200, b"") as (url, _):
-        pass
-    with pytest.raises(HeadscopeError, match="no reply from"):
-        attention(url, "a text")
+    with pytest.raises(NoConnection, match=r"no reply from http://127\.0\.0\.1:9/attention"):
+        attention("http://127.0.0.1:9", "a text")
 
 
-def test_only_http_is_fetched():
-    with pytest.raises(ValueError, match="file:///etc/attention is not an address"):
-        attention("file:///etc", "a text")
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"url": "file:///etc"}, "file:///etc is not an address of http"),
+        ({"url": "localhost:8000"}, "not an address"),
+        ({"url": "http://a:b"}, "not an address"),
+        ({"timeout": 0}, "timeout is 0"),
+        ({"timeout": float("nan")}, "timeout is nan"),
+        ({"retries": -1}, "retries is at least 0"),
+        ({"max_in_flight": 0}, "max_in_flight at least 1"),
+        ({"api_key": "a\nb"}, "api_key is empty"),
+    ],
+)
+@pytest.mark.parametrize("client", [Client, AsyncClient])
+def test_settings_that_make_no_sense(client, settings, says):
+    with pytest.raises(ValueError, match=says):
+        client(**{"url": URL} | settings)
 
 
-@pytest.mark.parametrize("key", [None, "secret"])
-def test_the_key_is_sent_as_a_bearer_token(key):
-    with answering(401, b"") as (url, requests), pytest.raises(HeadscopeError, match="401"):
-        attention(f"{url}/", ("a", "b"), api_key=key, layers=[1])
-    ((path, headers, content),) = requests
-    assert path == "/attention"
-    assert headers.get("Authorization") == (key and f"Bearer {key}")
-    assert content == b'{"inputs": [["a", "b"]], "layers": [1]}'
-
-
-def test_each_text_gets_what_is_its_own():
-    """Of twelve texts, so that 1 and 11 are easily taken for each other."""
-    lengths = np.arange(12) + 2
-    bounds = np.cumsum([0, *lengths])
-    tensors = {
-        "cu_seqlens": bounds.astype(np.int32),
-        "token_ids": np.arange(bounds[-1], dtype=np.int32),
-        "segment_ids": np.zeros(bounds[-1], np.int32),
-        "truncated": (lengths == 5).astype(np.uint8),
-        "pooled_shift": (lengths / 100).astype(np.float32),
-    }
-    for i, size in enumerate(lengths):
-        tensors[f"attention.{i}.indices"] = np.full((1, 1, size, 1), i, np.int32)
-        tensors[f"attention.{i}.values"] = np.full((1, 1, size, 1), i, np.float16)
-        tensors[f"stats.{i}.entropy"] = np.full((1, 1), i, np.float32)
-        tensors[f"rollout.{i}"] = np.full((size, size), i, np.float32)
-    lists = {
-        "layers": [4],
-        "heads": [2],
-        "tokens": [["t"] * int(size) for size in lengths],
-        "offsets": [[[0, 0]] * int(size) for size in lengths],
-    }
-    metadata = {name: json.dumps(value) for name, value in lists.items()}
-    body = save(tensors, metadata | {"model": "m", "backend": "torch"})
-    with answering(200, body) as (url, _):
-        replies = attentions(url, [str(i) for i in range(12)])
-    for i, (size, found) in enumerate(zip(lengths, replies, strict=True)):
-        assert (found.texts, found.layers, found.heads) == ((str(i),), [4], [2])
-        assert (found.model, found.backend) == ("m", "torch")
-        assert found.token_ids == list(range(bounds[i], bounds[i + 1]))
-        assert (len(found.tokens), found.truncated) == (size, size == 5)
-        assert found.tensors.keys() == {
-            "attention.indices",
-            "attention.values",
-            "stats.entropy",
-            "rollout",
-            "pooled_shift",
-        }
-        assert found.statistics.keys() == {"entropy"}
-        assert found.rollout.shape == (size, size)
-        assert found.tensors["pooled_shift"] == np.float32(size / 100)
-        del found.tensors["pooled_shift"]
-        assert {float(tensor.flat[0]) for tensor in found.tensors.values()} == {float(i)}
+def test_both_have_the_same_methods_documented():
+    methods = ("encode", "embed", "attention", "predict", "rerank", "embed_sparse", "vocabulary")
+    for name in (*methods, "verify", "info", "models", "__init__"):
+        one, other = getattr(Client, name), getattr(AsyncClient, name)
+        if name != "__init__":
+            assert inspect.signature(one) == inspect.signature(other)
+            assert one.__doc__ == other.__doc__
+            assert one.__name__ == name
+        assert next(iter(inspect.signature(one).parameters)) == "self"
+    assert str(inspect.signature(Client(URL).rerank)).startswith("(query: 'str', texts")

@@ -9,6 +9,7 @@ import pytest
 import safetensors.numpy
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
+from headscope.places import places_of
 from headscope.words import words_of
 from tests.journeys.dashboard.browser import Visitor
 
@@ -127,6 +128,25 @@ def test_words_are_the_notebooks(call, api, text):
     offsets = [(start, end) for _, start, end in pieces]
     expected = words_of(result["tokens"], offsets, result["segment_ids"], [text])
     assert [tokens for _, tokens in words(call, text, pieces)] == [w.tokens for w in expected]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "offsets", "segments", "texts"),
+    [
+        ("<s> a b </s> </s> c </s>", [0, 1, (2, 3), 0, 0, 1, 0], [0] * 7, ["a b", "c"]),
+        ("<s> </s> </s> c </s>", [0, 0, 0, 1, 0], [0] * 5, ["", "c"]),
+        ("<s> a </s>", [0, 1, 0], [0] * 3, ["a", ""]),
+        ("[CLS] a [SEP] c [SEP]", [0, 1, 0, 1, 0], [0, 0, 0, 1, 1], ["a", "c"]),
+        ("ab cd ef gh", [(0, 2), (2, 4), (0, 2), (2, 4)], [0] * 4, ["abcd", "efgh"]),
+        ("🙂 gh", [1, (3, 5)], [0] * 2, ["🙂", "   gh"]),
+        ("<s> a </s> </s>", [0, 1, 0, 0], [0] * 4, ["a"]),
+    ],
+)
+def test_places_are_the_notebooks(call, tokens, offsets, segments, texts):
+    """Also where a tokenizer gives both texts of a pair the segment 0, as RoBERTa's does."""
+    spans = [span if isinstance(span, tuple) else (0, span) for span in offsets]
+    text = {"tokens": tokens.split(), "offsets": spans, "segments": segments, "texts": texts}
+    assert call("words", "placesOf", text) == places_of(tokens.split(), spans, segments, texts)
 
 
 def test_what_two_scrapes_say(call):

@@ -1,0 +1,155 @@
+"""The client for asyncio: `Client` with `await`.
+
+async with AsyncClient("http://localhost:8000") as client:
+    await client.embed(["a text", "another"])  # [2, D]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine, Sequence
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import httpx
+
+from headscope import calls
+from headscope.calls import Call
+from headscope.connection import HTTP_ERRORS, Connection, Settings, answer_of, lost, with_signature
+from headscope.exchange import conduct
+from headscope.wire import Answer, Lost, Send, Steps, Together, Wait
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def method(
+    call: Callable[P, Call[Any, T]],
+) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
+    """A call as a method."""
+
+    @functools.wraps(call)
+    async def wrapped(client: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await client.run(call(*args, **kwargs))
+
+    with_signature(wrapped, call)
+    return wrapped
+
+
+class AsyncClient:
+    """A service, over connections that are kept, for the tasks of one event loop."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        timeout: float = 60,
+        retries: int = 5,
+        max_in_flight: int = 4,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        """Nothing is sent yet.
+
+        Args:
+            url: where the service is, such as `http://localhost:8000`.
+            api_key: sent as `Authorization: Bearer …`.
+            timeout: seconds for a whole call, with all its requests and retries.
+            retries: of a request that was refused for now or not answered.
+            max_in_flight: requests of one call at a time.
+            transport: another way to the service, as httpx has them: a Unix socket, a test's own.
+
+        Raises:
+            ValueError: `url` is no address of http or https, or a number makes no sense.
+
+        """
+        settings = Settings(url, api_key, timeout, retries, max_in_flight)
+        self._connection = Connection(settings)
+        self._http = httpx.AsyncClient(headers=self._connection.headers, transport=transport)
+
+    encode = method(calls.encode)
+    embed = method(calls.embed)
+    attention = method(calls.attention)
+    predict = method(calls.predict)
+    rerank = method(calls.rerank)
+    embed_sparse = method(calls.embed_sparse)
+    vocabulary = method(calls.vocabulary)
+    verify = method(calls.verify)
+    info = method(calls.info)
+    models = method(calls.models)
+
+    async def run(self, call: Call[Any, T]) -> T:
+        """The result of a call.
+
+        Raises:
+            HeadscopeError: there is none; see `headscope.errors`.
+
+        """
+        result: T = await self._drive(conduct(call, self._connection.session))
+        return result
+
+    async def aclose(self) -> None:
+        """End the connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        trace: TracebackType | None = None,
+    ) -> None:
+        await self.aclose()
+
+    async def _drive(self, steps: Steps) -> Any:
+        given: Any = None
+        while True:
+            try:
+                step = steps.send(given)
+            except StopIteration as end:
+                return end.value
+            match step:
+                case Send():
+                    given = await self._send(step)
+                case Wait(seconds):
+                    given = await asyncio.sleep(seconds, None)
+                case Together(exchanges):
+                    given = await self._together(exchanges)
+
+    async def _together(self, exchanges: Sequence[Steps]) -> list[Any]:
+        """In tasks; the first failure cancels the others."""
+        room = asyncio.Semaphore(self._connection.max_in_flight)
+
+        async def one(steps: Steps) -> Any:
+            await room.acquire()
+            result = await self._drive(steps)
+            room.release()  # not after a failure: nothing is to begin any more
+            return result
+
+        failure = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(steps)) for steps in exchanges]
+        except BaseExceptionGroup as errors:
+            failure = errors.exceptions[0]
+        if failure:
+            raise failure
+        return [task.result() for task in tasks]
+
+    async def _send(self, step: Send) -> Answer | Lost:
+        begun = False
+        try:
+            async with asyncio.timeout(step.seconds):
+                request = self._http.build_request(**self._connection.options(step))
+                response = await self._http.send(request, stream=True)
+                begun = True
+                try:
+                    content = await response.aread()
+                finally:
+                    await response.aclose()
+        except (*HTTP_ERRORS, TimeoutError) as error:
+            return lost(error, begun=begun)
+        return answer_of(response, content)

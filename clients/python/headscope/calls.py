@@ -1,0 +1,229 @@
+"""Every call of a client as data: what is asked, how a reply is read, how several are joined.
+
+`Client` and `AsyncClient` have a method of the name and parameters of each function here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, Unpack
+from urllib.parse import urlencode
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope import reading
+from headscope.fields import (
+    AttentionFields,
+    EncodeFields,
+    PredictFields,
+    RerankFields,
+    SparseFields,
+    VerifyFields,
+)
+from headscope.inputs import Text, only_texts, texts_of
+from headscope.joining import chained, of_one_model, only, ranked, worst
+from headscope.reply import Reply
+from headscope.results import (
+    Encodings,
+    Info,
+    Label,
+    Rank,
+    ServedModel,
+    SparseVector,
+    Verification,
+)
+
+P = TypeVar("P")
+T = TypeVar("T")
+BINARY, JSON = "application/vnd.safetensors", "application/json"
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Call(Generic[P, T]):
+    """One call, of which a request has a part of the inputs, and its reply a `P`."""
+
+    path: str
+    inputs: Sequence[Any]
+    """Empty for a GET."""
+    body: Mapping[str, Any] | None
+    """Without the inputs; None for a GET."""
+    read: Callable[[bytes, Sequence[Any]], P]
+    """The content of a 200 and the inputs that were sent."""
+    join: Callable[[Sequence[P]], T]
+    """Of the parts in their order; of none where there are no inputs."""
+    accept: str = JSON
+    name: str = "inputs"
+    """The inputs' name in the body."""
+    shared: str = ""
+    """A text that each input is computed with."""
+    weigh: Callable[[int, Info], int] = lambda tokens, _: FLOAT_BYTES * tokens
+    """About how many bytes the reply to an input of so many tokens has."""
+
+    @property
+    def model(self) -> str | None:
+        """Which of several models is asked."""
+        return None if self.body is None else self.body.get("model")
+
+
+def encode(inputs: str | Sequence[Text], **fields: Unpack[EncodeFields]) -> Call[Any, Encodings]:
+    """Contextual embeddings: a vector a token, and one of the text.
+
+    Args:
+        inputs: a text, a list of texts, or a list of pairs.
+        fields: of `POST /encode`.
+
+    Returns:
+        An encoding a text, in their order; `.pooled` of them all is `[B, D]`.
+
+    """
+    return _encoded(inputs, fields, lambda found: found)
+
+
+def embed(
+    inputs: str | Sequence[Text], **fields: Unpack[EncodeFields]
+) -> Call[Any, NDArray[np.float32]]:
+    """The vectors of texts, `[B, D]`: `encode` without those of their tokens."""
+    return _encoded(inputs, {**fields, "outputs": ["pooled"]}, lambda found: found.pooled)
+
+
+def _encoded(
+    inputs: str | Sequence[Text], fields: EncodeFields, last: Callable[[Encodings], T]
+) -> Call[Any, T]:
+    """A call of /encode, whose result is what `last` makes of the encodings."""
+
+    def weigh(tokens: int, info: Info) -> int:
+        rows = tokens if "tokens" in fields.get("outputs", ("tokens",)) else 1
+        return FLOAT_BYTES * rows * (info.hidden_size or 0)
+
+    return Call(
+        "/encode",
+        texts_of(inputs),
+        {**fields},
+        reading.read_encodings,
+        lambda parts: last(Encodings(of_one_model(chained(parts)))),
+        BINARY,
+        weigh=weigh,
+    )
+
+
+def attention(
+    inputs: str | Sequence[Text], **fields: Unpack[AttentionFields]
+) -> Call[Any, list[Reply]]:
+    """The attention weights of any head of any layer.
+
+    Args:
+        inputs: a text, a list of texts, or a list of pairs.
+        fields: of `POST /attention`.
+
+    Returns:
+        A reply a text, in their order.
+
+    """
+
+    def weigh(tokens: int, info: Info) -> int:
+        layers, heads = fields.get("layers"), fields.get("heads")
+        maps = (info.layers or 0) if layers is None else len(layers)
+        maps *= (info.heads or 0) if heads is None else len(heads)
+        top_k = fields.get("top_k")
+        row = tokens if top_k is None else 2 * min(top_k, tokens)
+        return FLOAT_BYTES * tokens * (maps * row if "weights" in included else tokens)
+
+    included = fields.get("include", ("weights",))
+    return Call(
+        "/attention",
+        texts_of(inputs),
+        {**fields},
+        reading.read_attention,
+        lambda parts: of_one_model(chained(parts)),
+        BINARY,
+        weigh=weigh,
+    )
+
+
+def predict(
+    inputs: str | Sequence[Text], **fields: Unpack[PredictFields]
+) -> Call[Any, list[tuple[Label, ...]]]:
+    """The labels of each text or pair, the largest score first; of a classifier of tokens spans.
+
+    Args:
+        inputs: a text, or a list of texts and pairs.
+        fields: of `POST /predict`.
+
+    Returns:
+        For each text its labels, which are `Span` where the model labels parts of a text.
+
+    """
+    every = texts_of(inputs, mixed=True)
+    batch = [[one] if isinstance(one, str) else one for one in every]
+    return Call("/predict", batch, {**fields}, reading.read_labels, chained)
+
+
+def rerank(
+    query: str, texts: Sequence[str], **fields: Unpack[RerankFields]
+) -> Call[Any, list[Rank]]:
+    """Texts by a cross-encoder's or a late-interaction model's score of each with a query.
+
+    Args:
+        query: what is looked for.
+        texts: what is ranked.
+        fields: of `POST /rerank`.
+
+    Returns:
+        All texts, the largest score first; `index` is that of the list.
+
+    """
+    every = only_texts(texts)
+    body = {**fields, "query": query}
+    read = reading.read_ranks
+    return Call("/rerank", every, body, read, ranked, name="texts", shared=query)
+
+
+def embed_sparse(
+    inputs: str | Sequence[str], **fields: Unpack[SparseFields]
+) -> Call[Any, list[SparseVector]]:
+    """A weight for some words of a vocabulary (SPLADE), or of a text (BM42).
+
+    Args:
+        inputs: a text, or a list of texts.
+        fields: of `POST /embed_sparse`.
+
+    """
+    every = only_texts([inputs] if isinstance(inputs, str) else inputs)
+    return Call("/embed_sparse", every, {**fields}, reading.read_sparse, chained)
+
+
+def verify(inputs: str | Sequence[Text], **fields: Unpack[VerifyFields]) -> Call[Any, Verification]:
+    """Texts through PyTorch and through the engine; of several requests the worst difference.
+
+    Raises:
+        ValueError: there is no text.
+
+    """
+    every = texts_of(inputs)
+    if not every:
+        raise ValueError("inputs is empty: nothing can be compared")
+    return Call("/verify", every, {**fields}, reading.read_verification, worst)
+
+
+def info(model: str | None = None) -> Call[Any, Info]:
+    """What is served, by what, and its limits: of the first model, or of the one that is named."""
+    query = "" if model is None else "?" + urlencode({"model": model})
+    return Call(f"/info{query}", (), None, reading.read_info, only)
+
+
+def models() -> Call[Any, list[ServedModel]]:
+    """The models that are served."""
+    return Call("/v1/models", (), None, reading.read_models, only)
+
+
+def vocabulary(
+    indices: Sequence[int] | None = None, model: str | None = None
+) -> Call[Any, list[str | None]]:
+    """The tokens that indices of sparse vectors stand for; without indices all."""
+    pairs: list[tuple[str, int | str]] = [("index", int(index)) for index in indices or ()]
+    pairs += [] if model is None else [("model", model)]
+    path = "/vocabulary" + ("?" + urlencode(pairs) if pairs else "")
+    return Call(path, (), None, reading.read_vocabulary, only)

@@ -1,0 +1,187 @@
+"""A call as steps: requests of a part of its inputs each, retries, one deadline for all.
+
+Retried is what another try may answer: 429, 503, and connections that end before anything of the
+reply has come. Requests change nothing in the service, so that one may be sent twice.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from headscope import calls
+from headscope.batches import ranges_of
+from headscope.calls import Call
+from headscope.errors import DeadlineExceeded, HeadscopeError, InvalidReply, NoConnection
+from headscope.reading import NOT_OURS
+from headscope.results import Info
+from headscope.wire import RETRIED, Answer, Lost, Send, Step, Together, Wait, refusal
+
+P = TypeVar("P")
+T = TypeVar("T")
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.25, 8.0
+MAX_TIMEOUT_MS = 999_999_999
+
+
+@dataclass
+class Session:
+    """What all calls of a client share."""
+
+    url: str
+    timeout: float
+    retries: int
+    clock: Callable[[], float] = time.monotonic
+    jitter: Callable[[], float] = random.random
+    infos: dict[str | None, Info] = field(default_factory=dict)
+    """What the service says of its models, asked once."""
+
+
+def conduct(call: Call[Any, T], session: Session) -> Generator[Step, Any, T]:
+    """A whole call.
+
+    Raises:
+        HeadscopeError: one of its requests has no result; `inputs` of the error tells which.
+
+    """
+    deadline = session.clock() + session.timeout
+    if call.body is None:
+        found = yield from exchange(call, range(0), session, deadline)
+        return call.join(found)
+    parts = [range(len(call.inputs))] if call.inputs else []
+    if len(call.inputs) > 1:
+        info = session.infos.get(call.model)
+        if info is None:
+            asked = yield from exchange(calls.info(call.model), range(0), session, deadline)
+            info = session.infos[call.model] = asked[0]
+        parts = list(ranges_of(call, info))
+    replies = yield Together([exchange(call, part, session, deadline) for part in parts])
+    return call.join([one for reply in replies for one in reply])
+
+
+def exchange(
+    call: Call[P, Any], part: range, session: Session, deadline: float
+) -> Generator[Step, Any, list[P]]:
+    """The reply to a part of the inputs; several replies in order where one would be too large."""
+    content = body_of(call, part)
+    attempt, error = 0, None
+    while (left := deadline - session.clock()) > 0:
+        answer = yield request_of(call, content, left)
+        if isinstance(answer, Answer):
+            if answer.status == 200:
+                return [read(call, part, answer, session)]
+            if answer.status == 413 and len(part) > 1:
+                middle = len(part) // 2
+                first = yield from exchange(call, part[:middle], session, deadline)
+                second = yield from exchange(call, part[middle:], session, deadline)
+                return first + second
+        error = error_of(answer, call, session, error)
+        wait = waiting(error, attempt, session.jitter())
+        left = deadline - session.clock()
+        if not may_succeed(answer) or attempt >= session.retries or wait >= left:
+            raise named(error, call, part)
+        yield Wait(wait)
+        attempt += 1
+    raise named(late(session, error), call, part)
+
+
+def body_of(call: Call[Any, Any], part: range) -> bytes | None:
+    """The content of a request; None of a GET."""
+    if call.body is None:
+        return None
+    inputs = {call.name: call.inputs[part.start : part.stop]}
+    return json.dumps(inputs | dict(call.body), allow_nan=False, default=plain).encode("ascii")
+
+
+def plain(value: Any) -> Any:
+    """A number or an array of numpy's as Python's own."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is nothing that can be sent")
+
+
+def request_of(call: Call[Any, Any], content: bytes | None, seconds: float) -> Send:
+    """A request that the service answers before the time that is left has passed."""
+    headers = {"accept": call.accept}
+    if content is not None:
+        milliseconds = max(1, min(int(1000 * seconds), MAX_TIMEOUT_MS))
+        headers |= {
+            "content-type": "application/json",
+            "x-request-timeout-ms": str(milliseconds),
+        }
+    return Send("GET" if content is None else "POST", call.path, headers, content, seconds)
+
+
+def read(call: Call[P, Any], part: range, answer: Answer, session: Session) -> P:
+    """The result of a 200.
+
+    Raises:
+        InvalidReply: it has not the form of this service.
+
+    """
+    try:
+        return call.read(answer.content, call.inputs[part.start : part.stop])
+    except NOT_OURS as error:
+        address = session.url + call.path
+        raise InvalidReply(
+            f"what {address} answers is not of this service",
+            answer.status,
+            request_id=answer.headers.get("x-request-id"),
+        ) from error
+
+
+def error_of(
+    answer: Answer | Lost, call: Call[Any, Any], session: Session, before: HeadscopeError | None
+) -> HeadscopeError:
+    """Why there is no result yet."""
+    address = session.url + call.path
+    if isinstance(answer, Answer):
+        return refusal(answer, address)
+    if answer.late:
+        return late(session, before)
+    return NoConnection(f"no reply from {address}: {answer.why}")
+
+
+def may_succeed(answer: Answer | Lost) -> bool:
+    """Whether another try may be answered."""
+    if isinstance(answer, Answer):
+        return answer.status in RETRIED
+    return not (answer.begun or answer.late)
+
+
+def late(session: Session, before: HeadscopeError | None) -> DeadlineExceeded:
+    """The error of a call whose time has passed, with what went wrong until then."""
+    since = f"; before that, {before}" if before else ""
+    message = f"no result from {session.url} within {session.timeout:g} seconds{since}"
+    return DeadlineExceeded(message, request_id=before.request_id if before else None)
+
+
+def waiting(error: HeadscopeError, attempt: int, jitter: float) -> float:
+    """Seconds before the next try.
+
+    They double from try to try, and half of them is random, so that clients that were refused
+    together do not come back together. `retry-after` is the least there is.
+    """
+    most = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * (1 << attempt))
+    return (error.retry_after_seconds or 0) + most * (1 + jitter) / 2
+
+
+def named(error: HeadscopeError, call: Call[Any, Any], part: range) -> HeadscopeError:
+    """The error with the inputs that it is about, by their places in the caller's list."""
+    if not part:
+        return error
+    error.inputs = part
+    if len(part) < len(call.inputs):
+        first, last, all_ = part.start, part.stop - 1, len(call.inputs)
+        message = re.sub(
+            rf"\b({call.name}|inputs)\[(\d+)\]",
+            lambda found: f"{found[1]}[{int(found[2]) + first}]",
+            str(error),
+        )
+        which = f"{call.name}[{first}]" if first == last else f"{call.name}[{first}] to [{last}]"
+        error.args = (f"{message} ({which} of {all_})",)
+    return error

@@ -1,0 +1,82 @@
+"""The fields of requests beside their texts; the defaults are the service's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypedDict
+
+Direction = Literal["right", "left"]
+
+
+class Head(TypedDict):
+    """A head of a layer."""
+
+    layer: int
+    head: int
+
+
+class ModelField(TypedDict, total=False):
+    """Which of several models answers."""
+
+    model: str | None
+
+
+class TruncationFields(ModelField, total=False):
+    """What becomes of a text that is too long."""
+
+    truncate: bool
+    truncation_direction: Direction
+
+
+class TextFields(TruncationFields, total=False):
+    """How texts are tokenised, and what computes."""
+
+    prompt_name: str | None
+    backend: Literal["onnx", "torch"] | None
+
+
+class EncodeFields(TextFields, total=False):
+    """`POST /encode`."""
+
+    outputs: Sequence[Literal["tokens", "pooled"]]
+    layer: int
+    pooling: Literal["mean", "cls", "max", "last"] | None
+    normalize: bool | None
+    dimensions: int | None
+
+
+class AttentionFields(TextFields, total=False):
+    """`POST /attention`."""
+
+    layers: Sequence[int] | None
+    heads: Sequence[int] | None
+    include: Sequence[Literal["weights", "stats", "rollout"]]
+    top_k: int | None
+    ablate: Sequence[Head] | None
+    dtype: Literal["float32", "float16"]
+
+
+class VerifyFields(ModelField, total=False):
+    """`POST /verify`."""
+
+    truncate: bool
+
+
+class PredictFields(TruncationFields, total=False):
+    """`POST /predict`."""
+
+    raw_scores: bool
+    aggregation: Literal["none", "simple", "first", "average", "max"] | None
+
+
+class RerankFields(TruncationFields, total=False):
+    """`POST /rerank`."""
+
+    raw_scores: bool
+
+
+class SparseFields(TruncationFields, total=False):
+    """`POST /embed_sparse`."""
+
+    prompt_name: str | None
+    method: Literal["bm42"] | None

@@ -1,0 +1,60 @@
+"""A map as HTML for a notebook: a table with shades, no scripts, nothing from the network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAX_TOKENS = 48
+"""Of a longer text the first ones are shown: a cell each of 512² tokens would weigh 25 MB."""
+SHADE = "31,119,180"
+CELL = "width:11px;height:11px;min-width:11px;padding:0;border:1px solid rgba(127,127,127,.15)"
+PLAIN = "padding:0 3px;font-weight:normal;border:0;background:none"
+
+
+@dataclass(frozen=True, eq=False)
+class HeatMap:
+    """The weights between the tokens of one text, queries × keys."""
+
+    title: str
+    tokens: tuple[str, ...]
+    weights: NDArray[Any] | None
+    """`[S, S]`; None shows the tokens alone."""
+
+    def html(self, about: str = "") -> str:
+        """A table whose darkest cell is the largest weight, with `about` above it."""
+        shown = self.tokens[:MAX_TOKENS]
+        lines = [about, self.title] if about else [self.title]
+        if len(shown) < len(self.tokens):
+            lines.append(f"the first {len(shown)} of {len(self.tokens)} tokens")
+        head = "".join(f"<div>{escape(line)}</div>" for line in lines)
+        body = self._tokens(shown) if self.weights is None else self._table(shown, self.weights)
+        return f'<div style="font-size:12px;overflow:auto">{head}{body}</div>'
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+    def _tokens(self, tokens: tuple[str, ...]) -> str:
+        names = " ".join(f"<code>{escape(token)}</code>" for token in tokens)
+        return f'<div style="margin-top:4px">{names}</div>'
+
+    def _table(self, tokens: tuple[str, ...], weights: NDArray[Any]) -> str:
+        size = len(tokens)
+        part = np.asarray(weights, np.float32)[:size, :size]
+        shades = part / (float(part.max(initial=0)) or 1)
+        names = [escape(token) for token in tokens]
+        turned = f"{PLAIN};writing-mode:vertical-rl;text-align:left;vertical-align:bottom"
+        top = "".join(f'<th style="{turned}">{name}</th>' for name in names)
+        rows = [f'<tr><th style="{PLAIN}"></th>{top}</tr>']
+        for name, values, alphas in zip(names, part, shades, strict=True):
+            cells = "".join(
+                f'<td style="{CELL};background:rgba({SHADE},{alpha:.3f})" '
+                f'title="{name} → {target}: {value:.3f}"></td>'
+                for target, value, alpha in zip(names, values, alphas, strict=True)
+            )
+            rows.append(f'<tr><th style="{PLAIN};text-align:right">{name}</th>{cells}</tr>')
+        return f'<table style="border-collapse:collapse;margin-top:4px">{"".join(rows)}</table>'

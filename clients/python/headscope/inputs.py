@@ -1,0 +1,47 @@
+"""The inputs of calls, checked before anything is sent.
+
+A list is a list of texts or of pairs, as on the wire: `("a", "b")` are two texts, and
+`[("a", "b")]` is one pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+Text = str | Sequence[str]
+"""One text, or a pair of them."""
+
+
+def texts_of(inputs: str | Sequence[Text], *, mixed: bool = False) -> list[str | list[str]]:
+    """A list of texts or of pairs, or of both where they may be mixed.
+
+    Raises:
+        TypeError: something is neither, or both are mixed.
+
+    """
+    every: list[str | list[str]] = []
+    for i, one in enumerate([inputs] if isinstance(inputs, str) else inputs):
+        if isinstance(one, str):
+            every.append(one)
+        elif len(one) == 2 and all(isinstance(text, str) for text in one):
+            every.append(list(one))
+        else:
+            raise TypeError(f"inputs[{i}] is neither a text nor a pair of texts")
+        if not mixed and isinstance(one, str) != isinstance(every[0], str):
+            raise TypeError(f"inputs[{i}]: texts and pairs cannot be in one list")
+    return every
+
+
+def only_texts(texts: Sequence[str]) -> list[str]:
+    """A list of texts.
+
+    Raises:
+        TypeError: something is no text, or the list is one.
+
+    """
+    if isinstance(texts, str):
+        raise TypeError("a list of texts is needed")
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"inputs[{i}] is no text")
+    return list(texts)

@@ -1,0 +1,72 @@
+"""The parts of a call's replies, in the order of its inputs → its result."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from headscope.errors import InvalidReply
+from headscope.results import Difference, Rank, TokenizedText, Verification
+
+T = TypeVar("T")
+R = TypeVar("R", bound=TokenizedText)
+
+
+def only(parts: Sequence[T]) -> T:
+    """That of the one request there was."""
+    (part,) = parts
+    return part
+
+
+def chained(parts: Iterable[Sequence[T]]) -> list[T]:
+    """Lists, end to end."""
+    return list(itertools.chain.from_iterable(parts))
+
+
+def of_one_model(results: list[R]) -> list[R]:
+    """Results that can be compared with each other.
+
+    Raises:
+        InvalidReply: the service came to serve another model meanwhile.
+
+    """
+    names = sorted({one.model for one in results})
+    if len(names) > 1:
+        raise InvalidReply(f"one list was answered by several models: {', '.join(names)}")
+    return results
+
+
+def ranked(parts: Iterable[Sequence[Rank]]) -> list[Rank]:
+    """Ranks of some texts each as ranks of all, the largest score first."""
+    start, moved = 0, []
+    for part in parts:
+        moved.append([replace(one, index=one.index + start) for one in part])
+        start += len(part)
+    return list(heapq.merge(*moved, key=lambda one: -one.score))
+
+
+def worst(parts: Sequence[Verification]) -> Verification:
+    """Verifications of some texts each as one of all."""
+    tasks = [part.task for part in parts if part.task]
+    return replace(
+        parts[0],
+        passed=all(part.passed for part in parts),
+        inputs=sum(part.inputs for part in parts),
+        hidden=tuple(map(farthest, zip(*(part.hidden for part in parts), strict=True))),
+        attention=tuple(map(farthest, zip(*(part.attention for part in parts), strict=True))),
+        pooled=farthest([part.pooled for part in parts]),
+        task=farthest(tasks) if tasks else None,
+    )
+
+
+def farthest(differences: Sequence[Difference]) -> Difference:
+    """The differences of one tensor as one."""
+    return replace(
+        differences[0],
+        max_abs_diff=max(one.max_abs_diff for one in differences),
+        min_cosine=min(one.min_cosine for one in differences),
+        passed=all(one.passed for one in differences),
+    )

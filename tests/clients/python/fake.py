@@ -1,0 +1,79 @@
+"""A service of a few lines, and both clients against it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import httpx
+import numpy as np
+from safetensors.numpy import save
+
+from headscope import AsyncClient, Client
+
+URL = "http://headscope.test"
+INFO = {
+    "model_id": "m",
+    "version": "1",
+    "max_input_length": 100,
+    "max_client_batch_size": 3,
+    "max_queue_tokens": 10_000,
+    "layers": 2,
+    "heads": 2,
+    "hidden_size": 4,
+    "embedding_dimension": 1,
+    "engine": "onnx",
+    "provider": "CPU",
+    "precision": "fp32",
+    "backend": "onnx",
+    "status": "working",
+}
+Handler = Callable[[httpx.Request], httpx.Response]
+
+
+def binary(
+    texts: Sequence[Any],
+    tensors: dict[str, np.ndarray] | None = None,
+    model: str = "m",
+    **lists: Any,
+) -> bytes:
+    """The binary form: one token a character, and `tensors` beside those of every reply."""
+    lengths = [len(text) for text in texts]
+    common = {
+        "cu_seqlens": np.cumsum([0, *lengths], dtype=np.int32),
+        "token_ids": np.arange(sum(lengths), dtype=np.int32),
+        "segment_ids": np.zeros(sum(lengths), np.int32),
+        "truncated": np.zeros(len(texts), np.uint8),
+    }
+    told = {"tokens": [list(text) for text in texts], "usage": {}} | lists
+    told["offsets"] = [[(i, i + 1) for i in range(size)] for size in lengths]
+    metadata = {name: json.dumps(value) for name, value in told.items()}
+    return save(common | (tensors or {}), metadata | {"model": model, "backend": "onnx"})
+
+
+def lengths_of(texts: Sequence[str], model: str = "m") -> httpx.Response:
+    """Every text's vector is its number, which it has for a text."""
+    pooled = np.array([[float(text)] for text in texts], np.float32)
+    return httpx.Response(200, content=binary(texts, {"pooled": pooled}, model))
+
+
+def sent(request: httpx.Request) -> Any:
+    """The body of a request."""
+    return json.loads(request.content)
+
+
+def asked(kind: str, name: str, handler: Handler, *arguments: Any, **settings: Any) -> Any:
+    """What a method of one of the clients gives; `fields` of the settings are those of the call."""
+    fields = settings.pop("fields", {})
+    transport = httpx.MockTransport(handler)
+    if kind == "sync":
+        with Client(URL, transport=transport, **settings) as client:
+            return getattr(client, name)(*arguments, **fields)
+
+    async def run() -> Any:
+        async with AsyncClient(URL, transport=transport, **settings) as client:
+            return await getattr(client, name)(*arguments, **fields)
+
+    return asyncio.run(run())

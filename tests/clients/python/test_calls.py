@@ -1,0 +1,212 @@
+"""Every call against the application itself, in this process, held against its own JSON."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from headscope import AsyncClient, Label, NotFound, Refused, Span, fields
+from model.artifact.manifest import Artifact
+from service.api.native.attention import AttentionRequest
+from service.api.native.encode import EncodeRequest
+from service.api.native.verify import VerifyRequest
+from service.api.tei.embed_sparse import EmbedSparseRequest
+from service.api.tei.predict import PredictRequest
+from service.api.tei.rerank import RerankRequest
+from service.engines.fake import FakeEngine
+from tests.service.api.tei.tasks import LABELS, RANKS, SPARSE, TOKENS, serving_task
+from tests.service.harness import serving
+from tests.service.several import fake_of, variant
+
+pytestmark = pytest.mark.anyio
+TEXTS = ["The cat sat.", "", "naïve 🙂 </s> [SEP]", "a dog", "on the mat"]
+PAIRS = [("What?", "The cat."), ("a", "")]
+WITHOUT = {"inputs", "texts", "query", "encoding_format", "return_text"}
+"""What the client sets itself, or needs not."""
+
+
+def client_of(served: Any) -> AsyncClient:
+    """A client of the application that another talks to."""
+    return AsyncClient("http://localhost", transport=httpx.ASGITransport(served.app))
+
+
+@pytest.fixture(scope="module")
+async def both(artifact: Artifact, anyio_backend: str) -> AsyncIterator[Any]:
+    """The client, and one of plain JSON, of a service that takes two texts a request."""
+    engine = FakeEngine(artifact.manifest.config)
+    async with (
+        serving(artifact, engine, max_client_batch_size=2) as plain,
+        client_of(plain) as client,
+    ):
+        yield client, plain
+
+
+async def posted(plain: Any, path: str, **body: Any) -> Any:
+    reply = await plain.post(path, json=body)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+async def one_by_one(plain: Any, path: str, inputs: Any, **body: Any) -> list[Any]:
+    return [(await posted(plain, path, inputs=[one], **body))["results"][0] for one in inputs]
+
+
+def assert_tokens(found: Any, expected: Any, text: Any) -> None:
+    assert found.texts == ((text,) if isinstance(text, str) else text)
+    for name in ("tokens", "token_ids", "segment_ids", "truncated"):
+        assert getattr(found, name) == expected[name]
+    assert found.offsets == [tuple(pair) for pair in expected["offsets"]]
+
+
+@pytest.mark.parametrize("inputs", [TEXTS, PAIRS])
+async def test_encode(both, inputs):
+    client, plain = both
+    found = await client.encode(inputs, layer=1, pooling="cls", truncate=True)
+    expected = await one_by_one(plain, "/encode", inputs, layer=1, pooling="cls", truncate=True)
+    for one, result, text in zip(found, expected, inputs, strict=True):
+        assert_tokens(one, result, text)
+        np.testing.assert_allclose(one.embeddings, result["embeddings"], rtol=1e-6)
+        np.testing.assert_allclose(one.pooled, result["pooled"], rtol=1e-6)
+        assert (one.model, one.backend) == ("small", "fake")
+    rows = await client.embed(inputs, layer=1, pooling="cls")
+    np.testing.assert_array_equal(rows, found.pooled)
+    assert (rows.shape, rows.dtype) == ((len(inputs), 128), np.float32)
+
+
+async def test_one_text_is_a_list_of_one(both):
+    client, _ = both
+    assert (await client.embed("a cat")).shape == (1, 128)
+    assert len((await client.encode("a cat"))[0].words) == 4
+    assert (await client.embed([])).shape == (0, 0)
+
+
+@pytest.mark.parametrize("inputs", [TEXTS, PAIRS])
+async def test_attention(both, inputs):
+    client, plain = both
+    asked = {"layers": [-1, 0], "heads": [1], "include": ["weights", "stats", "rollout"]}
+    found = await client.attention(inputs, **asked)
+    expected = await one_by_one(plain, "/attention", inputs, **asked)
+    for one, result, text in zip(found, expected, inputs, strict=True):
+        assert_tokens(one, result, text)
+        assert (one.layers, one.heads) == ([1, 0], [1])
+        np.testing.assert_allclose(one.weights, result["attention"], atol=1e-6)
+        np.testing.assert_allclose(one.rollout, result["rollout"], atol=1e-6)
+        assert one.statistics.keys() == result["stats"].keys()
+    half = await client.attention(inputs, dtype="float16", top_k=2)
+    assert half[0].tensors["attention.values"].dtype == np.float16
+
+
+async def test_a_text_that_is_refused_has_its_place_in_the_list(both):
+    client, _ = both
+    with pytest.raises(Refused, match=r"422: inputs\[3\] has .*\[2\] to \[3\] of 5\)") as failed:
+        await client.embed([*TEXTS[:3], "word " * 600, "last"])
+    assert failed.value.inputs == range(2, 4)
+    assert len(failed.value.request_id) == 32
+    with pytest.raises(TypeError, match=r"inputs\[1\]: texts and pairs"):
+        await client.encode(["a", ("b", "c")])
+    with pytest.raises(TypeError, match=r"inputs\[0\] is neither"):
+        await client.encode([["a", "b", "c"]])
+
+
+async def test_info_and_models(both):
+    client, plain = both
+    found, expected = await client.info(), (await plain.get("/info")).json()
+    assert found.fields == expected
+    assert (found.model_id, found.layers, found.max_client_batch_size) == ("small", 2, 2)
+    assert [one.id for one in await client.models()] == ["small"]
+
+
+async def test_labels_of_texts_and_pairs(artifact):
+    inputs = [*TEXTS, *PAIRS]
+    async with (
+        serving_task(artifact, LABELS, max_client_batch_size=2) as plain,
+        client_of(plain) as client,
+    ):
+        found = await client.predict(inputs, raw_scores=True)
+        for one, text in zip(found, inputs, strict=True):
+            body = [[text] if isinstance(text, str) else text]
+            [expected] = await posted(plain, "/predict", inputs=body, raw_scores=True)
+            assert one == tuple(Label(**label) for label in expected)
+        with pytest.raises(Refused, match="424: small"):
+            await client.rerank("q", TEXTS)
+
+
+async def test_spans(artifact):
+    async with serving_task(artifact, TOKENS) as plain, client_of(plain) as client:
+        [found] = await client.predict("The cat sat on the mat", aggregation="none")
+        expected = await posted(
+            plain, "/predict", inputs="The cat sat on the mat", aggregation="none"
+        )
+        assert found == tuple(Span(**span) for span in expected)
+        assert found
+
+
+async def test_ranks_of_several_requests_are_those_of_one(artifact):
+    async with (
+        serving_task(artifact, RANKS, max_client_batch_size=2) as few,
+        serving_task(artifact, RANKS) as plain,
+        client_of(few) as client,
+    ):
+        found = await client.rerank("what is it", TEXTS)
+        expected = await posted(plain, "/rerank", query="what is it", texts=TEXTS, return_text=True)
+        assert [(one.index, one.text) for one in found] == [
+            (one["index"], one["text"]) for one in expected
+        ]
+        assert [one.score for one in found] == [one["score"] for one in expected]
+        with pytest.raises(TypeError, match="a list of texts is needed"):
+            await client.rerank("q", "text")
+
+
+async def test_sparse_vectors_and_their_words(artifact):
+    async with (
+        serving_task(artifact, SPARSE, max_client_batch_size=2) as plain,
+        client_of(plain) as client,
+    ):
+        found = await client.embed_sparse(TEXTS)
+        for one, text in zip(found, TEXTS, strict=True):
+            [expected] = await posted(plain, "/embed_sparse", inputs=text)
+            assert one.indices.tolist() == [item["index"] for item in expected]
+            np.testing.assert_allclose(one.values, [item["value"] for item in expected])
+        assert await client.vocabulary([1, 0]) == ["[unused0]", "[PAD]"]
+        assert len(await client.vocabulary()) == artifact.manifest.config.vocab_size
+
+
+async def test_one_of_several_models(artifact):
+    models = [variant(artifact, "a", 128), variant(artifact, "b/é", 32)]
+    async with serving(models, list(map(fake_of, models))) as plain, client_of(plain) as client:
+        assert (await client.embed(TEXTS, model="b/é")).shape == (5, 32)
+        assert (await client.embed(TEXTS)).shape == (5, 128)
+        assert (await client.info("b/é")).hidden_size == 32
+        assert [one.id for one in await client.models()] == ["a", "b/é"]
+        for call in (client.embed("a", model="c"), client.embed(TEXTS, model="c")):
+            with pytest.raises(NotFound, match=r"404: .*b/é"):
+                await call
+
+
+async def test_a_key(artifact):
+    engine = FakeEngine(artifact.manifest.config)
+    async with serving(artifact, engine, api_keys="secret") as plain:
+        transport = httpx.ASGITransport(plain.app)
+        async with AsyncClient(
+            "http://localhost/", api_key="secret", transport=transport
+        ) as client:
+            assert (await client.embed(TEXTS)).shape == (5, 128)
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema"),
+    [
+        (fields.EncodeFields, EncodeRequest),
+        (fields.AttentionFields, AttentionRequest),
+        (fields.VerifyFields, VerifyRequest),
+        (fields.PredictFields, PredictRequest),
+        (fields.RerankFields, RerankRequest),
+        (fields.SparseFields, EmbedSparseRequest),
+    ],
+)
+def test_fields_are_the_routes(kind, schema):
+    assert kind.__annotations__.keys() | WITHOUT == schema.model_fields.keys() | WITHOUT
