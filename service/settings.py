@@ -101,6 +101,11 @@ class Settings(BaseSettings):
         "have by default.",
     )
     max_client_batch_size: int = Field(512, gt=0, description="Most inputs of one request.")
+    auto_truncate: bool = Field(
+        True,
+        description="Cut texts that are too long where a request in text-embeddings-inference's "
+        "form leaves `truncate` open; that is its own default, other dialects have theirs.",
+    )
     max_body_bytes: int = Field(16 * 2**20, gt=0, description="Most bytes of a request's body.")
     max_body_bytes_in_flight: int = Field(
         256 * 2**20,

@@ -45,11 +45,12 @@ def _inputs(value: Any) -> list[Input]:
     if not isinstance(value, list):
         raise PydanticCustomError("inputs", _FORMS)
     if value and type(value[0]) is int:
-        return [_token_ids(value)]
-    return [item if isinstance(item, str) else _token_ids(item) for item in value]
+        return [token_ids(value)]
+    return [item if isinstance(item, str) else token_ids(item) for item in value]
 
 
-def _token_ids(value: Any) -> TokenIds:
+def token_ids(value: Any) -> TokenIds:
+    """Of a list of ints, which alone is one text; for validators of pydantic."""
     if not isinstance(value, list) or not set(map(type, value)) <= {int}:
         raise PydanticCustomError("inputs", _FORMS)
     return TokenIds(tuple(value))

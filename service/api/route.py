@@ -6,7 +6,7 @@ import re
 import string
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from dataclasses import dataclass, replace
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 from urllib.parse import quote
 
 from fastapi.exceptions import RequestValidationError
@@ -31,6 +31,7 @@ MODEL_HEADER = "x-model"
 SEND_BYTES = 2**20
 """The server copies what a client does not take at once: large parts are given to it in slices."""
 _MILLISECONDS = re.compile(r"[0-9]{1,9}")
+Schema = TypeVar("Schema", bound=BaseModel)
 
 
 class ModelRequest(BaseModel):
@@ -64,14 +65,7 @@ class JsonRoute(APIRoute):
 
         async def handle(request: Request) -> Response:
             check_media_type(request)
-            content = await read_json(await request.body())
-            try:
-                body = schema.model_validate(content)
-            except ValidationError as error:
-                found = error.errors(include_url=False, include_context=False, include_input=False)
-                raise RequestValidationError(
-                    [{**item, "loc": ("body", *item["loc"])} for item in found]
-                ) from None
+            body = validated(schema, await read_json(await request.body()))
             models = service_of(request).models
             request.state.model = models.able(body.model, body.check_model)
             response: Response = await self.endpoint(body=body, request=request)
@@ -79,6 +73,22 @@ class JsonRoute(APIRoute):
             return response
 
         return handle
+
+
+def validated(schema: type[Schema], content: Any) -> Schema:
+    """A body of JSON by its schema.
+
+    Raises:
+        RequestValidationError: it is another.
+
+    """
+    try:
+        return schema.model_validate(content)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        raise RequestValidationError(
+            [{**item, "loc": ("body", *item["loc"])} for item in found]
+        ) from None
 
 
 def service_of(request: Request) -> ServiceState:

@@ -5,12 +5,11 @@ https://platform.openai.com/docs/api-reference/embeddings/create
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import orjson
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from service.api.embedding import (
@@ -24,9 +23,9 @@ from service.api.embedding import (
     vector_json,
 )
 from service.api.media import JSON_BYTES_PER_FLOAT
-from service.api.native.texts import MAX_FIELDS
+from service.api.native.texts import LenientRequest
 from service.api.openai.errors import ERRORS
-from service.api.route import JsonRoute, ModelRequest, model_of, service_of
+from service.api.route import JsonRoute, model_of, service_of
 from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.core import Inference
@@ -41,10 +40,8 @@ ITEM_BYTES = 64
 router = APIRouter(route_class=JsonRoute, tags=["openai"])
 
 
-class EmbeddingsRequest(ModelRequest):
+class EmbeddingsRequest(LenientRequest):
     """`POST /v1/embeddings`; unknown fields are ignored."""
-
-    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
     input: TextsOrIds = Field(
         description="A text, token ids of the model's own tokenizer, or a list of either."
@@ -56,13 +53,6 @@ class EmbeddingsRequest(ModelRequest):
         None, description="Keep the first n, then normalise; all by default."
     )
     user: str | None = Field(None, description="Ignored.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _few_fields(cls, fields: Any) -> Any:
-        if isinstance(fields, dict) and len(fields) > MAX_FIELDS:
-            raise PydanticCustomError("fields", "there are too many fields")
-        return fields
 
     def check_model(self, inference: Inference) -> None:
         """Vectors of texts.
