@@ -10,7 +10,14 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from service.api.problems import PROBLEMS, error_reply
-from service.errors import Overloaded, ServiceError, Unauthorized, UnknownModel, Unprocessable
+from service.errors import (
+    NoEmbeddings,
+    Overloaded,
+    ServiceError,
+    Unauthorized,
+    UnknownModel,
+    Unprocessable,
+)
 
 INVALID = 400
 """What OpenAI answers to a request that asks for the impossible, where other dialects have 422."""
@@ -58,5 +65,9 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"description": problem["description"], "model": OpenAIError}
     for status, problem in PROBLEMS.items()
     if status != Unprocessable.status
-} | {INVALID: {"description": "Not JSON, or an input that does not fit", "model": OpenAIError}}
+} | {
+    INVALID: {"description": "Not JSON, or an input that does not fit", "model": OpenAIError},
+    NoEmbeddings.status: {"description": "The model gives no vectors", "model": OpenAIError},
+    "default": {"description": "Any other error", "model": OpenAIError},
+}
 """The error replies of a route, for the OpenAPI document."""
