@@ -58,7 +58,8 @@ def install(app: FastAPI, settings: Settings) -> None:
     for dialect in DIALECTS:
         for router in dialect.routers:
             if settings.verify_route or router is not verify.router:
-                app.include_router(router)
+                # include_router matches a path once for each router, and once more for the route
+                app.router.routes.extend(router.routes)
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)

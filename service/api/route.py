@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from service.api.accept import prefers
@@ -58,6 +59,12 @@ class JsonRoute(APIRoute):
     FastAPI documents it; its own way from body to endpoint, which solves dependencies that these
     routes do not have, costs as much as all else in a small request.
     """
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """As Starlette's; most paths are other routes', which no regular expression has to tell."""
+        if not self.param_convertors and not scope["path"].endswith(self.path):
+            return Match.NONE, {}
+        return super().matches(scope)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The function from a request to the endpoint's reply."""
