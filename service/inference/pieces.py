@@ -32,11 +32,13 @@ class Spelling:
 
     text: str
     encoding: Encoding
+    characters: int
+    """Of all pieces: some may stand for the same ones."""
 
-    @property
-    def characters(self) -> int:
-        """Of all pieces: some may stand for the same ones."""
-        return sum(end - start for start, end in self.encoding.offsets)
+    @classmethod
+    def of(cls, text: str, encoding: Encoding) -> Spelling:
+        """A text's."""
+        return cls(text, encoding, sum(end - start for start, end in encoding.offsets))
 
     def pieces(self) -> list[Piece]:
         """The tokens, in order."""

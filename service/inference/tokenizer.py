@@ -168,7 +168,7 @@ class TextTokenizer:
             self._check_characters(f"inputs[{index}]", text)
         whole = [prompt + text for text in texts]
         encodings = self._whole.encode_batch(whole, add_special_tokens=special_tokens)
-        return list(map(Spelling, whole, encodings))
+        return list(map(Spelling.of, whole, encodings))
 
     def decode(self, name: str, given: TokenIds, *, skip_special_tokens: bool) -> str:
         """The text of some ids.

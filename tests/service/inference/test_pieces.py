@@ -15,7 +15,7 @@ def test_pieces_are_the_bytes_of_the_text(text: str) -> None:
     """Of 1, 2, 3 and 4 bytes a character."""
     tokenizer = Tokenizer(models.WordLevel(WORDS, "?"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    spelling = Spelling(text, tokenizer.encode(text))
+    spelling = Spelling.of(text, tokenizer.encode(text))
     pieces = spelling.pieces()
     assert [piece.text for piece in pieces] == text.split()
     assert spelling.characters == len("".join(text.split()))

@@ -8,6 +8,7 @@ import pytest
 
 from model.artifact.manifest import Artifact
 from tests.service.api.tei.tasks import LABELS, RANKS, SPARSE, TOKENS, serving_task
+from tests.service.harness import assert_problem
 
 pytestmark = pytest.mark.anyio
 
@@ -33,3 +34,13 @@ async def test_it_is_the_route_of_the_kind(
         assert wrong.json() == (await client.post(path, json={"inputs": {}})).json()
         assert wrong.status_code == 422
         assert (await client.get("/")).headers["content-type"].startswith("text/html")
+
+
+async def test_the_dashboard_has_its_own_errors(artifact: Artifact) -> None:
+    """Whoever lacks a key may be a browser, and is told in words."""
+    async with serving_task(artifact, None, api_keys="k") as client:
+        for method in ("GET", "POST"):
+            refused = await client.request(method, "/", json={"inputs": "a"})
+            assert_problem(refused, 401, "Bearer")
+        wrong = await client.post("/", json={}, auth=("", "k"))
+        assert wrong.json().keys() == {"error", "error_type"}
