@@ -107,14 +107,14 @@ async def test_long_texts_are_cut_as_the_setting_says(artifact: Artifact, settin
     assert not np.array_equal(left, right)
 
 
-@pytest.mark.parametrize("path", ["/embed", "/embed_all", "/similarity"])
 @pytest.mark.parametrize("task", [LABELS, RANKS, SPARSE, TOKENS])
-async def test_other_models_are_424(artifact: Artifact, path: str, task: Any) -> None:
-    inputs = {"source_sentence": "a", "sentences": ["b"]} if path == "/similarity" else "a"
+async def test_other_models_are_424(artifact: Artifact, task: Any) -> None:
+    pair = {"source_sentence": "a", "sentences": ["b"]}
     async with serving_task(artifact, task) as client:
-        answer = await client.post(path, json={"inputs": inputs})
-    assert (answer.status_code, answer.json()["error_type"]) == (424, "Backend")
-    assert "serve an embedding model" in answer.json()["error"]
+        for path, inputs in (("/embed", "a"), ("/embed_all", "a"), ("/similarity", pair)):
+            answer = await client.post(path, json={"inputs": inputs})
+            assert (answer.status_code, answer.json()["error_type"]) == (424, "Backend")
+            assert "serve an embedding model" in answer.json()["error"]
 
 
 async def test_teis_published_vectors(
