@@ -145,6 +145,11 @@ class Settings(BaseSettings):
     max_client_batch_size: Annotated[int, Shown(Group.LIMITS, "INPUTS")] = Field(
         512, gt=0, description="Most inputs of one request."
     )
+    auto_truncate: Annotated[bool, Shown(Group.LIMITS)] = Field(
+        True,
+        description="Cut texts that are too long where a request in text-embeddings-inference's "
+        "form leaves `truncate` open; that is its own default, other dialects have theirs.",
+    )
     max_body_bytes: Annotated[int, Shown(Group.LIMITS, "BYTES")] = Field(
         16 * 2**20, gt=0, description="Most bytes of a request's body."
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -10,7 +10,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from service.api import dashboard, documentation, native, openai, operations, tei
 from service.api.native import verify
@@ -40,17 +40,25 @@ DIALECTS = (
 
 
 def error_response(path: str, error: ServiceError, request_id: str) -> Response:
-    """An error in the form of the dialect that owns the path; in the native one if none does."""
-    return _owner(path).error_response(error, request_id)
+    """An error in the form of the dialect that owns the path; in the native one if none does.
+
+    Of several that share a path it is the one that browsers ask: its errors are people's, too.
+    """
+    owners = [
+        (route, dialect)
+        for route, dialect in _routes()
+        if isinstance(route, Route) and route.path_regex.match(path)
+    ]
+    asked = [dialect for route, dialect in owners if "GET" in (route.methods or ())]
+    dialect = next(iter([*asked, *(dialect for _, dialect in owners)]), NATIVE)
+    return dialect.error_response(error, request_id)
 
 
-def _owner(path: str) -> Dialect:
+def _routes() -> Iterator[tuple[BaseRoute, Dialect]]:
     for dialect in DIALECTS:
         for router in dialect.routers:
             for route in router.routes:
-                if isinstance(route, Route) and route.path_regex.match(path):
-                    return dialect
-    return NATIVE
+                yield route, dialect
 
 
 def install(app: FastAPI, settings: Settings) -> None:
@@ -58,14 +66,19 @@ def install(app: FastAPI, settings: Settings) -> None:
     for dialect in DIALECTS:
         for router in dialect.routers:
             if settings.verify_route or router is not verify.router:
-                app.include_router(router)
+                # include_router matches a path once for each router, and once more for the route
+                app.router.routes.extend(router.routes)
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_error)
 
 
 def _reply(request: Request, error: ServiceError) -> Response:
-    return error_response(request.scope["path"], error, str(request.state.request_id))
+    request_id = str(request.state.request_id)
+    for route, dialect in _routes():
+        if route is request.scope.get("route"):
+            return dialect.error_response(error, request_id)
+    return error_response(request.scope["path"], error, request_id)
 
 
 async def _service_error(request: Request, error: Exception) -> Response:

@@ -32,6 +32,9 @@ RESPONSE_HEADERS = (
     "x-tokenization-time",
     "x-queue-time",
     "x-inference-time",
+    "x-compute-type",
+    "x-compute-time",
+    "x-compute-characters",
     "x-compute-tokens",
     "x-model",
 )

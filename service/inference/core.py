@@ -27,7 +27,7 @@ from service.inference.inputs import Input
 from service.inference.maps import AttentionSelection
 from service.inference.timings import Timings
 from service.inference.tokenizer import Options, TextTokenizer, TokenizedText
-from service.inference.tokenizing import RequestLimits, Tokenizing
+from service.inference.tokenizing import Found, Given, RequestLimits, Tokenizing, Work
 from service.inference.verification import compare_engines
 from service.scheduler.lanes import LaneName
 from service.scheduler.scheduler import Scheduler
@@ -145,6 +145,12 @@ class Inference:
         tokens = sum(len(text.input_ids) for text in texts)
         timings = Timings(tokens, began, time.monotonic() - began)
         return PreparedTexts(texts, caller, scheduler, timings)
+
+    async def tokenizer_work(
+        self, inputs: Sequence[Given], work: Work[Given, Found], caller: Caller
+    ) -> list[Found]:
+        """What the tokenizer alone makes of a request's inputs; see `Tokenizing.run`."""
+        return await self._tokenizing.run(inputs, work, caller.finish_by)
 
     async def encode(self, prepared: PreparedTexts, options: EncodeOptions) -> list[TextEncoding]:
         """Contextual embeddings of each text.

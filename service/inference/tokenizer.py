@@ -18,6 +18,7 @@ from service.engines.contract import Ids
 from service.errors import InputTooLong, Unprocessable
 from service.inference.excerpt import Cutter, Direction, Excerpt, Offset
 from service.inference.inputs import Input, Text, TokenIds, characters
+from service.inference.pieces import Spelling
 from service.inference.subwords import Subwords
 
 
@@ -146,6 +147,48 @@ class TextTokenizer:
             texts.append(_tokenized(excerpt, prompt, cut_left=cut_left))
         return texts
 
+    def spell(
+        self, texts: Sequence[str], prompt_name: str | None, first: int, *, special_tokens: bool
+    ) -> list[Spelling]:
+        """Tokens of texts after a prompt, however many.
+
+        Args:
+            texts: of one request.
+            prompt_name: as in `Options`.
+            first: index of the first of them in the request.
+            special_tokens: whether the tokenizer puts its special tokens around each.
+
+        Raises:
+            Unprocessable: an unknown prompt.
+            InputTooLong: too many characters.
+
+        """
+        prompt = self._prompt(prompt_name).text
+        for index, text in enumerate(texts, first):
+            self._check_characters(f"inputs[{index}]", text)
+        whole = [prompt + text for text in texts]
+        encodings = self._whole.encode_batch(whole, add_special_tokens=special_tokens)
+        return list(map(Spelling.of, whole, encodings))
+
+    def decode(self, name: str, given: TokenIds, *, skip_special_tokens: bool) -> str:
+        """The text of some ids.
+
+        Args:
+            name: of the ids in a refusal.
+            given: the ids.
+            skip_special_tokens: whether special tokens are left out.
+
+        Raises:
+            Unprocessable: an id that no token has.
+
+        """
+        size = self._whole.get_vocab_size()
+        for token in given.ids:
+            if not 0 <= token < size:
+                raise Unprocessable(f"{name} has the token id {token}: ids are 0 … {size - 1}")
+        text: str = self._whole.decode(given.ids, skip_special_tokens=skip_special_tokens)
+        return text
+
     def vocabulary(self, indices: Iterable[int]) -> list[str | None]:
         """The tokens of these ids; None where the tokenizer has none."""
         return [self._whole.id_to_token(index) for index in indices]
@@ -175,11 +218,7 @@ class TextTokenizer:
         """
         if not isinstance(given, TokenIds):
             return _with_prompt(prompt, given), True
-        size = self._whole.get_vocab_size()
-        for token in given.ids:
-            if not 0 <= token < size:
-                raise Unprocessable(f"{name} has the token id {token}: ids are 0 … {size - 1}")
-        text = self._whole.decode(given.ids, skip_special_tokens=bool(prompt))
+        text = self.decode(name, given, skip_special_tokens=bool(prompt))
         self._check_characters(name, text)
         return prompt + text, bool(prompt)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 from service.errors import DeadlinePassed, Unprocessable
 from service.inference.inputs import Input, characters
@@ -22,6 +23,11 @@ SLICE_CHARACTERS = 2**14
 have more."""
 CHARACTERS_PER_TOKEN = 16
 """A request may have so many for each token that it may have."""
+
+Given = TypeVar("Given", bound=Input)
+Found = TypeVar("Found")
+Work = Callable[[Sequence[Given], int], list[Found]]
+"""Some inputs of a request and the index of the first → what the tokenizer makes of each."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,31 @@ class Tokenizing:
             DeadlinePassed: before all were tokenised.
 
         """
+
+        def work(part: Sequence[Input], first: int) -> list[TokenizedText]:
+            return self.tokenizer.tokenize(part, options, first)
+
+        texts = await self.run(inputs, work, finish_by)
+        for index, text in enumerate(texts):
+            if 0 < self._segments <= text.segment_ids.max():
+                raise Unprocessable(f"inputs[{index}] is a pair; this model has one segment only")
+        return texts
+
+    async def run(
+        self, inputs: Sequence[Given], work: Work[Given, Found], finish_by: float
+    ) -> list[Found]:
+        """What the tokenizer makes of each input of a request.
+
+        Args:
+            inputs: of one request.
+            work: of some of them, and the index of the first.
+            finish_by: `time.monotonic()` of the deadline.
+
+        Raises:
+            Unprocessable: too many inputs or characters.
+            DeadlinePassed: before all were done.
+
+        """
         if len(inputs) > self._limits.max_inputs:
             raise Unprocessable(
                 f"{len(inputs)} inputs in one request; at most {self._limits.max_inputs} are taken"
@@ -73,35 +104,29 @@ class Tokenizing:
                 "taken, send it in parts"
             )
         if len(inputs) == 1 and total <= INLINE_CHARACTERS:
-            texts = self.tokenizer.tokenize(inputs, options)
-        else:
-            texts = await self._in_slices(inputs, options, finish_by)
-        for index, text in enumerate(texts):
-            if 0 < self._segments <= text.segment_ids.max():
-                raise Unprocessable(f"inputs[{index}] is a pair; this model has one segment only")
-        return texts
+            return work(inputs, 0)
+        return await self._in_slices(inputs, work, finish_by)
 
     def close(self) -> None:
         """Let the slices that run finish; nothing more is tokenised."""
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     async def _in_slices(
-        self, inputs: Sequence[Input], options: Options, finish_by: float
-    ) -> list[TokenizedText]:
+        self, inputs: Sequence[Given], work: Work[Given, Found], finish_by: float
+    ) -> list[Found]:
         loop = asyncio.get_running_loop()
-        texts: list[TokenizedText] = []
+        texts: list[Found] = []
         for part in _slices(inputs):
             if time.monotonic() >= finish_by:
                 raise DeadlinePassed(
                     f"the deadline came when {len(texts)} of {len(inputs)} inputs were tokenised",
                     retry_after_seconds=1,
                 )
-            run = self.tokenizer.tokenize
-            texts += await loop.run_in_executor(self._threads, run, part, options, len(texts))
+            texts += await loop.run_in_executor(self._threads, work, part, len(texts))
         return texts
 
 
-def _slices(inputs: Sequence[Input]) -> Iterator[Sequence[Input]]:
+def _slices(inputs: Sequence[Given]) -> Iterator[Sequence[Given]]:
     """Neighbours that have at most `SLICE_CHARACTERS` together."""
     start = size = 0
     for index, text in enumerate(inputs):

@@ -96,9 +96,10 @@ async def test_a_sparse_encoder_over_http(
 ) -> None:
     folder = write_sparse_checkpoint(tmp_path / "a", "DistilBert", "sum", "log1p_relu")
     encoder = SparseEncoder(str(folder), device="cpu")
-    expected = encoder.encode(TEXTS, convert_to_sparse_tensor=False, convert_to_tensor=True)
+    texts = [text for text in TEXTS if text]  # an empty one is TEI's 400
+    expected = encoder.encode(texts, convert_to_sparse_tensor=False, convert_to_tensor=True)
     async with serving(exported(folder, "splade")) as client:
-        body = {"inputs": TEXTS, "truncate": True}
+        body = {"inputs": texts, "truncate": True}
         vectors = (await client.post("/embed_sparse", json=body)).json()
     found = np.zeros(expected.shape, np.float32)
     for row, vector in zip(found, vectors, strict=True):

@@ -32,6 +32,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "max_characters": (7, 8),
     "max_request_characters": (7, 8),
     "max_client_batch_size": (7, 8),
+    "auto_truncate": (True, False),
     "max_body_bytes": (7, 8),
     "max_response_bytes": (7, 8),
     "max_bytes_in_flight": (7, 8),

@@ -82,10 +82,8 @@ Inputs = Annotated[
 ]
 
 
-class StrictRequest(BaseModel):
-    """Nothing is converted, and unknown fields are refused."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+class BoundedRequest(BaseModel):
+    """Few fields."""
 
     @model_validator(mode="before")
     @classmethod
@@ -93,6 +91,18 @@ class StrictRequest(BaseModel):
         if isinstance(fields, dict) and len(fields) > MAX_FIELDS:
             raise PydanticCustomError("fields", "there are too many fields")
         return fields
+
+
+class StrictRequest(BoundedRequest):
+    """Nothing is converted, and unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class LenientRequest(ModelRequest, BoundedRequest):
+    """Nothing is converted, and unknown fields are ignored, as other services do."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
 
 class TextRequest(ModelRequest, StrictRequest):

@@ -1,4 +1,4 @@
-"""`GET /v1/models`: the models that a request can choose, in OpenAI's form."""
+"""`GET /v1/models`: the models that a request can choose, all or one, in OpenAI's form."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
 from model.artifact.manifest import MANIFEST
+from service.api.openai.errors import ERRORS
 from service.api.route import service_of
+from service.errors import UnknownModel
 from service.models import ServedModel
 
 OWNER = "headscope"
@@ -37,6 +39,15 @@ class OpenAIModels(BaseModel):
 async def models(request: Request) -> OpenAIModels:
     """The models that are served, the default first."""
     return OpenAIModels(data=[_described(model) for model in service_of(request).models])
+
+
+@router.get("/v1/models/{model:path}", responses={404: ERRORS[404]})
+async def model(model: str, request: Request) -> OpenAIModel:
+    """One of the models that are served; names may have slashes."""
+    for served in service_of(request).models:
+        if served.name == model:
+            return _described(served)
+    raise UnknownModel("there is no such model; GET /v1/models lists those that there are")
 
 
 def _described(model: ServedModel) -> OpenAIModel:

@@ -1,5 +1,23 @@
 """Routes in text-embeddings-inference's forms, and the vocabulary of its sparse vectors."""
 
-from service.api.tei import embed_sparse, predict, rerank, vocabulary
+from service.api.tei import (
+    embed,
+    embed_sparse,
+    predict,
+    rerank,
+    root,
+    similarity,
+    tokenize,
+    vocabulary,
+)
 
-ROUTERS = (predict.router, rerank.router, embed_sparse.router, vocabulary.router)
+ROUTERS = (
+    embed.router,
+    embed_sparse.router,
+    similarity.router,
+    predict.router,
+    rerank.router,
+    tokenize.router,
+    root.router,
+    vocabulary.router,
+)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, Field, PlainValidator
-from pydantic.json_schema import WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from service.api.embedding import TextsOrIds, check_given
 from service.api.native.texts import check_size
 from service.api.reserved import reserve, respond
 from service.api.route import JsonRoute, caller_of, model_of, service_of
 from service.api.tei.errors import ERRORS
-from service.api.tei.texts import TeiRequest
-from service.errors import EmptyInputs
+from service.api.tei.texts import TeiRequest, tell_compute
 from service.inference.bm42.vectors import bm42_vectors, check_word_pieces, last_layer
 from service.inference.core import Inference, PreparedTexts
 from service.inference.task_heads import (
@@ -38,28 +36,10 @@ _FEWER = "send fewer texts"
 Vectors = tuple[list[SparseVector], Timings]
 
 
-def _inputs(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise PydanticCustomError("inputs", "a text or a list of texts is needed")
-    return list(value)
-
-
 class EmbedSparseRequest(TeiRequest):
     """`POST /embed_sparse`."""
 
-    inputs: Annotated[
-        list[str],
-        PlainValidator(_inputs),
-        WithJsonSchema(
-            {
-                "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
-                "title": "Inputs",
-                "examples": ["What is Deep Learning?"],
-            }
-        ),
-    ] = Field(description="A text, or many.")
+    inputs: TextsOrIds = Field(description="A text, token ids of one text, or a list of either.")
     prompt_name: str | None = Field(
         None, description="A prefix that the checkpoint's own configuration names."
     )
@@ -99,7 +79,8 @@ async def embed_sparse(body: EmbedSparseRequest, request: Request) -> Response:
     vectors, timings = await (_sparse if body.method is None else _bm42)(body, request)
     size = VALUE_BYTES * sum(len(vector.indices) for vector in vectors) + 2 * len(vectors)
     with reserve(request, size) as held:
-        return await respond(held, size, lambda: values(vectors), timings)
+        response = await respond(held, size, lambda: values(vectors), timings)
+    return tell_compute(response, request, body.inputs)
 
 
 async def _sparse(body: EmbedSparseRequest, request: Request) -> Vectors:
@@ -128,10 +109,10 @@ async def _bm42(body: EmbedSparseRequest, request: Request) -> Vectors:
 
 
 async def _prepare(body: EmbedSparseRequest, request: Request, lane: LaneName) -> PreparedTexts:
-    if not body.inputs:
-        raise EmptyInputs("`inputs` is empty")
+    check_given(body.inputs, "inputs")
     inference, caller = model_of(request).inference, caller_of(request)
-    return await inference.prepare(body.inputs, body.options(body.prompt_name), caller, lane)
+    options = body.options(request, body.prompt_name)
+    return await inference.prepare(body.inputs, options, caller, lane)
 
 
 def values(vectors: Sequence[SparseVector]) -> list[list[dict[str, Any]]]:

@@ -17,11 +17,12 @@ from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from model.artifact.task import TaskConfig, TaskKind
+from service.api.embedding import check_given
 from service.api.reserved import reserve, respond
 from service.api.route import JsonRoute, caller_of, model_of
 from service.api.tei.errors import ERRORS
 from service.api.tei.spans import LabelledSpan, labelled, single_texts, span_bytes
-from service.api.tei.texts import TeiRequest
+from service.api.tei.texts import TeiRequest, tell_compute
 from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.core import Inference
@@ -129,7 +130,8 @@ async def predict(body: PredictRequest, request: Request) -> Response:
     inference = model_of(request).inference
     task = body.check_model(inference)
     answer = _of_tokens if task.kind == "token_classification" else _of_texts
-    return await answer(body, request, inference, task)
+    response = await answer(body, request, inference, task)
+    return tell_compute(response, request, body.inputs.texts)
 
 
 async def _of_texts(
@@ -138,7 +140,8 @@ async def _of_texts(
     if body.aggregation is not None:
         raise Unprocessable("aggregation is of the labels of tokens; this model labels whole texts")
     texts, caller = body.inputs.texts, caller_of(request)
-    prepared = await inference.prepare(texts, body.options(), caller, "encode")
+    check_given(texts, "inputs")
+    prepared = await inference.prepare(texts, body.options(request), caller, "encode")
     size = len(texts) * sum(PREDICTION_BYTES + 2 * len(label) for label in task.labels)
     with reserve(request, size) as held:
         logits = await task_scores(prepared, task)
@@ -157,7 +160,7 @@ async def _of_tokens(
     if body.raw_scores and aggregation != "none":
         raise Unprocessable('raw_scores are of single tokens: ask with "aggregation": "none"')
     texts, caller = single_texts(body.inputs.texts), caller_of(request)
-    prepared = await inference.prepare(texts, body.options(), caller, "encode")
+    prepared = await inference.prepare(texts, body.options(request), caller, "encode")
     size = span_bytes(texts, prepared.texts, task)
     with reserve(request, size) as held:
         logits = await task_scores(prepared, task)

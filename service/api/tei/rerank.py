@@ -13,12 +13,12 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from model.artifact.task import TaskConfig
+from service.api.embedding import check_given
 from service.api.ranking import Ranking, ranked, ranker
 from service.api.reserved import CHARACTER_BYTES, reserve, respond
 from service.api.route import JsonRoute, model_of
 from service.api.tei.errors import ERRORS
-from service.api.tei.texts import TeiRequest
-from service.errors import EmptyInputs
+from service.api.tei.texts import TeiRequest, tell_compute
 from service.inference.core import Inference
 
 router = APIRouter(route_class=JsonRoute, tags=["tasks"])
@@ -63,14 +63,15 @@ class Rank(BaseModel):
 async def rerank(body: RerankRequest, request: Request) -> Response:
     """The texts, the most relevant to the query first."""
     body.check_model(model_of(request).inference)
-    if not body.texts:
-        raise EmptyInputs("`texts` is empty")
+    pairs = [(body.query, text) for text in body.texts]
+    check_given(pairs, "texts")
     size = RANK_BYTES * len(body.texts) + CHARACTER_BYTES * sum(map(len, body.returned or ()))
     with reserve(request, size) as held:
-        ranking = await ranked(request, body.query, body.texts, body.options())
-        return await respond(
+        ranking = await ranked(request, body.query, body.texts, body.options(request))
+        response = await respond(
             held, size, lambda: ranks(ranking, body.returned, raw=body.raw_scores), ranking.timings
         )
+    return tell_compute(response, request, pairs)
 
 
 def ranks(ranking: Ranking, texts: Sequence[str] | None, *, raw: bool) -> list[dict[str, Any]]:

@@ -2,37 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import time
+from collections.abc import Sequence
+from typing import Literal
 
-from pydantic import ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from fastapi import Request
+from pydantic import Field
+from starlette.responses import Response
 
-from service.api.native.texts import MAX_FIELDS
-from service.api.route import ModelRequest
+from service.api.native.texts import LenientRequest
+from service.api.route import model_of, service_of
 from service.inference.excerpt import Direction
+from service.inference.inputs import Input, characters
 from service.inference.tokenizer import Options
 
 
-class TeiRequest(ModelRequest):
-    """What every request has; unknown fields are ignored, as TEI does."""
-
-    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+class TeiRequest(LenientRequest):
+    """What every request with texts to compute has."""
 
     truncate: bool | None = Field(
-        None, description="Cut a text that is too long, instead of refusing it."
+        None,
+        description="Cut a text that is too long, instead of refusing it; the service's setting "
+        "`auto_truncate` by default.",
     )
     truncation_direction: Literal["Left", "Right", "left", "right"] = Field(
         "Right", description="Which side is cut."
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _few_fields(cls, fields: Any) -> Any:
-        if isinstance(fields, dict) and len(fields) > MAX_FIELDS:
-            raise PydanticCustomError("fields", "there are too many fields")
-        return fields
-
-    def options(self, prompt_name: str | None = None) -> Options:
+    def options(
+        self, request: Request, prompt_name: str | None = None, naming: str = "inputs[{}]"
+    ) -> Options:
         """How the texts are tokenised."""
+        truncate = self.truncate
+        if truncate is None:
+            truncate = service_of(request).settings.auto_truncate
         direction: Direction = "left" if self.truncation_direction in ("Left", "left") else "right"
-        return Options(bool(self.truncate), direction, prompt_name)
+        return Options(truncate, direction, prompt_name, naming=naming)
+
+
+def tell_compute(response: Response, request: Request, inputs: Sequence[Input]) -> Response:
+    """The headers that TEI has beside those of every route: device, time and characters.
+
+    Args:
+        response: to the request.
+        request: which model answered.
+        inputs: that were computed; token ids count as characters, as TEI counts them.
+
+    """
+    provider = model_of(request).inference.engines.default.engine.provider
+    device = "gpu" if "CUDA" in provider else "cpu"
+    seconds = time.monotonic() - request.state.received
+    response.headers["x-compute-type"] = f"{device}+optimized"
+    response.headers["x-compute-time"] = str(round(1000 * seconds))
+    response.headers["x-compute-characters"] = str(characters(inputs))
+    return response

@@ -34,3 +34,17 @@ async def test_one_model_is_a_list_of_one(artifact: Artifact) -> None:
     async with serving(artifact, fake_of(artifact)) as client:
         (one,) = (await client.get("/v1/models")).json()["data"]
         assert one["id"] == artifact.manifest.model
+
+
+async def test_a_model_is_found_by_its_name(artifact: Artifact) -> None:
+    """Names may have slashes; another is OpenAI's 404, also where one model alone is served."""
+    artifacts = [variant(artifact, name, 8) for name in ("z/first", "a b")]
+    for served in (artifacts, artifacts[:1]):
+        async with serving(served, [fake_of(one) for one in served]) as client:
+            for one in (await client.get("/v1/models")).json()["data"]:
+                assert (await client.get(f"/v1/models/{one['id']}")).json() == one
+            missing = await client.get("/v1/models/first")
+            assert (missing.status_code, missing.json()["error"]["code"]) == (
+                404,
+                "model_not_found",
+            )

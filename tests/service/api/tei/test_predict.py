@@ -79,10 +79,21 @@ async def test_a_model_without_labels_is_a_424(artifact: Artifact, task: Any, sa
     assert response.json()["error"].startswith(f"small has {says}: serve a classifier")
 
 
-async def test_a_long_text_is_cut_on_request_alone(artifact: Artifact) -> None:
+@pytest.mark.parametrize("inputs", ["", [""], ["", ""], [["a"], ["", ""]]])
+async def test_empty_texts_are_teis_400(artifact: Artifact, inputs: Any) -> None:
+    async with serving_task(artifact, LABELS) as client:
+        response = await client.post("/predict", json={"inputs": inputs})
+        half = await client.post("/predict", json={"inputs": ["", "b"]})
+    assert (response.status_code, response.json()["error_type"]) == (400, "Empty")
+    assert half.status_code == 200
+
+
+async def test_a_long_text_is_cut_by_the_setting_or_on_request(artifact: Artifact) -> None:
     body = {"inputs": "a " * 600}
     async with serving_task(artifact, LABELS) as client:
-        refused = await client.post("/predict", json=body)
+        cut_by_default = await client.post("/predict", json=body)
+        refused = await client.post("/predict", json=body | {"truncate": False})
+    async with serving_task(artifact, LABELS, auto_truncate=False) as client:
         null = await client.post("/predict", json=body | {"truncate": None})
         cut = await client.post("/predict", json=body | {"truncate": True})
         left = {"truncate": True, "truncation_direction": "Left", "inputs": "b " + body["inputs"]}
@@ -91,4 +102,5 @@ async def test_a_long_text_is_cut_on_request_alone(artifact: Artifact) -> None:
     assert refused.status_code == null.status_code == 422
     assert refused.json()["error_type"] == "Tokenizer"
     assert cut.status_code == 200
+    assert cut.json() == cut_by_default.json()
     assert sides[0] == cut.json() != sides[1]

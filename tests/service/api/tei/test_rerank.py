@@ -57,8 +57,10 @@ async def test_a_model_that_ranks_nothing_is_a_424(
 async def test_no_texts_are_teis_400(artifact: Artifact) -> None:
     async with serving_task(artifact, RANKS) as client:
         response = await client.post("/rerank", json={"query": "a", "texts": []})
-    assert response.status_code == 400
-    assert response.json() == {"error": "`texts` is empty", "error_type": "Empty"}
+        empty = await client.post("/rerank", json={"query": "", "texts": ["a", ""]})
+    for one, says in ((response, "texts: empty"), (empty, "texts[1] is empty")):
+        assert (one.status_code, one.json()["error_type"]) == (400, "Empty")
+        assert says in one.json()["error"]
 
 
 @pytest.mark.parametrize("body", [{"query": "a"}, {"query": "a", "texts": "b"}, {"texts": ["a"]}])
@@ -101,13 +103,13 @@ async def test_max_sim_is_sentence_transformers(
     [
         ({"query": "a " * 7, "texts": ["b"]}, 422, "the query has 10 tokens; at most 9 fit"),
         ({"query": "a", "texts": ["b", "a " * 16]}, 422, "texts[1] has 19 tokens; at most 18 fit"),
-        ({"query": "a", "texts": []}, 400, "`texts` is empty"),
+        ({"query": "a", "texts": []}, 400, "texts: empty"),
     ],
 )
 async def test_what_does_not_fit_a_late_interaction_model(
     late: Client, body: dict[str, Any], status: int, says: str
 ) -> None:
-    response = await late.post("/rerank", json=body)
+    response = await late.post("/rerank", json=body | {"truncate": False})
     assert response.status_code == status
     assert says in response.json()["error"]
 

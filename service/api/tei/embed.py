@@ -1,0 +1,75 @@
+"""`POST /embed` and `POST /embed_all`: vectors of texts and of their tokens, in TEI's forms."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from pydantic import Field
+from starlette.responses import Response
+
+from service.api.embedding import (
+    Embedding,
+    ListForm,
+    TextsOrIds,
+    check_embedder,
+    check_given,
+    embed,
+    vector_json,
+)
+from service.api.route import JsonRoute, model_of
+from service.api.tei.errors import ERRORS
+from service.api.tei.texts import TeiRequest, tell_compute
+from service.inference.core import Inference
+
+router = APIRouter(route_class=JsonRoute, tags=["tei"])
+LIST = ListForm(b"[", lambda _, vector: vector_json(vector), lambda _: b"]")
+"""A bare list of vectors."""
+
+
+class EmbedAllRequest(TeiRequest):
+    """`POST /embed_all`."""
+
+    inputs: TextsOrIds = Field(description="A text, token ids of one text, or a list of either.")
+    prompt_name: str | None = Field(
+        None, description="A prefix that the checkpoint's own configuration names."
+    )
+
+    def check_model(self, inference: Inference) -> None:
+        """Vectors of texts.
+
+        Raises:
+            NoEmbeddings: the model gives none.
+
+        """
+        check_embedder(inference)
+
+
+class EmbedRequest(EmbedAllRequest):
+    """`POST /embed`."""
+
+    normalize: bool = Field(True, description="Whether they are unit vectors.")
+    dimensions: int | None = Field(
+        None, description="Keep the first n, then normalise; the checkpoint's own by default."
+    )
+
+
+@router.post("/embed", response_model=None, responses={200: {"model": list[list[float]]}, **ERRORS})
+async def embed_texts(body: EmbedRequest, request: Request) -> Response:
+    """A vector of each text; a list of them for one text, too."""
+    body.check_model(model_of(request).inference)
+    check_given(body.inputs, "inputs")
+    options = body.options(request, body.prompt_name)
+    wanted = Embedding(body.inputs, options, body.dimensions, body.normalize)
+    return tell_compute(await embed(request, wanted, LIST), request, body.inputs)
+
+
+@router.post(
+    "/embed_all",
+    response_model=None,
+    responses={200: {"model": list[list[list[float]]]}, **ERRORS},
+)
+async def embed_tokens(body: EmbedAllRequest, request: Request) -> Response:
+    """The last hidden state of each token of each text, special tokens included."""
+    body.check_model(model_of(request).inference)
+    check_given(body.inputs, "inputs")
+    wanted = Embedding(body.inputs, body.options(request, body.prompt_name), tokens=True)
+    return tell_compute(await embed(request, wanted, LIST), request, body.inputs)

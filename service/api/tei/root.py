@@ -1,0 +1,37 @@
+"""`POST /`: the route of the model's kind, as TEI serves it for programs that know no other."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from pydantic import ConfigDict
+from starlette.responses import Response
+
+from service.api.route import JsonRoute, ModelRequest, model_of, validated
+from service.api.tei.embed import EmbedRequest, embed_texts
+from service.api.tei.embed_sparse import EmbedSparseRequest, embed_sparse
+from service.api.tei.errors import ERRORS
+from service.api.tei.predict import PredictRequest, predict
+from service.api.tei.rerank import RerankRequest, rerank
+
+router = APIRouter(route_class=JsonRoute, tags=["tei"])
+
+
+class RootRequest(ModelRequest):
+    """A request of the route that the model's kind stands for."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+
+@router.post("/", response_model=None, responses=ERRORS)
+async def root(body: RootRequest, request: Request) -> Response:
+    """/rerank of a cross-encoder, /predict of a classifier, /embed_sparse or /embed of others."""
+    task = model_of(request).inference.manifest.task
+    content = {**(body.model_extra or {}), "model": body.model}
+    match task and (task.kind, task.outputs):
+        case ("sequence_classification", 1):
+            return await rerank(validated(RerankRequest, content), request)
+        case ("sequence_classification" | "token_classification", _):
+            return await predict(validated(PredictRequest, content), request)
+        case ("sparse", _):
+            return await embed_sparse(validated(EmbedSparseRequest, content), request)
+    return await embed_texts(validated(EmbedRequest, content), request)

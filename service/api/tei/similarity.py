@@ -1,0 +1,86 @@
+"""`POST /similarity`: the cosine of a sentence with others, in TEI's form."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import numpy as np
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
+
+from model.artifact.pooling import l2_normalize
+from service.api.embedding import Embedding, check_embedder, check_given, prepare_embedding
+from service.api.native.texts import LenientRequest
+from service.api.reserved import reserve, respond
+from service.api.route import JsonRoute, model_of
+from service.api.tei.errors import ERRORS
+from service.api.tei.texts import TeiRequest, tell_compute
+from service.engines.contract import Floats
+from service.inference.core import Inference
+
+router = APIRouter(route_class=JsonRoute, tags=["tei"])
+FLOAT_BYTES = 4
+SCORE_BYTES = 24
+_NAMING = "text {} (0 is source_sentence, the others are sentences)"
+
+
+class SimilarityInput(BaseModel):
+    """A sentence, and those that it is compared with."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+    source_sentence: str
+    sentences: list[str]
+
+    @property
+    def texts(self) -> list[str]:
+        """The sentence, then the others."""
+        return [self.source_sentence, *self.sentences]
+
+
+class SimilarityParameters(TeiRequest):
+    """How the sentences are tokenised."""
+
+    prompt_name: str | None = Field(
+        None, description="A prefix that the checkpoint's own configuration names."
+    )
+
+
+class SimilarityRequest(LenientRequest):
+    """`POST /similarity`."""
+
+    inputs: SimilarityInput
+    parameters: SimilarityParameters | None = None
+
+    def check_model(self, inference: Inference) -> None:
+        """Vectors of texts.
+
+        Raises:
+            NoEmbeddings: the model gives none.
+
+        """
+        check_embedder(inference)
+
+
+@router.post("/similarity", response_model=None, responses={200: {"model": list[float]}, **ERRORS})
+async def similarity(body: SimilarityRequest, request: Request) -> Response:
+    """The cosine of each of `sentences` with `source_sentence`, in the order given."""
+    body.check_model(model_of(request).inference)
+    texts, parameters = body.inputs.texts, body.parameters or SimilarityParameters()
+    check_given([body.inputs.source_sentence], "inputs.source_sentence")
+    check_given(body.inputs.sentences, "inputs.sentences")
+    options = parameters.options(request, parameters.prompt_name, _NAMING)
+    prepared = await prepare_embedding(request, Embedding(texts, options, normalize=False))
+    size = FLOAT_BYTES * prepared.floats + SCORE_BYTES * len(texts)
+    with reserve(request, size) as held:
+        scores = await asyncio.to_thread(cosines, await prepared.vectors())
+        response = await respond(held, size, lambda: scores, prepared.timings)
+    return tell_compute(response, request, texts)
+
+
+def cosines(vectors: Sequence[Floats]) -> Floats:
+    """The cosine of each vector with the first, without that one's own."""
+    source, *others = (l2_normalize(vector) for vector in vectors)
+    return np.array([np.dot(source, other) for other in others], np.float32)

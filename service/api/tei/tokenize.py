@@ -1,0 +1,132 @@
+"""`POST /tokenize` and `POST /decode`: the tokenizer alone, in TEI's forms."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field, PlainValidator
+from pydantic.json_schema import WithJsonSchema
+from pydantic_core import PydanticCustomError
+from starlette.responses import Response
+
+from service.api.embedding import check_given, token_ids
+from service.api.media import Part
+from service.api.native.texts import LenientRequest
+from service.api.reserved import CHARACTER_BYTES, reserve, respond, respond_parts
+from service.api.route import JsonRoute, caller_of, model_of
+from service.api.tei.errors import ERRORS
+from service.inference.inputs import TokenIds
+from service.inference.pieces import Spelling
+from service.inference.timings import Timings
+
+router = APIRouter(route_class=JsonRoute, tags=["tei"])
+PIECE_BYTES = 96
+"""Of a token in JSON, beside its text."""
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise PydanticCustomError("inputs", "a text or a list of texts is needed")
+    return list(value)
+
+
+def _ids(value: Any) -> list[TokenIds]:
+    if isinstance(value, list) and value and not isinstance(value[0], list):
+        return [token_ids(value)]
+    if not isinstance(value, list):
+        raise PydanticCustomError("ids", "a list of token ids or a list of such is needed")
+    return [token_ids(item) for item in value]
+
+
+_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+
+
+class TokenizeRequest(LenientRequest):
+    """`POST /tokenize`."""
+
+    inputs: Annotated[
+        list[str],
+        PlainValidator(_texts),
+        WithJsonSchema(
+            {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+        ),
+    ] = Field(description="A text, or many.")
+    add_special_tokens: bool = Field(
+        True, description="Whether the tokenizer puts its special tokens around each text."
+    )
+    prompt_name: str | None = Field(
+        None, description="A prefix that the checkpoint's own configuration names."
+    )
+
+
+class DecodeRequest(LenientRequest):
+    """`POST /decode`."""
+
+    ids: Annotated[
+        list[TokenIds],
+        PlainValidator(_ids),
+        WithJsonSchema({"anyOf": [_IDS, {"type": "array", "items": _IDS}]}),
+    ] = Field(description="The token ids of a text, or a list of such.")
+    skip_special_tokens: bool = Field(True, description="Whether special tokens are left out.")
+
+
+class SimpleToken(BaseModel):
+    """A token; special ones have no place in the text."""
+
+    id: int
+    text: str
+    special: bool
+    start: int | None = Field(description="In bytes of UTF-8.")
+    stop: int | None
+
+
+@router.post(
+    "/tokenize", response_model=None, responses={200: {"model": list[list[SimpleToken]]}, **ERRORS}
+)
+async def tokenize(body: TokenizeRequest, request: Request) -> Response:
+    """The tokens of each text after its prompt, of any length."""
+    check_given(body.inputs, "inputs")
+    inference, began = model_of(request).inference, time.monotonic()
+
+    def work(texts: Sequence[str], first: int) -> list[Spelling]:
+        special = body.add_special_tokens
+        return inference.tokenizer.spell(texts, body.prompt_name, first, special_tokens=special)
+
+    spellings = await inference.tokenizer_work(body.inputs, work, caller_of(request))
+    tokens = sum(len(spelling.encoding) for spelling in spellings)
+    shown = sum(spelling.characters for spelling in spellings)
+    size = PIECE_BYTES * tokens + CHARACTER_BYTES * shown
+
+    def write() -> list[Part]:
+        written = [orjson.dumps(spelling.pieces()) for spelling in spellings]
+        return [b"[", written[0], *(b"," + one for one in written[1:]), b"]"]
+
+    with reserve(request, size) as held:
+        timings = Timings(tokens, began, time.monotonic() - began)
+        return await respond_parts(held, size, write, timings)
+
+
+@router.post("/decode", response_model=None, responses={200: {"model": list[str]}, **ERRORS})
+async def decode(body: DecodeRequest, request: Request) -> Response:
+    """The text of each list of token ids."""
+    check_given(body.ids, "ids")
+    inference, began = model_of(request).inference, time.monotonic()
+
+    def work(some: Sequence[TokenIds], first: int) -> list[str]:
+        skip, one = body.skip_special_tokens, inference.tokenizer.decode
+        return [
+            one(f"ids[{n}]", ids, skip_special_tokens=skip) for n, ids in enumerate(some, first)
+        ]
+
+    texts = await inference.tokenizer_work(body.ids, work, caller_of(request))
+    size = CHARACTER_BYTES * sum(map(len, texts)) + len(texts)
+    with reserve(request, size) as held:
+        tokens = sum(len(given.ids) for given in body.ids)
+        timings = Timings(tokens, began, time.monotonic() - began)
+        return await respond(held, size, lambda: texts, timings)

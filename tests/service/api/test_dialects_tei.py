@@ -1,0 +1,167 @@
+"""Routes, fields, forms and statuses against TEI's own OpenAPI document.
+
+Each deliberate difference is listed with its reason; whatever else differs fails.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from service.api import dialects
+from service.settings import Settings
+
+WITH_TRUNCATE = ("/embed", "/embed_all", "/embed_sparse", "/predict", "/rerank")
+REQUESTS = (*WITH_TRUNCATE, "/similarity", "/tokenize", "/decode")
+DIFFERENCES = {
+    **{f"POST {path} takes model": "a service has several models" for path in REQUESTS},
+    **{
+        f"POST {path}: default of truncate is None, not false": "TEI's source has the server's "
+        "auto_truncate, which is our setting, too"
+        for path in WITH_TRUNCATE
+    },
+    **{
+        f"POST {path}: form of truncation_direction": "lower case is taken, as TEI's source does"
+        for path in WITH_TRUNCATE
+    },
+    "POST /similarity: form of parameters": "lower case of truncation_direction, again",
+    "POST /embed_sparse takes method": "BM42 beside the model's own sparse vectors",
+    "POST /predict takes aggregation": "classifiers of tokens, which TEI does not serve",
+    "POST /predict: form of 200": "spans, which classifiers of tokens answer with",
+    "GET /health: form of 200": "status in JSON, where TEI's body is empty",
+    "GET /health: form of 503": "a problem, which has TEI's members and more",
+    "GET /info: form of 200": "not described; its fields are held below",
+    "GET /metrics: form of 200": "not described; Prometheus' own text",
+    "POST /v1/embeddings lacks 422": "OpenAI's is 400",
+    **{
+        f"POST /v1/embeddings: form of {status}": "OpenAI's own, which its clients read; TEI's "
+        "is {message, code, type}"
+        for status in (400, 413, 424, 429)
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def tei(shared_data: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((shared_data / "tei-openapi.json").read_text("utf-8"))
+    return document
+
+
+def test_differences_are_the_listed_ones(tei: dict[str, Any]) -> None:
+    app = FastAPI()
+    dialects.install(app, Settings())
+    found = set(differences(tei, app.openapi()))
+    assert found - DIFFERENCES.keys() == set()
+    assert DIFFERENCES.keys() - found == set()
+
+
+@pytest.mark.anyio
+async def test_info_has_teis_fields(client: httpx.AsyncClient, tei: dict[str, Any]) -> None:
+    kinds = {"string": str, "boolean": bool, "integer": int}
+    info = (await client.get("/info")).json()
+    schema = tei["components"]["schemas"]["Info"]
+    for name, field in schema["properties"].items():
+        value = info[name]
+        if name not in schema["required"] and value is None:
+            continue
+        assert isinstance(value, kinds[field["type"]] if "type" in field else dict), name
+    assert info["model_type"].keys() <= {"classifier", "embedding", "reranker"}
+
+
+def differences(theirs: dict[str, Any], ours: dict[str, Any]) -> Iterator[str]:
+    """What differs, a line each."""
+    for path, operations in theirs["paths"].items():
+        for method, operation in operations.items():
+            name = f"{method.upper()} {path}"
+            own = ours["paths"].get(path, {}).get(method)
+            if own is None:
+                yield f"{name} is missing"
+                continue
+            if "requestBody" in operation:
+                first, second = (
+                    body(theirs, operation["requestBody"]),
+                    body(ours, own["requestBody"]),
+                )
+                yield from of_fields(name, (theirs, first), (ours, second))
+            for status, reply in operation["responses"].items():
+                if status not in own["responses"]:
+                    yield f"{name} lacks {status}"
+                elif form(theirs, body(theirs, reply)) != form(
+                    ours, body(ours, own["responses"][status])
+                ):
+                    yield f"{name}: form of {status}"
+
+
+Spec = Mapping[str, Any]
+
+
+def of_fields(name: str, theirs: tuple[Spec, Spec], ours: tuple[Spec, Spec]) -> Iterator[str]:
+    """What differs in two objects' fields: names, forms, defaults and which are needed."""
+    first, second = theirs[1]["properties"], ours[1]["properties"]
+    yield from (f"{name} lacks {field}" for field in first.keys() - second.keys())
+    yield from (f"{name} takes {field}" for field in second.keys() - first.keys())
+    for field in first.keys() & second.keys():
+        if form(theirs[0], first[field]) != form(ours[0], second[field]):
+            yield f"{name}: form of {field}"
+        default, own = default_of(first[field]), default_of(second[field])
+        if default != own:
+            yield f"{name}: default of {field} is {own}, not {default}"
+    if set(theirs[1].get("required", ())) != set(ours[1].get("required", ())):
+        yield f"{name} needs {ours[1].get('required')}"
+
+
+def body(document: Spec, message: Spec) -> Spec:
+    """The schema of a request or reply; empty without one."""
+    content = message.get("content") or {}
+    return resolved(document, next(iter(content.values()), {}).get("schema", {}))
+
+
+def resolved(document: Spec, schema: Spec) -> Spec:
+    while "$ref" in schema or len(schema.get("allOf", ())) == 1:
+        if "$ref" in schema:
+            schema = document["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        else:
+            schema = schema["allOf"][0]
+    return schema
+
+
+def form(document: Spec, schema: Spec) -> Any:
+    """A schema as something that compares: of a union a set, null left out."""
+    schema = resolved(document, schema)
+    for union in ("anyOf", "oneOf"):
+        if union in schema:
+            found: set[Any] = set()
+            for one in schema[union]:
+                inner = form(document, one)
+                found |= inner if isinstance(inner, frozenset) else {inner}
+            found -= {"null"}
+            return frozenset(found) if len(found) > 1 else found.pop()
+    if "properties" in schema:
+        fields = schema["properties"].items()
+        return ("object", *sorted((name, repr_of(form(document, one))) for name, one in fields))
+    if "items" in schema:
+        return ("array", form(document, schema["items"]))
+    if "enum" in schema:
+        return ("enum", *sorted(schema["enum"]))
+    return schema.get("type")
+
+
+def repr_of(one: Any) -> str:
+    """A form as text, the same for equal sets."""
+    if isinstance(one, frozenset):
+        return f"one of {sorted(map(repr_of, one))}"
+    if isinstance(one, tuple):
+        return f"({', '.join(map(repr_of, one))})"
+    return str(one)
+
+
+def default_of(field: Spec) -> str:
+    """TEI's document has defaults as texts, and null where ours has none."""
+    default = str(field.get("default")).lower()
+    return "None" if default in ("none", "null") else default
