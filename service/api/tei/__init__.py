@@ -1,5 +1,8 @@
-"""Routes in text-embeddings-inference's forms, and the vocabulary of its sparse vectors."""
+"""Routes in text-embeddings-inference's forms, and the vocabulary of its sparse vectors.
 
-from service.api.tei import embed_sparse, predict, rerank, vocabulary
+Its `/rerank` is in `service.api.shared_paths`.
+"""
 
-ROUTERS = (predict.router, rerank.router, embed_sparse.router, vocabulary.router)
+from service.api.tei import embed_sparse, predict, vocabulary
+
+ROUTERS = (predict.router, embed_sparse.router, vocabulary.router)
