@@ -7,15 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
+from fastapi.routing import APIRoute
 
 from service import errors
-from service.api import dashboard
-from service.api import operations as ops
-from service.api.native import attention, encode, verify
+from service.api import documentation
+from service.api.dialects import DIALECTS
 from service.api.native.attention import AttentionRequest
 from service.api.native.encode import EncodeRequest
-from service.api.openai import models as openai_models
-from service.api.tei import embed_sparse, predict, rerank, vocabulary
 from service.api.tei.embed_sparse import EmbedSparseRequest
 from service.api.tei.predict import PredictRequest
 from service.api.tei.rerank import RerankRequest
@@ -23,11 +21,6 @@ from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parents[1]
-MODULES = (
-    *(encode, attention, verify, predict, rerank, embed_sparse, vocabulary),
-    *(openai_models, ops, dashboard),
-)
-"""Those with routes."""
 
 
 def read(name: str) -> str:
@@ -64,11 +57,15 @@ def test_setting_defaults():
 def test_routes():
     served = {
         f"{method} {route.path}"
-        for module in MODULES
-        for route in module.router.routes
+        for dialect in DIALECTS
+        for router in dialect.routers
+        if router is not documentation.router
+        for route in router.routes
+        if isinstance(route, APIRoute)
         for method in route.methods
     }
-    named = set(re.findall(r"((?:GET|POST) /[a-z0-9/._{}]*)", read("docs/api.md")))
+    pages = read("docs/api.md") + read("docs/dialects.md")
+    named = set(re.findall(r"((?:GET|POST) /[a-z0-9/._{}]*)", pages))
     assert named == served | {"GET /docs", "GET /openapi.json"}
 
 
