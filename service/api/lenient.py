@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from service.api.native.texts import MAX_FIELDS
 from service.api.route import ModelRequest
+from service.inference.core import Inference
 
 
 class LenientRequest(ModelRequest):
@@ -22,3 +23,8 @@ class LenientRequest(ModelRequest):
         if isinstance(fields, dict) and len(fields) > MAX_FIELDS:
             raise PydanticCustomError("fields", "there are too many fields")
         return fields
+
+
+def without_prompt(inference: Inference) -> str | None:
+    """The `prompt_name` of a text without a prompt, for dialects that know none."""
+    return None if inference.sentence.default_prompt_name is None else ""

@@ -1,5 +1,5 @@
-"""Routes in Cohere's forms: /v2/rerank."""
+"""Routes in Cohere's forms: /v2/embed and /v2/rerank."""
 
-from service.api.cohere import rerank
+from service.api.cohere import embed, rerank
 
-ROUTERS = (rerank.router,)
+ROUTERS = (embed.router, rerank.router)

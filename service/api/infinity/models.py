@@ -33,7 +33,7 @@ class InfinityModels(BaseModel):
     """All models, the default first."""
 
     data: list[InfinityModel]
-    object: Literal["list"] = "list"
+    object: str = "list"
 
 
 @router.get("/models")

@@ -40,15 +40,16 @@ class VllmRequest(LenientRequest):
         """Which side is cut."""
         return self.truncation_side or "right"
 
-    def options(self, naming: str) -> Options:
+    def options(self, naming: str, prompt_name: str | None = None) -> Options:
         """How texts are tokenised, before they are cut to what was asked for.
 
         Args:
             naming: what an input is called in a refusal.
+            prompt_name: of the checkpoint's prompts.
 
         """
         truncate = self.truncate_prompt_tokens is not None
-        return Options(truncate, self.direction, naming=naming)
+        return Options(truncate, self.direction, prompt_name, naming=naming)
 
     def check_length(self, max_tokens: int) -> None:
         """Refuse a length that no text of the model may have.

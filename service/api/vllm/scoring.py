@@ -17,6 +17,7 @@ from fastapi import Request
 
 from model.artifact.late_interaction import LateInteraction
 from model.artifact.task import TaskConfig
+from service.api.lenient import without_prompt
 from service.api.ranking import Ranking, ranker
 from service.api.reserved import reserve
 from service.api.route import caller_of, model_of
@@ -83,7 +84,7 @@ async def scored(request: Request, pairs: Pairs, body: VllmRequest) -> Ranking:
 
 async def _cosines(request: Request, pairs: Pairs, body: VllmRequest) -> Ranking:
     inference, texts = model_of(request).inference, [*pairs.first, *pairs.second]
-    options = body.options(NAMING)
+    options = body.options(NAMING, without_prompt(inference))
     prepared = await inference.prepare(texts, options, caller_of(request), "encode")
     body.cut(prepared)
     last = inference.config.num_hidden_layers
