@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -69,8 +70,12 @@ async def shortened(
     if max_tokens >= min(most, inference.tokenizer.limits.max_tokens):
         return documents
     prepared = await inference.prepare(documents, _ALONE, caller, "encode")
-    pairs = zip(documents, prepared.texts, strict=True)
-    return [first_tokens(document, text, max_tokens) for document, text in pairs]
+
+    def cut() -> list[str]:
+        pairs = zip(documents, prepared.texts, strict=True)
+        return [first_tokens(document, text, max_tokens) for document, text in pairs]
+
+    return await asyncio.to_thread(cut)
 
 
 def first_tokens(document: str, tokenized: TokenizedText, count: int) -> str:

@@ -23,7 +23,7 @@ from service.api.route import JsonRoute, model_of
 from service.engines.contract import Floats
 from service.errors import InputTooLong, Unprocessable
 from service.inference.core import Inference
-from service.inference.shortening import shortened
+from service.inference.shortening import shorten
 from service.inference.tokenizer import Options, TokenizedText
 
 router = APIRouter(route_class=JsonRoute, tags=["cohere"])
@@ -144,7 +144,7 @@ class EmbedRequest(LenientRequest):
             )
         return kept
 
-    def cut(self, texts: list[TokenizedText], options: Options) -> None:
+    async def cut(self, texts: list[TokenizedText], options: Options) -> None:
         """Cut tokenised texts to `max_tokens`.
 
         Raises:
@@ -159,7 +159,7 @@ class EmbedRequest(LenientRequest):
                     f"texts[{index}] has {len(text.input_ids)} tokens, more than max_tokens "
                     f"{self.max_tokens}; `truncate` START or END cuts it"
                 )
-            texts[index] = shortened(text, self.max_tokens, options.direction)
+        await shorten(texts, self.max_tokens, options.direction)
 
 
 class Embeddings(BaseModel):
@@ -190,7 +190,7 @@ async def embed(body: EmbedRequest, request: Request) -> Response:
     body.check_model(inference)
     kept, options = body.dimensions(inference.vectors.kept()), body.options(inference)
     prepared = await prepare_embedding(request, Embedding(body.given, options, kept))
-    body.cut(prepared.texts.texts, options)
+    await body.cut(prepared.texts.texts, options)
     prepared.timings.tokens = sum(len(text.input_ids) for text in prepared.texts.texts)
     types = list(dict.fromkeys(body.embedding_types))
     each = sum(FORMS[name].feature_bytes for name in types)

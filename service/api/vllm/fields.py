@@ -12,7 +12,7 @@ from service.api.lenient import LenientRequest
 from service.errors import Unprocessable
 from service.inference.core import PreparedTexts
 from service.inference.excerpt import Direction
-from service.inference.shortening import shortened
+from service.inference.shortening import shorten
 from service.inference.tokenizer import Options
 
 WHOLE_CONTEXT = -1
@@ -67,7 +67,7 @@ class VllmRequest(LenientRequest):
                 f"truncate_prompt_tokens {asked} is not in 1 … {max_tokens}; -1 is what fits"
             )
 
-    def cut(self, prepared: PreparedTexts) -> None:
+    async def cut(self, prepared: PreparedTexts) -> None:
         """Cut tokenised texts to the length that was asked for.
 
         Raises:
@@ -77,9 +77,8 @@ class VllmRequest(LenientRequest):
         asked = self.truncate_prompt_tokens
         if asked is None or asked == WHOLE_CONTEXT:
             return
-        texts = prepared.texts
-        texts[:] = [shortened(text, asked, self.direction) for text in texts]
-        prepared.timings.tokens = sum(len(text.input_ids) for text in texts)
+        await shorten(prepared.texts, asked, self.direction)
+        prepared.timings.tokens = sum(len(text.input_ids) for text in prepared.texts)
 
 
 class Usage(BaseModel):

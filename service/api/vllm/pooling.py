@@ -117,7 +117,7 @@ async def pooling(body: PoolingRequest, request: Request) -> Response:
     body.check_length(inference.tokenizer.limits.max_tokens)
     options = body.options("input[{}]", without_prompt(inference))
     prepared = await inference.prepare(body.input, options, caller, "encode")
-    body.cut(prepared)
+    await body.cut(prepared)
     form = list_form(body, request, model.name)
     features = _features(inference, task)
     rows = prepared.timings.tokens if task.startswith("token_") else len(prepared.texts)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from fastapi import Request
@@ -27,8 +27,6 @@ from service.inference.core import EncodeOptions, Inference
 from service.inference.late_interaction import prepare_ranking, rank
 from service.inference.task_heads import task_scores
 from service.inference.timings import Timings
-
-NAMING = "text {}"
 
 
 @dataclass(frozen=True)
@@ -83,12 +81,18 @@ async def scored(request: Request, pairs: Pairs, body: VllmRequest) -> Ranking:
 
 
 async def _cosines(request: Request, pairs: Pairs, body: VllmRequest) -> Ranking:
-    inference, texts = model_of(request).inference, [*pairs.first, *pairs.second]
-    options = body.options(NAMING, without_prompt(inference))
-    prepared = await inference.prepare(texts, options, caller_of(request), "encode")
-    body.cut(prepared)
+    inference, caller = model_of(request).inference, caller_of(request)
+    sides = []
+    for side, texts in enumerate((pairs.first, pairs.second), 1):
+        options = body.options(f"text {{}} of side {side}", without_prompt(inference))
+        sides.append(await inference.prepare(texts, options, caller, "encode"))
+        await body.cut(sides[-1])
+    first, second = sides
+    prepared = replace(
+        first, texts=[*first.texts, *second.texts], timings=first.timings + second.timings
+    )
     last = inference.config.num_hidden_layers
-    with reserve(request, 4 * inference.vectors.kept() * len(texts)):
+    with reserve(request, 4 * inference.vectors.kept() * len(prepared.texts)):
         wanted = EncodeOptions(last, tokens=False, pooled=True, normalize=True)
         encodings = await inference.encode(prepared, wanted)
         vectors = [encoding.pooled for encoding in encodings if encoding.pooled is not None]
@@ -107,7 +111,7 @@ async def _cross_encoded(
 ) -> Ranking:
     inference, options = model_of(request).inference, body.options("pair {}")
     prepared = await inference.prepare(pairs.both(), options, caller_of(request), "encode")
-    body.cut(prepared)
+    await body.cut(prepared)
     values = await task_scores(prepared, task)
     return Ranking(values, logits=True, timings=prepared.timings)
 
@@ -126,8 +130,8 @@ async def _max_sims(
         documents = [both[number][1] for number in numbers]
         options = body.options("{}")
         ranking = await prepare_ranking(inference, late, query, documents, options, caller)
-        body.cut(ranking.query)
-        body.cut(ranking.documents)
+        await body.cut(ranking.query)
+        await body.cut(ranking.documents)
         timings = ranking.timings
         with reserve(request, ranking.vector_bytes):
             found = await rank(ranking, timings)

@@ -11,7 +11,7 @@ from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.sentence import SentenceConfig
 from service.errors import InputTooLong
 from service.inference.excerpt import Direction
-from service.inference.shortening import shortened
+from service.inference.shortening import shorten, shortened
 from service.inference.tokenizer import Limits, Options, TextTokenizer
 
 LONG = "the cat sat on the mat and looked at another one"
@@ -43,3 +43,15 @@ def test_texts_and_pairs_are_cut_as_transformers_does(
     with pytest.raises(InputTooLong, match="2 tokens leave no room beside the 2 special ones"):
         shortened(text := tokenizer.tokenize([LONG], Options())[0], 2, direction)
     assert shortened(text, len(text.input_ids), direction) is text
+
+
+@pytest.mark.anyio
+async def test_a_list_is_cut_in_its_place(artifact: Artifact) -> None:
+    limits = Limits(max_tokens=64, max_characters=1000)
+    tokenizer = TextTokenizer(artifact.path(TOKENIZER), SentenceConfig(max_length=64), limits)
+    texts = tokenizer.tokenize([LONG, "a"], Options())
+    await shorten(texts, 5, "left")
+    assert [text.tokens for text in texts] == [
+        ["[CLS]", "at", "another", "one", "[SEP]"],
+        ["[CLS]", "a", "[SEP]"],
+    ]

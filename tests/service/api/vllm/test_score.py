@@ -48,7 +48,7 @@ async def test_the_reply_has_vllms_form(client: Client) -> None:
         ({"text_1": "a"}, "text_1 and text_2 are needed"),
         ({"text_1": "a", "documents": "b"}, "text_1 and text_2 are needed"),
         ({"text_1": "a", "text_2": [1]}, "text_2"),
-        ({"text_1": "a", "text_2": "word " * 600}, "text 1 has 602 tokens; at most 512 fit"),
+        ({"text_1": "a", "text_2": "word " * 600}, "text 0 of side 2 has 602 tokens; at most"),
         (BODY | {"truncate_prompt_tokens": 513}, "truncate_prompt_tokens 513 is not in 1 … 512"),
         (BODY | {"truncate_prompt_tokens": -2}, "truncate_prompt_tokens"),
         (BODY | {"truncate_prompt_tokens": 2}, "2 tokens leave no room"),
@@ -81,3 +81,11 @@ async def test_a_reply_is_bounded_before_anything_is_computed(artifact: Artifact
     for limit, status in ((2 * SCORE_BYTES, 200), (2 * SCORE_BYTES - 1, 413)):
         async with serving_task(artifact, RANKS, max_response_bytes=limit) as client:
             assert (await client.post("/score", json=BODY)).status_code == status
+
+
+async def test_each_side_may_be_as_long_as_a_request(artifact: Artifact) -> None:
+    for task in (None, RANKS):
+        async with serving_task(artifact, task, max_client_batch_size=2) as client:
+            assert (await client.post("/score", json=BODY)).status_code == 200
+            refused = await client.post("/score", json=BODY | {"text_2": ["a"] * 3})
+            assert refused.status_code == 400
