@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -12,11 +12,28 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from service.api import dashboard, documentation, native, openai, operations, tei
+from service.api import (
+    cohere,
+    dashboard,
+    documentation,
+    infinity,
+    jina,
+    native,
+    openai,
+    operations,
+    shared_paths,
+    tei,
+    vllm,
+)
+from service.api.cohere import errors as cohere_errors
+from service.api.infinity import errors as infinity_errors
+from service.api.jina import errors as jina_errors
 from service.api.native import verify
 from service.api.openai import errors as openai_errors
 from service.api.problems import describe_errors, problem_response
+from service.api.route import ErrorForm
 from service.api.tei import errors as tei_errors
+from service.api.vllm import errors as vllm_errors
 from service.errors import ServiceError, Unprocessable
 from service.settings import Settings
 
@@ -26,15 +43,18 @@ class Dialect:
     """A set of routes and the form of their errors."""
 
     routers: Sequence[APIRouter]
-    error_response: Callable[[ServiceError, str], Response]
-    """Error and request id → reply."""
+    error_response: ErrorForm
 
 
 NATIVE = Dialect(native.ROUTERS, problem_response)
 DIALECTS = (
     NATIVE,
-    Dialect(tei.ROUTERS, tei_errors.error_response),
+    Dialect([*tei.ROUTERS, shared_paths.router], tei_errors.error_response),
     Dialect(openai.ROUTERS, openai_errors.error_response),
+    Dialect(infinity.ROUTERS, infinity_errors.error_response),
+    Dialect(cohere.ROUTERS, cohere_errors.error_response),
+    Dialect(jina.ROUTERS, jina_errors.error_response),
+    Dialect(vllm.ROUTERS, vllm_errors.error_response),
     Dialect([operations.router, documentation.router, dashboard.router], problem_response),
 )
 
@@ -75,6 +95,9 @@ def install(app: FastAPI, settings: Settings) -> None:
 
 def _reply(request: Request, error: ServiceError) -> Response:
     request_id = str(request.state.request_id)
+    form: ErrorForm | None = getattr(request.state, "error_form", None)
+    if form is not None:
+        return form(error, request_id)
     for route, dialect in _routes():
         if route is request.scope.get("route"):
             return dialect.error_response(error, request_id)

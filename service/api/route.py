@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, ClassVar, TypeVar, get_args, get_type_hints
 from urllib.parse import quote
 
 from fastapi.exceptions import RequestValidationError
@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 from service.api.accept import prefers
 from service.api.media import SAFETENSORS, Part
 from service.api.strict_json import check_media_type, read_json
-from service.errors import Unprocessable
+from service.errors import ServiceError, Unprocessable
 from service.inference.core import Inference
 from service.inference.timings import Timings
 from service.models import Models, ServedModel
@@ -33,10 +33,17 @@ SEND_BYTES = 2**20
 """The server copies what a client does not take at once: large parts are given to it in slices."""
 _MILLISECONDS = re.compile(r"[0-9]{1,9}")
 Schema = TypeVar("Schema", bound=BaseModel)
+ErrorForm = Callable[[ServiceError, str], Response]
+"""Error and request id → reply."""
 
 
 class ModelRequest(BaseModel):
     """A request that may choose one of several models."""
+
+    form_field: ClassVar[str | None] = None
+    """What tells its bodies from those of the other dialects that have its path."""
+    error_form: ClassVar[ErrorForm | None] = None
+    """Form of errors once a body is known to be its own; that of the path's dialect when None."""
 
     model: str | None = Field(
         None, description="Which of several models answers; the first that can by default."
@@ -54,7 +61,8 @@ class ModelRequest(BaseModel):
 class JsonRoute(APIRoute):
     """A route whose endpoint takes `body`, a model, and `request`, and answers a `Response`.
 
-    Which model is to answer is found before; see `model_of`.
+    Which model is to answer is found before; see `model_of`. Where several dialects share the
+    path, `body` is a union of theirs: the first whose `form_field` a body has, or else the first.
 
     FastAPI documents it; its own way from body to endpoint, which solves dependencies that these
     routes do not have, costs as much as all else in a small request.
@@ -68,11 +76,15 @@ class JsonRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The function from a request to the endpoint's reply."""
-        schema: type[ModelRequest] = get_type_hints(self.endpoint)["body"]
+        hint = get_type_hints(self.endpoint)["body"]
+        schemas: Sequence[type[ModelRequest]] = get_args(hint) or (hint,)
 
         async def handle(request: Request) -> Response:
             check_media_type(request)
-            body = validated(schema, await read_json(await request.body()))
+            content = await read_json(await request.body())
+            schema = schema_of(content, schemas)
+            request.state.error_form = schema.error_form
+            body = validated(schema, content)
             models = service_of(request).models
             request.state.model = models.able(body.model, body.check_model)
             response: Response = await self.endpoint(body=body, request=request)
@@ -96,6 +108,12 @@ def validated(schema: type[Schema], content: Any) -> Schema:
         raise RequestValidationError(
             [{**item, "loc": ("body", *item["loc"])} for item in found]
         ) from None
+
+
+def schema_of(content: Any, schemas: Sequence[type[ModelRequest]]) -> type[ModelRequest]:
+    """The one of several dialects' requests that a body is; the first where it cannot be told."""
+    fields = content if isinstance(content, dict) else {}
+    return next((one for one in schemas if one.form_field in fields), schemas[0])
 
 
 def service_of(request: Request) -> ServiceState:

@@ -20,6 +20,16 @@ class Timings:
     queue_seconds: float = 0.0
     inference_seconds: float = 0.0
 
+    def __add__(self, other: Timings) -> Timings:
+        """Of two parts of a request that went one after the other."""
+        return Timings(
+            self.tokens + other.tokens,
+            self.began,
+            self.tokenization_seconds + other.tokenization_seconds,
+            self.queue_seconds + other.queue_seconds,
+            self.inference_seconds + other.inference_seconds,
+        )
+
     def add(self, results: Sequence[TaskResult]) -> None:
         """Count tasks that went side by side: the longest of each step."""
         self.queue_seconds += max(result.queue_seconds for result in results)

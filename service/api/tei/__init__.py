@@ -1,10 +1,12 @@
-"""Routes in text-embeddings-inference's forms, and the vocabulary of its sparse vectors."""
+"""Routes in text-embeddings-inference's forms, and the vocabulary of its sparse vectors.
+
+Its `/rerank` is in `service.api.shared_paths`.
+"""
 
 from service.api.tei import (
     embed,
     embed_sparse,
     predict,
-    rerank,
     root,
     similarity,
     tokenize,
@@ -16,7 +18,6 @@ ROUTERS = (
     embed_sparse.router,
     similarity.router,
     predict.router,
-    rerank.router,
     tokenize.router,
     root.router,
     vocabulary.router,

@@ -1,4 +1,4 @@
-"""`POST /rerank`: texts by their scores with a query, in TEI's form.
+"""`POST /rerank` with `texts`: texts by their scores with a query, in TEI's form.
 
 They are those of a cross-encoder, or the MaxSim of a late-interaction model.
 """
@@ -6,9 +6,9 @@ They are those of a cross-encoder, or the MaxSim of a late-interaction model.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
@@ -16,18 +16,18 @@ from model.artifact.task import TaskConfig
 from service.api.embedding import check_given
 from service.api.ranking import Ranking, ranked, ranker
 from service.api.reserved import CHARACTER_BYTES, reserve, respond
-from service.api.route import JsonRoute, model_of
-from service.api.tei.errors import ERRORS
+from service.api.route import model_of
 from service.api.tei.texts import TeiRequest, tell_compute
 from service.inference.core import Inference
 
-router = APIRouter(route_class=JsonRoute, tags=["tasks"])
 RANK_BYTES = 56
 """Of a text's rank in JSON, without the text."""
 
 
 class RerankRequest(TeiRequest):
-    """`POST /rerank`."""
+    """`POST /rerank` with `texts`."""
+
+    form_field: ClassVar[str | None] = "texts"
 
     query: str
     texts: list[str] = Field(description="What is ranked.")
@@ -59,7 +59,6 @@ class Rank(BaseModel):
     text: str | None = None
 
 
-@router.post("/rerank", response_model=None, responses={200: {"model": list[Rank]}, **ERRORS})
 async def rerank(body: RerankRequest, request: Request) -> Response:
     """The texts, the most relevant to the query first."""
     body.check_model(model_of(request).inference)

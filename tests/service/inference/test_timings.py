@@ -16,3 +16,8 @@ def test_of_tasks_side_by_side_the_longest_counts() -> None:
     assert timings.queue_seconds == pytest.approx(0.65)
     assert timings.inference_seconds == pytest.approx(2.125)
     assert (timings.tokens, timings.began, timings.tokenization_seconds) == (9, 100.0, 0.5)
+
+
+def test_parts_that_went_one_after_the_other_add_up() -> None:
+    both = Timings(3, 100.0, 0.5, 0.25, 2.0) + Timings(4, 101.0, 0.25, 0.5, 1.0)
+    assert both == Timings(7, 100.0, 0.75, 0.75, 3.0)

@@ -9,9 +9,11 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import ValidationError
 
 from model.artifact.manifest import Artifact
 from service.api.media import JSON_BYTES_PER_FLOAT, SAFETENSORS
+from service.api.native.texts import LenientRequest
 from service.engines.onnx import OnnxEngine
 from tests.service.harness import assert_problem, serving
 
@@ -237,3 +239,11 @@ async def test_a_prompt_of_the_checkpoint_is_taken(
         assert result["offsets"] == [[0, 0], [0, 0], [0, 0], [0, 2], [0, 0]]
         refused = await client.post("/encode", json=body | {"prompt_name": "passage"})
         assert_problem(refused, 422, says="this model names: query")
+
+
+def test_unknown_fields_are_ignored_unless_there_are_very_many() -> None:
+    assert LenientRequest.model_validate({"model": "a", "x": 1}) == LenientRequest(model="a")
+    with pytest.raises(ValidationError, match="too many fields"):
+        LenientRequest.model_validate({f"x{n}": n for n in range(65)})
+    with pytest.raises(ValidationError, match="valid string"):
+        LenientRequest.model_validate({"model": 1})

@@ -1,0 +1,5 @@
+"""Routes in Cohere's forms: /v2/embed and /v2/rerank."""
+
+from service.api.cohere import embed, rerank
+
+ROUTERS = (embed.router, rerank.router)

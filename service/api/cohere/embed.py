@@ -1,0 +1,223 @@
+"""`POST /v2/embed`: unit vectors of texts in several types, in Cohere's form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field, PlainValidator, model_validator
+from pydantic.json_schema import WithJsonSchema
+from pydantic_core import PydanticCustomError
+from starlette.responses import Response
+
+from service.api.cohere.errors import ERRORS
+from service.api.cohere.meta import Meta, embedded, new_id
+from service.api.cohere.quantization import FEATURES_PER_BYTE, FORMS, EmbeddingType
+from service.api.embedding import Embedding, check_embedder, prepare_embedding
+from service.api.media import Part
+from service.api.native.texts import LenientRequest
+from service.api.reserved import CHARACTER_BYTES, reserve, respond_parts
+from service.api.route import JsonRoute, model_of
+from service.engines.contract import Floats
+from service.errors import InputTooLong, Unprocessable
+from service.inference.core import Inference
+from service.inference.shortening import shorten
+from service.inference.tokenizer import Options, TokenizedText
+
+router = APIRouter(route_class=JsonRoute, tags=["cohere"])
+MAX_TEXTS = 96
+"""That Cohere takes in one request."""
+InputType = Literal["search_document", "search_query", "classification", "clustering"]
+PROMPTS: dict[InputType, tuple[str, ...]] = {
+    "search_document": ("search_document", "document", "passage", "corpus"),
+    "search_query": ("search_query", "query"),
+    "classification": ("classification",),
+    "clustering": ("clustering",),
+}
+"""The names of a checkpoint's prompts for each kind of input, the first that it has."""
+_PART = {"type": "object", "properties": {"type": {"const": "text"}, "text": {"type": "string"}}}
+_CONTENT = {"type": "array", "items": _PART, "minItems": 1, "maxItems": 1}
+
+
+def _inputs(value: Any) -> list[str] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list):
+        raise PydanticCustomError("inputs", "a list is needed")
+    texts = []
+    for index, item in enumerate(value):
+        match item:
+            case {"content": [{"type": "text", "text": str(text)}]}:
+                texts.append(text)
+            case _:
+                raise PydanticCustomError(
+                    "inputs",
+                    "inputs[{index}] is not one text: no images are taken",
+                    {"index": index},
+                )
+    return texts
+
+
+class EmbedRequest(LenientRequest):
+    """`POST /v2/embed`."""
+
+    texts: list[str] | None = Field(None, description="At most 96.")
+    inputs: Annotated[
+        list[str] | None,
+        PlainValidator(_inputs),
+        WithJsonSchema(
+            {"type": "array", "items": {"type": "object", "properties": {"content": _CONTENT}}}
+        ),
+    ] = Field(None, description="In place of `texts`: contents of one text each.")
+    images: list[Any] | None = Field(None, description="None are taken.")
+    input_type: InputType | None = Field(
+        None,
+        description="Chooses a prompt of the checkpoint; without effect where it names none.",
+    )
+    embedding_types: list[EmbeddingType] = Field(
+        ["float"], min_length=1, description="What each vector is given as."
+    )
+    truncate: Literal["NONE", "START", "END"] = Field(
+        "END", description="Which side of a text that is too long is cut; NONE refuses it."
+    )
+    max_tokens: int | None = Field(
+        None, ge=1, description="Of a text; what fits the model by default."
+    )
+    output_dimension: int | None = Field(
+        None, description="Keep the first n, then normalise; all by default."
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> EmbedRequest:
+        if self.images:
+            raise PydanticCustomError("images", "no images are taken: send `texts`")
+        if (self.texts is None) == (self.inputs is None):
+            raise PydanticCustomError("texts", "either `texts` or `inputs` is needed")
+        if not 1 <= len(self.given) <= MAX_TEXTS:
+            raise PydanticCustomError(
+                "texts",
+                "{count} texts in one request; 1 to {most} are taken",
+                {"count": len(self.given), "most": MAX_TEXTS},
+            )
+        return self
+
+    @property
+    def given(self) -> list[str]:
+        """The texts, however they came."""
+        return self.inputs or [] if self.texts is None else self.texts
+
+    def check_model(self, inference: Inference) -> None:
+        """Vectors of texts.
+
+        Raises:
+            NoEmbeddings: the model gives none.
+
+        """
+        check_embedder(inference)
+
+    def options(self, inference: Inference) -> Options:
+        """How the texts are tokenised, before they are cut to `max_tokens`."""
+        names = PROMPTS[self.input_type] if self.input_type else ()
+        prompt = next((name for name in names if name in inference.sentence.prompts), None)
+        direction: Literal["left", "right"] = "left" if self.truncate == "START" else "right"
+        return Options(self.truncate != "NONE", direction, prompt, naming="texts[{}]")
+
+    def dimensions(self, size: int) -> int | None:
+        """Features of a vector that are kept.
+
+        Args:
+            size: of the model's vectors.
+
+        Raises:
+            Unprocessable: there are fewer, or their bits fill no whole bytes.
+
+        """
+        kept = self.output_dimension
+        if kept is not None and not 1 <= kept <= size:
+            raise Unprocessable(f"output_dimension {kept} is not in 1 … {size}")
+        whole = (size if kept is None else kept) % FEATURES_PER_BYTE == 0
+        if not whole and {"binary", "ubinary"}.intersection(self.embedding_types):
+            raise Unprocessable(
+                "binary vectors need a multiple of 8 features: set output_dimension"
+            )
+        return kept
+
+    async def cut(self, texts: list[TokenizedText], options: Options) -> None:
+        """Cut tokenised texts to `max_tokens`.
+
+        Raises:
+            InputTooLong: one is longer and `truncate` is NONE, or it leaves no room.
+
+        """
+        if self.max_tokens is None:
+            return
+        for index, text in enumerate(texts):
+            if self.truncate == "NONE" and len(text.input_ids) > self.max_tokens:
+                raise InputTooLong(
+                    f"texts[{index}] has {len(text.input_ids)} tokens, more than max_tokens "
+                    f"{self.max_tokens}; `truncate` START or END cuts it"
+                )
+        await shorten(texts, self.max_tokens, options.direction)
+
+
+class Embeddings(BaseModel):
+    """The vectors in each type that was asked for."""
+
+    float: list[list[float]] | None = None
+    int8: list[list[int]] | None = None
+    uint8: list[list[int]] | None = None
+    binary: list[list[int]] | None = None
+    ubinary: list[list[int]] | None = None
+    base64: list[str] | None = None
+
+
+class EmbedReply(BaseModel):
+    """The vectors, in the order of the request."""
+
+    id: str
+    response_type: Literal["embeddings_by_type"] = "embeddings_by_type"
+    embeddings: Embeddings
+    texts: list[str]
+    meta: Meta
+
+
+@router.post("/v2/embed", response_model=None, responses={200: {"model": EmbedReply}, **ERRORS})
+async def embed(body: EmbedRequest, request: Request) -> Response:
+    """A unit vector of each text in every type asked for."""
+    inference = model_of(request).inference
+    body.check_model(inference)
+    kept, options = body.dimensions(inference.vectors.kept()), body.options(inference)
+    prepared = await prepare_embedding(request, Embedding(body.given, options, kept))
+    await body.cut(prepared.texts.texts, options)
+    prepared.timings.tokens = sum(len(text.input_ids) for text in prepared.texts.texts)
+    types = list(dict.fromkeys(body.embedding_types))
+    each = sum(FORMS[name].feature_bytes for name in types)
+    size = round(each * prepared.floats) + CHARACTER_BYTES * sum(map(len, body.given))
+    with reserve(request, size) as held:
+        vectors = await prepared.vectors()
+        timings = prepared.timings
+
+        def write() -> list[Part]:
+            return written(types, vectors, body.given, timings.tokens)
+
+        return await respond_parts(held, size, write, timings)
+
+
+def written(
+    types: Sequence[EmbeddingType], vectors: Sequence[Floats], texts: Sequence[str], tokens: int
+) -> list[Part]:
+    """The reply in parts, a vector in one type each."""
+    parts: list[Part] = [orjson.dumps({"id": new_id(), "response_type": "embeddings_by_type"})[:-1]]
+    for place, name in enumerate(types):
+        parts.append(
+            b'],"%b":[' % name.encode() if place else b',"embeddings":{"%b":[' % name.encode()
+        )
+        form = FORMS[name]
+        parts += [
+            form.json(vector) if n == 0 else b"," + form.json(vector)
+            for n, vector in enumerate(vectors)
+        ]
+    closing = orjson.dumps({"texts": list(texts), "meta": embedded("2", tokens)})
+    return [*parts, b"]},", closing[1:]]

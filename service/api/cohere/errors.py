@@ -1,0 +1,37 @@
+"""Errors as Cohere's clients read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from service.api.problems import PROBLEMS, error_reply
+from service.errors import NoTaskHead, ServiceError, Unprocessable
+
+_BAD_REQUEST = 400
+_STATUSES = {Unprocessable.status: _BAD_REQUEST, NoTaskHead.status: _BAD_REQUEST}
+"""Cohere's status where it is another: of a request that asks for what cannot be."""
+
+
+class ErrorResponse(BaseModel):
+    """An error in words."""
+
+    message: str
+
+
+def error_response(error: ServiceError, _: str) -> Response:
+    """An error as its reply."""
+    response = error_reply(error, orjson.dumps({"message": error.detail}), "application/json")
+    response.status_code = _STATUSES.get(error.status, error.status)
+    return response
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"description": problem["description"], "model": ErrorResponse}
+    for status, problem in PROBLEMS.items()
+    if status not in _STATUSES
+}
+"""The error replies of a route, for the OpenAPI document."""

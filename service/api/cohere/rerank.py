@@ -1,0 +1,108 @@
+"""`POST /v2/rerank`: texts by their scores with a query, in Cohere's form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from model.artifact.task import TaskConfig
+from service.api.cohere.errors import ERRORS
+from service.api.cohere.meta import Meta, new_id, searched
+from service.api.documents import NAMING, Documents, shortened
+from service.api.native.texts import LenientRequest
+from service.api.ranking import Ranking, ranked, ranker
+from service.api.reserved import CHARACTER_BYTES, reserve, respond
+from service.api.route import JsonRoute, caller_of, model_of
+from service.inference.core import Inference
+from service.inference.tokenizer import Options
+
+router = APIRouter(route_class=JsonRoute, tags=["cohere"])
+RANK_BYTES = 88
+"""Of a document's rank in JSON, without the document."""
+MAX_TOKENS_PER_DOC = 4096
+"""Of a document that are looked at, unless a request says otherwise."""
+_CUT = Options(truncate=True, naming=NAMING)
+
+
+class RankRequest(LenientRequest):
+    """What the requests of `POST /v2/rerank` and `POST /v1/rerank` have."""
+
+    query: str
+    documents: Documents
+    top_n: int | None = Field(None, ge=1, description="The most ranks of the reply; all when null.")
+    max_tokens_per_doc: int = Field(
+        MAX_TOKENS_PER_DOC,
+        ge=1,
+        description="The first so many tokens of a document are ranked, if as many fit the model.",
+    )
+
+    def check_model(self, inference: Inference) -> TaskConfig:
+        """The task head: one label, or a vector a token.
+
+        Raises:
+            NoTaskHead: the model ranks nothing.
+
+        """
+        return ranker(inference)
+
+    async def ranking(self, request: Request) -> Ranking:
+        """The scores of the documents, each cut to what is looked at."""
+        inference, caller = model_of(request).inference, caller_of(request)
+        texts = await shortened(inference, self.documents, self.max_tokens_per_doc, caller)
+        return await ranked(request, self.query, texts, _CUT)
+
+    def ranks(self, ranking: Ranking, *, documents: bool) -> list[dict[str, Any]]:
+        """As many as were asked for, the largest score first.
+
+        Args:
+            ranking: of the documents.
+            documents: whether each has its own.
+
+        """
+        scores = ranking.scores()
+        found = []
+        for index in ranking.order()[: self.top_n]:
+            rank: dict[str, Any] = {"index": index, "relevance_score": scores[index]}
+            if documents:
+                rank["document"] = {"text": self.documents[index]}
+            found.append(rank)
+        return found
+
+    def reply_bytes(self, *, documents: bool) -> int:
+        """Predicted of the ranks of all documents."""
+        text = CHARACTER_BYTES * sum(map(len, self.documents)) if documents else 0
+        return RANK_BYTES * len(self.documents) + text
+
+
+class Rank(BaseModel):
+    """A document's number in the request, and its score."""
+
+    index: int
+    relevance_score: float
+
+
+class RerankReply(BaseModel):
+    """The documents, the most relevant first."""
+
+    id: str
+    results: list[Rank]
+    meta: Meta
+
+
+@router.post("/v2/rerank", response_model=None, responses={200: {"model": RerankReply}, **ERRORS})
+async def rerank(body: RankRequest, request: Request) -> Response:
+    """The documents, the most relevant to the query first; those that are too long are cut."""
+    body.check_model(model_of(request).inference)
+    size = body.reply_bytes(documents=False)
+    with reserve(request, size) as held:
+        ranking = await body.ranking(request)
+
+        def content() -> Any:
+            results = body.ranks(ranking, documents=False)
+            meta = searched("2", len(body.documents))
+            return {"id": new_id(), "results": results, "meta": meta}
+
+        return await respond(held, size, content, ranking.timings)

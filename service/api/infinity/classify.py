@@ -1,0 +1,77 @@
+"""`POST /classify`: the labels of texts, in Infinity's form."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from model.artifact.task import TaskConfig, TaskKind
+from service.api.infinity.errors import ERRORS
+from service.api.infinity.fields import InfinityRequest, Texts, Usage, envelope
+from service.api.reserved import reserve, respond
+from service.api.route import JsonRoute, caller_of, model_of
+from service.api.tei.predict import PREDICTION_BYTES, predictions
+from service.inference.core import Inference
+from service.inference.task_heads import required_task, task_scores
+from service.inference.tokenizer import Options
+
+router = APIRouter(route_class=JsonRoute, tags=["infinity"])
+_KINDS: tuple[TaskKind, ...] = ("sequence_classification",)
+_CLASSIFIER = "a classifier (…ForSequenceClassification)"
+_CUT = Options(truncate=True, naming="input[{}]")
+
+
+class ClassifyRequest(InfinityRequest):
+    """`POST /classify`."""
+
+    input: Texts = Field(description="What is classified; texts that are too long are cut.")
+    raw_scores: bool = Field(
+        False, description="Taken, and without effect as in Infinity; `/predict` gives logits."
+    )
+
+    def check_model(self, inference: Inference) -> TaskConfig:
+        """The task head.
+
+        Raises:
+            NoTaskHead: the model is no classifier of texts.
+
+        """
+        return required_task(inference.manifest, _KINDS, _CLASSIFIER)
+
+
+class Label(BaseModel):
+    """A label and its score."""
+
+    score: float
+    label: str
+
+
+class ClassifyReply(BaseModel):
+    """The labels of each text."""
+
+    object: Literal["classify"] = "classify"
+    data: list[list[Label]]
+    model: str
+    usage: Usage
+    id: str
+    created: int
+
+
+@router.post("/classify", response_model=None, responses={200: {"model": ClassifyReply}, **ERRORS})
+async def classify(body: ClassifyRequest, request: Request) -> Response:
+    """The labels of each text, the largest score first: softmax of several, sigmoid of one."""
+    model, caller = model_of(request), caller_of(request)
+    task = body.check_model(model.inference)
+    prepared = await model.inference.prepare(body.input, _CUT, caller, "encode")
+    size = len(body.input) * sum(PREDICTION_BYTES + 2 * len(label) for label in task.labels)
+    with reserve(request, size) as held:
+        logits = await task_scores(prepared, task)
+
+        def content() -> Any:
+            data = [predictions(one, task.labels, raw=False) for one in logits]
+            return envelope("classify", model.name, prepared.timings.tokens) | {"data": data}
+
+        return await respond(held, size, content, prepared.timings)

@@ -1,0 +1,133 @@
+"""`POST /embeddings`: a vector of each text, in Infinity's form."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, BeforeValidator, Field
+from pydantic.json_schema import WithJsonSchema
+from starlette.responses import Response
+
+from service.api.embedding import (
+    BASE64_BYTES_PER_FLOAT,
+    Embedding,
+    ListForm,
+    check_embedder,
+    embed,
+    vector_json,
+)
+from service.api.infinity.errors import ERRORS
+from service.api.infinity.fields import (
+    MAX_CHARACTERS,
+    MAX_TEXTS,
+    InfinityRequest,
+    Texts,
+    Usage,
+    envelope,
+)
+from service.api.media import JSON_BYTES_PER_FLOAT
+from service.api.prompts import without_prompt
+from service.api.route import JsonRoute, model_of
+from service.engines.contract import Floats
+from service.errors import InvalidRequest, NoTaskHead
+from service.inference.core import Inference
+from service.inference.timings import Timings
+from service.inference.tokenizer import Options
+
+router = APIRouter(route_class=JsonRoute, tags=["infinity"])
+ITEM_BYTES = 64
+"""Of a vector in JSON beside its numbers."""
+_TEXT = {"type": "string", "maxLength": MAX_CHARACTERS}
+_LIST = {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": MAX_TEXTS}
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+class InfinityEmbeddingsRequest(InfinityRequest):
+    """`POST /embeddings`."""
+
+    input: Annotated[Texts, BeforeValidator(_listed), WithJsonSchema({"anyOf": [_LIST, _TEXT]})] = (
+        Field(description="A text or many; those that are too long are cut.")
+    )
+    encoding_format: Literal["float", "base64"] = Field(
+        "float", description="base64 = little-endian float32, one string a vector."
+    )
+    user: str | None = Field(None, description="Ignored.")
+    dimensions: int = Field(
+        0, description="The first n of the unit vector, not normalised again; all when 0."
+    )
+    modality: Literal["text", "audio", "image"] = Field("text", description="Texts alone.")
+
+    def check_model(self, inference: Inference) -> None:
+        """Vectors of texts.
+
+        Raises:
+            NoTaskHead: the model gives none, or what is sent is no text.
+
+        """
+        check_embedder(inference)
+        if self.modality != "text":
+            raise NoTaskHead(
+                f"{inference.manifest.model} does not embed {self.modality}: `modality` is text"
+            )
+
+
+class EmbeddingItem(BaseModel):
+    """A vector, and the number of its text in the request."""
+
+    object: Literal["embedding"] = "embedding"
+    embedding: list[float] | str
+    index: int
+
+
+class EmbeddingsReply(BaseModel):
+    """The vectors, in the order of the request."""
+
+    object: Literal["list"] = "list"
+    data: list[EmbeddingItem]
+    model: str
+    usage: Usage
+    id: str
+    created: int
+
+
+@router.post(
+    "/embeddings", response_model=None, responses={200: {"model": EmbeddingsReply}, **ERRORS}
+)
+async def embeddings(body: InfinityEmbeddingsRequest, request: Request) -> Response:
+    """A unit vector of each text, or the first features of it."""
+    model = model_of(request)
+    body.check_model(model.inference)
+    size = model.inference.vectors.size()
+    if not 0 <= body.dimensions <= size:
+        raise InvalidRequest(f"dimensions {body.dimensions} is not in 1 … {size}; 0 is all")
+    options = Options(True, prompt_name=without_prompt(model.inference), naming="input[{}]")
+    return await embed(
+        request, Embedding(body.input, options, dimensions=size), form(body, model.name)
+    )
+
+
+def form(body: InfinityEmbeddingsRequest, model: str) -> ListForm:
+    """Infinity's list of the vectors of a model."""
+    as_base64, kept = body.encoding_format == "base64", body.dimensions or None
+
+    def item(number: int, vector: Floats) -> bytes:
+        written = vector_json(vector[:kept], as_base64=as_base64)
+        return b'{"object":"embedding","embedding":%b,"index":%d}' % (written, number)
+
+    def closing(timings: Timings) -> bytes:
+        outer = envelope("list", model, timings.tokens)
+        del outer["object"]
+        return b"]," + orjson.dumps(outer)[1:]
+
+    return ListForm(
+        b'{"object":"list","data":[',
+        item,
+        closing,
+        ITEM_BYTES,
+        BASE64_BYTES_PER_FLOAT if as_base64 else JSON_BYTES_PER_FLOAT,
+    )

@@ -1,0 +1,50 @@
+"""The fields that requests and replies in Infinity's forms share."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BaseModel, Field, StringConstraints, field_validator
+
+from service.api.infinity.errors import error_response
+from service.api.native.texts import LenientRequest
+from service.api.route import ErrorForm
+
+MAX_CHARACTERS = 8192 * 15
+"""Of a text, before it is cut to what fits the model."""
+MAX_TEXTS = 2048
+NO_MODEL = "default/not-specified"
+"""What Infinity's clients send as the name of no model."""
+Text = Annotated[str, StringConstraints(max_length=MAX_CHARACTERS, strip_whitespace=True)]
+Texts = Annotated[list[Text], Field(min_length=1, max_length=MAX_TEXTS)]
+
+
+class InfinityRequest(LenientRequest):
+    """What every request has."""
+
+    error_form: ClassVar[ErrorForm | None] = error_response
+
+    @field_validator("model")
+    @classmethod
+    def _named(cls, name: str | None) -> str | None:
+        return None if name == NO_MODEL else name
+
+
+class Usage(BaseModel):
+    """Tokens of a request."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+def envelope(kind: str, model: str, tokens: int) -> dict[str, Any]:
+    """The fields that stand beside the results of every reply."""
+    return {
+        "object": kind,
+        "model": model,
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+        "id": f"infinity-{uuid.uuid4()}",
+        "created": int(time.time()),
+    }

@@ -1,0 +1,98 @@
+"""`POST /v1/rerank`: texts by their scores with a query, as Jina and Cohere have it.
+
+Their requests (of Cohere those of its first version) cannot be told apart, so a reply has the
+fields of both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from service.api.cohere.meta import Meta, new_id, searched
+from service.api.cohere.rerank import RankRequest
+from service.api.jina.errors import ERRORS
+from service.api.reserved import reserve, respond
+from service.api.route import JsonRoute, model_of
+from service.errors import Unprocessable
+
+router = APIRouter(route_class=JsonRoute, tags=["jina"])
+
+
+class JinaRerankRequest(RankRequest):
+    """`POST /v1/rerank`."""
+
+    return_documents: bool = Field(True, description="Whether each rank has its document.")
+    return_embeddings: bool = Field(False, description="Of Jina; none are given.")
+    rank_fields: list[str] | None = Field(
+        None, description="Of Cohere: the fields of a document that are ranked; only its text is."
+    )
+
+    def check_fields(self) -> None:
+        """Refuse what would rank something else than texts.
+
+        Raises:
+            Unprocessable: embeddings or other fields are asked for.
+
+        """
+        if self.return_embeddings:
+            raise Unprocessable("return_embeddings is not supported: ask /v1/embeddings for them")
+        if self.rank_fields not in (None, ["text"]):
+            raise Unprocessable("rank_fields: only the text of a document is ranked")
+
+
+class Document(BaseModel):
+    """A document of the request."""
+
+    text: str
+
+
+class Rank(BaseModel):
+    """A document's number in the request, its score, and the document where it is asked for."""
+
+    index: int
+    relevance_score: float
+    document: Document | None = None
+
+
+class TokenUsage(BaseModel):
+    """Tokens of a request."""
+
+    total_tokens: int
+    prompt_tokens: int
+
+
+class RerankReply(BaseModel):
+    """The documents, the most relevant first."""
+
+    id: str
+    model: str
+    usage: TokenUsage
+    results: list[Rank]
+    meta: Meta
+
+
+@router.post("/v1/rerank", response_model=None, responses={200: {"model": RerankReply}, **ERRORS})
+async def rerank(body: JinaRerankRequest, request: Request) -> Response:
+    """The documents, the most relevant to the query first; those that are too long are cut."""
+    body.check_fields()
+    model = model_of(request)
+    body.check_model(model.inference)
+    size = body.reply_bytes(documents=body.return_documents)
+    with reserve(request, size) as held:
+        ranking = await body.ranking(request)
+        tokens = ranking.timings.tokens
+
+        def content() -> Any:
+            return {
+                "id": new_id(),
+                "model": model.name,
+                "usage": {"total_tokens": tokens, "prompt_tokens": tokens},
+                "results": body.ranks(ranking, documents=body.return_documents),
+                "meta": searched("1", len(body.documents)),
+            }
+
+        return await respond(held, size, content, ranking.timings)

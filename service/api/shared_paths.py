@@ -1,0 +1,30 @@
+"""Paths that several dialects have, where the body tells which of them a request is in.
+
+Errors have the form of the body's dialect once that is known, and of the first one until then.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from service.api.infinity import rerank as infinity
+from service.api.route import JsonRoute
+from service.api.tei import rerank as tei
+from service.api.tei.errors import ERRORS
+
+router = APIRouter(route_class=JsonRoute, tags=["tasks"])
+
+
+@router.post(
+    "/rerank",
+    response_model=None,
+    responses={200: {"model": list[tei.Rank] | infinity.RerankReply}, **ERRORS},
+)
+async def rerank(
+    body: tei.RerankRequest | infinity.InfinityRerankRequest, request: Request
+) -> Response:
+    """Texts by their scores with a query: TEI's form with `texts`, Infinity's with `documents`."""
+    if isinstance(body, infinity.InfinityRerankRequest):
+        return await infinity.rerank(body, request)
+    return await tei.rerank(body, request)

@@ -1,0 +1,115 @@
+"""`POST /score` and `/v1/score`: the scores of pairs of texts, in vLLM's form."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field, model_validator
+from pydantic_core import PydanticCustomError
+from starlette.responses import Response
+
+from model.artifact.task import TaskConfig
+from service.api.reserved import reserve, respond
+from service.api.route import JsonRoute, model_of
+from service.api.vllm.errors import ERRORS
+from service.api.vllm.fields import Usage, VllmRequest, envelope
+from service.api.vllm.scoring import Pairs, scored, scorer
+from service.inference.core import Inference
+
+router = APIRouter(route_class=JsonRoute, tags=["vllm"])
+SCORE_BYTES = 64
+"""Of a pair's score in JSON."""
+NAMES = (
+    ("queries", "documents"),
+    ("queries", "items"),
+    ("data_1", "data_2"),
+    ("text_1", "text_2"),
+)
+"""What the two sides of the pairs may be called; the first two names that are there count."""
+Side = str | list[str]
+
+
+class ScoreRequest(VllmRequest):
+    """`POST /score` and `/v1/score`."""
+
+    text_1: Side | None = Field(None, description="A text, or as many as on the other side.")
+    text_2: Side | None = Field(None, description="A text, or many.")
+    queries: Side | None = Field(None, description="As `text_1`.")
+    documents: Side | None = Field(None, description="As `text_2`.")
+    items: Side | None = Field(None, description="As `text_2`.")
+    data_1: Side | None = Field(None, description="As `text_1`.")
+    data_2: Side | None = Field(None, description="As `text_2`.")
+
+    @model_validator(mode="after")
+    def _sides(self) -> ScoreRequest:
+        pairs = self.pairs
+        if len(pairs.first) not in (1, len(pairs.second)) or not pairs.second:
+            raise PydanticCustomError(
+                "sides",
+                "{first} texts and {second}: one with many, or as many with as many are scored",
+                {"first": len(pairs.first), "second": len(pairs.second)},
+            )
+        return self
+
+    @property
+    def pairs(self) -> Pairs:
+        """The texts of both sides."""
+        for first, second in NAMES:
+            one, other = getattr(self, first), getattr(self, second)
+            if one is not None and other is not None:
+                return Pairs(_listed(one), _listed(other))
+        raise PydanticCustomError("sides", "text_1 and text_2 are needed")
+
+    def check_model(self, inference: Inference) -> TaskConfig | None:
+        """A task head that scores pairs, or none at all.
+
+        Raises:
+            NoTaskHead: the model has another.
+
+        """
+        return scorer(inference)
+
+
+def _listed(side: Side) -> list[str]:
+    return [side] if isinstance(side, str) else side
+
+
+class Score(BaseModel):
+    """A pair's number in the request, and its score."""
+
+    index: int
+    object: Literal["score"] = "score"
+    score: float
+
+
+class ScoreReply(BaseModel):
+    """The scores, in the order of the request."""
+
+    id: str
+    object: Literal["list"] = "list"
+    created: int
+    model: str
+    data: list[Score]
+    usage: Usage
+
+
+@router.post("/v1/score", response_model=None, responses={200: {"model": ScoreReply}, **ERRORS})
+@router.post("/score", response_model=None, responses={200: {"model": ScoreReply}, **ERRORS})
+async def score(body: ScoreRequest, request: Request) -> Response:
+    """The score of each pair: a cross-encoder's, MaxSim, or the cosine of two vectors."""
+    model, pairs = model_of(request), body.pairs
+    body.check_model(model.inference)
+    size = SCORE_BYTES * len(pairs.second)
+    with reserve(request, size) as held:
+        ranking = await scored(request, pairs, body)
+        scores = ranking.scores(raw=body.use_activation is False)
+
+        def content() -> Any:
+            data = [
+                {"index": index, "object": "score", "score": score}
+                for index, score in enumerate(scores)
+            ]
+            return envelope(request, "score", model.name, ranking.timings.tokens) | {"data": data}
+
+        return await respond(held, size, content, ranking.timings)

@@ -1,0 +1,142 @@
+"""Scores of pairs of texts as vLLM computes them, by the kind of model.
+
+A cross-encoder's probability, MaxSim of a late-interaction model, or the cosine of the vectors of
+a model without a task head.
+
+Notation: P pairs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from fastapi import Request
+
+from model.artifact.late_interaction import LateInteraction
+from model.artifact.task import TaskConfig
+from service.api.prompts import without_prompt
+from service.api.ranking import Ranking, ranker
+from service.api.reserved import reserve
+from service.api.route import caller_of, model_of
+from service.api.vllm.fields import VllmRequest
+from service.engines.contract import Floats
+from service.inference.core import EncodeOptions, Inference
+from service.inference.late_interaction import prepare_ranking, rank
+from service.inference.task_heads import task_scores
+from service.inference.timings import Timings
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Texts to be compared: one with each of the others, or each with its own."""
+
+    first: Sequence[str]
+    """One, or as many as the others."""
+    second: Sequence[str]
+
+    def both(self) -> list[tuple[str, str]]:
+        """P pairs."""
+        if len(self.first) == 1:
+            return [(self.first[0], text) for text in self.second]
+        return list(zip(self.first, self.second, strict=True))
+
+
+def scorer(inference: Inference) -> TaskConfig | None:
+    """The task head that scores pairs; None of a model of vectors.
+
+    Raises:
+        NoTaskHead: the model has one that does not.
+
+    """
+    return None if inference.manifest.task is None else ranker(inference)
+
+
+async def scored(request: Request, pairs: Pairs, body: VllmRequest) -> Ranking:
+    """The score of each pair, in the order of the request.
+
+    Args:
+        request: which model answers, and who asks.
+        pairs: at least one.
+        body: how texts are cut.
+
+    Raises:
+        NoTaskHead: the model scores no pairs.
+        Unprocessable: too many texts, or one that does not fit the model.
+        ReplyTooLarge: the vectors would exceed the limit of a reply.
+        Overloaded: the queue has no room, or the deadline cannot be met.
+        ServiceError: the engine failed.
+
+    """
+    inference = model_of(request).inference
+    body.check_length(inference.tokenizer.limits.max_tokens)
+    task = scorer(inference)
+    if task is None:
+        return await _cosines(request, pairs, body)
+    if task.late is None:
+        return await _cross_encoded(request, pairs, body, task)
+    return await _max_sims(request, pairs, body, task.late)
+
+
+async def _cosines(request: Request, pairs: Pairs, body: VllmRequest) -> Ranking:
+    inference, caller = model_of(request).inference, caller_of(request)
+    sides = []
+    for side, texts in enumerate((pairs.first, pairs.second), 1):
+        options = body.options(f"text {{}} of side {side}", without_prompt(inference))
+        sides.append(await inference.prepare(texts, options, caller, "encode"))
+        await body.cut(sides[-1])
+    first, second = sides
+    prepared = replace(
+        first, texts=[*first.texts, *second.texts], timings=first.timings + second.timings
+    )
+    last = inference.config.num_hidden_layers
+    with reserve(request, 4 * inference.vectors.kept() * len(prepared.texts)):
+        wanted = EncodeOptions(last, tokens=False, pooled=True, normalize=True)
+        encodings = await inference.encode(prepared, wanted)
+        vectors = [encoding.pooled for encoding in encodings if encoding.pooled is not None]
+        values = await asyncio.to_thread(_products, vectors, len(pairs.first))
+    return Ranking(values, logits=False, timings=prepared.timings)
+
+
+def _products(vectors: Sequence[Floats], queries: int) -> list[Floats]:
+    """`[1]` a pair, of the unit vectors of its texts."""
+    first, second = np.stack(vectors[:queries]), np.stack(vectors[queries:])
+    return list(np.sum(first * second, axis=1, keepdims=True))
+
+
+async def _cross_encoded(
+    request: Request, pairs: Pairs, body: VllmRequest, task: TaskConfig
+) -> Ranking:
+    inference, options = model_of(request).inference, body.options("pair {}")
+    prepared = await inference.prepare(pairs.both(), options, caller_of(request), "encode")
+    await body.cut(prepared)
+    values = await task_scores(prepared, task)
+    return Ranking(values, logits=True, timings=prepared.timings)
+
+
+async def _max_sims(
+    request: Request, pairs: Pairs, body: VllmRequest, late: LateInteraction
+) -> Ranking:
+    """Of one query after the other, each with all of its documents."""
+    inference, caller = model_of(request).inference, caller_of(request)
+    asked: dict[str, list[int]] = {}
+    for number, (query, _) in enumerate(both := pairs.both()):
+        asked.setdefault(query, []).append(number)
+    values: list[Floats] = [np.empty(0, np.float32)] * len(both)
+    total: Timings | None = None
+    for query, numbers in asked.items():
+        documents = [both[number][1] for number in numbers]
+        options = body.options("{}")
+        ranking = await prepare_ranking(inference, late, query, documents, options, caller)
+        await body.cut(ranking.query)
+        await body.cut(ranking.documents)
+        timings = ranking.timings
+        with reserve(request, ranking.vector_bytes):
+            found = await rank(ranking, timings)
+        for number, value in zip(numbers, found, strict=True):
+            values[number] = value
+        total = timings if total is None else total + timings
+    assert total is not None  # noqa: S101 - there is at least one pair
+    return Ranking(values, logits=False, timings=total)

@@ -1,0 +1,21 @@
+"""Ids and `meta` of replies in Cohere's form."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from service.api.cohere.meta import embedded, new_id, searched
+
+
+@pytest.mark.parametrize(("documents", "units"), [(1, 1), (100, 1), (101, 2)])
+def test_a_unit_of_search_has_up_to_a_hundred_documents(documents: int, units: int) -> None:
+    """https://docs.cohere.com/docs/how-does-cohere-pricing-work"""
+    meta = searched("2", documents)
+    assert meta == {"api_version": {"version": "2"}, "billed_units": {"search_units": units}}
+
+
+def test_ids_are_uuids() -> None:
+    assert uuid.UUID(new_id()) != uuid.UUID(new_id())
+    assert embedded("2", 7)["billed_units"] == {"input_tokens": 7}

@@ -1,0 +1,40 @@
+"""A small cross-encoder, served once for the rerankers of all dialects, and its own scores."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+from sentence_transformers import CrossEncoder
+
+from model.artifact.manifest import Artifact
+from tests.model.task_checkpoints import write_task_checkpoint
+from tests.service.api.rankers import Ranker
+from tests.service.harness import Client, serving
+
+
+@pytest.fixture(scope="session")
+def cross_checkpoint(exports: Path) -> Path:
+    """A random BERT with one label, the same for all processes of a run; read only."""
+    folder = exports / "checkpoints" / "cross"
+    with FileLock(exports / "checkpoints.lock"):
+        if not folder.exists():
+            write_task_checkpoint(folder, num_labels=1)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def ranker(cross_checkpoint: Path) -> Ranker:
+    """Scores as sentence-transformers computes them."""
+    return Ranker(CrossEncoder(str(cross_checkpoint), device="cpu", max_length=36))
+
+
+@pytest.fixture(scope="module")
+async def ranking(
+    exported: Callable[..., Artifact], cross_checkpoint: Path, anyio_backend: str
+) -> AsyncIterator[Client]:
+    """Talks to an application that serves the cross-encoder."""
+    async with serving(exported(cross_checkpoint, "cross")) as client:
+        yield client

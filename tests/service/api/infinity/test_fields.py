@@ -1,0 +1,22 @@
+"""The fields that all of Infinity's requests and replies have."""
+
+from __future__ import annotations
+
+import time
+
+from service.api.infinity.fields import InfinityRequest, envelope
+
+
+def test_infinitys_name_of_no_model_is_none() -> None:
+    """Its clients always send one."""
+    assert InfinityRequest(model="default/not-specified").model is None
+    assert InfinityRequest(model="a").model == "a"
+    assert InfinityRequest().model is None
+
+
+def test_replies_have_ids_of_their_own() -> None:
+    first, second = envelope("list", "m", 3), envelope("list", "m", 3)
+    assert first["id"].startswith("infinity-")
+    assert first["id"] != second["id"]
+    assert abs(first["created"] - time.time()) < 60
+    assert first["usage"] == {"prompt_tokens": 3, "total_tokens": 3}
