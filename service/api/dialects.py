@@ -12,7 +12,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Route
 
-from service.api import dashboard, documentation, native, openai, operations, tei
+from service.api import dashboard, documentation, kserve, native, openai, operations, tei
+from service.api.kserve import errors as kserve_errors
 from service.api.native import verify
 from service.api.openai import errors as openai_errors
 from service.api.problems import describe_errors, problem_response
@@ -35,6 +36,7 @@ DIALECTS = (
     NATIVE,
     Dialect(tei.ROUTERS, tei_errors.error_response),
     Dialect(openai.ROUTERS, openai_errors.error_response),
+    Dialect(kserve.ROUTERS, kserve_errors.error_response),
     Dialect([operations.router, documentation.router, dashboard.router], problem_response),
 )
 
