@@ -56,7 +56,7 @@ def test_setting_defaults():
 
 def test_routes():
     served = {
-        f"{method} {route.path}"
+        f"{method} {route.path_format}"
         for dialect in DIALECTS
         for router in dialect.routers
         if router is not documentation.router

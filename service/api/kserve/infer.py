@@ -106,8 +106,8 @@ class Answering:
         return fill() if total(outputs) <= INLINE_BYTES else await asyncio.to_thread(fill)
 
 
-@router.post(VERSIONED + "/infer", include_in_schema=False)
 @router.post(MODEL + "/infer", response_model=None, responses=ERRORS, openapi_extra=_BODY)
+@router.post(VERSIONED + "/infer", include_in_schema=False)
 async def infer(request: Request, model: str) -> Response:
     """Vectors and attention of texts, each a tensor that is asked for by its name."""
     chosen = model_of_path(request, model)

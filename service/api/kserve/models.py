@@ -19,6 +19,7 @@ from service.models import ServedModel
 
 MODEL = "/v2/models/{model:path}"
 VERSIONED = MODEL + "/versions/{version}"
+"""To be added first (decorators run from the last): the other takes any path."""
 VERSION = "1"
 """The only one of every model: another artifact is another model."""
 PLATFORMS = {"openvino": "openvino", "pytorch": "pytorch_libtorch"}
@@ -50,8 +51,8 @@ class ModelMetadata(BaseModel):
     outputs: list[TensorMetadata]
 
 
-@router.get(VERSIONED + "/ready", include_in_schema=False)
 @router.get(MODEL + "/ready", response_class=Response, responses={400: ERRORS[400]})
+@router.get(VERSIONED + "/ready", include_in_schema=False)
 async def ready(request: Request, model: str) -> Response:
     """The model's real path works in this process."""
     chosen = model_of_path(request, model)
@@ -62,8 +63,8 @@ async def ready(request: Request, model: str) -> Response:
     return _named(Response(), request, chosen)
 
 
-@router.get(VERSIONED, include_in_schema=False)
 @router.get(MODEL, response_model=ModelMetadata, responses={404: ERRORS[404]})
+@router.get(VERSIONED, include_in_schema=False)
 async def metadata(request: Request, model: str) -> Response:
     """The tensors of a model."""
     for ending, status in NOT_METADATA.items():
