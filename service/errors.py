@@ -13,6 +13,7 @@
     ├── Unprocessable            422     Validation   well-formed JSON that asks for the impossible
     │   └── InputTooLong         422     Tokenizer
     ├── NoTaskHead               424     Backend      the model has no task head that could answer
+    │   └── NoEmbeddings         424     Backend      the model gives no vectors of texts
     ├── HeaderFieldsTooLarge     431     Validation
     ├── Overloaded               429     Overloaded   with Retry-After
     │   └── DeadlinePassed       429     Overloaded   nothing of it was computed
@@ -122,6 +123,12 @@ class NoTaskHead(ServiceError):
     """The model has no task head that could answer."""
 
     status, title, slug, error_type = 424, "No task head", "no-task-head", "Backend"
+
+
+class NoEmbeddings(NoTaskHead):
+    """The model's answers are no vectors of texts."""
+
+    title, slug = "No embeddings", "no-embeddings"
 
 
 class HeaderFieldsTooLarge(ServiceError):

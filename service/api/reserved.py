@@ -11,7 +11,7 @@ import orjson
 from fastapi import Request
 from starlette.responses import Response
 
-from service.api.media import JSON
+from service.api.media import JSON, Part
 from service.api.native.texts import check_size
 from service.api.route import PartsResponse, Reply, service_of
 from service.inference.timings import Timings
@@ -50,8 +50,18 @@ async def respond(
 
     """
 
-    def write() -> bytes:
-        return orjson.dumps(content(), option=orjson.OPT_SERIALIZE_NUMPY)
+    def write() -> list[Part]:
+        return [orjson.dumps(content(), option=orjson.OPT_SERIALIZE_NUMPY)]
 
-    body = write() if size <= INLINE_BYTES else await asyncio.to_thread(write)
-    return PartsResponse(Reply([body], JSON, timings, release=held.pop_all().close))
+    return await respond_parts(held, size, write, timings)
+
+
+async def respond_parts(
+    held: contextlib.ExitStack, size: int, write: Callable[[], list[Part]], timings: Timings
+) -> Response:
+    """A JSON reply in parts; see `respond`."""
+    if size <= INLINE_BYTES:
+        body: list[Part] = [b"".join(write())]
+    else:
+        body = await asyncio.to_thread(write)
+    return PartsResponse(Reply(body, JSON, timings, release=held.pop_all().close))

@@ -1,5 +1,5 @@
-"""Routes in OpenAI's forms: /v1/models."""
+"""Routes in OpenAI's forms: /v1/embeddings and /v1/models."""
 
-from service.api.openai import models
+from service.api.openai import embeddings, models
 
-ROUTERS = (models.router,)
+ROUTERS = (embeddings.router, models.router)

@@ -8,26 +8,34 @@ import pytest
 
 from model.artifact.manifest import Artifact
 from service.api.openai.errors import error_response
-from service.errors import EngineUnavailable, ServiceError, UnknownModel
+from service.errors import (
+    EngineUnavailable,
+    InputTooLong,
+    ServiceError,
+    UnknownModel,
+    Unprocessable,
+)
 from tests.service.harness import serving
 from tests.service.several import fake_of
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "code"),
+    ("error", "kind", "param", "code"),
     [
-        (UnknownModel("there are: a"), "invalid_request_error", "unknown_model"),
-        (EngineUnavailable("down", retry_after_seconds=5), "server_error", "engine_unavailable"),
+        (UnknownModel("there are: a"), "invalid_request_error", "model", "model_not_found"),
+        (InputTooLong("input[3] has 9 tokens"), "invalid_request_error", "input", "input_too_long"),
+        (Unprocessable("inputs are many"), "invalid_request_error", None, "unprocessable"),
+        (EngineUnavailable("x", retry_after_seconds=5), "server_error", None, "engine_unavailable"),
     ],
 )
-def test_form(error: ServiceError, kind: str, code: str) -> None:
+def test_form(error: ServiceError, kind: str, param: str | None, code: str) -> None:
     """https://platform.openai.com/docs/guides/error-codes"""
     response = error_response(error, "an-id")
-    assert response.status_code == error.status
+    assert response.status_code == (400 if error.status == 422 else error.status)
     assert response.headers["content-type"] == "application/json"
     assert response.headers.get("retry-after") == ("5" if kind == "server_error" else None)
     assert json.loads(bytes(response.body)) == {
-        "error": {"message": error.detail, "type": kind, "param": None, "code": code}
+        "error": {"message": error.detail, "type": kind, "param": param, "code": code}
     }
 
 
