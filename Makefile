@@ -81,7 +81,7 @@ bench: setup .venv/.bench
 
 # their pins contradict ours and one another: every version is exact, and nothing is resolved
 clients: setup .venv-clients/.installed
-	$(BIN)/python -m pytest --numprocesses 0 -m clients tests/drop_in
+	$(BIN)/python -m pytest --numprocesses 0 tests/drop_in
 
 .venv-clients/.installed: tests/drop_in/requirements.txt
 	@$(PYTHON) -m venv .venv-clients

@@ -33,7 +33,7 @@ class Served:
     """A service that runs."""
 
     url: str
-    told: dict[str, dict[str, Any]] = field(default_factory=dict)
+    told: dict[tuple[str, Path], dict[str, Any]] = field(default_factory=dict)
     """What each script has told."""
 
     def ask(self, route: str, **body: Any) -> Any:
@@ -42,10 +42,12 @@ class Served:
         assert reply.status_code == 200, reply.text
         return reply.json()
 
-    def run(self, script: str) -> dict[str, Any]:
-        """What a client tells that a script runs, once, in the clients' environment."""
-        if script in self.told:
-            return self.told[script]
+    def run(self, script: str, python: Path = PYTHON) -> dict[str, Any]:
+        """What a client tells that a script runs, once in an environment."""
+        if not python.exists():
+            pytest.skip("make clients installs what it needs")
+        if found := self.told.get((script, python)):
+            return found
         asked = {
             "url": self.url,
             "model": EMBEDDER,
@@ -56,13 +58,13 @@ class Served:
             "long": LONG,
         }
         quiet = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **QUIET}
-        command = [str(PYTHON), str(HERE / "scripts" / f"{script}.py"), json.dumps(asked)]
+        command = [str(python), str(HERE / "scripts" / f"{script}.py"), json.dumps(asked)]
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=120, check=False, env=quiet
         )
         assert done.returncode == 0, done.stderr[-3000:]
-        self.told[script] = json.loads(done.stdout.splitlines()[-1])
-        return self.told[script]
+        found = json.loads(done.stdout.splitlines()[-1])
+        return self.told.setdefault((script, python), found)
 
 
 QUIET = {
@@ -80,8 +82,6 @@ QUIET = {
 @pytest.fixture(scope="session")
 def served(exported: Callable[..., Artifact], small_checkpoint: Path) -> Iterator[Served]:
     """The small model on ONNX Runtime, and a ranker whose scores are made up of its ids."""
-    if not PYTHON.exists():
-        pytest.skip("make clients installs them")
     artifact = exported(small_checkpoint, "small")
     size = artifact.manifest.config.hidden_size
     models = [variant(artifact, EMBEDDER, size), variant(artifact, RANKER, size, RANKS)]

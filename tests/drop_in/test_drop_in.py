@@ -1,21 +1,24 @@
 """Other services' clients, unchanged, at this one: our vectors, and errors as their own exceptions.
 
-Each runs in a Python of its own (`make clients`), as a script of `scripts/`.
+Each is a script of `scripts/`. Those of packages that our own tests need anyway run in the tests'
+environment, all others in one of their own, which `make clients` makes.
 """
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from service.api.kserve.outputs import DATATYPES
-from tests.drop_in.conftest import EMBEDDER, QUERY, RANKER, TEXTS, Served
+from tests.drop_in.conftest import EMBEDDER, PYTHON, QUERY, RANKER, TEXTS, Served
 
-pytestmark = pytest.mark.clients
 TOO_LONG = "1002 tokens"
+OURS = Path(sys.executable)
 
 
 @dataclass(frozen=True)
@@ -29,28 +32,35 @@ class Client:
     """Without a known key."""
     normalize: bool | None = True
     """Whether the dialect's vectors are unit vectors; the checkpoint's own choice when None."""
+    python: Path = PYTHON
 
 
 CLIENTS = [
     Client("triton", "InferenceServerException", "InferenceServerException", normalize=None),
-    Client("openai_client", "UnprocessableEntityError", "AuthenticationError"),
-    Client("langchain", "UnprocessableEntityError", "AuthenticationError"),
-    Client("haystack_openai", "UnprocessableEntityError", "AuthenticationError"),
-    Client("chroma", "UnprocessableEntityError", "AuthenticationError"),
-    Client("litellm_client", "UnprocessableEntityError", "AuthenticationError"),
+    Client("openai_client", "BadRequestError", "AuthenticationError"),
+    Client("langchain", "BadRequestError", "AuthenticationError"),
+    Client("haystack_openai", "BadRequestError", "AuthenticationError"),
+    Client("chroma", "BadRequestError", "AuthenticationError"),
+    Client("litellm_client", "BadRequestError", "AuthenticationError"),
     Client("llama_index_tei", "", "JSONDecodeError"),
     Client("hub", "HfHubHTTPError", "HfHubHTTPError"),
-    Client("cohere_client", "UnprocessableEntityError", "UnauthorizedError"),
-    Client("infinity", "UnexpectedStatus", "UnexpectedStatus"),
+    Client("hub", "HfHubHTTPError", "HfHubHTTPError", python=OURS),
+    Client("requests_alone", "RuntimeError", "RuntimeError", python=OURS),
+    Client("cohere_client", "BadRequestError", "UnauthorizedError"),
+    Client("infinity", "", "UnexpectedStatus"),
 ]
 
 
-@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.script)
+def name_of(client: Client) -> str:
+    return client.script if client.python == PYTHON else f"{client.script}, in ours"
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=name_of)
 def test_a_client_gets_our_vectors_and_its_own_errors(client: Client, served: Served) -> None:
     asked: dict[str, Any] = {"model": EMBEDDER, "inputs": TEXTS, "outputs": ["pooled"]}
     results = served.ask("/encode", **asked, normalize=client.normalize)["results"]
     expected = np.array([result["pooled"] for result in results])
-    found = served.run(client.script)
+    found = served.run(client.script, client.python)
     for vectors in (found["vectors"], *found.get("others", [])):
         np.testing.assert_allclose(np.array(vectors, float), expected, atol=1e-5)
     if "scores" in found:
