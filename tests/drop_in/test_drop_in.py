@@ -41,7 +41,7 @@ CLIENTS = [
     Client("langchain", "BadRequestError", "AuthenticationError"),
     Client("haystack_openai", "BadRequestError", "AuthenticationError"),
     Client("chroma", "BadRequestError", "AuthenticationError"),
-    Client("litellm_client", "BadRequestError", "AuthenticationError"),
+    Client("litellm_client", "BadRequestError", "BadRequestError"),
     Client("llama_index_tei", "", "JSONDecodeError"),
     Client("hub", "HfHubHTTPError", "HfHubHTTPError"),
     Client("hub", "HfHubHTTPError", "HfHubHTTPError", python=OURS),
