@@ -4,6 +4,7 @@
 # make check   setup, then lint, types and the fast tests
 # make chaos   setup, then overload, faults, stops, bad clients and mixed company, half an hour
 # make soak    setup, then requests of every shape for a quarter of an hour
+# make clients setup, then other services' own clients, unchanged, in an environment of theirs
 # make fuzz    setup, then Schemathesis, Hypothesis and malformed HTTP, ten minutes
 # make bench   setup, then throughput in process and over HTTP, beside the peers; WORKLOAD=file.jsonl
 
@@ -26,7 +27,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile --p
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 TORCH_OPTIONS = $(shell $(PYTHON) -c "import urllib.request; urllib.request.urlopen('$(TORCH_INDEX)/torch/', timeout=5)" 2>&- && echo --extra-index-url $(TORCH_INDEX))
 
-.PHONY: setup serve test check lint style chaos abuse soak fuzz bench clean
+.PHONY: setup serve test check lint style chaos abuse soak fuzz bench clients clean
 
 serve: .venv/.serving
 	@echo '== the artifact: export and verification, unless the cache has it'
@@ -80,5 +81,14 @@ bench: setup .venv/.bench
 	$(PIP) --no-build-isolation --editable '.[bench]'
 	@touch $@
 
+# their pins contradict ours and one another: every version is exact, and nothing is resolved
+clients: setup .venv-clients/.installed
+	$(BIN)/python -m pytest --numprocesses 0 tests/drop_in
+
+.venv-clients/.installed: tests/drop_in/requirements.txt
+	@$(PYTHON) -m venv .venv-clients
+	@.venv-clients/bin/python -m pip --disable-pip-version-check install --quiet --no-compile --no-deps --requirement $<
+	@touch $@
+
 clean:
-	rm -rf .venv
+	rm -rf .venv .venv-clients

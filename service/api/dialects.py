@@ -18,6 +18,7 @@ from service.api import (
     documentation,
     infinity,
     jina,
+    kserve,
     native,
     openai,
     operations,
@@ -28,6 +29,7 @@ from service.api import (
 from service.api.cohere import errors as cohere_errors
 from service.api.infinity import errors as infinity_errors
 from service.api.jina import errors as jina_errors
+from service.api.kserve import errors as kserve_errors
 from service.api.native import verify
 from service.api.openai import errors as openai_errors
 from service.api.problems import describe_errors, problem_response
@@ -55,6 +57,7 @@ DIALECTS = (
     Dialect(cohere.ROUTERS, cohere_errors.error_response),
     Dialect(jina.ROUTERS, jina_errors.error_response),
     Dialect(vllm.ROUTERS, vllm_errors.error_response),
+    Dialect(kserve.ROUTERS, kserve_errors.error_response),
     Dialect([operations.router, documentation.router, dashboard.router], problem_response),
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 JSON = "application/json"
 SAFETENSORS = "application/vnd.safetensors"
+OCTETS = "application/octet-stream"
 Part = bytes | memoryview
 """A piece of a reply's body: large ones are sent in parts, so that none is copied."""
 JSON_BYTES_PER_FLOAT = 15

@@ -11,7 +11,13 @@ from starlette.types import Scope
 
 from service.errors import Unauthorized
 
-OPEN_PATHS = {"/health", "/health/live", "/health/ready"}
+OPEN_PATHS = {
+    "/health",
+    "/health/live",
+    "/health/ready",
+    "/v2/health/live",
+    "/v2/health/ready",
+}
 """Paths of probes, which need no key."""
 MAX_HEADER_BYTES = 4096
 """Bytes of an Authorization header that is looked at."""

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import math
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Request
@@ -36,6 +36,7 @@ from service.api.route import (
     wants_safetensors,
 )
 from service.errors import Unprocessable
+from service.http.budget import ByteBudget
 from service.inference.attention import GROUP_BYTES, AttentionStream
 from service.inference.maps import AttentionSelection, LayerMaps
 
@@ -132,10 +133,32 @@ async def attention(body: AttentionRequest, request: Request) -> Response:
     size = writer.length or json_bytes(selection, lengths)
     check_size(size, state.settings.max_response_bytes, FEWER_MAPS, binary=binary)
     stream = inference.attention(prepared, selection, writer.dump)
+    return PartsResponse(await stream_reply(state.replies, stream, writer, size))
+
+
+async def stream_reply(
+    replies: ByteBudget,
+    stream: AttentionStream,
+    writer: Writer,
+    size: int,
+    before: Callable[[], Awaitable[None]] | None = None,
+) -> Reply:
+    """A reply that is sent while its maps are computed, unless it is small.
+
+    Args:
+        replies: bytes of all replies in flight, of which it holds what is in memory of its own.
+        stream: the maps.
+        writer: their form.
+        size: bytes predicted of the reply.
+        before: awaited once those bytes are held, before anything is computed or written.
+
+    """
     held = size if writer.keeps_back else min(size, STREAM_BYTES)
 
     async def parts() -> AsyncGenerator[Part]:
-        with state.replies.hold(held + stream.hidden_bytes):
+        with replies.hold(held + stream.hidden_bytes):
+            if before:
+                await before()
             async with contextlib.aclosing(written(stream, writer)) as written_parts:
                 async for part in written_parts:
                     yield part
@@ -147,9 +170,8 @@ async def attention(body: AttentionRequest, request: Request) -> Response:
     else:
         rest = parts()
         complete = [await anext(rest)]
-        stream.caller = dataclasses.replace(caller, finish_by=math.inf)
-    reply = Reply(complete, writer.media_type, prepared.timings, rest, writer.length)
-    return PartsResponse(reply)
+        stream.caller = dataclasses.replace(stream.caller, finish_by=math.inf)
+    return Reply(complete, writer.media_type, stream.timings, rest, writer.length)
 
 
 async def written(stream: AttentionStream, writer: Writer) -> AsyncGenerator[Part]:

@@ -22,7 +22,10 @@ def basic(user: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
-@pytest.mark.parametrize("path", ["/health", "/health/live", "/health/ready"])
+PROBES = ["/health", "/health/live", "/health/ready", "/v2/health/live", "/v2/health/ready"]
+
+
+@pytest.mark.parametrize("path", PROBES)
 async def test_probes_are_open(guarded: Client, path: str) -> None:
     assert (await guarded.get(path)).status_code == 200
 

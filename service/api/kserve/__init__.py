@@ -1,0 +1,5 @@
+"""The Open Inference Protocol (KServe v2): health, metadata, and texts in, tensors out."""
+
+from service.api.kserve import health, infer, models
+
+ROUTERS = (health.router, infer.router, models.router)

@@ -1,0 +1,207 @@
+"""`POST /v2/models/{model}/infer`: vectors and attention of texts, as tensors by name."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from service.api.kserve.attention import MapsWriter
+from service.api.kserve.errors import ERRORS
+from service.api.kserve.inputs import LENGTH_HEADER, read_request
+from service.api.kserve.models import MODEL, VERSION, VERSIONED, model_of_path
+from service.api.kserve.options import map_selection, vector_options
+from service.api.kserve.outputs import (
+    Output,
+    OutputName,
+    head,
+    tails,
+    text_values,
+)
+from service.api.kserve.schema import InferRequest
+from service.api.media import JSON, OCTETS, Part
+from service.api.native.attention import (
+    FEWER_MAPS,
+    stream_reply,
+)
+from service.api.native.texts import check_size
+from service.api.reserved import INLINE_BYTES, reserve
+from service.api.route import PartsResponse, Reply, caller_of, name_model, service_of
+from service.engines.contract import Floats
+from service.errors import Unprocessable
+from service.inference.core import EncodeOptions, Inference, PreparedTexts, TextEncoding
+from service.inference.maps import AttentionSelection
+from service.scheduler.lanes import LaneName
+
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            JSON: {"schema": InferRequest.model_json_schema()},
+            OCTETS: {"schema": {"type": "string", "format": "binary"}},
+        },
+    }
+}
+
+router = APIRouter(tags=["kserve"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Answering:
+    """An inference that can be computed."""
+
+    inference: Inference
+    prepared: PreparedTexts
+    names: dict[str, str]
+    """What stands before the outputs."""
+    options: EncodeOptions | None
+    """Of the vectors; None where none are wanted."""
+    selection: AttentionSelection | None
+    """Of the maps; None where none are wanted."""
+
+    def planned(self, name: OutputName, *, binary: bool) -> Output:
+        """An output without the values that are to be computed."""
+        texts = self.prepared.texts
+        lengths = [len(text.input_ids) for text in texts]
+        maps = (0, 0)
+        if self.selection:
+            maps = (len(self.selection.layers), len(self.selection.heads))
+        if name == "attention":
+            size = math.prod(maps) * sum(length**2 for length in lengths)
+            return Output(name, (size,), binary)
+        if name == "embeddings":
+            return Output(name, (sum(lengths), self.inference.config.hidden_size), binary)
+        if name == "pooled" and self.options:
+            options = self.options
+            kept = self.inference.vectors.kept(options.pooling, options.dimensions)
+            return Output(name, (len(texts), kept), binary)
+        if name == "attention_shapes":
+            shapes = np.array([[*maps, length, length] for length in lengths], np.int32)
+            return Output(name, shapes.shape, binary, shapes)
+        values = text_values(name, texts)
+        shape = (len(values),) if isinstance(values, list) else values.shape
+        return Output(name, shape, binary, values)
+
+    async def filled(self, outputs: Sequence[Output]) -> list[Output]:
+        """Outputs with the values of vectors, computed.
+
+        Raises:
+            Overloaded: the queue has no room, or the deadline cannot be met.
+            ServiceError: the engine failed.
+
+        """
+        if self.options is None:
+            return [*outputs]
+        encodings = await self.inference.encode(self.prepared, self.options)
+
+        def fill() -> list[Output]:
+            return [filled(output, encodings) for output in outputs]
+
+        return fill() if total(outputs) <= INLINE_BYTES else await asyncio.to_thread(fill)
+
+
+@router.post(MODEL + "/infer", response_model=None, responses=ERRORS, openapi_extra=_BODY)
+@router.post(VERSIONED + "/infer", include_in_schema=False)
+async def infer(request: Request, model: str) -> Response:
+    """Vectors and attention of texts, each a tensor that is asked for by its name."""
+    chosen = model_of_path(request, model)
+    state, caller = service_of(request), caller_of(request)
+    asked = await read_request(request, state.settings.max_client_batch_size)
+    body, given, inference = asked.request, asked.request.parameters, chosen.inference
+    options, selection = vector_options(body, inference), map_selection(body, inference)
+    if given.timeout is not None:
+        finish_by = min(caller.finish_by, request.state.received + given.timeout / 1e6)
+        caller = dataclasses.replace(caller, finish_by=finish_by)
+    lane: LaneName = "attention" if "attention" in body.wanted else "encode"
+    prepared = await inference.prepare(asked.texts, given.options, caller, lane, given.backend)
+    names = {"model_name": chosen.name, "model_version": VERSION}
+    if body.id is not None:
+        names = {"id": body.id, **names}
+    answering = Answering(inference, prepared, names, options, selection)
+    maps, outputs = None, []
+    for name, binary in body.wanted.items():
+        output = answering.planned(name, binary=binary)
+        if name == "attention":
+            maps = output
+        else:
+            outputs.append(output)
+    if maps and selection:
+        response = await _with_maps(request, answering, outputs, maps, selection)
+    else:
+        response = await _without_maps(request, answering, outputs)
+    name_model(response, state.models, model, chosen)
+    return response
+
+
+async def _without_maps(
+    request: Request, answering: Answering, outputs: Sequence[Output]
+) -> Response:
+    size = total(outputs)
+    with reserve(request, size) as held:
+        found = await answering.filled(outputs)
+
+        def write() -> tuple[list[Part], list[Part]]:
+            return head(answering.names, found), tails(found)
+
+        small = size <= INLINE_BYTES
+        json, after = write() if small else await asyncio.to_thread(write)
+        release = held.pop_all().close
+    binary = any(output.binary for output in found)
+    reply = Reply(
+        [*json, *after], OCTETS if binary else JSON, answering.prepared.timings, release=release
+    )
+    return _response(reply, sum(map(len, json)) if binary else None)
+
+
+async def _with_maps(
+    request: Request,
+    answering: Answering,
+    outputs: Sequence[Output],
+    maps: Output,
+    selection: AttentionSelection,
+) -> Response:
+    if not maps.binary and any(output.binary for output in outputs):
+        raise Unprocessable("attention is wanted in the JSON: no other output can follow it")
+    state = service_of(request)
+    size = total([*outputs, maps])
+    check_size(size, state.settings.max_response_bytes, FEWER_MAPS, binary=True)
+    writer = MapsWriter(answering.names, outputs, maps, keeps_back=answering.options is not None)
+    stream = answering.inference.attention(answering.prepared, selection, writer.dump)
+
+    async def compute_vectors() -> None:
+        writer.outputs = await answering.filled(outputs)
+
+    reply = await stream_reply(state.replies, stream, writer, size, compute_vectors)
+    return _response(reply, writer.json_length)
+
+
+def _response(reply: Reply, json_length: int | None) -> Response:
+    response = PartsResponse(reply)
+    if json_length is not None:
+        response.headers[LENGTH_HEADER] = str(json_length)
+    return response
+
+
+def total(outputs: Sequence[Output]) -> int:
+    """Bytes predicted of outputs in a reply."""
+    return sum(output.size for output in outputs)
+
+
+def filled(output: Output, encodings: Sequence[TextEncoding]) -> Output:
+    """An output with the values of vectors, if it is one of them."""
+    if output.name == "pooled":
+        return dataclasses.replace(output, values=np.stack(_given(one.pooled for one in encodings)))
+    if output.name == "embeddings":
+        tokens = _given(one.tokens for one in encodings)
+        return dataclasses.replace(output, values=np.concatenate(tokens))
+    return output
+
+
+def _given(arrays: Iterable[Floats | None]) -> list[Floats]:
+    return [array for array in arrays if array is not None]

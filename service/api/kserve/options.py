@@ -1,0 +1,58 @@
+"""The vectors and maps that a request's parameters ask for, as the core takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from service.api.kserve.outputs import ATTENTION, VECTORS
+from service.api.kserve.schema import InferParameters, InferRequest
+from service.api.native.attention import AttentionRequest, attention_selection
+from service.api.native.encode import EncodeRequest, encode_options
+from service.errors import Unprocessable
+from service.inference.core import EncodeOptions, Inference
+from service.inference.maps import AttentionSelection
+
+
+def vector_options(body: InferRequest, inference: Inference) -> EncodeOptions | None:
+    """The options of the vectors; None where none are wanted.
+
+    Raises:
+        Unprocessable: there is no such layer, or fewer dimensions; or no vectors are asked for.
+
+    """
+    given, wanted = body.parameters, body.wanted
+    vectors = [name for name in VECTORS if name in wanted]
+    if not vectors:
+        _refuse_set(given, ("layer", "pooling", "normalize", "dimensions"), " or ".join(VECTORS))
+        return None
+    asked = EncodeRequest.model_construct(
+        inputs=[],
+        outputs=["tokens" if name == "embeddings" else "pooled" for name in vectors],
+        layer=given.layer,
+        pooling=given.pooling,
+        normalize=given.normalize,
+        dimensions=given.dimensions,
+    )
+    return encode_options(asked, inference.config, inference.vectors)
+
+
+def map_selection(body: InferRequest, inference: Inference) -> AttentionSelection | None:
+    """The maps that are wanted; None where none are.
+
+    Raises:
+        Unprocessable: there is no such layer or head; or no maps are asked for.
+
+    """
+    given, wanted = body.parameters, body.wanted
+    if not any(name in wanted for name in ATTENTION):
+        _refuse_set(given, ("layers", "heads"), ATTENTION[0])
+        return None
+    inference.require_maps()
+    asked = AttentionRequest.model_construct(inputs=[], layers=given.layers, heads=given.heads)
+    return attention_selection(asked, inference.config)
+
+
+def _refuse_set(given: InferParameters, names: Sequence[str], output: str) -> None:
+    for name in names:
+        if name in given.model_fields_set:
+            raise Unprocessable(f"parameters.{name} is of the output {output}, not asked for")

@@ -1,0 +1,154 @@
+"""The tensors of an inference by name, and their form in a reply: JSON, or bytes after it.
+
+Texts have different lengths, and a protocol of rectangular tensors pads them. Here nothing is
+padded, as in the service's own binary form: tokens of all texts stand end to end, `cu_seqlens`
+tells whose they are, and maps stand end to end as `attention_shapes` has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from service.api.media import JSON_BYTES_PER_FLOAT, Part
+from service.api.native.texts import text_tensors
+from service.api.reserved import CHARACTER_BYTES
+from service.api.safetensors import as_bytes
+from service.inference.tokenizer import TokenizedText
+
+INPUT = "text"
+OutputName = Literal[
+    "pooled",
+    "embeddings",
+    "attention",
+    "attention_shapes",
+    "cu_seqlens",
+    "token_ids",
+    "segment_ids",
+    "tokens",
+    "offsets",
+    "truncated",
+]
+DATATYPES: Mapping[OutputName, str] = {
+    "pooled": "FP32",
+    "embeddings": "FP32",
+    "attention": "FP32",
+    "attention_shapes": "INT32",
+    "cu_seqlens": "INT32",
+    "token_ids": "INT32",
+    "segment_ids": "INT32",
+    "tokens": "BYTES",
+    "offsets": "INT32",
+    "truncated": "BOOL",
+}
+VECTORS: tuple[OutputName, ...] = ("pooled", "embeddings")
+ATTENTION: tuple[OutputName, ...] = ("attention", "attention_shapes")
+ITEM_BYTES = {"FP32": 4, "INT32": 4, "BOOL": 1}
+JSON_ITEM_BYTES = {"FP32": JSON_BYTES_PER_FLOAT, "INT32": 11, "BOOL": 6}
+ENTRY_BYTES = 256
+"""Most bytes of what a reply says of a tensor beside its values."""
+CHUNK = 2**16
+"""Numbers that orjson writes at a time: nothing else runs meanwhile."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """A tensor of a reply."""
+
+    name: OutputName
+    shape: tuple[int, ...]
+    binary: bool
+    values: NDArray[Any] | list[str] | None = None
+    """None where they are written elsewhere, later."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its binary form."""
+        if isinstance(self.values, list):
+            return sum(4 + len(value.encode()) for value in self.values)
+        return int(np.prod(self.shape, dtype=np.int64)) * ITEM_BYTES[DATATYPES[self.name]]
+
+    @property
+    def size(self) -> int:
+        """Bytes predicted of it in the reply."""
+        if self.binary:
+            return ENTRY_BYTES + self.nbytes
+        if isinstance(self.values, list):
+            return ENTRY_BYTES + sum(3 + CHARACTER_BYTES * len(value) for value in self.values)
+        datatype = DATATYPES[self.name]
+        return ENTRY_BYTES + self.nbytes // ITEM_BYTES[datatype] * JSON_ITEM_BYTES[datatype]
+
+    def entry(self) -> Iterator[Part]:
+        """What stands of it in the JSON; of values that come later up to the first of them."""
+        described: dict[str, Any] = {
+            "name": self.name,
+            "datatype": DATATYPES[self.name],
+            "shape": self.shape,
+        }
+        if self.binary:
+            described["parameters"] = {"binary_data_size": self.nbytes}
+            yield orjson.dumps(described)
+            return
+        yield orjson.dumps(described)[:-1] + b',"data":['
+        if self.values is not None:
+            yield from _chunks(self.values)
+            yield b"]}"
+
+    def tail(self) -> Part:
+        """Its values as bytes: little-endian, row-major; of a text its length, then its UTF-8."""
+        if isinstance(self.values, list):
+            encoded = [value.encode() for value in self.values]
+            return b"".join(len(one).to_bytes(4, "little") + one for one in encoded)
+        return as_bytes(np.ascontiguousarray(self.values))
+
+
+def head(names: Mapping[str, str], outputs: Sequence[Output]) -> list[Part]:
+    """The JSON of a reply; it ends within the last output where its values come later."""
+    parts: list[Part] = [orjson.dumps({**names, "outputs": []}).removesuffix(b"]}")]
+    for index, output in enumerate(outputs):
+        if index:
+            parts.append(b",")
+        parts += output.entry()
+    if not opened(outputs):
+        parts.append(b"]}")
+    return parts
+
+
+def opened(outputs: Sequence[Output]) -> bool:
+    """Whether the values of the last output stand in the JSON, and come later."""
+    return not outputs[-1].binary and outputs[-1].values is None
+
+
+def tails(outputs: Sequence[Output]) -> list[Part]:
+    """What follows the JSON, but for values that come later."""
+    return [output.tail() for output in outputs if output.binary and output.values is not None]
+
+
+def text_values(name: OutputName, texts: Sequence[TokenizedText]) -> NDArray[Any] | list[str]:
+    """The values of an output that follows from the tokens alone."""
+    if name == "tokens":
+        return [token for text in texts for token in text.tokens]
+    if name == "offsets":
+        return np.array([offset for text in texts for offset in text.offsets], np.int32)
+    if name == "truncated":
+        return np.array([text.truncated for text in texts])
+    return text_tensors(texts)[name]
+
+
+def _chunks(values: NDArray[Any] | list[str]) -> Iterator[Part]:
+    flat = values if isinstance(values, list) else np.ascontiguousarray(values).reshape(-1)
+    for start in range(0, len(flat), CHUNK):
+        if start:
+            yield b","
+        yield json_values(flat[start : start + CHUNK])
+
+
+def json_values(values: NDArray[Any] | list[str]) -> Part:
+    """Values as JSON, row-major, between their brackets."""
+    flat = values if isinstance(values, list) else np.ascontiguousarray(values).reshape(-1)
+    return memoryview(orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY))[1:-1]

@@ -1,0 +1,90 @@
+"""A service of an embedder and a ranker behind a real port, and the Python of its clients."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from model.artifact.manifest import Artifact
+from service.engines.onnx import OnnxEngine
+from tests.service.api.tei.tasks import RANKS, ScoringEngine
+from tests.service.harness import listening
+from tests.service.several import variant
+
+HERE = Path(__file__).parent
+PYTHON = HERE.parents[1] / ".venv-clients" / "bin" / "python"
+KEY = "a-key"
+EMBEDDER, RANKER = "team/embedder", "team/ranker"
+TEXTS = ["The animal didn't cross the street.", "töö tired 🙂", "a", "b " * 40]
+QUERY = "what is tired"
+LONG = "word " * 1000
+
+
+@dataclass(frozen=True)
+class Served:
+    """A service that runs."""
+
+    url: str
+    told: dict[tuple[str, Path], dict[str, Any]] = field(default_factory=dict)
+    """What each script has told."""
+
+    def ask(self, route: str, **body: Any) -> Any:
+        """The reply of one of our own routes."""
+        reply = httpx.post(self.url + route, json=body, headers={"authorization": f"Bearer {KEY}"})
+        assert reply.status_code == 200, reply.text
+        return reply.json()
+
+    def run(self, script: str, python: Path = PYTHON) -> dict[str, Any]:
+        """What a client tells that a script runs, once in an environment."""
+        if not python.exists():
+            pytest.skip("make clients installs what it needs")
+        if found := self.told.get((script, python)):
+            return found
+        asked = {
+            "url": self.url,
+            "model": EMBEDDER,
+            "ranker": RANKER,
+            "key": KEY,
+            "texts": TEXTS,
+            "query": QUERY,
+            "long": LONG,
+        }
+        quiet = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **QUIET}
+        command = [str(python), str(HERE / "scripts" / f"{script}.py"), json.dumps(asked)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=120, check=False, env=quiet
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        found = json.loads(done.stdout.splitlines()[-1])
+        return self.told.setdefault((script, python), found)
+
+
+QUIET = {
+    "ANONYMIZED_TELEMETRY": "False",
+    "HAYSTACK_TELEMETRY_ENABLED": "False",
+    "HF_HUB_OFFLINE": "0",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_TELEMETRY": "False",
+    "NO_PROXY": "127.0.0.1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+"""Clients that tell their makers of their use do not."""
+
+
+@pytest.fixture(scope="session")
+def served(exported: Callable[..., Artifact], small_checkpoint: Path) -> Iterator[Served]:
+    """The small model on ONNX Runtime, and a ranker whose scores are made up of its ids."""
+    artifact = exported(small_checkpoint, "small")
+    size = artifact.manifest.config.hidden_size
+    models = [variant(artifact, EMBEDDER, size), variant(artifact, RANKER, size, RANKS)]
+    engines = [OnnxEngine(artifact, "cpu", threads=1), ScoringEngine(models[1].manifest.config)]
+    with listening(models, engines, api_keys=KEY) as (_, port):
+        yield Served(f"http://127.0.0.1:{port}")

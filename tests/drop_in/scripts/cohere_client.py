@@ -1,0 +1,22 @@
+"""cohere's client, version 2: embeddings and ranking."""
+
+import cohere
+from asking import KEY, LONG, MODEL, QUERY, RANKER, TEXTS, URL, failure, tell
+
+client = cohere.ClientV2(api_key=KEY, base_url=URL)
+stranger = cohere.ClientV2(api_key="wrong", base_url=URL)
+
+
+def embed(texts: list[str], client: cohere.ClientV2 = client, **more: str) -> list[list[float]]:
+    given = {"input_type": "search_document", "embedding_types": ["float"], **more}
+    return client.embed(model=MODEL, texts=texts, **given).embeddings.float_
+
+
+ranked = client.rerank(model=RANKER, query=QUERY, documents=TEXTS)
+scores = {one.index: one.relevance_score for one in ranked.results}
+tell(
+    vectors=embed(TEXTS),
+    scores=[[scores[index] for index in range(len(TEXTS))]],
+    error=failure(lambda: embed([LONG], truncate="NONE")),
+    refused=failure(lambda: embed(["a"], stranger)),
+)

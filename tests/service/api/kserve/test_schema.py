@@ -1,0 +1,32 @@
+"""The JSON of requests: lists for clients that send scalars alone, and each output's form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from service.api.kserve.schema import InferParameters, InferRequest
+from tests.service.api.kserve.wire import in_json
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [([0, -1], [0, -1]), ("0,-1", [0, -1]), (" 3 ", [3]), (2, [2]), (None, None)],
+)
+def test_lists_of_indices(given: Any, found: list[int] | None) -> None:
+    assert InferParameters(layers=given, heads=given).heads == found
+
+
+@pytest.mark.parametrize("given", ["", "1,", "1;2", [], [1, 1], ["1"], 1.0, True, "1,1", {}])
+def test_what_is_no_list_of_indices(given: Any) -> None:
+    with pytest.raises(ValidationError):
+        InferParameters(layers=given)
+
+
+def test_an_outputs_own_form_counts_first() -> None:
+    outputs = [{"name": "tokens", "parameters": {"binary_data": False}}, {"name": "pooled"}]
+    body = in_json(["a"], [1], outputs=outputs, parameters={"binary_data_output": True})
+    assert InferRequest.model_validate(body).wanted == {"tokens": False, "pooled": True}
+    assert InferRequest.model_validate(in_json(["a"], [1])).wanted == {"pooled": False}
