@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 
@@ -18,6 +19,10 @@ TRACING = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 """The modules that traces are sent with."""
 EXPORTER = ("torch", "onnx", "onnxscript")
 """The modules that an export or a verification imports."""
+
+
+COMPUTING = ("onnxruntime", "onnxruntime-gpu", "openvino", "torch")
+"""The distributions that compute."""
 
 
 def version() -> str:
@@ -50,3 +55,12 @@ def is_installed(module: str) -> bool:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:  # of a package around it
         return False
+
+
+def versions() -> list[str]:
+    """Lines of our name and version and of what computes, where it is installed."""
+    found = [f"{NAME} {version()}"]
+    for name in COMPUTING:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found.append(f"{name} {importlib.metadata.version(name)}")
+    return found

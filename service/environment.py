@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +19,6 @@ PRECISION_OF_ARTIFACT = (
     "leave --precision or HEADSCOPE_PRECISION out"
 )
 _SERVED = {"model", "artifact"}
-_FLAGS = {f"--{name}" for name in _SERVED}
-
-
-def whole(arguments: Sequence[str]) -> Iterator[str]:
-    """A command line's arguments, names in quotes: pydantic-settings splits lists at commas."""
-    names = False
-    for argument in arguments:
-        flag, equals, value = argument.partition("=")
-        if names and not argument.startswith("-"):
-            yield f'"{argument}"'
-        elif equals and flag in _FLAGS:
-            yield f'{flag}="{value}"'
-        else:
-            yield argument
-        names = argument in _FLAGS
 
 
 def listed(value: Any) -> Any:
@@ -61,13 +45,13 @@ class Variables(EnvSettingsSource):
             if "artifact" in self.current_state:
                 served.add("precision")
             values = {name: value for name, value in values.items() if name not in served}
-        flags = self.settings_sources_data.get("CliSettingsSource", {})
         if values.keys() >= _SERVED:
             raise ValueError(
                 "HEADSCOPE_MODEL and HEADSCOPE_ARTIFACT are both given: leave one out, or give "
                 "both as flags to serve both"
             )
-        if (flags | values).keys() >= {"artifact", "precision"}:
+        exclusive = {"artifact", "precision"}
+        if values.keys() & exclusive and (self.current_state | values).keys() >= exclusive:
             raise ValueError(PRECISION_OF_ARTIFACT)
         return values
 

@@ -30,6 +30,7 @@ FLOORS = {
             "distribution",
             "environment",
             "errors",
+            "groups",
             "hub",
             "precision",
             "system",

@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
-from pydantic_settings import CliApp
 
-from service.environment import whole
+from service.cli import serve
+from service.cli.options import given, settings_of
 from service.settings import Settings
 
 
@@ -21,7 +21,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def from_command_line(*arguments: str) -> Settings:
-    return CliApp.run(Settings, cli_args=list(whole(arguments)))
+    return settings_of(given(serve.command.make_context("serve", [*arguments]).params))
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from pydantic_settings import CliApp
 
-from service.environment import whole
+from service.cli import serve
+from service.cli.options import given, settings_of
 from service.settings import Settings
 
 VALUES: dict[str, tuple[Any, Any]] = {
@@ -128,7 +128,7 @@ def default(name: str) -> Any:
 
 
 def from_command_line(*arguments: str) -> Settings:
-    return CliApp.run(Settings, cli_args=list(whole(arguments)))
+    return settings_of(given(serve.command.make_context("serve", [*arguments]).params))
 
 
 def test_every_setting_is_described_and_tried_here() -> None:

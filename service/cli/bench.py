@@ -1,0 +1,67 @@
+"""`headscope bench`: how well artifacts rank scored sentence pairs, and how fast."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from model.artifact.manifest import load_artifact
+from service.cli.command import Choice, Command
+from service.cli.exits import Exit
+
+EXAMPLES = """
+headscope bench --artifact artifacts/int8 --pairs pairs.csv
+headscope bench --artifact artifacts/fp32 --artifact artifacts/int8 --pairs pairs.csv
+"""
+
+
+def bench(artifact: tuple[Path, ...], pairs: Path, device: Any) -> int:
+    """Rank the pairs; several artifacts take turns, and are told side by side."""
+    from service.engines.onnx import OnnxEngine
+    from service.evaluation import compare, score, standings
+
+    artifacts = [load_artifact(folder) for folder in artifact]
+    if len(artifacts) > 1:
+        found = compare(artifacts, device, pairs)
+        click.echo("\n".join(standings(artifacts, found)))
+        return Exit.DONE
+    (only,) = artifacts
+    engine = OnnxEngine(only, device)
+    result = score(only, engine, pairs)
+    click.echo(
+        f"{only.manifest.precision}, {engine.provider}: Spearman {100 * result.spearman:.2f} "
+        f"over {result.pairs} pairs, {result.texts_per_second:.0f} texts/s"
+    )
+    return Exit.DONE
+
+
+command = Command(
+    "bench",
+    callback=bench,
+    params=[
+        click.Option(
+            ["--artifact"],
+            type=click.Path(path_type=Path),
+            required=True,
+            multiple=True,
+            help="An artifact's folder; several are compared side by side.",
+        ),
+        click.Option(
+            ["--pairs"],
+            type=click.Path(path_type=Path),
+            required=True,
+            help="A CSV file: sentence,sentence,score a line.",
+        ),
+        click.Option(
+            ["--device"],
+            type=Choice(("auto", "cpu", "cuda")),
+            default="auto",
+            show_default=True,
+            help="Where the artifacts compute.",
+        ),
+    ],
+    help="Rank scored sentence pairs by one or several artifacts, and time that.",
+    examples=EXAMPLES,
+)

@@ -1,0 +1,120 @@
+"""`headscope export`: an artifact of a checkpoint, or of somebody else's graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from model.sources.foreign import ForeignGraph
+from model.sources.locate import display_name
+from service.artifacts import (
+    find_checkpoint,
+    find_foreign,
+    open_artifact,
+    require_exporter,
+    told,
+)
+from service.cli import terminal
+from service.cli.command import Command
+from service.cli.exits import WrongUseError, verified
+from service.cli.options import setting, settings_of_model, verification_device
+from service.distribution import EXPORTER, require
+from service.precision import precision_note
+from service.served import checkpoint_of
+from service.settings import Settings
+
+EXAMPLES = """
+headscope export --model BAAI/bge-small-en-v1.5 --out artifacts/bge
+headscope export --precision int8 --out artifacts/int8
+headscope export --precision auto --pairs pairs.csv      what is the fastest here
+"""
+Progress = Callable[[str], None]
+
+
+def export(out: Path | None, pairs: Path | None, device: str, **options: Any) -> int:
+    """Export, verify, and print the artifact's folder."""
+    settings = settings_of_model(options, device)
+    with terminal.steps() as say:
+        folder, passed = _export(settings, out, pairs, say)
+    click.echo(folder)
+    return verified(passed)
+
+
+def _export(
+    settings: Settings, out: Path | None, pairs: Path | None, say: Progress
+) -> tuple[Path, bool]:
+    """The artifact's folder, and whether its verification passed."""
+    graph = find_foreign(settings, say, settings.precision)
+    if graph is not None:
+        return _export_foreign(graph, settings, out, say)
+    require("an export", *EXPORTER)
+    if settings.precision == "auto":
+        return _export_fastest(settings, out, pairs, say)
+    if pairs:
+        raise WrongUseError("--pairs is for --precision auto; headscope bench ranks one artifact")
+    require_exporter(checkpoint_of(settings), settings.precision)
+    if note := precision_note(settings.precision):
+        say(note)
+    if out is None:
+        return open_artifact(settings, say).folder, True
+    checkpoint = find_checkpoint(settings, say)
+    name = display_name(checkpoint_of(settings))
+    from model.export import exporter
+
+    exported = exporter.export(checkpoint, out, name, settings.precision, say, settings.device)
+    return exported.artifact.folder, exported.verification.passed
+
+
+def _export_foreign(
+    graph: ForeignGraph, settings: Settings, out: Path | None, say: Progress
+) -> tuple[Path, bool]:
+    if out is None:
+        return open_artifact(settings, say).folder, True
+    from model.export.foreign import export_foreign
+
+    name = display_name(checkpoint_of(settings))
+    artifact = told(export_foreign(graph, out, name, say), say)
+    return artifact.folder, artifact.manifest.verification.passed
+
+
+def _export_fastest(
+    settings: Settings, out: Path | None, pairs: Path | None, say: Progress
+) -> tuple[Path, bool]:
+    from service.fastest import export_fastest, open_fastest
+
+    if out is None:
+        return open_fastest(settings, say, pairs, again=True).folder, True
+    artifact = export_fastest(settings, out, say, pairs)
+    return artifact.folder, artifact.manifest.verification.passed
+
+
+command = Command(
+    "export",
+    callback=export,
+    params=[
+        setting("model", one=True, about="A hub name, name@revision, a folder, or an ONNX file."),
+        setting("revision"),
+        click.Option(
+            ["--out"],
+            type=click.Path(path_type=Path),
+            help="The artifact's folder.",
+            show_default="in the cache",
+        ),
+        setting(
+            "precision",
+            about="fp32 is exact; fp16 is for a GPU; bf16 and int8 are faster on a CPU, by "
+            "OpenVINO; auto exports what may be the fastest here, and keeps what is.",
+        ),
+        click.Option(
+            ["--pairs"],
+            type=click.Path(path_type=Path),
+            help="With auto: a CSV file that each candidate ranks, as for bench.",
+        ),
+        verification_device(),
+    ],
+    help="Turn a checkpoint into an artifact, verify it against PyTorch, and print its folder.",
+    examples=EXAMPLES,
+)

@@ -1,0 +1,37 @@
+"""`headscope fetch`: a model's checkpoint, on this machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from service.artifacts import find_checkpoint
+from service.cli import terminal
+from service.cli.command import Command
+from service.cli.exits import Exit
+from service.cli.options import setting, settings_of_model
+
+EXAMPLES = """
+headscope fetch BAAI/bge-small-en-v1.5
+headscope fetch ORG/NAME --revision v1.0
+"""
+
+
+def fetch(**options: Any) -> int:
+    """Fetch what is not here yet, and print the folder."""
+    settings = settings_of_model(options)
+    with terminal.steps() as say:
+        folder = find_checkpoint(settings, say)
+    click.echo(folder)
+    return Exit.DONE
+
+
+command = Command(
+    "fetch",
+    callback=fetch,
+    params=[click.Argument(["model"], required=False, metavar="[NAME]"), setting("revision")],
+    help="Get a model's checkpoint and print its folder. NAME is a hub name, name@revision or a "
+    "folder; by default it is HEADSCOPE_MODEL, or else the default model.",
+    examples=EXAMPLES,
+)

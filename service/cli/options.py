@@ -1,0 +1,166 @@
+"""Options that follow from the fields of `Settings`, and the settings that are given by them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+import click
+from click.types import OptionHelpExtra
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from service.cli.command import Choice, likely, must_be_one_of
+from service.cli.exits import WrongUseError
+from service.environment import PRECISION_OF_ARTIFACT
+from service.groups import Shown
+from service.settings import Settings
+
+PREFIX = "HEADSCOPE_"
+
+
+class SettingOption(click.Option):
+    """The option of a setting; its variable is told here and read by `service.environment`."""
+
+    def __init__(self, name: str, field: FieldInfo, *, one: bool = False, about: str = "") -> None:
+        shown = shown_of(field)
+        flag = "--" + name.replace("_", "-")
+        switch = field.annotation is bool
+        multiple = get_origin(field.annotation) is tuple and not one
+        super().__init__(
+            [f"{flag}/--no-{flag[2:]}" if switch else flag, name],
+            type=None if switch else _type_of(field),
+            multiple=multiple,
+            default=None,
+            metavar=None if switch else shown.unit or None,
+            help=about or field.description,
+        )
+        self.group = shown.group
+        self.variable = PREFIX + name.upper()
+        self._default = default_in_words(field)
+
+    def get_help_extra(self, ctx: click.Context) -> OptionHelpExtra:
+        """The variable and the default of the setting."""
+        del ctx
+        return {"envvars": (self.variable,), "default": self._default}
+
+
+def shown_of(field: FieldInfo) -> Shown:
+    """How a setting is shown."""
+    (shown,) = (item for item in field.metadata if isinstance(item, Shown))
+    return shown
+
+
+def default_in_words(field: FieldInfo) -> str:
+    """A default as help and docs have it: its value, or words where that says nothing."""
+    words = shown_of(field).default
+    if isinstance(field.default, bool):
+        return words or ("on" if field.default else "off")
+    return words or str(field.default).removesuffix(".0")
+
+
+def setting(name: str, *, one: bool = False, about: str = "") -> SettingOption:
+    """The option of one setting.
+
+    Args:
+        name: of the setting.
+        one: at most one value, where `serve` takes several.
+        about: in place of the setting's own description.
+
+    """
+    return SettingOption(name, Settings.model_fields[name], one=one, about=about)
+
+
+def verification_device() -> click.Option:
+    """The option of a command that verifies; no setting, as the graphs are the same anywhere."""
+    return click.Option(
+        ["--device"],
+        type=Choice(("cpu", "cuda")),
+        default="cpu",
+        show_default=True,
+        help="Where the graphs are verified.",
+    )
+
+
+def given(options: dict[str, Any]) -> dict[str, Any]:
+    """The options that the command line has."""
+    return {name: value for name, value in options.items() if value not in (None, ())}
+
+
+def settings_of(flags: dict[str, Any], device: str | None = None) -> Settings:
+    """The settings of these flags, the variables and the defaults.
+
+    Args:
+        flags: values by setting, as text.
+        device: of a command whose `--device` is no setting.
+
+    Raises:
+        WrongUseError: a value is wrong; the message names its option or variable.
+
+    """
+    if flags.keys() >= {"artifact", "precision"}:
+        raise WrongUseError(PRECISION_OF_ARTIFACT)
+    try:
+        return Settings(**flags, **({} if device is None else {"device": device}))
+    except ValidationError as error:
+        told = [_wrong(item, flags) for item in error.errors()]
+        raise WrongUseError("; ".join(told)) from None
+    except ValueError as error:
+        raise WrongUseError(str(error)) from None
+
+
+def _wrong(item: ErrorDetails, flags: dict[str, Any]) -> str:
+    """What is wrong with a value, after where it comes from."""
+    message = item["msg"].removeprefix("Value error, ")
+    if not item["loc"]:
+        return message
+    name = str(item["loc"][0])
+    field = Settings.model_fields[name]
+    by_flag = name in flags
+    source = "--" + name.replace("_", "-") if by_flag else PREFIX + name.upper()
+    value = f"{' ' if by_flag else '='}{item['input']}" if field.repr else ""
+    words = choices(field)
+    if words:
+        said = must_be_one_of(words) + likely(str(item["input"]), words)
+    else:
+        said = message.replace("Input should be", "must be").partition(", unable")[0]
+    return f"{source}{value}{' ' if said.startswith('must be') else ': '}{said}"
+
+
+def settings_of_model(options: dict[str, Any], device: str = "auto") -> Settings:
+    """The settings of a command for one model; without one the environment's, and no artifact.
+
+    Raises:
+        WrongUseError: a value is wrong.
+
+    """
+    flags = given(options)
+    if "model" not in flags:
+        environment = settings_of({})
+        flags = {"revision": environment.revision, **flags, "model": environment.model}
+    return settings_of(flags, device)
+
+
+def choices(field: FieldInfo) -> tuple[str, ...]:
+    """The words that a setting may be; none where it is no choice."""
+    return tuple(_literals(field.annotation))
+
+
+def _literals(annotation: Any) -> Iterator[str]:
+    if get_origin(annotation) is Literal:
+        yield from get_args(annotation)
+    elif NoneType not in get_args(annotation):
+        for part in get_args(annotation):
+            yield from _literals(part)
+
+
+def _type_of(field: FieldInfo) -> click.ParamType[Any]:
+    """What completes a value; wrong ones are refused by the settings, in one way everywhere."""
+    if words := choices(field):
+        return Choice(words)
+    if Path in (field.annotation, *get_args(field.annotation)):
+        return click.Path()
+    return click.STRING

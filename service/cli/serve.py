@@ -1,0 +1,84 @@
+"""`headscope serve`: its options are the settings."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from model.artifact.manifest import Artifact
+from service import logs, system
+from service.artifacts import open_artifact
+from service.cli import terminal
+from service.cli.command import Command
+from service.cli.exits import FAILURES, code_of, one_line
+from service.cli.options import given, setting, settings_of
+from service.distribution import require
+from service.served import each
+from service.settings import Settings
+
+EXAMPLES = """
+headscope serve --model BAAI/bge-small-en-v1.5 --max-length 256
+headscope serve --artifact artifacts/int8 --workers 4 --host 0.0.0.0
+headscope serve --model ORG/A --model ORG/B@v1.0      two models at one port
+HEADSCOPE_API_KEYS=secret headscope serve --no-verify-route
+"""
+
+_log = logging.getLogger("headscope")
+
+
+def serve(**options: Any) -> int:
+    """Serve until told to stop; what goes wrong is logged where logs are JSON."""
+    settings = settings_of(given(options))
+    system.settle_allocator()
+    if settings.log_format == "text":
+        with terminal.steps() as say:
+            artifacts = _load(settings, say)
+        return _serve(settings, artifacts)
+    logs.configure(settings.log_level, settings.log_format)
+    try:
+        return _serve(settings, _load(settings, _log.info))
+    except FAILURES as error:
+        _log.critical("headscope serve: %s", one_line(error))
+        return code_of(error)
+
+
+def _load(settings: Settings, say: Callable[[str], None]) -> list[Artifact]:
+    """What is served; the web framework is loaded while files are hashed."""
+    if "torch" in (settings.engine, settings.fallback) or settings.verify_share:
+        require("an answer by PyTorch", "torch")
+    with ThreadPoolExecutor(1) as reading:
+        artifacts = reading.submit(_open, settings, say)
+        _server(settings)
+    return artifacts.result()
+
+
+def _serve(settings: Settings, artifacts: list[Artifact]) -> int:
+    return _server(settings)(settings, artifacts)
+
+
+def _server(settings: Settings) -> Callable[[Settings, list[Artifact]], int]:
+    if settings.workers > 1:
+        from service.process.supervisor import serve
+    else:
+        from service.process.server import serve
+    return serve
+
+
+def _open(settings: Settings, say: Callable[[str], None]) -> list[Artifact]:
+    if settings.precision != "auto":
+        return [open_artifact(one, say) for one in each(settings)]
+    from service.fastest import open_fastest
+
+    return [open_fastest(one, say) for one in each(settings)]
+
+
+command = Command(
+    "serve",
+    callback=serve,
+    params=[setting(name) for name in Settings.model_fields],
+    help="Serve models, or exported artifacts, over HTTP; by default the default model.\n\n"
+    "An option wins over its HEADSCOPE_ variable, which wins over the default.",
+    examples=EXAMPLES,
+)

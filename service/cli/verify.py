@@ -1,0 +1,46 @@
+"""`headscope verify`: an artifact's graphs against PyTorch, on a device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from model.artifact.manifest import load_artifact
+from service.cli.command import Command
+from service.cli.exits import verified
+from service.cli.options import verification_device
+from service.distribution import EXPORTER, require
+
+EXAMPLES = """
+headscope verify --artifact artifacts/int8
+headscope verify --artifact artifacts/fp16 --device cuda
+"""
+
+
+def run(artifact: Path, device: Any) -> int:
+    """Verify, and print a line for each tensor."""
+    require("a verification", *EXPORTER)
+    from model.export.verify import report, verify
+
+    result = verify(load_artifact(artifact), device)
+    click.echo(report(result))
+    return verified(result.passed)
+
+
+command = Command(
+    "verify",
+    callback=run,
+    params=[
+        click.Option(
+            ["--artifact"],
+            type=click.Path(path_type=Path),
+            required=True,
+            help="An artifact's folder.",
+        ),
+        verification_device(),
+    ],
+    help="Hold an artifact's ONNX graphs against PyTorch, and print how far they are apart.",
+    examples=EXAMPLES,
+)
