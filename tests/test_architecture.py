@@ -46,7 +46,7 @@ FLOORS = {
         {"health", "http", "selection"},
         {"models"},
         {"fastest", "serving", "state"},
-        {"api"},
+        {"api", "files"},
         {"app"},
         {"process"},
         {"cli"},
