@@ -42,6 +42,7 @@ def test_ragged_arrays(parts: list[Part]) -> None:
     }
     archive, tensors = io.BytesIO(), io.BytesIO()
     write_npz(archive, parts)
+    archive.seek(0)
     write_safetensors(tensors, parts)
     for found in (dict(np.load(archive)), load(tensors.getvalue())):
         assert found.keys() == expected.keys()

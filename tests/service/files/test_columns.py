@@ -10,11 +10,15 @@ import numpy as np
 from tests.service.files.conftest import TEXTS, Encode
 
 
+def lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
 def test_the_inputs_columns_are_kept(encode: Encode, rows: Path, tmp_path: Path) -> None:
     """With the vectors of the same texts in another format, also those of tokens."""
     encode(rows, tmp_path / "out.jsonl")
     encode(rows, tmp_path / "out.npy")
-    found = [json.loads(line) for line in (tmp_path / "out.jsonl").open(encoding="utf-8")]
+    found = [json.loads(line) for line in lines(tmp_path / "out.jsonl")]
     assert [(one["id"], one["text"], one["tags"]) for one in found] == [
         (i, text, [i]) for i, text in enumerate(TEXTS)
     ]
@@ -29,7 +33,7 @@ def test_tokens(encode: Encode, tmp_path: Path) -> None:
     encode(source, tmp_path / "out.npz", kind="tokens")
     arrays = np.load(tmp_path / "out.npz")
     for line, start, end in zip(
-        (tmp_path / "out.jsonl").open(encoding="utf-8"),
+        lines(tmp_path / "out.jsonl"),
         arrays["cu_seqlens"],
         arrays["cu_seqlens"][1:],
         strict=False,

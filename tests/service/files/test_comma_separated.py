@@ -19,7 +19,15 @@ def source(path: Path, content: bytes, *reserved: str) -> CsvRecords:
     return CsvRecords(path, path.name, "text", frozenset(reserved))
 
 
-GOOD = b'\xef\xbb\xbfid,text\n007,plain\n1,"with, comma ""and"" quote"\n2,"two\nlines"\n3,\n\n4,\xc3\xa9\n'
+GOOD = b"""\xef\xbb\xbfid,text
+007,plain
+1,"with, comma ""and"" quote"
+2,"two
+lines"
+3,
+
+4,\xc3\xa9
+"""
 
 
 def test_records(tmp_path: Path) -> None:
