@@ -28,9 +28,10 @@ from service.serving import engine_factories, token_limits
 from service.settings import Settings
 from service.system import lower_priority, tokenize_in_the_calling_thread
 
-WINDOW_BATCHES = 128
-"""Batches that a window fills, at four characters a token: so many that the last one, which may be
-short, and differences of length within a batch cost nothing that can be measured."""
+WINDOW_BATCHES = 32
+"""Batches that a window fills, at four characters a token: enough that the last one, which may be
+short, and differences of length within a batch cost next to nothing, and few enough that a kill
+costs little."""
 CHARACTERS_PER_TOKEN = 4
 TOKENS_WINDOW_BYTES = 48 * 2**20
 """About what the token vectors of a window may take; they are in memory together."""

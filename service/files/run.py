@@ -165,7 +165,7 @@ def _report(options: FileOptions, skipped: list[Skipped], say: Say) -> None:
 def _put_together(options: FileOptions, found: Survey, work: WorkFolder) -> int:
     """Write the output from its parts; returns the exit code."""
     parts = list(read_parts(work.folder))
-    if [part.start for part in parts] != [0, *(part.end for part in parts[:-1])]:
+    if [0, *(part.end for part in parts)] != [*(part.start for part in parts), found.rows]:
         raise InputFailure(f"{work.folder} lacks a part: start the same command again")
     if not any(part.specs for part in parts):
         raise InputFailure("every row was skipped: there is nothing to write")

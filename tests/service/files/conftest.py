@@ -17,7 +17,7 @@ from service.files.options import Encoding, FileOptions
 from service.files.run import run
 from service.settings import Settings
 
-TEXTS = [f"{number} is the number of people in house {number % 7}" for number in range(600)]
+TEXTS = [f"{number} is the number of people in house {number % 7}" for number in range(300)]
 """Several windows of them at 16 tokens a batch."""
 
 
