@@ -25,7 +25,11 @@ SETTINGS = (
     *("device", "device_id", "device_memory_bytes", "threads", "max_batch_tokens"),
     *("max_length", "max_characters"),
 )
-ONE = ("model", "artifact")
+ONE = {
+    "model": "A hub name, name@revision, a folder, or an ONNX file.",
+    "artifact": "An exported artifact's folder, in place of a model.",
+}
+"""Settings of which `serve` takes several, and what each is here."""
 
 
 def encode(**options: Any) -> int:
@@ -131,7 +135,7 @@ command = Command(
             "--api-key",
             help="Its key, if it asks for one; the first of HEADSCOPE_API_KEYS by default.",
         ),
-        *(setting(name, one=name in ONE) for name in SETTINGS),
+        *(setting(name, one=name in ONE, about=ONE.get(name, "")) for name in SETTINGS),
     ],
     help="Encode the texts of files into one file. INPUT is a .txt (a text a line), .jsonl, .csv "
     "or .parquet file, a glob in quotes, or - for lines of standard input. The same command goes "

@@ -79,7 +79,11 @@ def write_part(
     """
     path = part_path(folder, start)
     specs = {name: Spec(array.dtype.name, array.shape) for name, array in arrays.items()}
-    about = {"start": str(start), "end": str(end), "skipped": orjson.dumps([*map(list, skipped)]).decode()}
+    about = {
+        "start": str(start),
+        "end": str(end),
+        "skipped": orjson.dumps([*map(list, skipped)]).decode(),
+    }
     draft = path.with_suffix(".draft")
     with draft.open("wb") as file:
         order = write_head(file, specs, about)
