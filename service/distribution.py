@@ -13,6 +13,7 @@ EXTRAS = {
     "onnxscript": "export",
     "openvino": "openvino",
     "opentelemetry": "tracing",
+    "pyarrow": "files",
 }
 """The extra that brings a top-level module."""
 TRACING = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")

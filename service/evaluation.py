@@ -77,7 +77,8 @@ class Embedder:
             vectors[batch] = self._vectors.finish(pooled, normalize=True)
 
         with ThreadPoolExecutor(self._engine.concurrency) as threads:
-            list(threads.map(run, _batches(tasks, self._engine.batch_tokens)))
+            lengths = [task.tokens for task in tasks]
+            list(threads.map(run, batches_by_length(lengths, self._engine.batch_tokens)))
         return vectors
 
 
@@ -187,14 +188,14 @@ def _ranks(values: NDArray[np.floating]) -> NDArray[np.float64]:
     return (np.cumsum(counts) - (counts - 1) / 2)[places]
 
 
-def _batches(tasks: Sequence[TextTask], most_tokens: int) -> list[list[int]]:
-    """Indices of tasks of like length, at most so many tokens together."""
+def batches_by_length(lengths: Sequence[int], most_tokens: int) -> list[list[int]]:
+    """Indices of texts of like length, at most so many tokens together; one alone may have more."""
     batches: list[list[int]] = [[]]
     tokens = 0
-    for index in sorted(range(len(tasks)), key=lambda i: tasks[i].tokens):
-        if batches[-1] and tokens + tasks[index].tokens > most_tokens:
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batches[-1] and tokens + lengths[index] > most_tokens:
             batches.append([])
             tokens = 0
         batches[-1].append(index)
-        tokens += tasks[index].tokens
+        tokens += lengths[index]
     return batches

@@ -47,7 +47,7 @@ FLOORS = {
         {"health", "http", "selection"},
         {"models"},
         {"fastest", "serving", "state"},
-        {"api"},
+        {"api", "files"},
         {"app"},
         {"process"},
         {"cli"},

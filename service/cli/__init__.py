@@ -1,4 +1,4 @@
-"""headscope serve | export | verify | bench | fetch: a file a command."""
+"""headscope serve | export | verify | bench | encode | fetch: a file a command."""
 
 from service.cli.program import main
 

@@ -20,6 +20,7 @@ COMMANDS = {
     "export": "Turn a checkpoint into an artifact, and verify it.",
     "verify": "Hold an artifact's ONNX graphs against PyTorch.",
     "bench": "Rank scored sentence pairs by artifacts, and time that.",
+    "encode": "Encode the texts of files into one file, resumably.",
     "fetch": "Get a model's checkpoint and say where it is.",
 }
 """What each command does; that of a name is `command` in the file of that name beside this one."""

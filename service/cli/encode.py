@@ -1,0 +1,144 @@
+"""`headscope encode`: the texts of files to a file of vectors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+
+from model.artifact.pooling import PoolingName
+from service import system
+from service.cli.command import Choice, Command
+from service.cli.exits import WrongUseError
+from service.cli.options import given, setting, settings_of
+
+EXAMPLES = """
+headscope encode reviews.csv --column body --out reviews.parquet
+headscope encode 'texts/*.txt' --out vectors.npy --model BAAI/bge-small-en-v1.5
+headscope encode rows.jsonl --out rows.safetensors --outputs tokens --truncate
+headscope encode rows.parquet --out out.parquet --url http://localhost:8000 --on-error skip
+zcat texts.gz | headscope encode - --out vectors.npz
+"""
+SETTINGS = (
+    *("model", "revision", "artifact", "precision", "allow_unverified"),
+    *("device", "device_id", "device_memory_bytes", "threads", "max_batch_tokens"),
+    *("max_length", "max_characters"),
+)
+ONE = {
+    "model": "A hub name, name@revision, a folder, or an ONNX file.",
+    "artifact": "An exported artifact's folder, in place of a model.",
+}
+"""Settings of which `serve` takes several, and what each is here."""
+
+
+def encode(**options: Any) -> int:
+    """Encode, or go on where a run with the same options stopped."""
+    flags = given({name: options.pop(name) for name in SETTINGS})
+    if options["url"] and flags:
+        named = ", ".join("--" + name.replace("_", "-") for name in flags)
+        raise WrongUseError(f"--url asks a service, which has its own {named}")
+    settings = settings_of(flags)
+    if settings.api_keys and options["api_key"] is None:
+        options["api_key"] = settings.api_keys.split(",")[0].strip()
+    system.settle_allocator()
+    from service.files.options import Encoding, FileOptions, UsageError
+    from service.files.run import run
+
+    fields = {name: options.pop(name) for name in Encoding.__dataclass_fields__ if name != "kind"}
+    try:
+        chosen = FileOptions(encoding=Encoding(options.pop("outputs"), **fields), **options)
+        return run(chosen, settings, _say)
+    except UsageError as error:
+        raise WrongUseError(str(error)) from None
+
+
+def _say(step: str) -> None:
+    click.echo(f"headscope: {step}", err=True)
+
+
+class _Option(click.Option):
+    """An option that is no setting, in a group of its own."""
+
+    def __init__(self, group: str, *words: str, **attributes: Any) -> None:
+        super().__init__([*words], **attributes)
+        self.group = group
+
+
+FILES, VECTORS, SERVICE = "Files", "Vectors", "Service"
+command = Command(
+    "encode",
+    callback=encode,
+    params=[
+        click.Argument(["inputs"], nargs=-1, required=True, metavar="INPUT..."),
+        _Option(
+            FILES,
+            "--out",
+            type=click.Path(path_type=Path),
+            required=True,
+            help="A file that ends in .parquet, .npy, .npz, .safetensors or .jsonl.",
+        ),
+        _Option(FILES, "--column", default="text", show_default=True, help="The texts' column."),
+        _Option(
+            FILES,
+            "--on-error",
+            type=Choice(("stop", "skip")),
+            default="stop",
+            show_default=True,
+            help="At a row that has no text, or one that does not fit: stop, or leave it out.",
+        ),
+        _Option(
+            FILES,
+            "--restart",
+            is_flag=True,
+            help="Throw away what an unfinished run left, or replace a finished output.",
+        ),
+        _Option(
+            VECTORS,
+            "--outputs",
+            type=Choice(("pooled", "tokens", "sparse", "stats")),
+            default="pooled",
+            show_default=True,
+            help="A vector a text, a vector a token, weights of words, or statistics of each head.",
+        ),
+        _Option(
+            VECTORS, "--layer", type=int, default=-1, show_default=True, help="Hidden state, 0 … L."
+        ),
+        _Option(
+            VECTORS,
+            "--pooling",
+            type=Choice(get_args(PoolingName)),
+            help="The checkpoint's own by default.",
+        ),
+        _Option(
+            VECTORS,
+            "--normalize/--no-normalize",
+            default=None,
+            help="Make unit vectors; the checkpoint's own choice by default.",
+        ),
+        _Option(
+            VECTORS, "--dimensions", type=click.IntRange(1), help="Keep so many leading features."
+        ),
+        _Option(VECTORS, "--truncate", is_flag=True, help="Cut texts that are too long."),
+        _Option(
+            VECTORS,
+            "--truncation-direction",
+            type=Choice(("right", "left")),
+            default="right",
+            show_default=True,
+            help="Which side is cut.",
+        ),
+        _Option(VECTORS, "--prompt-name", help="A prompt that the checkpoint names."),
+        _Option(SERVICE, "--url", help="Ask a running service, in place of an engine here."),
+        _Option(
+            SERVICE,
+            "--api-key",
+            help="Its key, if it asks for one; the first of HEADSCOPE_API_KEYS by default.",
+        ),
+        *(setting(name, one=name in ONE, about=ONE.get(name, "")) for name in SETTINGS),
+    ],
+    help="Encode the texts of files into one file. INPUT is a .txt (a text a line), .jsonl, .csv "
+    "or .parquet file, a glob in quotes, or - for lines of standard input. The same command goes "
+    "on where it was stopped, however it was stopped.",
+    examples=EXAMPLES,
+)

@@ -1,0 +1,1 @@
+"""`headscope encode`: the texts of files to a file of vectors, resumable."""

@@ -1,0 +1,80 @@
+"""Outputs of arrays alone: .npy, .npz and .safetensors, put together part by part.
+
+Formats: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html and
+https://huggingface.co/docs/safetensors. Ragged arrays stand end to end; text i has the entries
+`cu_seqlens[i]:cu_seqlens[i + 1]`.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator, Sequence
+from typing import IO, BinaryIO
+
+import numpy as np
+
+from service.files.fields import LENGTHS, Array
+from service.files.parts import Part, Spec, write_head
+
+CU_SEQLENS = "cu_seqlens"
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+"""The time of every member of an archive: the same arrays give the same file."""
+
+
+def specs_of(parts: Sequence[Part]) -> dict[str, Spec]:
+    """The arrays of all parts together."""
+    found: dict[str, Spec] = {}
+    for part in parts:
+        for name, (dtype, shape) in part.specs.items():
+            entries = found[name].shape[0] if name in found else 0
+            found[name] = Spec(dtype, (entries + shape[0], *shape[1:]))
+    if LENGTHS in found:
+        texts = found.pop(LENGTHS).shape[0]
+        found[CU_SEQLENS] = Spec("int64", (texts + 1,))
+    return found
+
+
+def chunks(parts: Sequence[Part], name: str) -> Iterator[Array]:
+    """An array's pieces, one part in memory at a time."""
+    if name != CU_SEQLENS:
+        yield from (part.array(name) for part in parts if part.specs)
+        return
+    last = np.zeros(1, np.int64)
+    yield last
+    for part in parts:
+        if part.specs:
+            ends = last + np.cumsum(part.array(LENGTHS))
+            last = ends[-1:]
+            yield ends
+
+
+def write_npy(file: IO[bytes], spec: Spec, pieces: Iterator[Array]) -> None:
+    """One array."""
+    header = {
+        "descr": np.lib.format.dtype_to_descr(np.dtype(spec.dtype)),
+        "fortran_order": False,
+        "shape": spec.shape,
+    }
+    np.lib.format.write_array_header_1_0(file, header)
+    for piece in pieces:
+        file.write(np.ascontiguousarray(piece).data)
+
+
+def write_vectors(file: BinaryIO, parts: Sequence[Part], name: str) -> None:
+    """A .npy file of one array."""
+    write_npy(file, specs_of(parts)[name], chunks(parts, name))
+
+
+def write_npz(file: BinaryIO, parts: Sequence[Part]) -> None:
+    """An archive of every array, not compressed."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, spec in specs_of(parts).items():
+            member = zipfile.ZipInfo(f"{name}.npy", _EPOCH)
+            with archive.open(member, "w", force_zip64=True) as stream:
+                write_npy(stream, spec, chunks(parts, name))
+
+
+def write_safetensors(file: BinaryIO, parts: Sequence[Part]) -> None:
+    """Every array, as in the binary form of `POST /encode` nothing padded."""
+    for name in write_head(file, specs_of(parts), {}):
+        file.writelines(np.ascontiguousarray(piece).data for piece in chunks(parts, name))

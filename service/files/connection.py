@@ -1,0 +1,103 @@
+"""Requests to a running service, which are sent again where that can help."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+TRIES = 8
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 30.0
+SILENCE_SECONDS = 120.0
+RETRIED = frozenset({408, 429, 500, 502, 503, 504})
+"""Statuses of what may pass: busy, restarting, or a proxy without its service."""
+SAFETENSORS = "application/vnd.safetensors"
+
+
+class ServiceFailure(OSError):
+    """The service cannot be reached, or fails, however often it is asked."""
+
+
+class RefusedRequest(Exception):
+    """The service refuses what it was sent, and would again."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Connection:
+    """The service at an address."""
+
+    url: str
+    api_key: str | None = None
+    sleep: Callable[[float], None] = time.sleep
+
+    def get(self, route: str) -> Any:
+        """A JSON document."""
+        return _parsed(self._retried(self._request(route, None, "application/json")), self.url)
+
+    def post(self, route: str, body: Mapping[str, Any], accept: str) -> bytes:
+        """The reply to a request.
+
+        Raises:
+            RefusedRequest: the request is one that the service does not answer.
+            ServiceFailure: it gave no answer.
+
+        """
+        return self._retried(self._request(route, json.dumps(body).encode(), accept))
+
+    def _request(self, route: str, body: bytes | None, accept: str) -> urllib.request.Request:
+        headers = {"Accept": accept, "Content-Type": "application/json"}
+        address = f"{self.url.rstrip('/')}{route}"
+        request = urllib.request.Request(address, body, headers)  # noqa: S310 - of http or https
+        if self.api_key is not None:
+            request.add_unredirected_header("Authorization", f"Bearer {self.api_key}")
+        return request
+
+    def _retried(self, request: urllib.request.Request) -> bytes:
+        wait = FIRST_WAIT_SECONDS
+        for left in reversed(range(TRIES)):
+            asked = 0.0
+            try:
+                with urllib.request.urlopen(request, timeout=SILENCE_SECONDS) as reply:  # noqa: S310
+                    return bytes(reply.read())
+            except urllib.error.HTTPError as error:
+                with error:
+                    detail = _detail(error)
+                if error.code not in RETRIED:
+                    raise RefusedRequest(error.code, detail) from None
+                problem, asked = f"{error.code}: {detail}", _retry_after(error)
+            except (OSError, http.client.HTTPException) as error:
+                problem = f"no reply from {self.url}: {error}"
+            if left:
+                self.sleep(max(asked, wait * random.uniform(0.5, 1)))  # noqa: S311
+                wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+        raise ServiceFailure(f"{problem} ({TRIES} tries); the same command goes on later")
+
+
+def _retry_after(error: urllib.error.HTTPError) -> float:
+    """Seconds of the header; of one that is a date, or absurd, what we wait anyway."""
+    value = error.headers.get("Retry-After", "")
+    return min(float(value), 10 * LONGEST_WAIT_SECONDS) if value.isdigit() else 0.0
+
+
+def _detail(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.loads(error.read())["detail"])
+    except (ValueError, KeyError, TypeError, OSError, http.client.HTTPException):
+        return str(error.reason)
+
+
+def _parsed(content: bytes, url: str) -> Any:
+    try:
+        return json.loads(content)
+    except ValueError:
+        raise ServiceFailure(f"what {url} answers is not of a Headscope service") from None

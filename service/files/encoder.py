@@ -1,0 +1,44 @@
+"""All between a run over files and what computes: an engine here, or a service."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any, NamedTuple, Protocol
+
+from service.files.fields import TextArrays
+
+
+class Refused(NamedTuple):
+    """A text that does not fit the model."""
+
+    problem: str
+
+
+Outcome = TextArrays | Refused
+"""What becomes of one text."""
+Pending = list[Future[list[tuple[int, Outcome]]]]
+"""The batches of a window: each gives places in the window, and their outcomes."""
+
+
+class Encoder(Protocol):
+    """What computes the arrays of texts; batches that are begun are computed side by side."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the arrays follow from, beside the texts and the options."""
+
+    @property
+    def window_characters(self) -> int:
+        """Most characters of a window."""
+
+    def begin(self, texts: Sequence[str]) -> Pending:
+        """Begin to compute a window; every place of it is in one batch.
+
+        Raises:
+            ServiceError: nothing can be computed.
+
+        """
+
+    def close(self) -> None:
+        """Drop what waits, let batches that run finish, and release what is held."""

@@ -1,0 +1,184 @@
+"""The inputs of a run: which files they are, and what a first reading of all finds."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import itertools
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from service.distribution import require
+from service.files.comma_separated import CsvRecords
+from service.files.fields import reserved_names
+from service.files.lines import JsonLines, TextLines
+from service.files.options import COLUMNAR, FileOptions, UsageError
+from service.files.rows import InputFailure, Row, Source
+
+if TYPE_CHECKING:
+    from service.files.parquet import Schema
+
+STDIN = "-"
+PARQUET = ".parquet"
+SCHEMA_ROWS = 1024
+_LINES: dict[str, type[Source]] = {".txt": TextLines, ".jsonl": JsonLines, ".csv": CsvRecords}
+
+
+class Place(NamedTuple):
+    """A row among those of all inputs."""
+
+    position: int
+    """From 0, over all inputs."""
+    source: Source
+    row: Row
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a first reading of all inputs finds."""
+
+    sources: Sequence[Source]
+    rows: int
+    identity: list[dict[str, str]]
+    """Name and content of each file."""
+    states: list[tuple[int, int]]
+    """Size and time of change of each file."""
+    schema: Schema | None
+    """The columns of a Parquet output."""
+
+    def places(self, *, whole: bool = False) -> Iterator[Place]:
+        """Every row of every file, in order."""
+        read = ((source, row) for source in self.sources for row in source.rows(whole=whole))
+        for position, (source, row) in enumerate(read):
+            yield Place(position, source, row)
+
+    def check_unchanged(self) -> None:
+        """Check that every file is the one that was read first.
+
+        Raises:
+            InputFailure: one has changed.
+
+        """
+        for source, state in zip(self.sources, self.states, strict=True):
+            if _state(source.path) != state:
+                raise InputFailure(f"{source.name} was changed while it was read: --restart")
+
+
+def find_sources(options: FileOptions, spool: Path) -> list[Source]:
+    """The files that the inputs name, in their order; a glob's in the order of their names.
+
+    Args:
+        options: the inputs.
+        spool: where standard input is, or will be, kept.
+
+    Raises:
+        UsageError: there is no such file, or its format is unknown.
+        ValueError: Parquet is read or written, and pyarrow is not installed.
+
+    """
+    if PARQUET in {options.out.suffix, *(Path(name).suffix for name in options.inputs)}:
+        require("Parquet", "pyarrow")
+    columnar = options.out.suffix in COLUMNAR
+    reserved = reserved_names(options.encoding.kind) if columnar else frozenset[str]()
+    found: list[Source] = []
+    for name in options.inputs:
+        if name == STDIN:
+            found.append(TextLines(spool, "standard input", options.column, reserved))
+            continue
+        for path in _matching(name):
+            kind = _kind(path)
+            found.append(kind(path, str(path), options.column, reserved))
+    suffixes = {source.path.suffix for source in found}
+    if options.out.suffix == PARQUET in suffixes and len(suffixes) > 1:
+        raise UsageError("Parquet and other files have no columns in common: encode them apart")
+    if options.inputs.count(STDIN) > 1:
+        raise UsageError("standard input can be read once")
+    return found
+
+
+def spool_stdin(spool: Path) -> None:
+    """Keep standard input in a file, which a resumed run can read again."""
+    with spool.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+
+
+def survey(options: FileOptions, sources: Sequence[Source]) -> Survey:
+    """Read all inputs once.
+
+    Args:
+        options: whether a bad row stops the run, and whether columns are kept.
+        sources: the files.
+
+    Raises:
+        InputFailure: a row has no text, and the run is to stop; or a file cannot be read.
+        UsageError: a file lacks the column.
+
+    """
+    schema = _schema() if options.out.suffix == PARQUET else None
+    rows, identity, states = 0, [], []
+    for source in sources:
+        states.append(_state(source.path))
+        with source.path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        identity.append({"name": source.name, "sha256": content})
+        rows += _read(source, schema, stop=options.on_error == "stop")
+    if not rows:
+        raise InputFailure("there is nothing to encode: the input has no row")
+    return Survey(sources, rows, identity, states, schema)
+
+
+def _read(source: Source, schema: Schema | None, *, stop: bool) -> int:
+    """How many rows a source has; their columns are counted in."""
+    rows, total = source.rows(), 0
+    while some := list(itertools.islice(rows, SCHEMA_ROWS)):
+        total += len(some)
+        for row in some:
+            if row.problem and stop:
+                raise bad_row(source.where(row.number), row.problem)
+        if schema:
+            schema.add(source, [row for row in some if not row.problem])
+    return total
+
+
+def bad_row(where: str, problem: str) -> InputFailure:
+    """What stops a run at a row."""
+    return InputFailure(f"{where}: {problem} (--on-error skip leaves such rows out)")
+
+
+def _matching(name: str) -> list[Path]:
+    if glob.has_magic(name) and not Path(name).exists():
+        anchor = Path(name).anchor
+        found = sorted(Path(anchor or ".").glob(name.removeprefix(anchor)))
+        if not found:
+            raise UsageError(f"no file matches {name}")
+        return found
+    if not Path(name).is_file():
+        raise UsageError(f"there is no file {name}")
+    return [Path(name)]
+
+
+def _kind(path: Path) -> type[Source]:
+    """The source of a format."""
+    if path.suffix in _LINES:
+        return _LINES[path.suffix]
+    if path.suffix == PARQUET:
+        from service.files.parquet import ParquetRows
+
+        return ParquetRows
+    known = ", ".join((*_LINES, PARQUET))
+    raise UsageError(f"{path}: its ending must be one of {known}")
+
+
+def _schema() -> Schema:
+    from service.files.parquet import Schema
+
+    return Schema()
+
+
+def _state(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns

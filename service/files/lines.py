@@ -1,0 +1,99 @@
+"""Sources of lines: plain texts, and JSON objects (https://jsonlines.org)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from service.files.rows import MOST_ROW_BYTES, Row, Source, text_of
+
+_BOM = b"\xef\xbb\xbf"
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, bytes | None]]:
+    """Each line's number and bytes without its ending; None for one that is too long."""
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(MOST_ROW_BYTES):
+            number += 1
+            if number == 1:
+                line = line.removeprefix(_BOM)
+            if line.endswith(b"\n") or len(line) < MOST_ROW_BYTES:
+                yield number, line.removesuffix(b"\n").removesuffix(b"\r")
+                continue
+            while line and not line.endswith(b"\n"):
+                line = file.readline(MOST_ROW_BYTES)
+            yield number, None
+
+
+TOO_LONG = f"it is longer than {MOST_ROW_BYTES} bytes"
+NOT_UTF8 = "it is not UTF-8"
+
+
+class TextLines(Source):
+    """A text a line; an empty line is an empty text."""
+
+    unit = "line"
+
+    def rows(self, *, whole: bool = False) -> Iterator[Row]:
+        """Every line; a record is its text."""
+        del whole
+        for number, line in read_lines(self.path):
+            if line is None:
+                yield Row(number, None, TOO_LONG)
+                continue
+            try:
+                text = line.decode()
+            except UnicodeDecodeError:
+                yield Row(number, None, NOT_UTF8)
+            else:
+                yield Row(number, text, "", text)
+
+    def json(self, row: Row) -> bytes:
+        """The text under the column's name."""
+        return orjson.dumps({self.column: row.record})[:-1]
+
+    def values(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
+        """The texts under the column's name."""
+        return [{self.column: row.record} for row in rows]
+
+
+class JsonLines(Source):
+    """An object a line; lines of white space are none."""
+
+    unit = "line"
+
+    def rows(self, *, whole: bool = False) -> Iterator[Row]:
+        """Every object; a record is its line."""
+        del whole
+        for number, line in read_lines(self.path):
+            if line is None:
+                yield Row(number, None, TOO_LONG)
+            elif stripped := line.strip():
+                text, problem = self._text(stripped)
+                yield Row(number, text, problem, stripped)
+
+    def json(self, row: Row) -> bytes:
+        """The line itself: numbers keep all their digits."""
+        line: bytes = row.record
+        return line[:-1].rstrip()
+
+    def values(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
+        """The objects."""
+        return [orjson.loads(row.record) for row in rows]
+
+    def _text(self, line: bytes) -> tuple[str | None, str]:
+        try:
+            found = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            return None, f"it is not JSON: {error.msg}"
+        if not isinstance(found, dict):
+            return None, "it is no JSON object"
+        if self.column not in found:
+            return None, f"it has no {self.column!r}"
+        if taken := sorted(self.reserved & found.keys()):
+            return None, f"it has {taken[0]!r} already, which the output adds"
+        return text_of(found[self.column], self.column)

@@ -1,0 +1,171 @@
+"""An engine of this process: windows of texts to batches of like length.
+
+A batch holds the same texts whenever its window is computed, so that its numbers are the same too.
+
+Notation: S tokens of one text, H hidden size, L layers, N heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from model.artifact.foreign import not_in_graph
+from model.artifact.manifest import TOKENIZER, Artifact
+from model.artifact.vectors import TextVectors
+from service.distribution import version
+from service.engines.contract import Engine
+from service.errors import InputTooLong, NotExported, Unprocessable
+from service.evaluation import batches_by_length
+from service.files.encoder import Outcome, Pending, Refused
+from service.files.options import Encoding, UsageError
+from service.files.text_arrays import Plan, plan_of
+from service.health.golden import GoldenCheck
+from service.inference.tokenizer import Options, TextTokenizer, TokenizedText
+from service.scheduler.outputs import check_outputs
+from service.serving import engine_factories, token_limits
+from service.settings import Settings
+from service.system import lower_priority, tokenize_in_the_calling_thread
+
+WINDOW_BATCHES = 32
+"""Batches that a window fills, at four characters a token: enough that the last one, which may be
+short, and differences of length within a batch cost next to nothing, and few enough that a kill
+costs little."""
+CHARACTERS_PER_TOKEN = 4
+TOKENS_WINDOW_BYTES = 48 * 2**20
+"""About what the token vectors of a window may take; they are in memory together."""
+SLICE_TEXTS = 64
+"""Texts that are tokenised together; where one is refused, one by one."""
+
+
+class LocalEncoder:
+    """An artifact's engine, and its tokenizer with the limits of the settings."""
+
+    def __init__(
+        self, artifact: Artifact, settings: Settings, encoding: Encoding, engine: Engine | None
+    ) -> None:
+        """Start the engine.
+
+        Args:
+            artifact: of the model.
+            settings: device, threads and limits.
+            encoding: what is wanted of each text.
+            engine: computes; the one that the settings name when None.
+
+        Raises:
+            UsageError: the model has no such layer, dimensions or prompt.
+            NoTaskHead: sparse vectors are wanted, and the model has none.
+            NotExported: a foreign graph does not give what is wanted.
+            ModelError: the artifact cannot be loaded.
+
+        """
+        tokenize_in_the_calling_thread()
+        manifest, limits = artifact.manifest, token_limits(settings, artifact)
+        self._tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, limits)
+        self._options = tokenizing(self._tokenizer, encoding)
+        check_encoding(artifact, encoding)
+        factories = engine_factories(settings, artifact, GoldenCheck(artifact))
+        self._engine = engine or factories[settings.engine]()
+        vectors = TextVectors.of(artifact)
+        self._plan: Plan = plan_of(manifest, vectors, encoding, self._tokenizer.separator_ids)
+        batch_tokens = settings.max_batch_tokens or self._engine.batch_tokens
+        self._batch_tokens = min(batch_tokens, self._plan.batch_tokens)
+        self._engine.warm_up(self._batch_tokens, limits.max_tokens)
+        self._threads = ThreadPoolExecutor(self._engine.concurrency, "files", lower_priority)
+        self.window_characters = CHARACTERS_PER_TOKEN * WINDOW_BATCHES * self._batch_tokens
+        if encoding.kind == "tokens":
+            most = TOKENS_WINDOW_BYTES // manifest.config.hidden_size
+            self.window_characters = min(self.window_characters, most)
+        self.identity: dict[str, Any] = {
+            "model": artifact.sha256,
+            "engine": f"{self._engine.name}, {self._engine.provider}",
+            "batch_tokens": self._batch_tokens,
+            "max_tokens": limits.max_tokens,
+            "version": version(),
+        }
+
+    def begin(self, texts: Sequence[str]) -> Pending:
+        """Tokenise in the calling thread, while batches that were begun before are computed."""
+        places, found = [], []
+        refused: list[tuple[int, Outcome]] = []
+        for first in range(0, len(texts), SLICE_TEXTS):
+            outcomes = self._tokenize(texts[first : first + SLICE_TEXTS])
+            for place, outcome in enumerate(outcomes, first):
+                if isinstance(outcome, Refused):
+                    refused.append((place, outcome))
+                else:
+                    places.append(place)
+                    found.append(outcome)
+        lengths = [len(text.input_ids) for text in found]
+        pending: Pending = []
+        if found:
+            for batch in batches_by_length(lengths, self._batch_tokens):
+                some = [found[i] for i in batch]
+                pending.append(self._threads.submit(self._run, [places[i] for i in batch], some))
+        if refused:
+            at_once: Future[list[tuple[int, Outcome]]] = Future()
+            at_once.set_result(refused)
+            pending.append(at_once)
+        return pending
+
+    def close(self) -> None:
+        """Drop the batches that wait, and release the engine."""
+        self._threads.shutdown(cancel_futures=True)
+        self._engine.close()
+
+    def _run(self, places: list[int], texts: list[TokenizedText]) -> list[tuple[int, Outcome]]:
+        return list(zip(places, self._plan.compute(texts, self._checked), strict=True))
+
+    def _checked(self, tasks: Sequence[Any]) -> list[Any]:
+        outputs = self._engine.run(tasks)
+        check_outputs(tasks, outputs, self._engine.hidden_size)
+        return outputs
+
+    def _tokenize(self, texts: Sequence[str]) -> list[TokenizedText | Refused]:
+        try:
+            found = self._tokenizer.tokenize(texts, self._options)
+        except (InputTooLong, Unprocessable) as error:
+            if len(texts) == 1:
+                return [Refused(str(error))]
+            return [one for text in texts for one in self._tokenize([text])]
+        return [self._plan.refusal(text) or text for text in found]
+
+
+def tokenizing(tokenizer: TextTokenizer, encoding: Encoding) -> Options:
+    """How the texts are tokenised.
+
+    Raises:
+        UsageError: the model names no such prompt.
+
+    """
+    options = Options(
+        encoding.truncate, encoding.truncation_direction, encoding.prompt_name, naming="the text"
+    )
+    try:
+        tokenizer.tokenize([], options)
+    except Unprocessable as error:
+        raise UsageError(str(error).replace("prompt_name", "--prompt-name")) from None
+    return options
+
+
+def check_encoding(artifact: Artifact, encoding: Encoding) -> None:
+    """Check what is wanted against the model.
+
+    Raises:
+        UsageError: there is no such layer, or fewer dimensions.
+        NotExported: a foreign graph does not give it.
+
+    """
+    manifest = artifact.manifest
+    states = manifest.config.num_hidden_layers + 1
+    if not -states <= encoding.layer < states:
+        raise UsageError(f"--layer {encoding.layer} is not in {-states} … {states - 1}")
+    size = TextVectors.of(artifact).size(encoding.pooling)
+    if encoding.dimensions is not None and not 1 <= encoding.dimensions <= size:
+        raise UsageError(f"--dimensions {encoding.dimensions} is not in 1 … {size}")
+    layer = encoding.layer % states
+    if manifest.foreign and encoding.kind != "stats" and layer != states - 1:
+        raise NotExported(not_in_graph(f"hidden state {layer}", maps=manifest.gives_maps))
+    if encoding.kind == "stats" and not manifest.gives_maps:
+        raise NotExported(not_in_graph("attention weights"))

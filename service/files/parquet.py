@@ -1,0 +1,141 @@
+"""Parquet as pyarrow reads and writes it: rows of a file, and tables of rows and vectors."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from service.files.options import UsageError
+from service.files.rows import InputFailure, Row, Source, text_of
+
+BATCH_ROWS = 512
+_BUFFER_BYTES = 2**20
+
+
+class ParquetRows(Source):
+    """The rows of all row groups, a few at a time."""
+
+    def rows(self, *, whole: bool = False) -> Iterator[Row]:
+        """Every row; a record is its batch and its place there."""
+        try:
+            with pq.ParquetFile(self.path, buffer_size=_BUFFER_BYTES) as file:
+                self._check(file.schema_arrow)
+                columns = None if whole else [self.column]
+                number = 0
+                for batch in file.iter_batches(BATCH_ROWS, columns=columns):
+                    texts = batch.column(self.column)
+                    for place in range(len(batch)):
+                        number += 1
+                        text, problem = self._text(texts[place])
+                        yield Row(number, text, problem, (batch, place))
+        except pa.ArrowException as error:
+            raise InputFailure(
+                f"{self.name} is no Parquet file that can be read: {error}"
+            ) from None
+
+    def schema(self) -> pa.Schema:
+        """The file's columns."""
+        schema: pa.Schema = pq.read_schema(self.path)
+        return schema
+
+    def table(self, rows: Sequence[Row]) -> pa.Table:
+        """The records, of the file's own types."""
+        batches = []
+        for _, group in itertools.groupby(rows, key=lambda row: id(row.record[0])):
+            found = [row.record for row in group]
+            batches.append(found[0][0].take(pa.array([place for _, place in found])))
+        return pa.Table.from_batches(batches)
+
+    def json(self, row: Row) -> bytes:
+        """The row's columns as JSON has them."""
+        (values,) = self.values([row])
+        try:
+            return orjson.dumps(values)[:-1]
+        except TypeError as error:
+            raise InputFailure(
+                f"{self.where(row.number)}: JSON has no such value ({error}): write .parquet"
+            ) from None
+
+    def values(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
+        """The records as Python values."""
+        found: list[dict[str, Any]] = self.table(rows).to_pylist()
+        return found
+
+    def _text(self, value: Any) -> tuple[str | None, str]:
+        try:
+            return text_of(value.as_py(), self.column)
+        except UnicodeDecodeError:
+            return None, "it is not UTF-8"
+
+    def _check(self, schema: pa.Schema) -> None:
+        if self.column not in schema.names:
+            raise UsageError(
+                f"{self.name} has no column {self.column!r}: --column names one of "
+                f"{', '.join(schema.names)}"
+            )
+        kind = schema.field(self.column).type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            raise UsageError(f"{self.name}: column {self.column!r} is {kind}, not of texts")
+        if taken := sorted(self.reserved.intersection(schema.names)):
+            raise UsageError(f"{self.name} has a column {taken[0]!r}, which the output adds")
+
+
+class Schema:
+    """The columns of all inputs together, found as their rows are read."""
+
+    def __init__(self) -> None:
+        self.found: pa.Schema | None = None
+        self._last: Source | None = None
+
+    def add(self, source: Source, rows: Sequence[Row]) -> None:
+        """Count rows in.
+
+        Raises:
+            InputFailure: a column holds values that no one type has.
+            UsageError: a Parquet file's columns are not those of the files before it.
+
+        """
+        if isinstance(source, ParquetRows):
+            self._add_file(source)
+            return
+        if not rows:
+            return
+        try:
+            kind = pa.array(source.values(rows)).type
+            own = pa.schema(list(kind))
+            self._unify(own)
+        except pa.ArrowException as error:
+            first, last = rows[0].number, rows[-1].number
+            raise InputFailure(
+                f"{source.name}, {source.unit}s {first} to {last}: a column of Parquet has one "
+                f"type, and this has several ({error}): write .jsonl"
+            ) from None
+
+    def table(self, source: Source, rows: Sequence[Row]) -> pa.Table:
+        """The records of rows in these columns."""
+        if isinstance(source, ParquetRows):
+            return source.table(rows)
+        schema = self.found or pa.schema([])
+        values = pa.array(source.values(rows), pa.struct(list(schema)))
+        return pa.Table.from_arrays(values.flatten(), schema=schema)
+
+    def _add_file(self, source: ParquetRows) -> None:
+        if source is self._last:
+            return
+        self._last = source
+        schema = source.schema().remove_metadata()
+        if self.found is not None and not self.found.equals(schema):
+            raise UsageError(f"{source.name} has other columns than the files before it")
+        self.found = schema
+
+    def _unify(self, own: pa.Schema) -> None:
+        if self.found is not None:
+            own = pa.unify_schemas([self.found, own], promote_options="permissive")
+        self.found = own

@@ -1,0 +1,66 @@
+"""How far a run is, on standard error: a bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Self
+
+from tqdm import tqdm
+
+LINE_SECONDS = 10.0
+
+
+class Progress:
+    """Rows that are done, their rate, and the time that is left."""
+
+    def __init__(self, total: int, done: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin.
+
+        Args:
+            total: rows of all inputs.
+            done: rows of an earlier run.
+            clock: seconds.
+
+        """
+        self._total, self._done, self._begun = total, done, done
+        self._clock = clock
+        self._started = self._told = clock()
+        self._bar = (
+            tqdm(total=total, initial=done, unit=" texts", file=sys.stderr, dynamic_ncols=True)
+            if sys.stderr.isatty()
+            else None
+        )
+
+    def __enter__(self) -> Self:
+        """Nothing more."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the bar as it is."""
+        if self._bar is not None:
+            self._bar.close()
+
+    def advance(self, rows: int) -> None:
+        """Count rows in."""
+        self._done += rows
+        if self._bar is not None:
+            self._bar.update(rows)
+        elif self._clock() - self._told >= LINE_SECONDS:
+            self._told = self._clock()
+            self.say(self.line())
+
+    def say(self, line: str) -> None:
+        """Tell something, above the bar where there is one."""
+        tqdm.write(f"headscope: {line}", file=sys.stderr)
+
+    def line(self) -> str:
+        """Rows, rate and time left."""
+        seconds = self._clock() - self._started
+        rate = (self._done - self._begun) / max(seconds, 1e-9)
+        left = (self._total - self._done) / max(rate, 1e-9)
+        return (
+            f"{self._done:,} of {self._total:,} texts, {rate:,.0f} texts/s, "
+            f"{tqdm.format_interval(left)} left"
+        )

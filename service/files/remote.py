@@ -1,0 +1,150 @@
+"""A running service in place of an engine: windows of texts to requests, several at a time.
+
+Notation: S tokens of one text, H hidden size, L layers, N heads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
+from service.evaluation import batches_by_length
+from service.files.connection import (
+    SAFETENSORS,
+    Connection,
+    RefusedRequest,
+    ServiceFailure,
+)
+from service.files.encoder import Outcome, Pending, Refused
+from service.files.fields import FIELDS, Array, TextArrays
+from service.files.options import Encoding, UsageError
+
+REQUESTS_AT_ONCE = 4
+REQUEST_CHARACTERS = 2**15
+"""Of the texts of one request: some dozens of batches of a service on a processor."""
+WINDOW_CHARACTERS = 32 * REQUEST_CHARACTERS
+TOKENS_WINDOW_CHARACTERS = 4 * REQUEST_CHARACTERS
+TOO_LARGE = frozenset({413, 422})
+"""Statuses of a request that may do in halves, and of a text that is refused."""
+
+
+class RemoteEncoder:
+    """The model of a service."""
+
+    def __init__(self, connection: Connection, encoding: Encoding) -> None:
+        """Ask the service what it is, and try the options on it.
+
+        Raises:
+            UsageError: the service refuses what is wanted.
+            ServiceFailure: it does not answer.
+
+        """
+        self._connection, self._encoding = connection, encoding
+        try:
+            info = connection.get("/info")
+            self._request(["a text"])
+        except RefusedRequest as error:
+            raise UsageError(f"{connection.url} refuses ({error.status}): {error}") from None
+        self._most_texts = int(info.get("max_client_batch_size") or 1)
+        self.identity: dict[str, Any] = {
+            "model": info.get("artifact_sha256"),
+            "engine": f"{info.get('engine')}, {info.get('provider')}",
+            "max_tokens": info.get("max_input_length"),
+            "version": info.get("version"),
+            "url": True,
+        }
+        tokens = encoding.kind == "tokens"
+        self.window_characters = TOKENS_WINDOW_CHARACTERS if tokens else WINDOW_CHARACTERS
+        self._threads = ThreadPoolExecutor(REQUESTS_AT_ONCE, "requests")
+
+    def begin(self, texts: Sequence[str]) -> Pending:
+        """Send texts of like length together."""
+        lengths = [len(text) + 1 for text in texts]
+        pending: Pending = []
+        for batch in batches_by_length(lengths, REQUEST_CHARACTERS) if texts else []:
+            for first in range(0, len(batch), self._most_texts):
+                places = batch[first : first + self._most_texts]
+                some = [texts[place] for place in places]
+                pending.append(self._threads.submit(self._outcomes, places, some))
+        return pending
+
+    def close(self) -> None:
+        """Drop the requests that wait, and let those that were sent be answered."""
+        self._threads.shutdown(cancel_futures=True)
+
+    def _outcomes(self, places: Sequence[int], texts: Sequence[str]) -> list[tuple[int, Outcome]]:
+        """Of some texts; where they are refused, of their halves, down to the text that is."""
+        try:
+            found = self._request(texts)
+        except RefusedRequest as error:
+            if error.status not in TOO_LARGE:
+                raise ServiceFailure(f"{self._connection.url}: {error.status}: {error}") from None
+            if len(texts) == 1:
+                return [(places[0], Refused(str(error).replace("inputs[0]", "the text")))]
+            half = len(texts) // 2
+            first = self._outcomes(places[:half], texts[:half])
+            return first + self._outcomes(places[half:], texts[half:])
+        return list(zip(places, found, strict=True))
+
+    def _request(self, texts: Sequence[str]) -> Sequence[TextArrays]:
+        try:
+            if self._encoding.kind == "sparse":
+                return self._sparse(texts)
+            if self._encoding.kind == "stats":
+                return self._statistics(texts)
+            return self._vectors(texts)
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            if isinstance(error, UsageError):
+                raise
+            url = self._connection.url
+            raise ServiceFailure(f"what {url} answers is not of a Headscope service") from error
+
+    def _tokenizing(self, texts: Sequence[str]) -> dict[str, Any]:
+        wanted = self._encoding
+        body = {
+            "inputs": list(texts),
+            "truncate": wanted.truncate,
+            "truncation_direction": wanted.truncation_direction,
+            "prompt_name": wanted.prompt_name,
+        }
+        return {name: value for name, value in body.items() if value is not None}
+
+    def _vectors(self, texts: Sequence[str]) -> Sequence[TextArrays]:
+        wanted = self._encoding
+        options = {
+            "layer": wanted.layer,
+            "pooling": wanted.pooling,
+            "normalize": wanted.normalize,
+            "dimensions": wanted.dimensions,
+        }
+        body = self._tokenizing(texts) | {"outputs": [wanted.kind]}
+        body |= {name: value for name, value in options.items() if value is not None}
+        tensors = load(self._connection.post("/encode", body, SAFETENSORS))
+        if wanted.kind == "pooled":
+            return [(vector,) for vector in tensors["pooled"]]
+        ends = tensors["cu_seqlens"][1:-1]
+        ids, states = (np.split(tensors[name], ends) for name in ("token_ids", "embeddings"))
+        return list(zip(ids, states, strict=True))
+
+    def _statistics(self, texts: Sequence[str]) -> Sequence[TextArrays]:
+        body = self._tokenizing(texts) | {"include": ["stats"]}
+        tensors = load(self._connection.post("/attention", body, SAFETENSORS))
+        names = [field.name for field in FIELDS["stats"]]
+        return [
+            tuple(tensors[f"stats.{index}.{name}"] for name in names) for index in range(len(texts))
+        ]
+
+    def _sparse(self, texts: Sequence[str]) -> Sequence[TextArrays]:
+        reply = self._connection.post("/embed_sparse", self._tokenizing(texts), "application/json")
+        return [_sparse_arrays(values) for values in json.loads(reply)]
+
+
+def _sparse_arrays(values: Sequence[dict[str, Any]]) -> tuple[Array, Array]:
+    indices = np.array([value["index"] for value in values], np.int64)
+    return indices, np.array([value["value"] for value in values], np.float32)

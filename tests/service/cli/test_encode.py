@@ -1,0 +1,55 @@
+"""`headscope encode` as it is typed: its options, exit codes, and what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model.artifact.manifest import Artifact
+from service.cli import main
+
+
+@pytest.fixture
+def arguments(artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Of a run over three texts, the second of which is too long."""
+    monkeypatch.setenv("HEADSCOPE_ENGINE", "fake")
+    source = tmp_path / "in.csv"
+    source.write_text(f"body\na cat\n{'word ' * 600}\na dog\n", encoding="utf-8")
+    out = ["--out", str(tmp_path / "out.npy"), "--artifact", str(artifact.folder)]
+    return ["encode", str(source), *out, "--column", "body", "--device", "cpu"]
+
+
+def test_exit_codes(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("headscope encode: ")
+    assert "in.csv, row 2: the text has 602 tokens" in said
+    assert said.count("\n") == 1
+    assert main([*arguments, "--on-error", "skip"]) == 3
+    assert "skipped" in capsys.readouterr().err
+    assert len(np.load(tmp_path / "out.npy")) == 2
+    assert main(arguments) == 2
+    assert "out.npy is there already: --restart replaces it" in capsys.readouterr().err
+    short = ["--restart", "--truncate", "--dimensions", "16", "--no-normalize"]
+    assert main([*arguments, *short]) == 0
+    assert np.load(tmp_path / "out.npy").shape == (3, 16)
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        (["--url", "http://localhost:1"], "--url asks a service, which has its own --artifact"),
+        (["--outputs", "token"], "did you mean tokens?"),
+        (["--column", "text"], "has no column 'text': --column names one of body"),
+        (["--dimensions", "0"], "--dimensions"),
+    ],
+)
+def test_wrong_use(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], more: list[str], problem: str
+) -> None:
+    assert main([*arguments, *more]) == 2
+    assert problem in capsys.readouterr().err

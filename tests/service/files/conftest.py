@@ -1,0 +1,62 @@
+"""Runs over files in this process, on an engine that answers from a hash unless told otherwise."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.artifact.manifest import Artifact
+from service.engines.contract import Engine, Output, Task
+from service.engines.fake import FakeEngine
+from service.errors import EngineFailed
+from service.files.options import Encoding, FileOptions
+from service.files.run import run
+from service.settings import Settings
+
+TEXTS = [f"{number} is the number of people in house {number % 7}" for number in range(300)]
+"""Several windows of them at 16 tokens a batch."""
+
+
+class FewBatches(FakeEngine):
+    """Fails after some batches."""
+
+    def __init__(self, artifact: Artifact, batches: int = 10**9) -> None:
+        super().__init__(artifact.manifest.config)
+        self.left, self.texts = batches, 0
+
+    def run(self, tasks: Sequence[Task]) -> list[Output]:
+        if not self.left:
+            raise EngineFailed("the plug was pulled")
+        self.left -= 1
+        self.texts += len(tasks)
+        return super().run(tasks)
+
+
+Encode = Callable[..., int]
+
+
+@pytest.fixture
+def encode(artifact: Artifact) -> Encode:
+    """`encode(inputs, out, engine=…, **options)`: the exit code of a run."""
+
+    def call(inputs: Any, out: Path, engine: Engine | None = None, **options: Any) -> int:
+        names = [inputs] if isinstance(inputs, str | Path) else inputs
+        own = {name: options.pop(name) for name in [*options] if hasattr(Encoding, name)}
+        chosen = FileOptions(tuple(map(str, names)), out, encoding=Encoding(**own), **options)
+        settings = Settings(artifact=artifact.folder, device="cpu", max_batch_tokens=16)
+        return run(chosen, settings, lambda _: None, engine or FewBatches(artifact))
+
+    return call
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    """`TEXTS` as JSON lines, each with its number and a list."""
+    path = tmp_path / "rows.jsonl"
+    lines = [json.dumps({"id": i, "text": text, "tags": [i]}) for i, text in enumerate(TEXTS)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path

@@ -1,0 +1,91 @@
+"""Requests are sent again where that can help, as the service asks for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from service.files.connection import TRIES, Connection, RefusedRequest, ServiceFailure
+
+Reply = tuple[int, dict[str, str], bytes]
+
+
+class Stub(HTTPServer):
+    """Answers with its replies in turn, the last one again and again."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.replies: list[Reply] = []
+        self.asked: list[tuple[str, str | None]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        stub = self.server
+        assert isinstance(stub, Stub)
+        self.rfile.read(int(self.headers["Content-Length"]))
+        stub.asked.append((self.path, self.headers["Authorization"]))
+        status, headers, body = stub.replies.pop(0) if stub.replies[1:] else stub.replies[0]
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def stub() -> Iterator[Stub]:
+    with Stub() as server:
+        thread = threading.Thread(target=server.serve_forever, args=[0.01])
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+BUSY = (429, {"Retry-After": "7"}, b'{"detail": "the queue is full"}')
+
+
+def test_a_busy_service_is_asked_again(stub: Stub) -> None:
+    """After as long as it says, and longer each time where it says nothing."""
+    waits: list[float] = []
+    stub.replies = [BUSY, (503, {}, b""), (502, {}, b""), (200, {}, b"vectors")]
+    connection = Connection(stub.url, "secret", waits.append)
+    assert connection.post("/encode", {"inputs": ["a"]}, "*/*") == b"vectors"
+    assert stub.asked == [("/encode", "Bearer secret")] * 4
+    assert waits[0] == 7
+    assert 0.5 <= waits[1] <= 1
+    assert 1 <= waits[2] <= 2
+
+
+def test_a_service_that_never_answers(stub: Stub) -> None:
+    waits: list[float] = []
+    stub.replies = [BUSY]
+    connection = Connection(stub.url, sleep=waits.append)
+    with pytest.raises(ServiceFailure, match=rf"429: the queue is full \({TRIES} tries\)"):
+        connection.post("/encode", {}, "*/*")
+    assert len(waits) == TRIES - 1
+
+
+def test_what_is_refused_is_not_sent_again(stub: Stub) -> None:
+    stub.replies = [(422, {}, b'{"detail": "inputs[0] has 600 tokens"}')]
+    with pytest.raises(RefusedRequest, match="600 tokens") as refused:
+        Connection(stub.url, sleep=lambda _: None).post("/encode", {}, "*/*")
+    assert refused.value.status == 422
+    assert len(stub.asked) == 1
+
+
+def test_nobody_listens(stub: Stub) -> None:
+    connection = Connection("http://127.0.0.1:1", sleep=lambda _: None)
+    with pytest.raises(ServiceFailure, match=r"no reply from http://127\.0\.0\.1:1"):
+        connection.get("/info")

@@ -1,0 +1,105 @@
+"""An engine of this process: its arrays are transformers', whatever the batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+from model.artifact.manifest import Artifact
+from service.engines.fake import FakeEngine
+from service.engines.onnx import OnnxEngine
+from service.errors import NoTaskHead
+from service.files.encoder import Outcome, Refused
+from service.files.local import LocalEncoder
+from service.files.options import Encoding, UsageError
+from service.settings import Settings
+from tests.service.files.conftest import FewBatches
+
+TEXTS = ["The cat sat.", "A much longer text of more words than the others have.", "Water", ""]
+
+
+def outcomes(encoder: LocalEncoder, texts: list[str]) -> list[Outcome]:
+    found = dict(pair for batch in encoder.begin(texts) for pair in batch.result())
+    assert sorted(found) == list(range(len(texts)))
+    return [found[place] for place in range(len(texts))]
+
+
+@pytest.fixture
+def encoder(artifact: Artifact, onnx_engine: OnnxEngine) -> Callable[..., LocalEncoder]:
+    def make(engine: FakeEngine | None = None, **wanted: object) -> LocalEncoder:
+        encoding = replace(Encoding(), **wanted)
+        settings = Settings(device="cpu", max_batch_tokens=16)
+        return LocalEncoder(artifact, settings, encoding, engine or onnx_engine)
+
+    return make
+
+
+def test_arrays_are_those_of_transformers(
+    encoder: Callable[..., LocalEncoder], small_checkpoint: Path
+) -> None:
+    """Mean pooling, a layer's tokens, and two statistics of every head."""
+    tokenizer = AutoTokenizer.from_pretrained(small_checkpoint)
+    model = AutoModel.from_pretrained(
+        small_checkpoint, attn_implementation="eager", dtype=torch.float32
+    )
+    pooled = outcomes(encoder(normalize=False, pooling="mean"), TEXTS)
+    tokens = outcomes(encoder(kind="tokens", layer=1), TEXTS)
+    stats = outcomes(encoder(kind="stats"), TEXTS)
+    for i, text in enumerate(TEXTS):
+        ids = tokenizer(text, return_tensors="pt")
+        with torch.no_grad():
+            expected = model.eval()(**ids, output_attentions=True, output_hidden_states=True)
+        last, first = expected.last_hidden_state[0], expected.hidden_states[1][0]
+        np.testing.assert_allclose(pooled[i][0], last.mean(0), atol=1e-5)
+        assert tokens[i][0].tolist() == ids["input_ids"][0].tolist()
+        np.testing.assert_allclose(tokens[i][1], first, atol=1e-5)
+        maps = torch.cat(expected.attentions)
+        entropy = torch.special.entr(maps).sum(-1).mean(-1)
+        np.testing.assert_allclose(stats[i][0], entropy, atol=1e-4)
+        np.testing.assert_allclose(stats[i][3], maps[..., 0].mean(-1), atol=1e-5)
+
+
+def test_batches_are_of_like_length(
+    artifact: Artifact, encoder: Callable[..., LocalEncoder]
+) -> None:
+    """And the same whenever their window is computed."""
+    engine = FewBatches(artifact)
+    made = encoder(engine)
+    outcomes(made, ["a b c", "a " * 40, "a b c", "a " * 40])
+    assert engine.left == 10**9 - 3  # both short ones together; none of the long ones fits twice
+
+
+def test_a_text_that_does_not_fit(encoder: Callable[..., LocalEncoder]) -> None:
+    """It alone is refused; with `truncate` it is cut."""
+    texts = [*TEXTS, "word " * 600, "x" * 10**6]
+    found = outcomes(encoder(), texts)
+    assert [isinstance(one, Refused) for one in found] == [False] * 4 + [True] * 2
+    assert str(found[4]).startswith("Refused(problem='the text has 602 tokens; at most 512 fit")
+    cut = outcomes(encoder(kind="tokens", truncate=True), texts[4:5])
+    assert len(cut[0][0]) == 512
+
+
+@pytest.mark.parametrize(
+    ("wanted", "problem"),
+    [
+        ({"layer": 3}, r"--layer 3 is not in -3 … 2"),
+        ({"dimensions": 129}, r"--dimensions 129 is not in 1 … 128"),
+        ({"prompt_name": "query"}, r"unknown --prompt-name"),
+    ],
+)
+def test_what_the_model_does_not_have(
+    encoder: Callable[..., LocalEncoder], wanted: dict[str, object], problem: str
+) -> None:
+    with pytest.raises(UsageError, match=problem):
+        encoder(**wanted)
+
+
+def test_sparse_vectors_take_a_sparse_encoder(encoder: Callable[..., LocalEncoder]) -> None:
+    with pytest.raises(NoTaskHead, match=r"gives no sparse vectors: take a sparse encoder"):
+        encoder(kind="sparse")

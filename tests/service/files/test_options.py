@@ -1,0 +1,31 @@
+"""Options that exclude each other are refused before anything begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from service.files.options import Encoding, FileOptions, UsageError
+
+
+@pytest.mark.parametrize(
+    ("out", "kind", "url", "problem"),
+    [
+        ("a.csv", "pooled", None, r"its ending must be one of \.parquet, \.jsonl, \.npy"),
+        ("a.npy", "tokens", None, r"one array does not hold tokens: write \.npz"),
+        ("a.npy", "pooled", "ftp://x", "not an address of http"),
+    ],
+)
+def test_what_is_refused(out: str, kind: str, url: str | None, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        FileOptions(("a.txt",), Path(out), encoding=Encoding(kind), url=url)  # type: ignore[arg-type]
+
+
+def test_what_the_content_follows_from() -> None:
+    """Not how a bad row is met, nor the key of a service."""
+    one = FileOptions(("a",), Path("a.npy"))
+    other = FileOptions(("a",), Path("a.npy"), on_error="skip", api_key="secret", restart=True)
+    assert one.identity == other.identity
+    assert "secret" not in repr(other)
+    assert FileOptions(("a",), Path("a.npy"), column="body").identity != one.identity

@@ -1,0 +1,60 @@
+"""Parquet output: fixed-size lists beside the input's columns, whatever their types."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from service.files import parquet_output
+from service.files.options import UsageError
+from tests.service.files.conftest import TEXTS, Encode
+
+
+def test_columns_and_embedding(
+    encode: Encode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day = [datetime.date(2026, 1, 1 + i % 28) for i in range(len(TEXTS))]
+    table = pa.table({"day": day, "body": TEXTS, "n": pa.array(range(len(TEXTS)), pa.int16())})
+    pq.write_table(table, tmp_path / "in.parquet", row_group_size=77)
+    monkeypatch.setattr(parquet_output, "GROUP_BYTES", 100_000)
+    options = {"column": "body"}
+    encode(tmp_path / "in.parquet", tmp_path / "out.parquet", **options)
+    encode(tmp_path / "in.parquet", tmp_path / "out.npy", **options)
+    found = pq.read_table(tmp_path / "out.parquet")
+    assert found.select(table.column_names).equals(table)
+    size = np.load(tmp_path / "out.npy").shape[1]
+    assert found.schema.field("embedding").type == pa.list_(pa.float32(), size)
+    flat = found["embedding"].combine_chunks().flatten().to_numpy()
+    np.testing.assert_array_equal(flat.reshape(-1, size), np.load(tmp_path / "out.npy"))
+    assert pq.ParquetFile(tmp_path / "out.parquet").num_row_groups > 1
+
+
+@pytest.mark.parametrize(("kind", "column"), [("tokens", "embeddings"), ("stats", "entropy")])
+def test_arrays_of_arrays(encode: Encode, tmp_path: Path, kind: str, column: str) -> None:
+    """As in the archive of the same run."""
+    source = tmp_path / "a.txt"
+    source.write_text("a cat\na longer text\n", encoding="utf-8")
+    encode(source, tmp_path / "out.parquet", kind=kind)
+    encode(source, tmp_path / "out.npz", kind=kind)
+    found = pq.read_table(tmp_path / "out.parquet")[column].to_pylist()
+    rows = [one for text in found for one in text] if kind == "tokens" else found
+    expected = np.load(tmp_path / "out.npz")[column]
+    np.testing.assert_array_equal(np.array(rows, np.float32), expected)
+
+
+def test_csv_and_lines_together(encode: Encode, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,text\n1,a\n2,b\n", encoding="utf-8")
+    (tmp_path / "b.jsonl").write_text('{"text": "c"}\n', encoding="utf-8")
+    encode([tmp_path / "a.csv", tmp_path / "b.jsonl"], tmp_path / "out.parquet")
+    found = pq.read_table(tmp_path / "out.parquet").select(["id", "text"]).to_pylist()
+    assert found == [
+        {"id": id_, "text": text} for id_, text in zip(["1", "2", None], "abc", strict=True)
+    ]
+    pq.write_table(pa.table({"text": ["a"]}), tmp_path / "c.parquet")
+    with pytest.raises(UsageError, match="encode them apart"):
+        encode([tmp_path / "a.csv", tmp_path / "c.parquet"], tmp_path / "other.parquet")

@@ -1,0 +1,61 @@
+"""A running service gives what an engine of this process does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model.artifact.manifest import Artifact
+from service.files.options import UsageError
+from tests.service.files.conftest import TEXTS, Encode, FewBatches
+from tests.service.harness import listening
+
+
+@pytest.fixture(scope="module")
+def url(artifact: Artifact) -> Iterator[str]:
+    """A service that takes eight texts at a time."""
+    with listening(artifact, FewBatches(artifact), max_client_batch_size=8, api_keys="secret") as (
+        _,
+        port,
+    ):
+        yield f"http://127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize("kind", ["pooled", "tokens", "stats"])
+def test_arrays_are_those_of_an_engine_here(
+    encode: Encode, tmp_path: Path, url: str, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And so is the text that is refused, wherever in its request it stands."""
+    source = tmp_path / "some.txt"
+    source.write_text("\n".join([*TEXTS[:30], "word " * 600, *TEXTS[30:40]]), encoding="utf-8")
+    options = {"kind": kind, "on_error": "skip", "layer": 1}
+    assert encode(source, tmp_path / "there.npz", url=url, api_key="secret", **options) == 3
+    there = capsys.readouterr().err
+    assert encode(source, tmp_path / "here.npz", **options) == 3
+    assert "some.txt, line 31: the text has 602 tokens; at most 512 fit" in there
+    assert capsys.readouterr().err == there
+    found, expected = np.load(tmp_path / "there.npz"), np.load(tmp_path / "here.npz")
+    assert found.files == expected.files
+    for name in expected.files:
+        np.testing.assert_allclose(found[name], expected[name], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"api_key": "wrong"}, r"refuses \(401\)"),
+        ({"prompt_name": "query"}, r"refuses \(422\): unknown prompt_name"),
+        ({"kind": "sparse"}, r"refuses \(424\)"),
+        ({"layer": 9}, r"refuses \(422\): layer 9 is not in"),
+    ],
+)
+def test_what_the_service_refuses_is_told_at_once(
+    encode: Encode, rows: Path, tmp_path: Path, url: str, change: dict[str, str], problem: str
+) -> None:
+    out = tmp_path / "out.npz"
+    with pytest.raises(UsageError, match=problem):
+        encode(rows, out, url=url, **{"api_key": "secret"} | change)
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]

@@ -1,0 +1,41 @@
+"""Sparse vectors and statistics of each text, from a fake engine's answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from model.artifact.manifest import Artifact
+from model.artifact.task import TaskConfig
+from model.artifact.vectors import TextVectors
+from service.engines.contract import Output, TextTask
+from service.files.options import Encoding
+from service.files.text_arrays import plan_of
+from service.inference.attention import LAYER_BYTES
+from tests.service.harness import tokenized
+
+
+def test_sparse_vectors(artifact: Artifact) -> None:
+    """Zeros are left out."""
+    task = TaskConfig(kind="sparse", outputs=5, pooling="max")
+    manifest = artifact.manifest.model_copy(update={"task": task})
+    plan = plan_of(manifest, TextVectors.of(artifact), Encoding("sparse"), ())
+    weights = np.array([0, 0.5, 0, 2, 0], np.float32)
+
+    def run(tasks: Sequence[TextTask]) -> list[Output]:
+        assert [one.scores for one in tasks] == [(5,), (5,)]
+        return [Output(scores=weights), Output(scores=np.zeros(5, np.float32))]
+
+    first, second = plan.compute([tokenized(3), tokenized(4)], run)
+    assert [array.tolist() for array in first] == [[1, 3], [0.5, 2]]
+    assert [array.tolist() for array in second] == [[], []]
+
+
+@pytest.mark.parametrize(("tokens", "refused"), [(512, False), (8200, True)])
+def test_maps_that_are_too_large(artifact: Artifact, tokens: int, refused: bool) -> None:
+    """Of two heads: refused before anything is computed."""
+    plan = plan_of(artifact.manifest, TextVectors.of(artifact), Encoding("stats"), ())
+    found = plan.refusal(tokenized(tokens))
+    assert (found is not None) is refused is (4 * 2 * tokens**2 > LAYER_BYTES)
