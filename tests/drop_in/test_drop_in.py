@@ -38,6 +38,7 @@ class Client:
 CLIENTS = [
     Client("triton", "InferenceServerException", "InferenceServerException", normalize=None),
     Client("openai_client", "BadRequestError", "AuthenticationError"),
+    Client("openai_client", "BadRequestError", "AuthenticationError", python=OURS),
     Client("langchain", "BadRequestError", "AuthenticationError"),
     Client("haystack_openai", "BadRequestError", "AuthenticationError"),
     Client("chroma", "BadRequestError", "AuthenticationError"),
@@ -95,4 +96,4 @@ def test_tritonclient_reads_heads_in_both_forms(served: Served) -> None:
 
 
 def test_openais_client_lists_the_models(served: Served) -> None:
-    assert served.run("openai_client")["models"] == [EMBEDDER, RANKER]
+    assert served.run("openai_client", OURS)["models"] == [EMBEDDER, RANKER]
