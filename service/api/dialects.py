@@ -67,14 +67,19 @@ def error_response(path: str, error: ServiceError, request_id: str) -> Response:
 
     Of several that share a path it is the one that browsers ask: its errors are people's, too.
     """
-    owners = [
+    owners = _owners(path)
+    asked = [dialect for route, dialect in owners if "GET" in (route.methods or ())]
+    dialect = next(iter([*asked, *(dialect for _, dialect in owners)]), NATIVE)
+    return dialect.error_response(error, request_id)
+
+
+def _owners(path: str) -> list[tuple[Route, Dialect]]:
+    """The routes of a path, of every method, and the dialect of each."""
+    return [
         (route, dialect)
         for route, dialect in _routes()
         if isinstance(route, Route) and route.path_regex.match(path)
     ]
-    asked = [dialect for route, dialect in owners if "GET" in (route.methods or ())]
-    dialect = next(iter([*asked, *(dialect for _, dialect in owners)]), NATIVE)
-    return dialect.error_response(error, request_id)
 
 
 def _routes() -> Iterator[tuple[BaseRoute, Dialect]]:
@@ -128,6 +133,11 @@ async def _http_error(request: Request, error: Exception) -> Response:
         slug = phrase.lower().replace(" ", "-")
         error_type = "Validation"
 
-    response = _reply(request, _Http(phrase))
+    path = request.scope["path"]
+    response = error_response(path, _Http(phrase), str(request.state.request_id))
     response.headers.update(error.headers or {})
+    if code == HTTPStatus.METHOD_NOT_ALLOWED:  # the web framework names those of one route
+        methods = {method for route, _ in _owners(path) for method in route.methods or ()}
+        if methods:
+            response.headers["allow"] = ", ".join(sorted(methods))
     return response

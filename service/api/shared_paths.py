@@ -5,21 +5,35 @@ Errors have the form of the body's dialect once that is known, and of the first 
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from service.api.infinity import errors as infinity_errors
 from service.api.infinity import rerank as infinity
 from service.api.route import JsonRoute
+from service.api.tei import errors as tei_errors
 from service.api.tei import rerank as tei
-from service.api.tei.errors import ERRORS
 
 router = APIRouter(route_class=JsonRoute, tags=["tasks"])
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    **infinity_errors.ERRORS,
+    **tei_errors.ERRORS,
+    **{
+        status: {
+            "description": tei_errors.ERRORS[status]["description"],
+            "model": tei_errors.ErrorResponse | infinity_errors.ErrorResponse,
+        }
+        for status in infinity_errors.ERRORS.keys() & tei_errors.ERRORS.keys()
+    },
+}
 
 
 @router.post(
     "/rerank",
     response_model=None,
-    responses={200: {"model": list[tei.Rank] | infinity.RerankReply}, **ERRORS},
+    responses={200: {"model": list[tei.Rank] | infinity.RerankReply}, **_ERRORS},
 )
 async def rerank(
     body: tei.RerankRequest | infinity.InfinityRerankRequest, request: Request

@@ -60,7 +60,7 @@ def _inputs(value: Any) -> list[str] | None:
     return texts
 
 
-class EmbedRequest(LenientRequest):
+class CohereEmbedRequest(LenientRequest):
     """`POST /v2/embed`."""
 
     texts: list[str] | None = Field(None, description="At most 96.")
@@ -90,7 +90,7 @@ class EmbedRequest(LenientRequest):
     )
 
     @model_validator(mode="after")
-    def _one_kind(self) -> EmbedRequest:
+    def _one_kind(self) -> CohereEmbedRequest:
         if self.images:
             raise PydanticCustomError("images", "no images are taken: send `texts`")
         if (self.texts is None) == (self.inputs is None):
@@ -184,7 +184,7 @@ class EmbedReply(BaseModel):
 
 
 @router.post("/v2/embed", response_model=None, responses={200: {"model": EmbedReply}, **ERRORS})
-async def embed(body: EmbedRequest, request: Request) -> Response:
+async def embed(body: CohereEmbedRequest, request: Request) -> Response:
     """A unit vector of each text in every type asked for."""
     inference = model_of(request).inference
     body.check_model(inference)

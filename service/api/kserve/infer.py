@@ -24,7 +24,7 @@ from service.api.kserve.outputs import (
     tails,
     text_values,
 )
-from service.api.kserve.schema import InferRequest
+from service.api.kserve.schema import InferRequest, inlined
 from service.api.media import JSON, OCTETS, Part
 from service.api.native.attention import (
     FEWER_MAPS,
@@ -43,7 +43,7 @@ _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
-            JSON: {"schema": InferRequest.model_json_schema()},
+            JSON: {"schema": inlined(InferRequest.model_json_schema())},
             OCTETS: {"schema": {"type": "string", "format": "binary"}},
         },
     }

@@ -19,6 +19,7 @@ from service.errors import Unprocessable
 from service.inference.excerpt import Direction
 from service.inference.tokenizer import Options
 
+_REFERRING = ("$defs", "$ref")
 _NUMBERS = re.compile(r" *-?[0-9]{1,9}( *, *-?[0-9]{1,9})* *")
 
 
@@ -114,3 +115,21 @@ class InferRequest(StrictRequest):
         if len(asked) != len(self.outputs):
             raise Unprocessable("outputs: one is listed twice")
         return asked or {"pooled": default}
+
+
+def inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """A JSON schema whose definitions stand where they are used, as a part of a document needs."""
+    definitions = schema.get("$defs", {})
+
+    def walk(node: Any) -> Any:
+        if isinstance(node, list):
+            return [walk(one) for one in node]
+        if not isinstance(node, dict):
+            return node
+        kept = {name: walk(value) for name, value in node.items() if name not in _REFERRING}
+        if "$ref" in node:
+            return walk(definitions[node["$ref"].rpartition("/")[2]]) | kept
+        return kept
+
+    found: dict[str, Any] = walk(schema)
+    return found

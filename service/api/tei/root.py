@@ -19,7 +19,17 @@ router = APIRouter(route_class=JsonRoute, tags=["tei"])
 class RootRequest(ModelRequest):
     """A request of the route that the model's kind stands for."""
 
-    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    model_config = ConfigDict(
+        extra="allow",
+        strict=True,
+        frozen=True,
+        json_schema_extra={
+            "anyOf": [
+                {"$ref": f"#/components/schemas/{request.__name__}"}
+                for request in (EmbedRequest, PredictRequest, EmbedSparseRequest, RerankRequest)
+            ]
+        },
+    )
 
 
 @router.post("/", response_model=None, responses=ERRORS)

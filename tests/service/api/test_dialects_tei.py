@@ -34,6 +34,10 @@ DIFFERENCES = {
     "POST /embed_sparse takes method": "BM42 beside the model's own sparse vectors",
     "POST /predict takes aggregation": "classifiers of tokens, which TEI does not serve",
     "POST /predict: form of 200": "spans, which classifiers of tokens answer with",
+    **{
+        f"POST /rerank: form of {status}": "Infinity's, too, where a request is in its form"
+        for status in (200, 400, 413, 422, 429)
+    },
     "GET /health: form of 200": "status in JSON, where TEI's body is empty",
     "GET /health: form of 503": "a problem, which has TEI's members and more",
     "GET /info: form of 200": "not described; its fields are held below",
@@ -88,6 +92,8 @@ def differences(theirs: dict[str, Any], ours: dict[str, Any]) -> Iterator[str]:
                     body(theirs, operation["requestBody"]),
                     body(ours, own["requestBody"]),
                 )
+                if "anyOf" in second:  # of several dialects TEI's is the first
+                    second = resolved(ours, second["anyOf"][0])
                 yield from of_fields(name, (theirs, first), (ours, second))
             for status, reply in operation["responses"].items():
                 if status not in own["responses"]:

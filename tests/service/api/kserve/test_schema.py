@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import jsonschema_rs
 import pytest
 from pydantic import ValidationError
 
-from service.api.kserve.schema import InferParameters, InferRequest
+from service.api.kserve.schema import InferParameters, InferRequest, inlined
 from tests.service.api.kserve.wire import in_json
 
 
@@ -30,3 +31,21 @@ def test_an_outputs_own_form_counts_first() -> None:
     body = in_json(["a"], [1], outputs=outputs, parameters={"binary_data_output": True})
     assert InferRequest.model_validate(body).wanted == {"tokens": False, "pooled": True}
     assert InferRequest.model_validate(in_json(["a"], [1])).wanted == {"pooled": False}
+
+
+def test_a_schema_without_references_takes_the_same() -> None:
+    """JSON Schema's own validator, over both forms."""
+    whole = InferRequest.model_json_schema()
+    flat = inlined(whole)
+    assert "$ref" in str(whole)
+    assert "$ref" not in str(flat)
+    text = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["a"]}
+    for taken, body in (
+        (True, {"inputs": [text]}),
+        (True, {"inputs": [text], "outputs": [{"name": "attention"}], "parameters": {"layer": 0}}),
+        (False, {"inputs": [text], "parameters": {"dimensions": 0}}),
+        (False, {"inputs": [text | {"parameters": {"unknown": 1}}]}),
+        (False, {"inputs": [text], "outputs": [{"name": "unknown"}]}),
+    ):
+        for schema in (whole, flat):
+            assert jsonschema_rs.is_valid(schema, body) == taken, body
