@@ -85,11 +85,11 @@ async def trial(scale: Scale) -> list[Gate]:
     """The capacity, and then several times it."""
     gates: list[Gate] = []
     async with serve() as service:
-        capacity = await found_capacity(service, scale.of(15, 2))
+        capacity = await found_capacity(service, scale.of(15, 1))
         for times in TIMES[scale.of(0, 1) :]:
             probes = Probes()
             async with probing(service, probes):
-                asking = asyncio.create_task(at(service, times * capacity, scale.of(40, 2)))
+                asking = asyncio.create_task(at(service, times * capacity, scale.of(40, 1)))
                 await asyncio.sleep(10 * PROBE_SECONDS)
                 silence = await metrics_silence(service)
                 gates += judge(times, capacity, await asking, scale.slack)

@@ -100,7 +100,7 @@ def operations(document: dict[str, Any]) -> list[tuple[str, str, bool]]:
 
 def trial(url: str, document: dict[str, Any], scale: Scale) -> list[Gate]:
     """Every operation of a server; of those with a body at least so many cases."""
-    count, todo = scale.of(10_000, 20), operations(document)
+    count, todo = scale.of(10_000, 8), operations(document)
     processes = scale.of(PROCESSES, 1)  # for few cases the libraries take longer than the cases
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
         jobs = [pool.submit(fuzz, url, path, method, count) for path, method, _ in todo]
