@@ -54,7 +54,7 @@ def fuzz(url: str, path: str, method: str, count: int) -> Fuzzed:
             except (FailureGroup, AssertionError) as error:
                 fuzzed.failures.append(_told(error))
 
-        positive = round(count * POSITIVE.get(fuzzed.operation, 0.5))
+        positive = max(1, round(count * POSITIVE.get(fuzzed.operation, 0.5)))
         counts = {GenerationMode.POSITIVE: positive}
         if operation.body:
             counts[GenerationMode.NEGATIVE] = count - positive
