@@ -115,7 +115,8 @@ def read_parts(folder: Path) -> Iterator[Part]:
         try:
             with safe_open(path, framework="numpy") as file:
                 about = file.metadata()
-                slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+                names = file.keys()
+                slices = {name: file.get_slice(name) for name in names}
                 specs = {
                     name: Spec(_NAMES[one.get_dtype()], tuple(one.get_shape()))
                     for name, one in slices.items()

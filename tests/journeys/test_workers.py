@@ -10,9 +10,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
+import httpx
+import numpy as np
 import psutil
 import pytest
 
@@ -456,3 +459,22 @@ async def test_a_port_that_is_taken(service: Workers) -> None:
     (line,) = done.stderr.splitlines()
     assert line.startswith("headscope serve: ")
     assert "in use" in line
+
+
+async def test_real_vectors_from_every_worker(client: httpx.Client) -> None:
+    """The same numbers as from a service of one process."""
+    texts = ["The animal didn't cross the street", "because it was too tired", "a"]
+    expected = client.post("/encode", json={"inputs": texts}).json()
+    asking = request("/encode", {"inputs": texts})
+    with serving() as service:
+        async with connected(service.port, 2) as connections:
+            for connection in connections:
+                await connection.ask(LIVE)
+            assert service.connections() == [1, 1]
+            for connection in connections:
+                found = (await connection.ask(asking)).json()
+                for one, other in zip(found["results"], expected["results"], strict=True):
+                    np.testing.assert_allclose(one["pooled"], other["pooled"], atol=1e-6)
+                    assert one["tokens"] == other["tokens"]
+        assert Counter(worker.num_threads() > 1 for worker in service.children) == {True: 2}
+        assert service.stop() == 0
