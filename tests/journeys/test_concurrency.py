@@ -27,8 +27,12 @@ def anyio_backend() -> str:
 
 
 async def ask(client: httpx.AsyncClient, text) -> tuple[list[int], np.ndarray]:
+    """The reply, asked for again as the service says while its queue stands."""
     body = {"inputs": [text], "outputs": ["pooled"], "truncate": True}
     reply = await client.post("/encode", json=body)
+    while reply.status_code == 429:
+        await asyncio.sleep(int(reply.headers["retry-after"]))
+        reply = await client.post("/encode", json=body)
     assert reply.status_code == 200, reply.text
     (result,) = reply.json()["results"]
     return result["token_ids"], np.array(result["pooled"])
