@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,19 @@ def share(rows: Sequence[Row], colour: dict[str, str], path: Path) -> Path:
     axes.grid(visible=False, axis="y")
     axes.set(xlabel="share of the matrix-product rate in the same precision")
     axes.set_title("How much of the machine is used", loc="left")
+    return save(figure, path)
+
+
+def deletion_curves(curves: Mapping[str, Sequence[float]], path: Path) -> Path:
+    """The cosine that is left, against the share of tokens that are removed; a line a method."""
+    figure, (axes,) = figure_of(7, 4.2)
+    for name, curve in sorted(curves.items(), key=lambda item: sum(item[1])):
+        share = [(step + 1) / len(curve) for step in range(len(curve))]
+        style = {"color": "#636363", "linestyle": "--"} if name == "random" else {}
+        axes.plot([0, *share], [1, *curve], label=name, **style)
+    axes.legend()
+    axes.set(xlabel="share of tokens removed, most important first", ylabel="cosine left")
+    axes.set_title("Deletion: the lower, the more faithful", loc="left")
     return save(figure, path)
 
 

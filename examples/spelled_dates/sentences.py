@@ -1,0 +1,94 @@
+"""Sentences with dates and numbers in digits, the same spelled out, and which word became which.
+
+    source    paid 17 on 1984 03 23
+    target    seventeen twenty third march nineteen eighty four
+    links     17–seventeen, 23–twenty, 23–third, 03–march, 1984–nineteen, 1984–eighty, 1984–four
+
+A date is spelled day first, so that the alignment is not the diagonal.
+"""
+
+from __future__ import annotations
+
+import calendar
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+TEENS = (
+    *("ten", "eleven", "twelve", "thirteen", "fourteen"),
+    *("fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
+)
+TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+IRREGULAR = {
+    "one": "first",
+    "two": "second",
+    "three": "third",
+    "five": "fifth",
+    "eight": "eighth",
+    "nine": "ninth",
+    "twelve": "twelfth",
+    "twenty": "twentieth",
+}
+"""Ordinals that do not merely end in "th"."""
+YEARS, MONTHS, DAYS = range(1910, 2000), range(1, 13), range(1, 29)
+VERBS = ("born", "built", "closed", "opened", "paid", "read", "sent", "sold")
+PREPOSITIONS = ("after", "before", "on", "until")
+
+
+@dataclass
+class Pair:
+    """A source, its target, and the links between their words."""
+
+    source: list[str] = field(default_factory=list)
+    target: list[str] = field(default_factory=list)
+    links: set[tuple[int, int]] = field(default_factory=set)
+    """(source word, target word); a target word has one."""
+
+    def spell(self, source: int, words: list[str]) -> None:
+        """Add target words that a source word becomes, which may come later."""
+        self.links |= {(source, len(self.target) + n) for n in range(len(words))}
+        self.target += words
+
+    def add_number(self, number: int) -> None:
+        """A number of at most two digits."""
+        self.spell(len(self.source), cardinal(number))
+        self.source.append(f"{number}")
+
+    def add_date(self, year: int, month: int, day: int) -> None:
+        """Year, month and day in the source; day, month and year in the target."""
+        first = len(self.source)
+        self.source += [f"{year}", f"{month:02}", f"{day:02}"]
+        self.spell(first + 2, ordinal(day))
+        self.spell(first + 1, [calendar.month_name[month].lower()])
+        self.spell(first, [*cardinal(year // 100), *cardinal(year % 100)])
+
+
+def cardinal(number: int) -> list[str]:
+    """Words of 0 … 99."""
+    if number < 20:
+        return [(*DIGITS, *TEENS)[number]]
+    tens, rest = divmod(number, 10)
+    return [TENS[tens - 2], *([DIGITS[rest]] if rest else [])]
+
+
+def ordinal(number: int) -> list[str]:
+    """Words of the 1st … 29th."""
+    *before, last = cardinal(number)
+    return [*before, IRREGULAR.get(last, f"{last}th")]
+
+
+def pairs(seed: int) -> Iterator[Pair]:
+    """Pairs without end, the same for the same seed: one to three clauses each."""
+    generator = random.Random(seed)
+    while True:
+        pair = Pair()
+        for clause in range(generator.randint(1, 3)):
+            if clause:
+                pair.source.append(",")
+            pair.source.append(generator.choice(VERBS))
+            if generator.random() < 0.5:
+                pair.add_number(generator.randrange(100))
+            pair.source.append(generator.choice(PREPOSITIONS))
+            pair.add_date(*map(generator.choice, (YEARS, MONTHS, DAYS)))
+        yield pair
