@@ -13,10 +13,12 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
+from model.checkpoint import load_checkpoint
 from model.decoder.checkpoint import load_decoder
 from model.errors import ConfigError
 from model.families.registry import parse_config, parse_decoder_config
 from model.families.t5 import read_config
+from tests.model.checkpoints import edit_weights
 from tests.model.families.decoder_parity import VOCABULARY, assert_pair_equal_to
 from tests.model.families.parity import assert_equal_to
 
@@ -72,6 +74,13 @@ def test_an_encoder_alone_has_no_decoder(tmp_path: Path) -> None:
     config = T5Config(**SIZES | {"vocab_size": 97, "initializer_factor": 1.0})
     encoder = assert_equal_to(T5EncoderModel(config), tmp_path)
     assert load_decoder(tmp_path, encoder.config) is None
+
+
+def test_a_bias_that_the_first_t5_left_over_is_ignored(tmp_path: Path) -> None:
+    T5ForConditionalGeneration(T5Config(**SIZES)).save_pretrained(tmp_path)
+    left_over = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+    edit_weights(tmp_path, **{left_over: torch.ones(12, 3)})
+    assert load_decoder(tmp_path, load_checkpoint(tmp_path).config) is not None
 
 
 def test_distances_beyond_the_last_bucket_share_it(tmp_path: Path) -> None:
