@@ -27,6 +27,13 @@ from model.families.keys import EncoderDecoderKeys, PaddingId
 from model.families.rotary import LONGEST
 
 
+_POSITIONS = 1024
+"""The least limit of a text's tokens, which T5 itself has none of: twice what it was trained on.
+
+A graph for longer ones computes attention in parts, short texts' as well.
+"""
+
+
 class T5Config(EncoderDecoderKeys):
     """T5's keys of `config.json`, with transformers' defaults."""
 
@@ -40,6 +47,7 @@ class T5Config(EncoderDecoderKeys):
     num_heads: int = Field(gt=0, default=8)
     relative_attention_num_buckets: int = Field(ge=4, default=32)
     relative_attention_max_distance: int = Field(gt=0, default=128)
+    n_positions: int | None = Field(gt=0, default=None)
     layer_norm_epsilon: float = Field(gt=0, default=1e-6)
     feed_forward_proj: str = "relu"
     pad_token_id: PaddingId = 0
@@ -85,7 +93,7 @@ class T5Config(EncoderDecoderKeys):
             "num_attention_heads": self.num_heads,
             "intermediate_size": self.d_ff,
             "hidden_act": self.activation,
-            "max_position_embeddings": LONGEST,
+            "max_position_embeddings": min(max(self.n_positions or 0, _POSITIONS), LONGEST),
             "type_vocab_size": 0,
             "layer_norm_eps": self.layer_norm_epsilon,
             "pad_token_id": self.pad_token_id,

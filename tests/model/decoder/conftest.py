@@ -36,5 +36,5 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         return found
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("t5")
-    model = T5ForConditionalGeneration(T5Config(**test_t5.SIZES))
+    model = T5ForConditionalGeneration(T5Config(**test_t5.SIZES, n_positions=8192))
     return (model, *saved_pair(model, folder), folder)

@@ -106,6 +106,23 @@ def test_what_is_not_supported_is_refused_by_name(change: dict[str, Any], named:
         parse_config(SIZES | {"model_type": "t5"} | change)
 
 
+@pytest.mark.parametrize(
+    ("positions", "tokens"), [(None, 1024), (512, 1024), (2048, 2048), (10**9, 8192)]
+)
+def test_a_text_has_as_many_tokens_as_the_config_says(positions: int | None, tokens: int) -> None:
+    fields = SIZES | {"model_type": "t5", "n_positions": positions}
+    decoder = parse_decoder_config(fields)
+    assert decoder is not None
+    assert parse_config(fields).max_position_embeddings == tokens
+    assert decoder.layers.max_position_embeddings == tokens
+
+
+def test_long_texts_are_attended_to_in_parts(tmp_path: Path) -> None:
+    model = T5ForConditionalGeneration(T5Config(**SIZES, n_positions=4096))
+    decoder = assert_pair_equal_to(model, tmp_path)
+    assert decoder.config.layers.max_position_embeddings == 4096
+
+
 @pytest.mark.parametrize("theirs", [T5Config(), MT5Config()], ids=["t5", "mt5"])
 def test_defaults_are_transformers(theirs: T5Config | MT5Config) -> None:
     given = {"model_type": theirs.model_type}
