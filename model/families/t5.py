@@ -26,7 +26,6 @@ from model.families.family import Family, Renames
 from model.families.keys import EncoderDecoderKeys, PaddingId
 from model.families.rotary import LONGEST
 
-
 _POSITIONS = 1024
 """The least limit of a text's tokens, which T5 itself has none of: twice what it was trained on.
 
