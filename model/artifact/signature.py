@@ -26,6 +26,8 @@ STATES = {"query_states": "queries", "key_states": "keys"}
 """Inputs of the attention graphs, which a layer's heads project, and their token axes."""
 IN_FLOAT32 = {"frequencies", "window", "input_norm_applies"}
 """Parameters of a head that are float32 in every precision: angles, distances and choices."""
+MapKind = Literal["encoder", "decoder", "cross"]
+"""Whose heads: the encoder's, the decoder's own, or those that look from decoder to encoder."""
 GraphName = Literal["encoder", "attention", "device_attention", "device_pooling", "task"]
 
 
