@@ -76,7 +76,7 @@ FOR_TESTS = {"transformers", "sentence_transformers", "pytest", "hypothesis", "h
 READERS = {f"service.{name}" for name in ("settings", "hub", "system", "cli.terminal")}
 """What reads the environment: settings, and what systems and shells have of their own."""
 MAX_LINES = 300
-MAX_CONTRACT_LINES = 100
+MAX_CONTRACT_LINES = 140
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""All between scheduler and engine; T query, S key tokens of a text, H size, L layers, N heads."""
+"""All between scheduler and engine.
+
+Notation: S tokens of a text and T of its target, or key and query states of a `MapsTask`; H size,
+L and L_d layers of encoder and decoder, N heads.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.artifact.pooling import PoolingModes
+from model.artifact.signature import MapKind
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Task: TypeAlias = "TextTask | MapsTask"
+Ablated: TypeAlias = tuple[tuple[int, int], ...]
+"""(layer, head) of heads whose output is zeroed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +34,21 @@ class Pooling:
 
 
 @dataclass(frozen=True, slots=True)
+class Target:
+    """What a decoder is to have written of a text: `[T]` labels with T ≥ 1; layers 0 … L_d.
+
+    It reads the labels shifted right, over the text's last hidden state.
+    """
+
+    labels: Ids
+    hidden_layers: tuple[int, ...] = ()
+    cross_layers: tuple[int, ...] = ()  # 0 … L_d−1, whose cross-attention's query states
+    logprobs: bool = False  # log-probability of each label after those before it
+    ablated: Ablated = ()  # of the decoder's self-attention
+    cross_ablated: Ablated = ()  # of its cross-attention
+
+
+@dataclass(frozen=True, slots=True)
 class TextTask:
     """One text, `[S]` ids and segments with S ≥ 1, and what is asked of it; layers 0 … L."""
 
@@ -34,29 +56,43 @@ class TextTask:
     segment_ids: Ids
     hidden_layers: tuple[int, ...] = ()
     pooling: Pooling | None = None
-    ablated: tuple[tuple[int, int], ...] = ()  # (layer, head) of heads whose output is zeroed
+    ablated: Ablated = ()
     scores: tuple[int, ...] = ()  # axes of what a task head answers, or of a foreign graph's maps
     unseen: int = 0  # tokens at its end that no token attends to
+    target: Target | None = None  # of an encoder–decoder
 
     @property
     def tokens(self) -> int:
-        """S."""
-        return len(self.input_ids)
+        """S + T."""
+        return len(self.input_ids) + (len(self.target.labels) if self.target else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class MapsTask:
-    """Attention weights of at least one head of a layer; self-attention has one array for both."""
+    """Attention weights of at least one head of a layer; self-attention has one array for both.
+
+    Cross-attention has a target's `TargetOutput.cross` and the encoder's last hidden state.
+    """
 
     queries: Floats  # [T, H], the query states that enter the layer
     keys: Floats  # [S, H], its key states
     layer: int
     heads: tuple[int, ...]
+    kind: MapKind = "encoder"
 
     @property
     def tokens(self) -> int:
         """T."""
         return len(self.queries)
+
+
+@dataclass(slots=True)
+class TargetOutput:
+    """What was asked of a target, in that order."""
+
+    hidden: list[Floats] = field(default_factory=list)  # [T, H] each
+    cross: list[Floats] = field(default_factory=list)  # [T, H] query states each
+    logprobs: Floats | None = None  # [T]
 
 
 @dataclass(slots=True)
@@ -67,6 +103,7 @@ class Output:
     pooled: Floats | None = None  # [H] a mode, not normalised
     maps: Floats | None = None  # [heads, T, S], over keys
     scores: Floats | None = None  # of a foreign graph [L, N, S, S]
+    target: TargetOutput | None = None
 
 
 class Engine(ABC):

@@ -14,7 +14,7 @@ import numpy as np
 
 from model.artifact.pooling import modes_of
 from model.config import EncoderConfig
-from service.engines.contract import Engine, Floats, MapsTask, Output, Task
+from service.engines.contract import Engine, Floats, MapsTask, Output, Target, TargetOutput, Task
 
 
 class FakeEngine(Engine):
@@ -47,7 +47,7 @@ class FakeEngine(Engine):
         """What this engine answers to a task, whatever its company."""
         if isinstance(task, MapsTask):
             return Output(maps=np.stack([self._map(task, head) for head in task.heads]))
-        s, h = task.tokens, self._config.hidden_size
+        s, h = len(task.input_ids), self._config.hidden_size
         text = task.input_ids.tobytes() + b"|" + task.segment_ids.tobytes()
         text += repr(task.ablated).encode()
         output = Output([_numbers(text, f"hidden {n}", (s, h)) for n in task.hidden_layers])
@@ -56,6 +56,8 @@ class FakeEngine(Engine):
             output.pooled = _numbers(text, what, (h * len(modes_of(task.pooling.mode)),))
         if task.scores:
             output.scores = _numbers(text, "scores", task.scores)
+        if task.target:
+            output.target = _of_target(text, task.target, h)
         return output
 
     @staticmethod
@@ -64,8 +66,21 @@ class FakeEngine(Engine):
         if task.keys is not task.queries:
             states += task.keys.tobytes()
         shape = (len(task.queries), len(task.keys))
-        weights = 1 + _numbers(states, f"map {task.layer} {head}", shape)
+        what = "" if task.kind == "encoder" else f"{task.kind} "
+        weights = 1 + _numbers(states, f"{what}map {task.layer} {head}", shape)
+        if task.kind == "decoder":
+            weights = np.tril(weights)
         return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def _of_target(text: bytes, target: Target, hidden_size: int) -> TargetOutput:
+    text += b"|" + target.labels.tobytes() + repr((target.ablated, target.cross_ablated)).encode()
+    shape = (len(target.labels), hidden_size)
+    return TargetOutput(
+        [_numbers(text, f"decoder {n}", shape) for n in target.hidden_layers],
+        [_numbers(text, f"cross {n}", shape) for n in target.cross_layers],
+        -_numbers(text, "logprobs", shape[:1]) if target.logprobs else None,
+    )
 
 
 def _numbers(text: bytes, what: str, shape: tuple[int, ...]) -> Floats:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from service.engines.contract import Floats, MapsTask, Output, Task
+from service.engines.contract import Floats, MapsTask, Output, Target, Task
 from service.errors import EngineFailed
+
+Shape = tuple[int, ...]
 
 
 def check_outputs(tasks: Sequence[Task], outputs: Sequence[Output], hidden_size: int) -> None:
@@ -19,25 +21,46 @@ def check_outputs(tasks: Sequence[Task], outputs: Sequence[Output], hidden_size:
     if len(outputs) != len(tasks):
         raise EngineFailed(f"the engine answered {len(outputs)} of {len(tasks)} texts")
     for task, output in zip(tasks, outputs, strict=True):
-        arrays: list[Floats | None]
-        shapes: list[tuple[int, ...]]
-        if isinstance(task, MapsTask):
-            arrays = [output.maps]
-            shapes = [(len(task.heads), len(task.queries), len(task.keys))]
-        else:
-            arrays = [*output.hidden]
-            shapes = [(task.tokens, hidden_size)] * len(task.hidden_layers)
-            if task.pooling:
-                arrays.append(output.pooled)
-                mode = task.pooling.mode
-                shapes.append((hidden_size * (1 if isinstance(mode, str) else len(mode)),))
-            if task.scores:
-                arrays.append(output.scores)
-                shapes.append(task.scores)
+        arrays, shapes = _asked(task, output, hidden_size)
         if len(arrays) != len(shapes):
             raise EngineFailed("the engine left out what was asked for")
         for array, shape in zip(arrays, shapes, strict=True):
             _check(array, shape)
+
+
+def _asked(task: Task, output: Output, hidden_size: int) -> tuple[list[Floats | None], list[Shape]]:
+    """What an output has of what its task asks for, and the shapes that this should have."""
+    if isinstance(task, MapsTask):
+        return [output.maps], [(len(task.heads), len(task.queries), len(task.keys))]
+    arrays: list[Floats | None] = [*output.hidden]
+    shapes: list[Shape] = [(len(task.input_ids), hidden_size)] * len(task.hidden_layers)
+    if task.pooling:
+        arrays.append(output.pooled)
+        mode = task.pooling.mode
+        shapes.append((hidden_size * (1 if isinstance(mode, str) else len(mode)),))
+    if task.scores:
+        arrays.append(output.scores)
+        shapes.append(task.scores)
+    if task.target:
+        of_target = _asked_of_target(task.target, output, hidden_size)
+        arrays += of_target[0]
+        shapes += of_target[1]
+    return arrays, shapes
+
+
+def _asked_of_target(
+    target: Target, output: Output, hidden_size: int
+) -> tuple[list[Floats | None], list[Shape]]:
+    found, tokens = output.target, len(target.labels)
+    if found is None or len(found.hidden) != len(target.hidden_layers):
+        raise EngineFailed("the engine left out what was asked for")
+    arrays: list[Floats | None] = [*found.hidden, *found.cross]
+    states = len(target.hidden_layers) + len(target.cross_layers)
+    shapes: list[Shape] = [(tokens, hidden_size)] * states
+    if target.logprobs:
+        arrays.append(found.logprobs)
+        shapes.append((tokens,))
+    return arrays, shapes
 
 
 def _check(array: Floats | None, shape: tuple[int, ...]) -> None:

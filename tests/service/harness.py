@@ -146,14 +146,17 @@ def tokenized(length: int, seed: int = 0) -> TokenizedText:
 def assert_same(found: Output, expected: Output) -> None:
     """Both hold the same arrays, bit for bit."""
     assert len(found.hidden) == len(expected.hidden)
-    for name in ("pooled", "maps", "scores"):
+    for name in ("pooled", "maps", "scores", "target"):
         assert (getattr(found, name) is None) == (getattr(expected, name) is None), name
     for one, other in zip(_arrays(found), _arrays(expected), strict=True):
         np.testing.assert_array_equal(one, other, strict=True)
 
 
 def _arrays(output: Output) -> list[Any]:
-    return [a for a in (*output.hidden, output.pooled, output.maps, output.scores) if a is not None]
+    own = [*output.hidden, output.pooled, output.maps, output.scores]
+    if target := output.target:
+        own += [*target.hidden, *target.cross, target.logprobs]
+    return [array for array in own if array is not None]
 
 
 class StaysOpen(Engine):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from service.engines.contract import MapsTask, Output, Pooling, TextTask
+from service.engines.contract import MapsTask, Output, Pooling, Target, TextTask
 from service.engines.fake import FakeEngine
 from service.scheduler.outputs import check_outputs
 from tests.service.harness import CONFIG, assert_same, layer_maps, text
@@ -66,3 +67,32 @@ def test_the_fakes_maps_are_of_queries_and_of_keys() -> None:
     other_keys = MapsTask(one.queries, two.keys + 1, 0, (0, 1))
     with pytest.raises(AssertionError):
         assert_same(engine.expected(other_keys), engine.expected(cross))
+
+
+def test_the_fakes_targets_are_of_text_and_labels_alone() -> None:
+    engine, other = FakeEngine(CONFIG), FakeEngine(CONFIG)
+    target = Target(np.arange(5), (0, 1), (0,), logprobs=True)
+    one, two = text(9, 1, target=target), text(9, 2, target=target)
+    assert one.tokens == 14
+    answers = engine.run([one, two, text(9, 1)])
+    check_outputs([one, two, text(9, 1)], answers, CONFIG.hidden_size)
+
+    assert_same(answers[0], other.run([one])[0])
+    for different in (
+        two,
+        text(9, 1, target=replace(target, labels=np.arange(5) + 1)),
+        text(9, 1, target=replace(target, ablated=((0, 0),))),
+        text(9, 1, target=replace(target, cross_ablated=((0, 0),))),
+    ):
+        with pytest.raises(AssertionError):
+            assert_same(other.run([different])[0], answers[0])
+
+
+def test_the_fakes_decoder_maps_look_at_nothing_later() -> None:
+    engine, task = FakeEngine(CONFIG), layer_maps(6, 1)
+    maps = engine.expected(replace(task, kind="decoder")).maps
+    assert maps is not None
+    assert not np.triu(maps, 1).any()
+    np.testing.assert_allclose(maps.sum(axis=-1), 1, atol=1e-5)
+    with pytest.raises(AssertionError):
+        assert_same(engine.expected(replace(task, kind="cross")), engine.expected(task))

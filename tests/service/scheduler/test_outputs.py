@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from model.artifact.pooling import PoolingModes
-from service.engines.contract import MapsTask, Output, Pooling, TextTask
+from service.engines.contract import MapsTask, Output, Pooling, Target, TargetOutput, TextTask
 from service.errors import EngineFailed
 from service.scheduler.outputs import check_outputs
 
@@ -50,3 +51,38 @@ def test_scores_that_are_missing_or_not_finite_are_refused() -> None:
         check_outputs([SCORED], [Output()], hidden_size=8)
     with pytest.raises(EngineFailed, match="not finite"):
         check_outputs([SCORED], [Output(scores=np.full((4, 3), np.nan, np.float32))], 8)
+
+
+AIMED = TextTask(
+    np.zeros(4, np.int64),
+    np.zeros(4, np.int64),
+    hidden_layers=(2,),
+    target=Target(np.zeros(3, np.int64), (0, 1), (0,), logprobs=True),
+)
+
+
+def states(*tokens: int) -> list[NDArray[np.float32]]:
+    return [np.zeros((count, 8), np.float32) for count in tokens]
+
+
+def test_what_a_target_was_asked_for_has_its_length_and_the_text_its_own() -> None:
+    found = TargetOutput(states(3, 3), states(3), np.zeros(3, np.float32))
+    check_outputs([AIMED], [Output(states(4), target=found)], hidden_size=8)
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (None, "left out"),
+        (TargetOutput(states(3), states(3, 3), np.zeros(3, np.float32)), "left out"),
+        (TargetOutput(states(3, 3), states(), np.zeros(3, np.float32)), "left out"),
+        (TargetOutput(states(3, 3), states(3)), "left out"),
+        (TargetOutput(states(3, 4), states(3), np.zeros(3, np.float32)), "wrong shape"),
+        (TargetOutput(states(3, 3), states(4), np.zeros(3, np.float32)), "wrong shape"),
+        (TargetOutput(states(3, 3), states(3), np.zeros(4, np.float32)), "wrong shape"),
+        (TargetOutput(states(3, 3), states(3), np.full(3, -np.inf, np.float32)), "not finite"),
+    ],
+)
+def test_wrong_answers_to_a_target_are_refused(found: TargetOutput | None, reason: str) -> None:
+    with pytest.raises(EngineFailed, match=reason):
+        check_outputs([AIMED], [Output(states(4), target=found)], hidden_size=8)

@@ -1,0 +1,159 @@
+"""The decoder of an encoder–decoder model: a target's tokens over a source's hidden state.
+
+One forward pass over a target that is given; nothing is generated. Both are packed, end to end, as
+an encoder's texts are (see `model.artifact.batch`).
+
+Notation: B pairs of texts, T_all and S_all tokens of all targets and sources, T and S of the
+longest, H hidden size, L layers, N heads, V words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from model.attention.self_attention import Relative, attention_rule
+from model.decoder.config import DecoderConfig
+from model.decoder.cross_attention import cross_rule
+from model.decoder.layers import DECODER_LAYERS, DecoderLayer
+from model.encoder.embeddings import Embeddings
+from model.encoder.relative_positions import RelativePositions
+from model.norms import norm_of
+from model.packing import PackedBatch
+
+
+class DecoderOutput(NamedTuple):
+    """Result of a forward pass."""
+
+    hidden_states: tuple[Tensor, ...]
+    """L + 1 tensors `[T_all, H]`: the embeddings, then each layer's output; the last one is
+    normalised where the decoder has a norm after its last layer."""
+    cross_queries: tuple[Tensor, ...]
+    """L tensors `[T_all, H]`: what each layer's cross-attention projects its queries from."""
+    attentions: tuple[Tensor, ...]
+    """L tensors `[B, N, T, T]` of self-attention; empty unless asked for."""
+    cross_attentions: tuple[Tensor, ...]
+    """L tensors `[B, N, T, S]`, likewise."""
+
+
+class Decoder(nn.Module):
+    """Token ids of targets, over hidden states of sources, to hidden states of targets."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        layers = config.layers
+        self.embeddings = Embeddings(layers)
+        self.relative = RelativePositions(layers)
+        self.rule, self.cross_rule = attention_rule(layers), cross_rule(config)
+        self.layers = nn.ModuleList(
+            DECODER_LAYERS[layers.layer.order](config, number, self.rule, self.cross_rule)
+            for number in range(layers.num_hidden_layers)
+        )
+        post = layers.layer.order == "post_norm"
+        self.final_norm = nn.Identity() if post else norm_of(layers)
+        self.output = None
+        if not config.tied_output:
+            self.output = nn.Linear(layers.hidden_size, layers.vocab_size, bias=False)
+        self.output_bias = None
+        if config.output_bias:
+            self.output_bias = nn.Parameter(torch.zeros(layers.vocab_size))
+
+    def forward(
+        self,
+        target: PackedBatch,
+        source: PackedBatch,
+        encoded: Tensor,
+        head_mask: Tensor | None = None,
+        cross_head_mask: Tensor | None = None,
+        *,
+        output_attentions: bool = False,
+        relative: Sequence[Relative] | None = None,
+    ) -> DecoderOutput:
+        """Decode targets that are given.
+
+        Args:
+            target: the targets' tokens, shifted right (see `shift_right`).
+            source: the tokens of their sources, in the same order.
+            encoded: the encoder's last hidden state of these, `[S_all, H]`.
+            head_mask: `[B, L, N]`, multiplies a self-attention head's output; 0 ablates it.
+            cross_head_mask: the same of cross-attention.
+            output_attentions: also return the weights of every layer.
+            relative: as `relative_parameters` gives them, where they are computed beforehand.
+
+        Returns:
+            All hidden states and query states and, when asked, all attentions.
+
+        """
+        hidden_states, cross_queries = [self.embeddings(target)], []
+        attentions, cross_attentions = [], []
+        for number, of_heads in enumerate(relative or self.relative_parameters()):
+            layer, entering = self.layer(number), hidden_states[-1]
+            read = partial(
+                layer.cross.attend,
+                target=target,
+                encoded=encoded,
+                source=source,
+                head_mask=_of_layer(cross_head_mask, number),
+            )
+            leaving = layer(entering, target, _of_layer(head_mask, number), of_heads, read)
+            hidden_states.append(leaving.hidden)
+            cross_queries.append(leaving.cross_queries)
+            if output_attentions:
+                attentions.append(layer.own.maps(entering, target, of_heads))
+                maps = layer.cross.maps(leaving.cross_queries, target, encoded, source)
+                cross_attentions.append(maps)
+        hidden_states[-1] = self.final_norm(hidden_states[-1])
+        return DecoderOutput(
+            tuple(hidden_states), tuple(cross_queries), tuple(attentions), tuple(cross_attentions)
+        )
+
+    def logprobs(self, rows: Tensor, labels: Tensor) -> Tensor:
+        """Log-probability, in nats, of a word after each of n states.
+
+        Args:
+            rows: of the last hidden state, `[n, H]`.
+            labels: the words' ids, `[n]`.
+
+        Returns:
+            `[n]`, float32.
+
+        """
+        weight = self.embeddings.word.weight if self.output is None else self.output.weight
+        if self.config.output_scale != 1.0:
+            rows = rows * self.config.output_scale
+        logits = functional.linear(rows, weight, self.output_bias).float()
+        return logits.log_softmax(dim=-1).gather(1, labels[:, None]).squeeze(1)
+
+    def layer(self, number: int) -> DecoderLayer:
+        """Layer 0 … L−1."""
+        return cast(DecoderLayer, self.layers[number])
+
+    def head_parameters(self) -> list[dict[str, Tensor]]:
+        """Parameters of all self-attention heads of each layer, as those of an encoder."""
+        relative = enumerate(self.relative_parameters())
+        return [self.layer(number).own.head_parameters(of_heads) for number, of_heads in relative]
+
+    def cross_head_parameters(self) -> list[dict[str, Tensor]]:
+        """Parameters of all cross-attention heads of each layer by name, `[N, …]` each.
+
+        With the layer's query states and the encoder's last hidden state they are all that its maps
+        follow from.
+        """
+        layers = range(self.config.layers.num_hidden_layers)
+        return [self.layer(number).cross.head_parameters() for number in layers]
+
+    def relative_parameters(self) -> list[Relative]:
+        """What each layer's self-attention heads know of relative positions."""
+        shared = self.relative()
+        layers = range(self.config.layers.num_hidden_layers)
+        return [self.layer(number).own.attention.relative(shared) for number in layers]
+
+
+def _of_layer(head_mask: Tensor | None, number: int) -> Tensor | None:
+    return None if head_mask is None else head_mask[:, number]

@@ -1,0 +1,14 @@
+"""What a decoder reads of a target: its labels, shifted right. Without torch."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def shift_right(labels: NDArray[np.int64], start_token_id: int | None) -> NDArray[np.int64]:
+    """Labels `[T]` → `[T]`: the start token, or where it is None the last label, then all but it."""
+    shifted = np.roll(labels, 1)
+    if start_token_id is not None:
+        shifted[:1] = start_token_id
+    return shifted
