@@ -20,7 +20,8 @@ from model.artifact.pooling import PoolingName
 from model.artifact.vectors import TextVectors
 from service.engines.contract import Floats, Pooling, TextTask
 from service.errors import NotExported
-from service.inference.attention import AttentionStream, AttentionText
+from service.inference.attention import AttentionStream
+from service.inference.attention_text import AttentionText
 from service.inference.engine_pool import EnginePool
 from service.inference.graph_attention import GraphAttentionStream
 from service.inference.inputs import Input

@@ -10,8 +10,14 @@ from collections.abc import AsyncGenerator
 
 from service.engines.contract import Floats, Output, TextTask
 from service.errors import ReplyTooLarge
-from service.inference.attention import LAYER_BYTES, AttentionStream, LayerResults
-from service.inference.maps import LayerMaps, MapsReduction, TextSummary, layer_passes
+from service.inference.attention import LAYER_BYTES, AttentionStream
+from service.inference.maps import (
+    LayerMaps,
+    LayerResults,
+    MapsReduction,
+    TextSummary,
+    layer_passes,
+)
 
 
 class GraphAttentionStream(AttentionStream):
@@ -54,7 +60,7 @@ class GraphAttentionStream(AttentionStream):
                 await gathered.add(taken)
                 yield taken
             del maps  # before the next text's are computed
-            yield gathered.summary(index, None)
+            yield gathered.complete(TextSummary(index, {}, None, None))
 
     async def _maps(self, index: int) -> Floats:
         """`[L, N, S, S]` of a text."""

@@ -25,7 +25,8 @@ from service.api.native.attention_forms import BinaryWriter, JsonWriter, Writer,
 from service.api.native.texts import Header
 from service.engines.contract import MapsTask, Pooling, TextTask
 from service.engines.fake import FakeEngine
-from service.inference.attention import AttentionStream, AttentionText
+from service.inference.attention import AttentionStream
+from service.inference.attention_text import AttentionText
 from service.inference.maps import AttentionSelection
 from service.inference.timings import Timings
 from service.inference.tokenizer import TokenizedText
