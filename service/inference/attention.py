@@ -79,17 +79,12 @@ class AttentionStream:
         """
         self.passes = layer_passes(self.selection, self.config)
         self.layers = StateLayers.of(self.passes, self.config.num_hidden_layers)
-        most_heads: dict[MapKind, int] = {}
+        heads: dict[MapKind, int] = {}
         for one in self.passes:
-            most_heads[one.kind] = max(most_heads.get(one.kind, 0), len(one.heads))
+            heads[one.kind] = max(heads.get(one.kind, 0), len(one.heads))
         for index, text in enumerate(self.texts):
-            for kind, heads in most_heads.items():
-                if (size := 4 * heads * math.prod(text.lengths.shape(kind))) > LAYER_BYTES:
-                    raise ReplyTooLarge(
-                        f"{_described(kind, index, text.lengths)}: the maps of {heads} heads of one layer "
-                        f"take {size} bytes, the limit is {LAYER_BYTES}; ask for fewer heads "
-                        "without rollout, or for a shorter text"
-                    )
+            for kind, most in heads.items():
+                _check_layer(kind, index, text.lengths, most)
 
     @property
     def hidden_bytes(self) -> int:
@@ -197,14 +192,21 @@ class AttentionStream:
                 await asyncio.gather(running, return_exceptions=True)
 
 
-def _described(kind: MapKind, index: int, lengths: Lengths) -> str:
-    """The tokens of a text, of its target or of both, in a refusal."""
-    source, target = lengths
-    if kind == "cross":
-        return f"inputs[{index}] has {source} and targets[{index}] {target} tokens"
-    if kind == "decoder":
-        return f"targets[{index}] has {target} tokens"
-    return f"inputs[{index}] has {source} tokens"
+def _check_layer(kind: MapKind, index: int, lengths: Lengths, heads: int) -> None:
+    """Refuse a text, or a target, whose maps of one layer take too much memory."""
+    size = 4 * heads * math.prod(lengths.shape(kind))
+    if size <= LAYER_BYTES:
+        return
+    source, target = f"inputs[{index}] has {lengths.source}", f"targets[{index}]"
+    described = {
+        "encoder": source,
+        "decoder": f"{target} has {lengths.target}",
+        "cross": f"{source} and {target} {lengths.target}",
+    }
+    raise ReplyTooLarge(
+        f"{described[kind]} tokens: the maps of {heads} heads of one layer take {size} bytes, the "
+        f"limit is {LAYER_BYTES}; ask for fewer heads without rollout, or for a shorter text"
+    )
 
 
 def _groups(jobs: Sequence[Job]) -> Iterator[list[Job]]:

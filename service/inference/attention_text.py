@@ -5,11 +5,15 @@ Notation: S tokens of a text, T of its target, H hidden size, L layers of the en
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from model.artifact.manifest import Manifest
 from model.artifact.signature import MapKind
-from service.engines.contract import Floats, Output, Pooling, Target, TextTask
+from model.decoder.shift import shift_right
+from service.engines.contract import Floats, Ids, Output, Pooling, Target, TextTask
 from service.inference.maps import AttentionSelection, LayerPass, Lengths
 from service.inference.tokenizer import TokenizedText
 
@@ -137,3 +141,43 @@ class AttentionText:
             asked.ablated,
             asked.cross_ablated,
         )
+
+
+def attention_texts(
+    manifest: Manifest,
+    separator_ids: Collection[int],
+    texts: Sequence[TokenizedText],
+    targets: Sequence[TokenizedText],
+) -> list[AttentionText]:
+    """The texts of a request with their targets.
+
+    Args:
+        manifest: of the model.
+        separator_ids: of the tokens that end a text.
+        texts: at least one.
+        targets: one a text, or none.
+
+    """
+    sentence, decoder = manifest.sentence, manifest.decoder
+
+    def separators(ids: Ids) -> tuple[int, ...]:
+        return tuple(np.isin(ids, [*separator_ids]).nonzero()[0].tolist())
+
+    aimed: Sequence[AttentionTarget | None] = [None] * len(texts)
+    if targets and decoder:
+        read = [shift_right(target.input_ids, decoder.start_token_id) for target in targets]
+        aimed = [
+            AttentionTarget(target, separators(ids))
+            for target, ids in zip(targets, read, strict=True)
+        ]
+    return [
+        AttentionText(
+            text,
+            separators(text.input_ids),
+            Pooling(
+                manifest.config.num_hidden_layers, sentence.pooling, text.first_pooled(sentence)
+            ),
+            target,
+        )
+        for text, target in zip(texts, aimed, strict=True)
+    ]

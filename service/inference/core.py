@@ -6,12 +6,11 @@ Notation: S tokens of one text, H hidden size, L layers.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from model.artifact.compare import Comparison
 from model.artifact.foreign import not_in_graph
@@ -21,7 +20,7 @@ from model.artifact.vectors import TextVectors
 from service.engines.contract import Floats, Pooling, TextTask
 from service.errors import NotExported
 from service.inference.attention import AttentionStream
-from service.inference.attention_text import AttentionText
+from service.inference.attention_text import attention_texts
 from service.inference.engine_pool import EnginePool
 from service.inference.graph_attention import GraphAttentionStream
 from service.inference.inputs import Input
@@ -46,6 +45,8 @@ class PreparedTexts:
     caller: Caller
     scheduler: Scheduler
     timings: Timings
+    targets: Sequence[TokenizedText] = ()
+    """What a decoder is to have written of each text; none without targets."""
 
     @property
     def engine(self) -> str:
@@ -106,6 +107,7 @@ class Inference:
         """
         self.manifest = manifest
         self.config = manifest.config
+        self.decoder = manifest.decoder
         self.sentence = manifest.sentence
         self.vectors = vectors
         self.tokenizer = tokenizer
@@ -146,6 +148,29 @@ class Inference:
         tokens = sum(len(text.input_ids) for text in texts)
         timings = Timings(tokens, began, time.monotonic() - began)
         return PreparedTexts(texts, caller, scheduler, timings)
+
+    async def with_targets(
+        self, prepared: PreparedTexts, targets: Sequence[str], options: Options
+    ) -> PreparedTexts:
+        """Tokenise what a decoder is to have written of each of a request's texts.
+
+        Args:
+            prepared: the texts.
+            targets: one a text.
+            options: how they are tokenised.
+
+        Raises:
+            Unprocessable: too many characters.
+            InputTooLong: a target that the decoder has not enough positions for.
+
+        """
+        began = time.monotonic()
+        finish_by = prepared.caller.finish_by
+        found = await self._tokenizing.tokenize_targets(targets, options, finish_by)
+        tokens = sum(len(target.input_ids) for target in found)
+        more = Timings(tokens, began, time.monotonic() - began)
+        timings = dataclasses.replace(prepared.timings + more, began=prepared.timings.began)
+        return dataclasses.replace(prepared, targets=found, timings=timings)
 
     async def tokenizer_work(
         self, inputs: Sequence[Given], work: Work[Given, Found], caller: Caller
@@ -227,7 +252,8 @@ class Inference:
         foreign = self.manifest.foreign
         if foreign and selection.ablated:
             raise NotExported(not_in_graph("what a head adds", maps=True))
-        texts = [self._attention_text(text) for text in prepared.texts]
+        separators = self.tokenizer.separator_ids
+        texts = attention_texts(self.manifest, separators, prepared.texts, prepared.targets)
         scheduler, timings = prepared.scheduler, prepared.timings
         kind = GraphAttentionStream if foreign else AttentionStream
         stream = kind(scheduler, self.config, selection, texts, timings)
@@ -253,10 +279,3 @@ class Inference:
 
     def _finish(self, pooled: Sequence[Floats], options: EncodeOptions) -> list[Floats]:
         return self.vectors.finish(pooled, options.pooling, options.dimensions, options.normalize)
-
-    def _attention_text(self, text: TokenizedText) -> AttentionText:
-        separators = np.isin(text.input_ids, [*self.tokenizer.separator_ids]).nonzero()[0]
-        pooling = Pooling(
-            self.config.num_hidden_layers, self.sentence.pooling, text.first_pooled(self.sentence)
-        )
-        return AttentionText(text, tuple(separators.tolist()), pooling)

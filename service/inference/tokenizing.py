@@ -78,6 +78,16 @@ class Tokenizing:
                 raise Unprocessable(f"inputs[{index}] is a pair; this model has one segment only")
         return texts
 
+    async def tokenize_targets(
+        self, targets: Sequence[str], options: Options, finish_by: float
+    ) -> list[TokenizedText]:
+        """Tokenise what a decoder is to have written; as `tokenize`."""
+
+        def work(part: Sequence[str], first: int) -> list[TokenizedText]:
+            return self.tokenizer.tokenize(part, options, first)
+
+        return await self.run(targets, work, finish_by)
+
     async def run(
         self, inputs: Sequence[Given], work: Work[Given, Found], finish_by: float
     ) -> list[Found]:

@@ -48,7 +48,8 @@ async def attention(body: AttentionRequest, request: Request) -> Response:
     model = model_of(request)
     inference = model.inference
     inference.require_maps()
-    selection = attention_selection(body, inference.config, inference.decoder)
+    decoder = inference.decoder.layers if inference.decoder else None
+    selection = attention_selection(body, inference.config, decoder)
     half = body.dtype == "float16"
     if half and not binary:
         raise Unprocessable("dtype float16 is for the binary form (Accept: safetensors)")

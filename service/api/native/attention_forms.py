@@ -146,9 +146,7 @@ class JsonWriter:
     media_type = JSON
     length: int | None = None
 
-    def __init__(
-        self, header: Header, selection: AttentionSelection, texts: AimedTexts
-    ) -> None:
+    def __init__(self, header: Header, selection: AttentionSelection, texts: AimedTexts) -> None:
         self._header, self._selection, self._texts = header, selection, texts
         self.keeps_back = selection.top_k is not None
         self._kind: MapKind | None = None

@@ -69,9 +69,7 @@ class AttentionRequest(TextRequest):
         None, description="What the decoder is to have written of each input: one text an input."
     )
     maps: (
-        Annotated[
-            list[MapKind], Field(min_length=1, max_length=3), AfterValidator(no_duplicates)
-        ]
+        Annotated[list[MapKind], Field(min_length=1, max_length=3), AfterValidator(no_duplicates)]
         | None
     ) = Field(None, description="`cross` with targets and `encoder` without by default.")
     layers: Indices = Field(None, description="0 … L−1, negative from the end; all by default.")

@@ -21,13 +21,15 @@ from safetensors import safe_open
 from model.config import EncoderConfig
 from service.api.media import JSON_BYTES_PER_FLOAT
 from service.api.native.attention import written as written_parts
-from service.api.native.attention_forms import BinaryWriter, JsonWriter, Writer, json_bytes
+from service.api.native.attention_forms import BinaryWriter, JsonWriter, Writer
+from service.api.native.attention_layout import json_bytes
+from service.api.native.targets import AimedTexts
 from service.api.native.texts import Header
 from service.engines.contract import MapsTask, Pooling, TextTask
 from service.engines.fake import FakeEngine
 from service.inference.attention import AttentionStream
 from service.inference.attention_text import AttentionText
-from service.inference.maps import AttentionSelection
+from service.inference.maps import AttentionSelection, Lengths
 from service.inference.timings import Timings
 from service.inference.tokenizer import TokenizedText
 from tests.service import plain
@@ -94,9 +96,9 @@ def written(
     header = Header("a/model", "torch", {"layers": [*asked.layers], "heads": [*asked.heads]})
     writer: Writer
     if binary:
-        writer = BinaryWriter(header, asked, texts, half=half)
+        writer = BinaryWriter(header, asked, AimedTexts(texts), half=half)
     else:
-        writer = JsonWriter(header, asked, texts)
+        writer = JsonWriter(header, asked, AimedTexts(texts))
 
     async def parts() -> list[bytes]:
         with batching(engine) as (batcher, _):
@@ -255,7 +257,9 @@ def test_metadata_holds_the_lists(tmp_path: Path) -> None:
 
 
 def test_maps_are_sent_as_they_are() -> None:
-    writer = BinaryWriter(Header("a/model", "onnx", {}), asking(), [tokenized(4)], half=False)
+    writer = BinaryWriter(
+        Header("a/model", "onnx", {}), asking(), AimedTexts([tokenized(4)]), half=False
+    )
     maps = np.random.default_rng(0).random((5, 4, 4), np.float32)
     assert np.shares_memory(np.frombuffer(writer.dump(maps), np.uint8), maps)
     turned = maps.transpose(0, 2, 1)
@@ -306,14 +310,14 @@ def test_json_is_never_longer_than_predicted(
         for name in result.keys() - TEXT_FIELDS:
             del result[name]
     numbers = len(body) - len(orjson.dumps(reply)) - NAMES_OF_MEMBERS * len(lengths)
-    assert numbers <= json_bytes(asked, lengths)
+    assert numbers <= json_bytes(asked, [Lengths(length) for length in lengths])
 
 
 @pytest.mark.parametrize("sharpness", [0.1, 1, 2, 3, 4, 6, 10])
 @pytest.mark.parametrize("length", [16, 128, 512])
 def test_the_assumed_size_of_maps_is_on_the_safe_side(length: int, sharpness: float) -> None:
     maps = softmax(sharpness * np.random.default_rng(0).normal(size=(2, length, length)))
-    writer = JsonWriter(Header("a/model", "onnx", {}), asking(), [])
+    writer = JsonWriter(Header("a/model", "onnx", {}), asking(), AimedTexts([]))
     assert 0.7 < len(writer.dump(maps)) / (maps.size * JSON_BYTES_PER_FLOAT) <= 1
 
 
@@ -323,7 +327,7 @@ def test_the_assumed_size_of_the_largest_weights_is_on_the_safe_side(
     top_k: int, sharpness: float
 ) -> None:
     maps = softmax(sharpness * np.random.default_rng(0).normal(size=(2, 512, 512)))
-    writer = JsonWriter(Header("a/model", "onnx", {}), asking(), [])
+    writer = JsonWriter(Header("a/model", "onnx", {}), asking(), AimedTexts([]))
     size = sum(len(writer.dump(array)) for array in plain.largest(maps, top_k))
     asked = asking(top_k=top_k, layers=[0], heads=[0, 1])
-    assert 0.6 < size / json_bytes(asked, [512]) <= 1
+    assert 0.6 < size / json_bytes(asked, [Lengths(512)]) <= 1

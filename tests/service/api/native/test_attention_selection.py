@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from model.config import EncoderConfig
-from service.api.native.attention import AttentionRequest, attention_selection
+from service.api.native.attention_selection import AttentionRequest, attention_selection
 from service.errors import Unprocessable
 from service.inference.maps import AttentionSelection
 from tests.service.harness import CONFIG
