@@ -79,6 +79,7 @@ class MapsTask:
     layer: int
     heads: tuple[int, ...]
     kind: MapKind = "encoder"
+    values: bool = False  # whether the products of the heads' values are wanted as well
 
     @property
     def tokens(self) -> int:
@@ -102,6 +103,7 @@ class Output:
     hidden: list[Floats] = field(default_factory=list)  # [S, H] each
     pooled: Floats | None = None  # [H] a mode, not normalised
     maps: Floats | None = None  # [heads, T, S], over keys
+    value_products: Floats | None = None  # [S, heads, heads], see `Runtime.value_products`
     scores: Floats | None = None  # of a foreign graph [L, N, S, S]
     target: TargetOutput | None = None
 

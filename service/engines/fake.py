@@ -46,7 +46,8 @@ class FakeEngine(Engine):
     def expected(self, task: Task) -> Output:
         """What this engine answers to a task, whatever its company."""
         if isinstance(task, MapsTask):
-            return Output(maps=np.stack([self._map(task, head) for head in task.heads]))
+            maps = np.stack([self._map(task, head) for head in task.heads])
+            return Output(maps=maps, value_products=_products(task) if task.values else None)
         s, h = len(task.input_ids), self._config.hidden_size
         text = task.input_ids.tobytes() + b"|" + task.segment_ids.tobytes()
         text += repr(task.ablated).encode()
@@ -71,6 +72,15 @@ class FakeEngine(Engine):
         if task.kind == "decoder":
             weights = np.tril(weights)
         return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def _products(task: MapsTask) -> Floats:
+    """Of values with as many features as there are heads."""
+    shape = (len(task.keys), len(task.heads))
+    states = task.keys.tobytes()
+    values = [_numbers(states, f"value {task.layer} {head}", shape) for head in task.heads]
+    stacked = np.stack(values, axis=1)  # [S, heads, features]
+    return np.matmul(stacked, stacked.transpose(0, 2, 1))
 
 
 def _of_target(text: bytes, target: Target, hidden_size: int) -> TargetOutput:

@@ -64,6 +64,8 @@ class AttentionStream:
     caller: Caller = ANYBODY
     """Who asks, with the deadline of whatever is computed next."""
     convert: Convert = _unchanged
+    convert_norms: Convert | None = None
+    """As `convert` when None."""
     finish: Callable[[Sequence[Floats]], Sequence[Floats]] | None = None
     """Pooled vectors → the vectors of texts, whose cosines are taken; called in a thread."""
     passes: list[LayerPass] = field(init=False)
@@ -79,12 +81,12 @@ class AttentionStream:
         """
         self.passes = layer_passes(self.selection, self.config)
         self.layers = StateLayers.of(self.passes, self.config.num_hidden_layers)
-        heads: dict[MapKind, int] = {}
+        largest: dict[MapKind, LayerPass] = {}
         for one in self.passes:
-            heads[one.kind] = max(heads.get(one.kind, 0), len(one.heads))
+            largest[one.kind] = max(largest.get(one.kind, one), one, key=_arrays)
         for index, text in enumerate(self.texts):
-            for kind, most in heads.items():
-                _check_layer(kind, index, text.lengths, most)
+            for one in largest.values():
+                _check_layer(one, index, text.lengths)
 
     @property
     def hidden_bytes(self) -> int:
@@ -160,11 +162,16 @@ class AttentionStream:
         return shifted, target.logprobs if asked.logprobs else None
 
     def _jobs(self, index: int, states: States) -> Iterator[Job]:
-        text = self.texts[index]
         for one in self.passes:
-            task = MapsTask(*states.queries_and_keys(one), one.layer, one.heads, one.kind)
-            separators = text.separators_of(one.kind)
-            yield task, MapsReduction(self.selection, one, index, separators, self.convert)
+            both = states.queries_and_keys(one)
+            task = MapsTask(*both, one.layer, one.heads, one.kind, values=one.values)
+            yield task, self.reduction(index, one)
+
+    def reduction(self, index: int, one: LayerPass) -> MapsReduction:
+        """What is taken from the maps of a pass over the text of that number."""
+        separators = self.texts[index].separators_of(one.kind)
+        convert = self.convert, self.convert_norms
+        return MapsReduction(self.selection, one, index, separators, *convert)
 
     async def _in_order(self, jobs: Sequence[Job]) -> AsyncGenerator[LayerMaps]:
         """What each job leaves; one group is computed while the one before it is taken."""
@@ -192,9 +199,14 @@ class AttentionStream:
                 await asyncio.gather(running, return_exceptions=True)
 
 
-def _check_layer(kind: MapKind, index: int, lengths: Lengths, heads: int) -> None:
+def _arrays(one: LayerPass) -> int:
+    """Arrays of a map's size that a pass leaves."""
+    return len(one.heads) * (2 if one.norms else 1)
+
+
+def _check_layer(one: LayerPass, index: int, lengths: Lengths) -> None:
     """Refuse a text, or a target, whose maps of one layer take too much memory."""
-    size = 4 * heads * math.prod(lengths.shape(kind))
+    size = 4 * _arrays(one) * math.prod(lengths.shape(one.kind))
     if size <= LAYER_BYTES:
         return
     source, target = f"inputs[{index}] has {lengths.source}", f"targets[{index}]"
@@ -204,8 +216,9 @@ def _check_layer(kind: MapKind, index: int, lengths: Lengths, heads: int) -> Non
         "cross": f"{source} and {target} {lengths.target}",
     }
     raise ReplyTooLarge(
-        f"{described[kind]} tokens: the maps of {heads} heads of one layer take {size} bytes, the "
-        f"limit is {LAYER_BYTES}; ask for fewer heads without rollout, or for a shorter text"
+        f"{described[one.kind]} tokens: the maps {'and norms ' if one.norms else ''}of "
+        f"{len(one.heads)} heads of one layer take {size} bytes, the limit is {LAYER_BYTES}; ask "
+        "for fewer heads without rollout, or for a shorter text"
     )
 
 
@@ -216,6 +229,7 @@ def _groups(jobs: Sequence[Job]) -> Iterator[list[Job]]:
     for job in jobs:
         task, _ = job
         own = 4 * len(task.heads) * len(task.queries) * len(task.keys)
+        own *= 2 if task.values else 1
         if group and size + own > GROUP_BYTES:
             yield group
             group, size = [], 0

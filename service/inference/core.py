@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from model.artifact.compare import Comparison
 from model.artifact.foreign import not_in_graph
@@ -24,7 +23,7 @@ from service.inference.attention_text import attention_texts
 from service.inference.engine_pool import EnginePool
 from service.inference.graph_attention import GraphAttentionStream
 from service.inference.inputs import Input, characters
-from service.inference.maps import AttentionSelection
+from service.inference.maps import AttentionSelection, Convert
 from service.inference.timings import Timings
 from service.inference.tokenizer import Options, TextTokenizer, TokenizedText
 from service.inference.tokenizing import Found, Given, RequestLimits, Tokenizing, Work
@@ -238,7 +237,8 @@ class Inference:
         self,
         prepared: PreparedTexts,
         selection: AttentionSelection,
-        convert: Callable[[Any], Any],
+        convert: Convert,
+        convert_norms: Convert | None = None,
     ) -> AttentionStream:
         """Attention of each text, a layer at a time.
 
@@ -246,14 +246,15 @@ class Inference:
             prepared: the texts.
             selection: what is wanted of their maps.
             convert: applied to each array of weights in the thread that computed it.
+            convert_norms: applied to each array of norms; as `convert` when None.
 
         Raises:
-            NotExported: an ablated head, of a foreign graph.
+            NotExported: an ablated head or norms, of a foreign graph.
             ReplyTooLarge: the maps that are in memory together are too large.
 
         """
         foreign = self.manifest.foreign
-        if foreign and selection.ablated:
+        if foreign and (selection.ablated or selection.of_values):
             raise NotExported(not_in_graph("what a head adds", maps=True))
         separators = self.tokenizer.separator_ids
         texts = attention_texts(self.manifest, separators, prepared.texts, prepared.targets)
@@ -261,6 +262,7 @@ class Inference:
         kind = GraphAttentionStream if foreign else AttentionStream
         stream = kind(scheduler, self.config, selection, texts, timings)
         stream.caller, stream.convert = prepared.caller, convert
+        stream.convert_norms = convert_norms
         stream.finish = self.vectors.project if self.sentence.modules else None
         return stream
 

@@ -14,7 +14,6 @@ from service.inference.attention import LAYER_BYTES, AttentionStream
 from service.inference.maps import (
     LayerMaps,
     LayerResults,
-    MapsReduction,
     TextSummary,
     layer_passes,
 )
@@ -78,13 +77,12 @@ class GraphAttentionStream(AttentionStream):
 
     def _taken(self, index: int, maps: Floats) -> list[LayerMaps]:
         """What is wanted of each layer."""
-        separators, every = self.texts[index].separators, tuple(range(maps.shape[1]))
+        every = tuple(range(maps.shape[1]))
         found = []
         for one in self.passes:
             of_layer = maps[one.layer]
             asked = of_layer if one.heads == every else of_layer[list(one.heads)]
-            reduce = MapsReduction(self.selection, one, index, separators, self.convert)
-            found.append(reduce(Output(maps=asked)))
+            found.append(self.reduction(index, one)(Output(maps=asked)))
         return found
 
     def _bytes(self, tokens: int) -> int:

@@ -17,6 +17,7 @@ import numpy as np
 from model.artifact.signature import MapKind
 from model.config import EncoderConfig
 from service.engines.contract import Ablated, Floats, Output
+from service.inference.norms import head_norms, norm_shares
 from service.inference.statistics import rollout_step, statistics, top_k
 
 Convert = Callable[[Any], Any]
@@ -68,12 +69,20 @@ class AttentionSelection:
     """(layer, head) of each head of the encoder whose output is multiplied by zero."""
     target: TargetSelection | None = None
     """Of texts with targets."""
+    norms: bool = False
+    """Whether the norms of what each of these heads of the encoder adds are wanted."""
+    norm_rollout: bool = False
 
     @property
     def only_weights(self) -> bool:
         """Whether whole maps are wanted, and nothing else."""
-        others = self.statistics or self.rollout or self.ablates or self.top_k
+        others = self.statistics or self.rollout or self.ablates or self.top_k or self.of_values
         return self.weights and not (others or (self.target and self.target.logprobs))
+
+    @property
+    def of_values(self) -> bool:
+        """Whether something is wanted that does not follow from the maps alone."""
+        return self.norms or self.norm_rollout
 
     @property
     def ablates(self) -> bool:
@@ -107,6 +116,10 @@ class LayerMaps:
     mean: Floats | None
     """Over all heads, `[T, S]`."""
     kind: MapKind = "encoder"
+    norms: Any | None = None
+    """Converted `[heads, S, S]`."""
+    shares: Floats | None = None
+    """`norm_shares` of all heads, `[S, S]`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +138,8 @@ class TextSummary:
     """Mean log-probability of the target's tokens with the ablation, minus without."""
     logprobs: Floats | None = None
     """Log-probability of each of the target's tokens, `[T]`."""
+    norm_rollout: Floats | None = None
+    """`[S, S]`."""
 
 
 class LayerResults:
@@ -133,6 +148,7 @@ class LayerResults:
     def __init__(self) -> None:
         self._statistics: dict[MapKind, dict[str, list[Floats]]] = {}
         self._rollout: Floats | None = None
+        self._norm_rollout: Floats | None = None
 
     async def add(self, maps: LayerMaps) -> None:
         """Count a layer in."""
@@ -140,6 +156,9 @@ class LayerResults:
             self._statistics.setdefault(maps.kind, {}).setdefault(name, []).append(values)
         if maps.mean is not None:
             self._rollout = await asyncio.to_thread(rollout_step, self._rollout, maps.mean[None])
+        if maps.shares is not None:
+            step = self._norm_rollout, maps.shares[None]
+            self._norm_rollout = await asyncio.to_thread(rollout_step, *step)
 
     def complete(self, summary: TextSummary) -> TextSummary:
         """A text's summary with what is of all layers."""
@@ -147,7 +166,9 @@ class LayerResults:
             kind: {name: np.stack(values) for name, values in found.items()}
             for kind, found in self._statistics.items()
         }
-        return dataclasses.replace(summary, statistics=stacked, rollout=self._rollout)
+        return dataclasses.replace(
+            summary, statistics=stacked, rollout=self._rollout, norm_rollout=self._norm_rollout
+        )
 
 
 @dataclass(frozen=True)
@@ -161,28 +182,55 @@ class LayerPass:
     rollout: bool
     """Whether the rollout's mean over all heads is."""
     kind: MapKind = "encoder"
+    norms: bool = False
+    """Whether the selection's norms are."""
+    norm_rollout: bool = False
+    """Whether the norm rollout's shares of all heads are."""
+
+    @property
+    def values(self) -> bool:
+        """Whether it needs what the heads' values are, beside the maps."""
+        return self.norms or self.norm_rollout
 
 
 def layer_passes(selection: AttentionSelection, config: EncoderConfig) -> list[LayerPass]:
     """The passes that answer a selection: its own layers in its order, and all for the rollout.
 
-    The rollout is the encoder's. One pass serves both where the selection is of all its layers and
-    heads in their order.
+    Rollouts and norms are the encoder's. One pass serves both where the selection is of all its
+    layers and heads in their order.
     """
     layers = tuple(range(config.num_hidden_layers))
     heads = tuple(range(config.num_attention_heads))
-    own = selection.weights or selection.statistics
-    whole = (selection.layers, selection.heads) == (layers, heads)
-    shared = selection.rollout and own and whole
+    maps = selection.weights or selection.statistics
+    shared = (maps or selection.norms) and (selection.layers, selection.heads) == (layers, heads)
     passes = []
-    if own:
-        passes = [
-            LayerPass(layer, asked, selected=True, rollout=shared and kind == "encoder", kind=kind)
-            for kind, (of_kind, asked) in selection.of_kinds.items()
-            for layer in of_kind
+    for kind, (of_kind, asked) in selection.of_kinds.items():
+        encoder = kind == "encoder"
+        norms = selection.norms and encoder
+        if maps or norms:
+            passes += [
+                LayerPass(
+                    layer,
+                    asked,
+                    selected=maps,
+                    rollout=shared and encoder and selection.rollout,
+                    kind=kind,
+                    norms=norms,
+                    norm_rollout=shared and encoder and selection.norm_rollout,
+                )
+                for layer in of_kind
+            ]
+    if (selection.rollout or selection.norm_rollout) and not shared:
+        passes += [
+            LayerPass(
+                layer,
+                heads,
+                selected=False,
+                rollout=selection.rollout,
+                norm_rollout=selection.norm_rollout,
+            )
+            for layer in layers
         ]
-    if selection.rollout and not shared:
-        passes += [LayerPass(layer, heads, selected=False, rollout=True) for layer in layers]
     return passes
 
 
@@ -195,6 +243,8 @@ class MapsReduction:
     text: int
     separators: Sequence[int]
     convert: Convert
+    convert_norms: Convert | None = None
+    """As `convert` when None."""
 
     def __call__(self, output: Output) -> LayerMaps:
         """Take what is wanted, in the thread that computed the maps."""
@@ -215,4 +265,16 @@ class MapsReduction:
             statistics(maps, self.separators, kind) if selected and wanted.statistics else None,
             maps.mean(axis=0) if self.layer_pass.rollout else None,
             kind,
+            *self._of_values(output),
+        )
+
+    def _of_values(self, output: Output) -> tuple[Any | None, Floats | None]:
+        """Norms, and shares of all heads."""
+        maps, products = output.maps, output.value_products
+        if maps is None or products is None:
+            return None, None
+        convert = self.convert_norms or self.convert
+        return (
+            convert(head_norms(maps, products)) if self.layer_pass.norms else None,
+            norm_shares(maps, products) if self.layer_pass.norm_rollout else None,
         )

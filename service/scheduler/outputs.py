@@ -31,7 +31,12 @@ def check_outputs(tasks: Sequence[Task], outputs: Sequence[Output], hidden_size:
 def _asked(task: Task, output: Output, hidden_size: int) -> tuple[list[Floats | None], list[Shape]]:
     """What an output has of what its task asks for, and the shapes that this should have."""
     if isinstance(task, MapsTask):
-        return [output.maps], [(len(task.heads), len(task.queries), len(task.keys))]
+        heads, keys = len(task.heads), len(task.keys)
+        values = task.values
+        return (
+            [output.maps, *([output.value_products] if values else [])],
+            [(heads, len(task.queries), keys), *([(keys, heads, heads)] if values else [])],
+        )
     arrays: list[Floats | None] = [*output.hidden]
     shapes: list[Shape] = [(len(task.input_ids), hidden_size)] * len(task.hidden_layers)
     if task.pooling:

@@ -37,6 +37,7 @@ WHOLE_BYTES = 2**20
 STREAM_BYTES = 4 * GROUP_BYTES
 """Bytes of a streamed reply that are in memory at a time."""
 FEWER_MAPS = "ask for fewer texts, layers or heads, for top_k or float16"
+FEWER_NORMS = "ask for fewer texts, layers or heads"
 
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
 
@@ -58,14 +59,15 @@ async def attention(body: AttentionRequest, request: Request) -> Response:
         prepared = await inference.with_targets(prepared, body.targets, body.target_options)
     header = Header(model.name, prepared.engine, _selected(selection))
     texts = AimedTexts(prepared.texts, prepared.targets)
-    writer: Writer
+    writer: BinaryWriter | JsonWriter
     if binary:
         writer = BinaryWriter(header, selection, texts, half=half)
     else:
         writer = JsonWriter(header, selection, texts)
     size = writer.length or json_bytes(selection, texts.lengths)
-    check_size(size, state.settings.max_response_bytes, FEWER_MAPS, binary=binary)
-    stream = inference.attention(prepared, selection, writer.dump)
+    less = FEWER_NORMS if selection.norms else FEWER_MAPS
+    check_size(size, state.settings.max_response_bytes, less, binary=binary)
+    stream = inference.attention(prepared, selection, writer.dump, writer.dump_norms)
     return PartsResponse(await stream_reply(state.replies, stream, writer, size))
 
 
@@ -119,7 +121,7 @@ async def written(stream: AttentionStream, writer: Writer) -> AsyncGenerator[Par
         async for result in results:
             if isinstance(result, LayerMaps):
                 parts += writer.layer(result)
-            elif result.rollout is None:
+            elif result.rollout is None and result.norm_rollout is None:
                 parts += writer.text(result)
             else:  # of 512 tokens it takes milliseconds to write
                 parts += await asyncio.to_thread(writer.text, result)

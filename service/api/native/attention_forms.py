@@ -79,7 +79,8 @@ class BinaryWriter:
         )
         self._head = safetensors_head(specs, texts.metadata(header))
         self.length: int | None = len(self._head) + sum(spec.nbytes for spec in specs)
-        self.keeps_back = selection.top_k is not None or (half and not selection.only_weights)
+        keeps_weights = selection.top_k is not None or (half and not selection.only_weights)
+        self.keeps_back = keeps_weights or (selection.norms and selection.weights)
         self._due = deque((spec.name, spec.nbytes) for spec in specs)
         self._ready: dict[str, deque[Part]] = defaultdict(deque)
         self._shifts: dict[str, list[float]] = defaultdict(list)
@@ -88,6 +89,10 @@ class BinaryWriter:
         """An array's own memory; weights rounded to float16 where asked for."""
         if self._half and array.dtype == np.float32:
             array = float16_weights(array)
+        return _memory(array)
+
+    def dump_norms(self, array: Any) -> Part:
+        """An array's own memory: norms stay float32."""
         return _memory(array)
 
     def start(self) -> list[Part]:
@@ -104,16 +109,20 @@ class BinaryWriter:
         if maps.top is not None:
             for name, part in zip(("indices", "values"), maps.top, strict=True):
                 self._ready[f"{own}.{name}"].append(part)
+        if maps.norms is not None:
+            self._ready[f"norms.{maps.text}"].append(maps.norms)
         return [*self._in_order()]
 
     def text(self, summary: TextSummary) -> list[Part]:
-        """Its statistics and its rollout."""
+        """Its statistics and its rollouts."""
         for kind, found in summary.statistics.items():
             for name, values in found.items():
                 own = f"{PREFIXES[kind]}stats.{summary.text}.{name}"
                 self._ready[own].append(_memory(values))
         if summary.rollout is not None:
             self._ready[f"rollout.{summary.text}"].append(_memory(summary.rollout))
+        if summary.norm_rollout is not None:
+            self._ready[f"norm_rollout.{summary.text}"].append(_memory(summary.norm_rollout))
         for name, shift in _shifts(summary).items():
             self._shifts[name].append(shift)
         if summary.logprobs is not None:
@@ -148,12 +157,17 @@ class JsonWriter:
 
     def __init__(self, header: Header, selection: AttentionSelection, texts: AimedTexts) -> None:
         self._header, self._selection, self._texts = header, selection, texts
-        self.keeps_back = selection.top_k is not None
+        self.keeps_back = selection.top_k is not None or selection.norms
         self._kind: MapKind | None = None
         """Of the maps that were written last of the text; None before any."""
         self._values: list[Part] = []
+        self._norms: list[Part] = []
 
     def dump(self, array: Any) -> Part:
+        """An array as JSON."""
+        return _dumps(array)
+
+    def dump_norms(self, array: Any) -> Part:
         """An array as JSON."""
         return _dumps(array)
 
@@ -163,6 +177,8 @@ class JsonWriter:
 
     def layer(self, maps: LayerMaps) -> list[Part]:
         """A layer's share of the text's weights."""
+        if maps.norms is not None:
+            self._norms += [b"," if self._norms else b"", maps.norms]
         weights = maps.weights if maps.top is None else maps.top[0]
         if weights is None:
             return []
@@ -178,16 +194,19 @@ class JsonWriter:
     def text(self, summary: TextSummary) -> list[Part]:
         """Its other members."""
         parts = self._closing() if self._kind else [self._open(summary.text)]
+        if self._norms:
+            parts += [b',"norms":[', *self._norms, b"]"]
         members = {
             **{f"{PREFIXES[kind]}stats": found for kind, found in summary.statistics.items()},
             "rollout": summary.rollout,
+            "norm_rollout": summary.norm_rollout,
             **_shifts(summary),
             "target_logprobs": summary.logprobs,
         }
         for name, value in members.items():
             if value is not None:
                 parts += [b',"' + name.encode() + b'":', _dumps(value)]
-        self._kind = None
+        self._kind, self._norms = None, []
         return [*parts, b"}"]
 
     def end(self) -> list[Part]:

@@ -61,9 +61,14 @@ def text_specs(
             shape = (*maps, queries, min(selection.top_k or 0, keys))
             yield Spec(f"{name}.indices", "int32", shape)
             yield Spec(f"{name}.values", dtype, shape)
+    if selection.norms:
+        maps = (len(selection.layers), len(selection.heads))
+        yield Spec(f"norms.{index}", "float32", (*maps, lengths.source, lengths.source))
     if selection.statistics:
         for kind, (layers, heads) in selection.of_kinds.items():
             stats, maps = f"{PREFIXES[kind]}stats.{index}", (len(layers), len(heads))
             yield from (Spec(f"{stats}.{name}", "float32", maps) for name in STATISTICS_OF[kind])
     if selection.rollout:
         yield Spec(f"rollout.{index}", "float32", (lengths.source, lengths.source))
+    if selection.norm_rollout:
+        yield Spec(f"norm_rollout.{index}", "float32", (lengths.source, lengths.source))

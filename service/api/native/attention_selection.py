@@ -75,13 +75,13 @@ class AttentionRequest(TextRequest):
     layers: Indices = Field(None, description="0 … L−1, negative from the end; all by default.")
     heads: Indices = Field(None, description="0 … N−1, negative from the end; all by default.")
     include: Annotated[
-        list[Literal["weights", "stats", "rollout", "logprobs"]],
-        Field(min_length=1, max_length=4),
+        list[Literal["weights", "stats", "rollout", "norms", "norm_rollout", "logprobs"]],
+        Field(min_length=1, max_length=6),
         AfterValidator(no_duplicates),
     ] = Field(
         default=["weights"],
-        description="The maps, statistics of each, the encoder's attention rollout, and the "
-        "log-probability of each of a target's tokens.",
+        description="The maps, statistics of each, the encoder's attention rollout, the norms of "
+        "what its heads add, their rollout, and the log-probability of each of a target's tokens.",
     )
     top_k: int | None = Field(
         None, ge=1, description="Of each query's weights the k largest, instead of all."
@@ -117,19 +117,21 @@ def attention_selection(
         raise Unprocessable("top_k is of the weights, which `include` leaves out")
     stack = _decoder(request, decoder)
     maps = request.maps or ["cross" if stack else "encoder"]
-    rollout = "rollout" in request.include
-    if rollout and "encoder" not in maps:
-        raise Unprocessable("rollout is of the encoder, whose maps `maps` leaves out")
+    for name in ("rollout", "norms", "norm_rollout"):
+        if name in request.include and "encoder" not in maps:
+            raise Unprocessable(f"{name} is of the encoder, whose maps `maps` leaves out")
     whose = " of the encoder" if stack else ""
     return AttentionSelection(
         layers=_layers(request, config, whose) if "encoder" in maps else (),
         heads=_heads(request, config, whose) if "encoder" in maps else (),
         weights=weights,
         statistics="stats" in request.include,
-        rollout=rollout,
+        rollout="rollout" in request.include,
         top_k=request.top_k,
         ablated=_ablated(request, "encoder", config, whose),
         target=_of_target(request, maps, stack) if stack else None,
+        norms="norms" in request.include,
+        norm_rollout="norm_rollout" in request.include,
     )
 
 

@@ -80,6 +80,10 @@ class AttentionResult(TextResult, TargetResult):
     attention: Maps = Field(None, description="`[layers][heads][S][S]`, over keys.")
     stats: Statistics = Field(None, description="`[layers][heads]` a name, means over the queries.")
     rollout: list[list[float]] | None = Field(None, description="`[S][S]`.")
+    norms: list[list[list[list[float]]]] | None = Field(
+        None, description="`[layers][heads][S][S]`: of what each key adds to each query."
+    )
+    norm_rollout: list[list[float]] | None = Field(None, description="`[S][S]`.")
     pooled_shift: float | None = Field(
         None, description="1 − cosine of the pooled vectors with and without the ablation."
     )
