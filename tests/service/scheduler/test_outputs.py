@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -22,6 +24,15 @@ def test_maps_are_queries_by_keys() -> None:
 def test_maps_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(EngineFailed, match="wrong shape"):
         check_outputs([CROSS], [Output(maps=np.zeros(shape, np.float32))], hidden_size=8)
+
+
+def test_products_of_values_are_of_every_key_and_of_two_heads() -> None:
+    asked = dataclasses.replace(CROSS, values=True)
+    maps, products = np.zeros((3, 4, 6), np.float32), np.zeros((6, 3, 3), np.float32)
+    check_outputs([asked], [Output(maps=maps, value_products=products)], hidden_size=8)
+    for wrong, reason in ((None, "left out"), (products[:4], "wrong shape")):
+        with pytest.raises(EngineFailed, match=reason):
+            check_outputs([asked], [Output(maps=maps, value_products=wrong)], hidden_size=8)
 
 
 @pytest.mark.parametrize(("mode", "size"), [("mean", 8), (("mean",), 8), (("cls", "max"), 16)])
