@@ -21,6 +21,9 @@ Floats = NDArray[np.float32]
 Shapes = dict[str, tuple[int, ...]]
 APPLIES = "attention_norm.applies"
 """A number above 0 where a layer's input is normalised, of an encoder whose first layer's is not."""
+VALUE_BIAS = "attention.value.bias"
+"""Of the first layer it belongs to the values, of the others to what is attended to, as DecompX's
+code has it: before the first layer a state is its own token's alone, and so is its bias."""
 _NORMS = {
     "post_norm": ("attention_norm", "output_norm"),
     "pre_norm": ("feed_forward_norm",),
@@ -41,7 +44,7 @@ class DecompositionStep:
     states: Floats | None = None
     """`[S, H]`, the hidden state that enters the layer; None with layer −1, like `values`."""
     values: Floats | None = None
-    """`[m, S, P, p]`, the value projections of all tokens' parts, without their bias."""
+    """`[m, S, P, p]`, the value projections of all tokens' parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ def layer_shapes(config: EncoderConfig) -> Shapes:
     m, n = (c * config.head_size for c in (config.num_key_value_heads, config.num_attention_heads))
     shapes: Shapes = {"attention.output.weight": (h, n)}
     if bias.bias:
-        shapes["attention.value.bias"] = (m,)
+        shapes[VALUE_BIAS] = (m,)
     if bias.output_bias:
         shapes["attention.output.bias"] = (h,)
     for name, outputs, inputs in (("expand", i, h), ("gate", i, h), ("contract", h, i)):
@@ -82,32 +85,37 @@ def value_shapes(config: EncoderConfig) -> Shapes:
         if not config.layer.first_attention_norm:
             shapes[APPLIES] = (1,)
     width = config.num_key_value_heads * config.head_size
-    return shapes | {"attention.value.weight": (width, config.hidden_size)}
+    shapes["attention.value.weight"] = (width, config.hidden_size)
+    return shapes | ({VALUE_BIAS: (width,)} if config.attention.bias else {})
 
 
 def layer_keys(config: EncoderConfig, layer: int) -> dict[str, str]:
-    """Names of `layer_shapes` → keys of the encoder's parameters, of layer 0 … L−1."""
+    """Names of `layer_shapes` → keys of the encoder's parameters, of layer 0 … L−1.
+
+    What has no key is 0 there.
+    """
     prefix = f"layers.{config.layer_group(layer)}"
-    return {name: f"{prefix}.{name}" for name in layer_shapes(config)}
+    names = layer_shapes(config).keys() - ({VALUE_BIAS} if layer == 0 else set())
+    return {name: f"{prefix}.{name}" for name in sorted(names)}
 
 
 def value_keys(config: EncoderConfig, layer: int) -> dict[str, str]:
-    """Names of `value_shapes` but `APPLIES` → keys, of layer 0 … L−1.
+    """Names of `value_shapes` but `APPLIES` → keys, of layer 0 … L−1; what has none is 0 there.
 
     Layer L stands for the norm after the last layer. A layer without a norm of its input has one
     that does not apply.
     """
     last = config.num_hidden_layers - 1
     prefix = f"layers.{config.layer_group(min(layer, last))}"
-    keys = {name: f"{prefix}.{name}" for name in value_shapes(config) if name != APPLIES}
+    names = value_shapes(config).keys() - ({APPLIES, VALUE_BIAS} if layer else {APPLIES})
+    norm = f"{prefix}.attention_norm"
     if layer > last:
-        instead = "final_norm"
+        norm = "final_norm"
     elif not norm_applies(config, layer):
-        instead = f"{prefix}.feed_forward_norm"
-    else:
-        return keys
+        norm = f"{prefix}.feed_forward_norm"
     return {
-        name: key.replace(f"{prefix}.attention_norm", instead) for name, key in keys.items()
+        name: f"{prefix}.{name}".replace(f"{prefix}.attention_norm", norm)
+        for name in sorted(names)
     }
 
 

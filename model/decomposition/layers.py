@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from model.artifact.decomposition import APPLIES
+from model.artifact.decomposition import APPLIES, VALUE_BIAS
 from model.attention.weights import AttentionRule, Heads
 from model.config import EncoderConfig
 from model.decomposition.parts import activated, normalized, projected, shifted, whole
@@ -79,7 +79,7 @@ class LayerDecomposition:
     def _bias(self) -> Tensor | None:
         """W_o b_v + b_o: as weights sum to 1, the bias of values is one of the output."""
         output = self.parameters.get("attention.output.bias")
-        values = self.parameters.get("attention.value.bias")
+        values = self.parameters.get(VALUE_BIAS)
         if values is None:
             return output
         of_heads = values.reshape(self.config.num_key_value_heads, 1, -1)
@@ -124,8 +124,8 @@ def entering(config: EncoderConfig, parameters: Mapping[str, Tensor], parts: Ten
 
 
 def values(config: EncoderConfig, parameters: Mapping[str, Tensor], parts: Tensor) -> Tensor:
-    """Values `[m, C, P, p]` of parts `[C, P, H]` as they enter the projection, without its bias."""
-    found = projected(parts, parameters["attention.value.weight"])
+    """Values `[m, C, P, p]` of parts `[C, P, H]` as they enter the projection."""
+    found = projected(parts, parameters["attention.value.weight"], parameters.get(VALUE_BIAS))
     split = found.reshape(*found.shape[:2], config.num_key_value_heads, config.head_size)
     return split.permute(2, 0, 1, 3)
 
