@@ -9,15 +9,18 @@ I intermediate size, L layers, N heads of queries and m of keys and values, p si
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from model.artifact.pooling import PoolingModes, modes_of
+from model.artifact.signature import GraphSignature, TensorSpec
 from model.config import EncoderConfig
 
 Floats = NDArray[np.float32]
+Shape = tuple[int | str, ...]
 Shapes = dict[str, tuple[int, ...]]
 APPLIES = "attention_norm.applies"
 """A number above 0 where a layer's input is normalised, of an encoder whose first layer's is not."""
@@ -87,6 +90,40 @@ def value_shapes(config: EncoderConfig) -> Shapes:
     width = config.num_key_value_heads * config.head_size
     shapes["attention.value.weight"] = (width, config.hidden_size)
     return shapes | ({VALUE_BIAS: (width,)} if config.attention.bias else {})
+
+
+def decomposition_signature(config: EncoderConfig, heads: Shapes) -> GraphSignature:
+    """Some rows of a text's parts → the same rows after a layer, given by its parameters.
+
+    Args:
+        config: the encoder's.
+        heads: name → shape of one head's parameter; the graph takes `[N, …]`.
+
+    """
+    h, n, m, p = _sizes(config)
+    states: Shape = ("keys", h)
+    parts: Shape = ("queries", "parts", h)
+    shapes: dict[str, Shape] = {"states": states, "values": (m, "keys", "parts", p), "parts": parts}
+    parameters = {name: (n, *shape) for name, shape in heads.items()} | layer_shapes(config)
+    rows = TensorSpec(name="rows", dtype="int64", axes=("queries",))
+    return GraphSignature(
+        inputs=(*_specs(shapes), rows, *_specs(parameters)), outputs=_specs({"decomposed": parts})
+    )
+
+
+def decomposition_values_signature(config: EncoderConfig) -> GraphSignature:
+    """Parts `[C, P, H]` → `entering` `[C, P, H]`, normalised, and `values` `[m, C, P, p]`.
+
+    Without a norm before attention there are values alone.
+    """
+    h, _, m, p = _sizes(config)
+    parts: Shape = ("queries", "parts", h)
+    outputs: dict[str, Shape] = {"values": (m, "queries", "parts", p)}
+    if config.layer.order != "post_norm":
+        outputs = {"entering": parts} | outputs
+    return GraphSignature(
+        inputs=_specs({"parts": parts} | value_shapes(config)), outputs=_specs(outputs)
+    )
 
 
 def layer_keys(config: EncoderConfig, layer: int) -> dict[str, str]:
@@ -167,3 +204,15 @@ def _norm_shapes(name: str, config: EncoderConfig) -> Shapes:
     if config.layer.norm == "layer_norm" and config.layer.norm_bias:
         shapes[f"{name}.bias"] = (config.hidden_size,)
     return shapes
+
+
+def _sizes(config: EncoderConfig) -> tuple[int, int, int, int]:
+    """H, N, m and p."""
+    groups = config.num_key_value_heads
+    return config.hidden_size, config.num_attention_heads, groups, config.head_size
+
+
+def _specs(shapes: Mapping[str, Shape]) -> tuple[TensorSpec, ...]:
+    return tuple(
+        TensorSpec(name=name, dtype="float32", axes=axes) for name, axes in shapes.items()
+    )
