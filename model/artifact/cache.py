@@ -7,8 +7,9 @@ import importlib.metadata
 from collections.abc import Sequence
 from pathlib import Path
 
+from model.artifact.integrity import sha256_of
 from model.artifact.late_files import METADATA
-from model.artifact.manifest import WeightBits, sha256_of
+from model.artifact.manifest import WeightBits
 from model.errors import SourceError
 from model.modules import listed_modules, transformer_folder
 

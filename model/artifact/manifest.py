@@ -12,9 +12,17 @@
     tokenizer.json
     task.onnx               rows of the last hidden state → what the task head answers
     task.safetensors        the task head in float32, for PyTorch alone: may be left out of a copy
+    decoder.onnx            shifted labels, the encoder's last states → the decoder's states
+    decoder.onnx.data       its weights and the output map's, but for those in encoder.onnx.data
+    decoder_attention.onnx  as attention.onnx, of the decoder's own heads
+    cross_attention.onnx    as attention.onnx, of the heads that look from decoder to encoder
+    logprobs.onnx           the decoder's last states, labels → the labels' log-probabilities
+    decoder_heads.safetensors  parameters of both kinds of the decoder's heads
+    decoder.safetensors     the float32 decoder, for PyTorch alone: may be left out of a copy
 
-The last two are there if the checkpoint has a task head. Of a foreign graph, somebody else's
-export, there are `encoder.onnx`, `encoder.onnx.data`, `modules.safetensors` and `tokenizer.json`.
+Those of the task and of the decoder are there if the checkpoint has such a part. Of a foreign
+graph, somebody else's export, there are `encoder.onnx`, `encoder.onnx.data`, `modules.safetensors`
+and `tokenizer.json`.
 
 This module is where `model` and `service` meet; it imports neither torch nor onnxruntime.
 """
@@ -32,10 +40,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from model.artifact.integrity import check_file, check_locations, sha256_of
 from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import GraphName, GraphSignature
 from model.artifact.task import TaskConfig
 from model.config import EncoderConfig, UnknownEncoder
+from model.decoder.config import DecoderConfig
 from model.errors import ArtifactError
 
 MANIFEST = "manifest.json"
@@ -51,25 +61,46 @@ VECTOR_MODULES = "modules.safetensors"
 TOKENIZER = "tokenizer.json"
 TASK_GRAPH = "task.onnx"
 TASK_WEIGHTS = "task.safetensors"
+DECODER_GRAPH = "decoder.onnx"
+DECODER_DATA = "decoder.onnx.data"
+DECODER_ATTENTION_GRAPH = "decoder_attention.onnx"
+CROSS_ATTENTION_GRAPH = "cross_attention.onnx"
+LOGPROBS_GRAPH = "logprobs.onnx"
+DECODER_HEADS = "decoder_heads.safetensors"
+DECODER_WEIGHTS = "decoder.safetensors"
 GRAPHS: dict[GraphName, str] = {
     "encoder": ENCODER_GRAPH,
     "attention": ATTENTION_GRAPH,
     "device_attention": DEVICE_ATTENTION_GRAPH,
     "device_pooling": DEVICE_POOLING_GRAPH,
     "task": TASK_GRAPH,
+    "decoder": DECODER_GRAPH,
+    "decoder_attention": DECODER_ATTENTION_GRAPH,
+    "cross_attention": CROSS_ATTENTION_GRAPH,
+    "logprobs": LOGPROBS_GRAPH,
 }
 TASK_FILES = (TASK_GRAPH, TASK_WEIGHTS)
 """Of an artifact with a task head."""
+DECODER_FILES = (
+    *(DECODER_GRAPH, DECODER_DATA, DECODER_ATTENTION_GRAPH, CROSS_ATTENTION_GRAPH),
+    *(LOGPROBS_GRAPH, DECODER_HEADS, DECODER_WEIGHTS),
+)
+"""Of an artifact with a decoder."""
 FILES = (
-    *(name for name in GRAPHS.values() if name not in TASK_FILES),
+    *(name for name in GRAPHS.values() if name not in (*TASK_FILES, *DECODER_FILES)),
     *(ENCODER_DATA, HEADS, WEIGHTS, GOLDEN, VECTOR_MODULES, TOKENIZER),
 )
 """Of every artifact of ours."""
 FOREIGN_FILES = (ENCODER_GRAPH, ENCODER_DATA, VECTOR_MODULES, TOKENIZER)
 """Of an artifact that is somebody else's export."""
-FOR_PYTORCH = (WEIGHTS, TASK_WEIGHTS)
-FORMAT: Literal[6] = 6
-_LOCATION = b"location"
+FOR_PYTORCH = (WEIGHTS, TASK_WEIGHTS, DECODER_WEIGHTS)
+DATA_OF: dict[str, tuple[str, ...]] = {
+    ENCODER_GRAPH: (ENCODER_DATA,),
+    DECODER_GRAPH: (DECODER_DATA, ENCODER_DATA),
+    LOGPROBS_GRAPH: (DECODER_DATA, ENCODER_DATA),
+}
+"""The files that a graph's tensors may be in; those of the others are in the graph itself."""
+FORMAT: Literal[7] = 7
 
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 WeightBits = Literal[7, 8]
@@ -115,7 +146,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Literal[6]
+    format: Literal[7]
     model: str
     runtime: GraphRuntimeName
     """The runtime that the graphs are exported for."""
@@ -130,6 +161,8 @@ class Manifest(BaseModel):
     sentence: SentenceConfig
     task: TaskConfig | None = None
     """The task head; None without."""
+    decoder: DecoderConfig | None = None
+    """The decoder over the encoder's last hidden state; None without."""
     signature: dict[GraphName, GraphSignature]
     files: dict[str, FileRecord]
     verification: VerificationRecord
@@ -149,7 +182,8 @@ class Manifest(BaseModel):
         """The files that such an artifact has beside its manifest."""
         if self.foreign:
             return FOREIGN_FILES
-        return FILES if self.task is None else (*FILES, *TASK_FILES)
+        of_task = TASK_FILES if self.task else ()
+        return (*FILES, *of_task, *(DECODER_FILES if self.decoder else ()))
 
 
 @dataclass(frozen=True)
@@ -195,7 +229,7 @@ def load_artifact(folder: Path) -> Artifact:
     with ThreadPoolExecutor() as threads:  # hashing leaves the interpreter to others
         list(threads.map(lambda name: _check(folder / name, manifest.files[name]), there))
     for name in set(GRAPHS.values()).intersection(names):
-        _check_locations(folder / name)
+        check_locations(folder / name, DATA_OF.get(name, ()))
     return Artifact(folder, manifest, hashlib.sha256(content).hexdigest())
 
 
@@ -235,12 +269,6 @@ def record_file(path: Path) -> FileRecord:
     return FileRecord(sha256=sha256_of(path), bytes=path.stat().st_size)
 
 
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file's content, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write `manifest.json` atomically."""
     temporary = folder / f".{MANIFEST}.part"
@@ -249,35 +277,4 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def _check(path: Path, record: FileRecord) -> None:
-    if path.is_symlink():
-        raise ArtifactError(f"{path} is a symbolic link; an artifact holds plain files only")
-    if not path.is_file():
-        raise ArtifactError(f"{path} is missing; export the model again")
-    size = path.stat().st_size
-    if size != record.bytes:
-        raise ArtifactError(
-            f"{path} has {size} bytes instead of {record.bytes}; export the model again"
-        )
-    if sha256_of(path) != record.sha256:
-        raise ArtifactError(f"{path} is damaged (wrong SHA-256); export the model again")
-
-
-def _check_locations(graph: Path) -> None:
-    """Refuse a graph whose tensors are in another file than `ENCODER_DATA`.
-
-    https://github.com/onnx/onnx/blob/main/onnx/onnx.proto: `external_data` is field 13 of a tensor,
-    with entries of a key (1) and a value (2). The word in any other place, or encoded otherwise
-    than the exporter does, is refused as well. What is outside of the folder both runtimes refuse
-    themselves, however it is encoded.
-    """
-    content = graph.read_bytes()
-    ours = _field(13, _field(1, _LOCATION) + _field(2, ENCODER_DATA.encode()))
-    if content.count(_LOCATION) != content.count(ours):
-        raise ArtifactError(
-            f"{graph} has tensors in another file than {ENCODER_DATA}; export the model again"
-        )
-
-
-def _field(number: int, value: bytes) -> bytes:
-    """A field of protobuf's wire type 2, with a value of less than 128 bytes."""
-    return bytes((number << 3 | 2, len(value))) + value
+    check_file(path, record.sha256, record.bytes)

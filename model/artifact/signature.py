@@ -8,6 +8,8 @@
   tokens have in states, and of its parameters: see `model.artifact.decomposition`;
 * `task.onnx`: rows of the last hidden state to what a task head answers, always in float32.
 
+Those of a decoder are in `model.artifact.decoder_signature`.
+
 The two of a device are where parameters and hidden states stay; what a host gives them and
 gets from them is float32 in every precision. Axes that are strings are dynamic.
 """
@@ -30,7 +32,17 @@ IN_FLOAT32 = {"frequencies", "window", "input_norm_applies"}
 """Parameters of a head that are float32 in every precision: angles, distances and choices."""
 MapKind = Literal["encoder", "decoder", "cross"]
 """Whose heads: the encoder's, the decoder's own, or those that look from decoder to encoder."""
-GraphName = Literal["encoder", "attention", "device_attention", "device_pooling", "task"]
+GraphName = Literal[
+    "encoder",
+    "attention",
+    "device_attention",
+    "device_pooling",
+    "task",
+    "decoder",
+    "decoder_attention",
+    "cross_attention",
+    "logprobs",
+]
 
 
 class TensorSpec(BaseModel):
@@ -57,9 +69,9 @@ def hidden_state_name(layer: int) -> str:
     return f"hidden_state.{layer}"
 
 
-def head_parameter_name(parameter: str, layer: int) -> str:
-    """The tensor in `heads.safetensors` that feeds `parameter` for `layer`; axis 0 is heads."""
-    return f"{parameter}.{layer}"
+def head_parameter_name(parameter: str, layer: int, kind: MapKind = "encoder") -> str:
+    """The tensor in a file of heads that feeds `parameter` for `layer`; axis 0 is heads."""
+    return f"{parameter}.{layer}" if kind == "encoder" else f"{kind}.{parameter}.{layer}"
 
 
 def encoder_signature(config: EncoderConfig, dtype: Float = "float32") -> GraphSignature:

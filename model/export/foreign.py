@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from safetensors.numpy import save_file
 
 from model.artifact.cache import exporter_version
+from model.artifact.integrity import sha256_of
 from model.artifact.manifest import (
     ENCODER_GRAPH,
     FOREIGN_FILES,
@@ -22,7 +23,6 @@ from model.artifact.manifest import (
     Manifest,
     VerificationRecord,
     record_file,
-    sha256_of,
     write_manifest,
     writing,
 )

@@ -1,7 +1,7 @@
 """The contract of every runtime: what computes an encoder, from arrays to arrays.
 
-Notation: B texts, T tokens of all of them, S tokens of one, H hidden size, L layers, N heads. In
-`attention`, T and S are the numbers of query and key states.
+Notation: B texts, T tokens of all of them, S tokens of one, H hidden size, L layers, N heads, L_d
+and N_d of a decoder. In `attention`, T and S are the numbers of query and key states.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from model.artifact.batch import Batch
+from model.artifact.batch import Batch, Ids
 from model.artifact.pooling import TextPooling
+from model.artifact.signature import MapKind
 from model.artifact.task import TaskConfig
 from model.config import EncoderConfig
+from model.decoder.config import DecoderConfig
 
 Floats = NDArray[np.float32]
 Device = Literal["auto", "cpu", "cuda"]
@@ -25,6 +27,9 @@ NO_TASK_HEAD = (
     "…ForSequenceClassification"
 )
 
+NO_DECODER = (
+    "the artifact has no decoder: export a checkpoint that has one, such as a MarianMTModel"
+)
 NO_OWN_MAPS = "attention weights of this artifact are recomputed, a layer at a time"
 
 
@@ -42,6 +47,26 @@ class Resources:
     """Bound on the memory of each of the three graphs on a CUDA device."""
 
 
+@dataclass(frozen=True)
+class Decoding:
+    """Targets of texts, and what is asked of the decoder."""
+
+    source: Batch
+    """The B texts."""
+    encoded: Floats
+    """Their last hidden states, `[S_all, H]`."""
+    target: Batch
+    """Their targets' labels, shifted right; a target a text."""
+    states: Sequence[tuple[int, int]] = ()
+    """(text, layer) of each decoder state, layers 0 … L_d."""
+    cross: Sequence[tuple[int, int]] = ()
+    """(text, layer) of each layer's query states of cross-attention, layers 0 … L_d−1."""
+    head_mask: Floats | None = None
+    """`[B, L_d, N_d]`, multiplies the output of each head of self-attention; all 1 when None."""
+    cross_head_mask: Floats | None = None
+    """Likewise of cross-attention."""
+
+
 class Runtime(Protocol):
     """An encoder, however it is computed. Calls are safe from several threads at once."""
 
@@ -52,6 +77,8 @@ class Runtime(Protocol):
     """Calls that may go beside as many as there are threads, which then share the cores."""
     task: TaskConfig | None
     """The task head; None without."""
+    decoder: DecoderConfig | None
+    """The decoder over the encoder's last hidden state; None without."""
     own_maps: bool
     """Whether maps come from the graph itself, a foreign one, by `maps`, and not by `attention`."""
 
@@ -110,20 +137,58 @@ class Runtime(Protocol):
 
         """
 
-    def attention(self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]) -> Floats:
+    def attention(
+        self,
+        queries: Floats,
+        keys: Floats,
+        layer: int,
+        heads: Sequence[int],
+        kind: MapKind = "encoder",
+    ) -> Floats:
         """Attention weights of some heads of one layer, recomputed from the layer's inputs.
 
         Args:
             queries: query states of one text, `[T, H]`.
-            keys: key states, `[S, H]`; in self-attention the same array, hidden state `layer`.
+            keys: key states, `[S, H]`; in self-attention the same array, hidden state `layer`; in
+                cross-attention the encoder's last.
             layer: 0 … L−1.
             heads: which of 0 … N−1; at least one.
+            kind: whose heads.
 
         Returns:
             `[heads, T, S]`, over keys; each row sums to 1.
 
         Raises:
             DeviceLostError: now or before, the device failed for good.
+            ModelError: there is no decoder, whose heads are asked for.
+
+        """
+
+    def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
+        """Decoder states and cross-attention's query states of one forward pass over all targets.
+
+        Returns:
+            A `[T, H]` each state and a `[T, H]` each layer's query states, in the order asked.
+
+        Raises:
+            DeviceLostError: now or before, the device failed for good.
+            ModelError: there is no decoder.
+
+        """
+
+    def logprobs(self, rows: Floats, labels: Ids) -> Floats:
+        """Log-probabilities of labels, each after all before it.
+
+        Args:
+            rows: of the decoder's last state, `[n, H]`.
+            labels: `[n]`, one a row.
+
+        Returns:
+            `[n]`.
+
+        Raises:
+            DeviceLostError: now or before, the device failed for good.
+            ModelError: there is no decoder.
 
         """
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from model.artifact.batch import PADDING, Batch
 from model.artifact.foreign import not_in_graph
 from model.artifact.manifest import Artifact
-from model.artifact.signature import TensorSpec
+from model.artifact.signature import MapKind, TensorSpec
 from model.errors import ModelError
 from model.runtimes.contract import Floats
 from model.runtimes.host import Calls, HostRuntime
@@ -80,14 +80,21 @@ class ForeignRuntime(HostRuntime):
         packed: Floats = flat[batch.packed_index].astype(np.float32, copy=False)
         return [packed] * len(layers)
 
-    def attention(self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]) -> Floats:
+    def attention(
+        self,
+        queries: Floats,
+        keys: Floats,
+        layer: int,
+        heads: Sequence[int],
+        kind: MapKind = "encoder",
+    ) -> Floats:
         """None are recomputed.
 
         Raises:
             ModelError: always.
 
         """
-        del queries, keys, layer, heads
+        del queries, keys, layer, heads, kind
         raise ModelError(not_in_graph("attention weights"))
 
     def maps(self, batch: Batch) -> Floats:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from safetensors import safe_open
 
-from model.artifact.manifest import HEADS, Artifact, reading
-from model.artifact.signature import STATES, head_parameter_name
+from model.artifact.manifest import DECODER_HEADS, HEADS, Artifact, reading
+from model.artifact.signature import STATES, GraphName, MapKind, head_parameter_name
 from model.runtimes.contract import Floats
 
+GRAPH_OF: Mapping[MapKind, GraphName] = {
+    "encoder": "attention",
+    "decoder": "decoder_attention",
+    "cross": "cross_attention",
+}
+"""The graph that these heads' parameters feed."""
 
-def read_heads(artifact: Artifact) -> list[dict[str, Floats]]:
+
+def read_heads(artifact: Artifact, kind: MapKind = "encoder") -> list[dict[str, Floats]]:
     """The parameters of all heads of each layer by name, in the attention graph's order.
 
     Raises:
@@ -19,26 +26,28 @@ def read_heads(artifact: Artifact) -> list[dict[str, Floats]]:
 
     """
     manifest = artifact.manifest
-    inputs = manifest.signature["attention"].inputs[len(STATES) :]
-    path = artifact.path(HEADS)
+    inputs = manifest.signature[GRAPH_OF[kind]].inputs[len(STATES) :]
+    config = manifest.decoder.layers if kind != "encoder" and manifest.decoder else manifest.config
+    path = artifact.path(HEADS if kind == "encoder" else DECODER_HEADS)
     with reading(path), safe_open(path, framework="numpy") as file:
         return [
-            {spec.name: file.get_tensor(head_parameter_name(spec.name, layer)) for spec in inputs}
-            for layer in range(manifest.config.num_hidden_layers)
+            {
+                spec.name: file.get_tensor(head_parameter_name(spec.name, layer, kind))
+                for spec in inputs
+            }
+            for layer in range(config.num_hidden_layers)
         ]
 
 
 class HeadParameters:
     """Every head's parameters, which feed the attention graph."""
 
-    def __init__(self, artifact: Artifact) -> None:
-        self._all_heads = list(range(artifact.manifest.config.num_attention_heads))
-        self._layers = read_heads(artifact)
+    def __init__(self, artifact: Artifact, kind: MapKind = "encoder") -> None:
+        self._layers = read_heads(artifact, kind)
 
     def feed(self, layer: int, heads: Sequence[int]) -> dict[str, Floats]:
         """The graph's inputs for these heads of this layer, by name; axis 0 is heads."""
-        chosen = list(heads)
-        parameters = self._layers[layer]
-        if chosen == self._all_heads:
+        chosen, parameters = list(heads), self._layers[layer]
+        if chosen == list(range(len(parameters["query_weight"]))):
             return dict(parameters)
         return {name: tensor[chosen] for name, tensor in parameters.items()}

@@ -5,14 +5,22 @@ from __future__ import annotations
 import contextlib
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from model.artifact.batch import Batch, pack
+from model.artifact.batch import Batch, Ids, pack
 from model.artifact.pooling import TextPooling, l2_normalize, pool
 from model.artifact.task import TaskConfig
 from model.config import EncoderConfig
+from model.decoder.config import DecoderConfig
 from model.errors import ModelError
-from model.runtimes.contract import NO_OWN_MAPS, NO_TASK_HEAD, Floats, layers_of
+from model.runtimes.contract import (
+    NO_DECODER,
+    NO_OWN_MAPS,
+    NO_TASK_HEAD,
+    Decoding,
+    Floats,
+    layers_of,
+)
 
 LONE_TOKENS = 128
 """Most tokens of a batch that all cores compute together, if it is alone."""
@@ -26,6 +34,7 @@ class HostRuntime(ABC):
 
     config: EncoderConfig
     task: TaskConfig | None = None
+    decoder: DecoderConfig | None = None
     own_maps = False
     alive = True
     spare_calls = 0
@@ -46,19 +55,35 @@ class HostRuntime(ABC):
         """`[S, H]` a hidden state, a view; `[H]` a pooling and mode."""
         layers = layers_of(hidden, poolings)
         states = dict(zip(layers, self.hidden_states(batch, layers, head_mask), strict=True))
-        ends = batch.cu_seqlens.tolist()
-
-        def of(text: int, layer: int) -> Floats:
-            return states[layer][ends[text] : ends[text + 1]]
-
+        pooled = cut(states, batch, [(asked.text, asked.layer) for asked in poolings])
         vectors = []
-        for asked in poolings:
-            vector = pool(of(asked.text, asked.layer), asked.mode, asked.first_token)
+        for asked, rows in zip(poolings, pooled, strict=True):
+            vector = pool(rows, asked.mode, asked.first_token)
             n = asked.unit_features
             if n:
                 vector[:n] = l2_normalize(vector[:n])
             vectors.append(vector)
-        return [of(*each) for each in hidden], vectors
+        return cut(states, batch, hidden), vectors
+
+    def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
+        """There is no decoder.
+
+        Raises:
+            ModelError: always.
+
+        """
+        del asked
+        raise ModelError(NO_DECODER)
+
+    def logprobs(self, rows: Floats, labels: Ids) -> Floats:
+        """There is no decoder.
+
+        Raises:
+            ModelError: always.
+
+        """
+        del rows, labels
+        raise ModelError(NO_DECODER)
 
     def score(self, rows: Floats) -> Floats:
         """There is no task head.
@@ -83,6 +108,19 @@ class HostRuntime(ABC):
     def warm_up(self, *_: int) -> None:
         """One short batch: a large one would keep its memory."""
         self.hidden_states(pack([([0], [0])]), [self.config.num_hidden_layers])
+
+
+def cut(rows: Mapping[int, Floats], batch: Batch, asked: Sequence[tuple[int, int]]) -> list[Floats]:
+    """The rows of single texts, views.
+
+    Args:
+        rows: by layer, `[T, H]` of all tokens of the batch.
+        batch: whose texts.
+        asked: (text, layer) of each.
+
+    """
+    ends = batch.cu_seqlens.tolist()
+    return [rows[layer][ends[text] : ends[text + 1]] for text, layer in asked]
 
 
 class Calls:

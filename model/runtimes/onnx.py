@@ -11,7 +11,7 @@ from typing import Any, Literal
 import onnxruntime
 from numpy.typing import NDArray
 
-from model.artifact.batch import Batch
+from model.artifact.batch import Batch, Ids
 from model.artifact.manifest import (
     ATTENTION_GRAPH,
     ENCODER_GRAPH,
@@ -19,14 +19,15 @@ from model.artifact.manifest import (
     TASK_GRAPH,
     Artifact,
 )
-from model.artifact.signature import hidden_state_name
+from model.artifact.signature import MapKind, hidden_state_name
 from model.errors import ModelError, ProviderError
 from model.runtimes import cuda
-from model.runtimes.contract import Device, Floats, Resources, Runtime, every_head
+from model.runtimes.contract import Decoding, Device, Floats, Resources, Runtime, every_head
 from model.runtimes.foreign import ForeignRuntime
 from model.runtimes.heads import HeadParameters
 from model.runtimes.host import Calls, HostRuntime
-from model.runtimes.onnx_device import BoundRuntime, Place
+from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder, decoder_of
+from model.runtimes.onnx_device import ALIGNED, BoundRuntime, Place
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 _CUDA_LIBRARY = Path(onnxruntime.__file__).parent / "capi" / "libonnxruntime_providers_cuda.so"
@@ -61,7 +62,9 @@ def load(artifact: Artifact, resources: Resources) -> Runtime:
     sessions = {
         name: _session(artifact.path(GRAPHS[name]), place, threads, memory) for name in graphs
     }
-    return BoundRuntime(artifact, sessions, onnxruntime.OrtValue.ortvalue_from_numpy, place)
+    upload = onnxruntime.OrtValue.ortvalue_from_numpy
+    decoder = _decoder(artifact, Calls(), place, threads, memory)
+    return BoundRuntime(artifact, sessions, upload, place, decoder)
 
 
 class OnnxRuntime(HostRuntime):
@@ -93,6 +96,8 @@ class OnnxRuntime(HostRuntime):
             self._lone = _session(artifact.path(ENCODER_GRAPH), threads=threads)
         self._calls = Calls()
         self._head_parameters = HeadParameters(artifact)
+        self._decoder = _decoder(artifact, self._calls, threads=threads)
+        self.decoder = artifact.manifest.decoder
 
     def hidden_states(
         self, batch: Batch, layers: Sequence[int], head_mask: Floats | None = None
@@ -104,17 +109,60 @@ class OnnxRuntime(HostRuntime):
         with self._calls.call(batch) as alone:
             return (self._lone if alone else self._encoder).run(outputs, feed)
 
-    def attention(self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]) -> Floats:
+    def attention(
+        self,
+        queries: Floats,
+        keys: Floats,
+        layer: int,
+        heads: Sequence[int],
+        kind: MapKind = "encoder",
+    ) -> Floats:
         """`[heads, T, S]`."""
+        if kind != "encoder":
+            return decoder_of(self._decoder).attention(queries, keys, layer, heads, kind)
         states = {"query_states": queries[None], "key_states": keys[None]}
         feed = states | self._head_parameters.feed(layer, heads)
         return self._attention.run(["attention"], feed)[0][0]
+
+    def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
+        """`[T, H]` a state, and a layer's query states."""
+        return decoder_of(self._decoder).decode(asked)
+
+    def logprobs(self, rows: Floats, labels: Ids) -> Floats:
+        """`[n]`."""
+        return decoder_of(self._decoder).logprobs(rows, labels)
 
     def score(self, rows: Floats) -> Floats:
         """`[n, C]` or `[1, V]`."""
         if self._task is None:
             return super().score(rows)
         return self._task.run(["scores"], {"rows": rows})[0]
+
+
+def _decoder(
+    artifact: Artifact,
+    calls: Calls,
+    place: Place = _HOST,
+    threads: int = 1,
+    memory_bytes: int | None = None,
+) -> OnnxDecoder | None:
+    """The decoder's graphs; None without one.
+
+    In host memory the graph is loaded twice if there are several threads, as the encoder's.
+    """
+    config, host = artifact.manifest.decoder, place is _HOST
+    if config is None:
+        return None
+    each = 1 if host else threads
+    sessions = {
+        name: _session(artifact.path(GRAPHS[name]), place, each, memory_bytes)
+        for name in DECODER_GRAPHS
+    }
+    lone = sessions["decoder"]
+    if host and threads > 1:
+        lone = _session(artifact.path(GRAPHS["decoder"]), threads=threads)
+    loaded = DecoderSessions(sessions, lone, 1 if host else ALIGNED)
+    return OnnxDecoder(artifact, config, loaded, calls)
 
 
 def trial(graph: Path, feed: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -10,21 +10,30 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
 from model.artifact.batch import Batch, Ids, coarser, pack, widen
 from model.artifact.manifest import Artifact
-from model.artifact.pooling import TextPooling, l2_normalize, modes_of
-from model.artifact.signature import GraphName, hidden_state_name
+from model.artifact.pooling import TextPooling, modes_of
+from model.artifact.signature import GraphName, MapKind, hidden_state_name
 from model.errors import DeviceLostError, ModelError
 from model.runtimes import cuda
-from model.runtimes.contract import NO_OWN_MAPS, NO_TASK_HEAD, Floats, every_head, layers_of
+from model.runtimes.contract import (
+    NO_OWN_MAPS,
+    NO_TASK_HEAD,
+    Decoding,
+    Floats,
+    every_head,
+    layers_of,
+)
+from model.runtimes.device_sets import Sets, joined, sets_of, single_modes, tokens_of
 from model.runtimes.heads import read_heads
+from model.runtimes.onnx_decoder import OnnxDecoder, decoder_of
 
-_ALIGNED = 8
+ALIGNED = 8
 """The grid's rows are a multiple of so many places, where half-precision products are fastest."""
 
 
@@ -34,19 +43,6 @@ class Place:
 
     kind: Literal["cpu", "cuda"]
     index: int = 0
-
-
-class Sets(NamedTuple):
-    """Rows of a hidden state `[T, H]`, each set of which becomes one vector; int64 `[n]` each."""
-
-    first_row: Ids
-    row_count: Ids
-    maximum: Ids
-    """1 for the largest of each feature, 0 for the mean."""
-    first_weight: Ids
-    """Weight of the first row in a mean whose weights rise by 1 a row; 0 where they are even."""
-    unit_features: Ids
-    """As in `TextPooling`."""
 
 
 class Bound:
@@ -95,6 +91,7 @@ class BoundRuntime:
         sessions: Mapping[GraphName, Any],
         upload: Callable[[Any, str, int], Any],
         place: Place,
+        decoder: OnnxDecoder | None = None,
     ) -> None:
         """Bring every head's parameters to the device.
 
@@ -103,6 +100,7 @@ class BoundRuntime:
             sessions: of each of `GRAPHS`, and of the task head's.
             upload: an array, the kind and the number of a device → the array there.
             place: the device that the sessions run on.
+            decoder: of the artifact; None without one.
 
         """
         manifest = artifact.manifest
@@ -114,6 +112,7 @@ class BoundRuntime:
         )
         self.task = manifest.task
         self._task = sessions["task"] if self.task else None
+        self.decoder, self._decoder = manifest.decoder, decoder
         self._inputs = [spec.name for spec in manifest.signature["encoder"].inputs]
         dtypes = {spec.name: spec.dtype for spec in manifest.signature["device_attention"].inputs}
         self._heads = [
@@ -140,7 +139,7 @@ class BoundRuntime:
                 asked = [i for i, (_, of) in enumerate(hidden) if of == layer]
                 if asked:
                     texts = np.array([hidden[i][0] for i in asked])
-                    found = self._rows(state, _tokens(ends[texts], ends[texts + 1]))
+                    found = self._rows(state, tokens_of(ends[texts], ends[texts + 1]))
                     cuts = np.cumsum(ends[texts + 1] - ends[texts])[:-1]
                     for i, rows in zip(asked, np.split(found, cuts), strict=True):
                         states[i] = rows
@@ -160,14 +159,34 @@ class BoundRuntime:
             states = dict(self._states(batch, sorted({*layers}), head_mask))
             return [self._rows(states[layer], rows) for layer in layers]
 
-    def attention(self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]) -> Floats:
+    def attention(
+        self,
+        queries: Floats,
+        keys: Floats,
+        layer: int,
+        heads: Sequence[int],
+        kind: MapKind = "encoder",
+    ) -> Floats:
         """`[heads, T, S]`."""
+        if kind != "encoder":
+            with self._watched():
+                return decoder_of(self._decoder).attention(queries, keys, layer, heads, kind)
         asked = np.array(heads, np.int64)
         states = {"query_states": queries, "key_states": keys}
         feed = {**states, "heads": asked, **self._heads[layer]}
         shape = (len(asked), len(queries), len(keys))
         with self._watched():
             return self._attention.fetch(feed, "attention", shape)
+
+    def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
+        """`[T, H]` a state, and a layer's query states."""
+        with self._watched():
+            return decoder_of(self._decoder).decode(asked)
+
+    def logprobs(self, rows: Floats, labels: Ids) -> Floats:
+        """`[n]`."""
+        with self._watched():
+            return decoder_of(self._decoder).logprobs(rows, labels)
 
     def score(self, rows: Floats) -> Floats:
         """`[n, C]` or `[1, V]`."""
@@ -193,7 +212,7 @@ class BoundRuntime:
         """
         last = self.config.num_hidden_layers
         every = range(self.config.num_attention_heads)
-        lengths = {min(coarser(n, _ALIGNED), longest) for n in range(1, longest + 1)}
+        lengths = {min(coarser(n, ALIGNED), longest) for n in range(1, longest + 1)}
         for length in sorted(lengths, reverse=True):
             text = (np.zeros(length, np.int64), np.zeros(length, np.int64))
             texts = range(max(1, batch_tokens // length))
@@ -207,7 +226,7 @@ class BoundRuntime:
     ) -> Iterator[tuple[int, Any]]:
         """Each layer and its hidden state `[T, H]`, on the device."""
         texts, longest = batch.padded_index.shape
-        wide = widen(batch, texts, coarser(longest, _ALIGNED))
+        wide = widen(batch, texts, coarser(longest, ALIGNED))
         mask = every_head(batch, self.config) if head_mask is None else head_mask
         feed = dict(zip(self._inputs, (*wide.inputs, mask), strict=True))
         states = self._encoder.keep(feed, [hidden_state_name(layer) for layer in layers])
@@ -220,10 +239,10 @@ class BoundRuntime:
 
     def _pooled(self, state: Any, poolings: Sequence[TextPooling], ends: Ids) -> list[Floats]:
         """Each pooling's vector; those of several modes are put together on the host."""
-        single = [one for asked in poolings for one in _single_modes(asked)]
-        found = iter(self._vectors(state, _sets(single, ends)))
+        single = [one for asked in poolings for one in single_modes(asked)]
+        found = iter(self._vectors(state, sets_of(single, ends)))
         parts = [[next(found) for _ in modes_of(asked.mode)] for asked in poolings]
-        return [_joined(*each, ends) for each in zip(poolings, parts, strict=True)]
+        return [joined(*each, ends) for each in zip(poolings, parts, strict=True)]
 
     def _vectors(self, state: Any, sets: Sets) -> Floats:
         feed = {
@@ -246,52 +265,3 @@ class BoundRuntime:
                 raise
             self.alive = False
             raise DeviceLostError(f"{self.provider}: the device was lost") from error
-
-
-def _tokens(starts: Ids, ends: Ids) -> Ids:
-    """The rows of several texts, one text after another."""
-    return np.concatenate([np.arange(*each) for each in zip(starts, ends, strict=True)])
-
-
-def _is_whole(pooling: TextPooling) -> bool:
-    """Whether the graph's vector is all of it."""
-    return isinstance(pooling.mode, str) and pooling.mode != "mean_sqrt_len_tokens"
-
-
-def _single_modes(pooling: TextPooling) -> list[TextPooling]:
-    """A pooling as one a mode, which are normalised together later."""
-    if _is_whole(pooling):
-        return [pooling]
-    return [replace(pooling, mode=mode, unit_features=0) for mode in modes_of(pooling.mode)]
-
-
-def _joined(pooling: TextPooling, parts: Sequence[Floats], ends: Ids) -> Floats:
-    """The vectors of a pooling's modes as one."""
-    if _is_whole(pooling):
-        return parts[0]
-    count = ends[pooling.text + 1] - ends[pooling.text] - pooling.first_token
-    root = {"mean_sqrt_len_tokens": np.sqrt(np.float32(count))}
-    scaled = [
-        part * root.get(mode, np.float32(1))
-        for part, mode in zip(parts, modes_of(pooling.mode), strict=True)
-    ]
-    vector = np.concatenate(scaled)
-    n = pooling.unit_features
-    if n:
-        vector[:n] = l2_normalize(vector[:n])
-    return vector
-
-
-def _sets(poolings: Sequence[TextPooling], ends: Ids) -> Sets:
-    """Each pooling of one mode as a set of rows: the first or last token of a text is its mean."""
-    texts = np.array([one.text for one in poolings])
-    first = ends[texts] + np.array([one.first_token for one in poolings])
-    count = ends[texts + 1] - first
-    modes = np.array([one.mode for one in poolings])
-    return Sets(
-        first_row=np.where(modes == "last", first + count - 1, first),
-        row_count=np.where((modes == "cls") | (modes == "last"), 1, count),
-        maximum=(modes == "max").astype(np.int64),
-        first_weight=np.where(modes == "weightedmean", 1 + first - ends[texts], 0),
-        unit_features=np.array([one.unit_features for one in poolings], np.int64),
-    )

@@ -15,9 +15,9 @@ import numpy as np
 
 from model.artifact.batch import Batch, coarser, widen
 from model.artifact.manifest import ATTENTION_GRAPH, ENCODER_GRAPH, TASK_GRAPH, Artifact
-from model.artifact.signature import hidden_state_name
+from model.artifact.signature import MapKind, hidden_state_name
 from model.errors import ModelError, ProviderError
-from model.runtimes.contract import Floats, Resources, every_head
+from model.runtimes.contract import NO_DECODER, Floats, Resources, every_head
 from model.runtimes.heads import HeadParameters
 from model.runtimes.host import Calls, HostRuntime
 from model.runtimes.processor import computes_bfloat16, core, saturates
@@ -87,8 +87,17 @@ class OpenVinoRuntime(HostRuntime):
         with self._calls.call(batch) as alone:
             return (self._lone if alone else self._encoder).run(feed, names, len(batch.input_ids))
 
-    def attention(self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]) -> Floats:
-        """`[heads, T, S]`."""
+    def attention(
+        self,
+        queries: Floats,
+        keys: Floats,
+        layer: int,
+        heads: Sequence[int],
+        kind: MapKind = "encoder",
+    ) -> Floats:
+        """`[heads, T, S]`, of an encoder."""
+        if kind != "encoder":
+            raise ModelError(NO_DECODER)
         states = {"query_states": queries[None], "key_states": keys[None]}
         feed = states | self._head_parameters.feed(layer, heads)
         return self._attention.run(feed, ["attention"], 1)[0][0]

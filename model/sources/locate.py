@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from model.artifact.manifest import sha256_of
+from model.artifact.integrity import sha256_of
 from model.errors import SourceError
 from model.sources.foreign import find_graph, is_graph
 from model.sources.hub import cache

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from model.artifact.batch import pack
 from model.artifact.pooling import TextPooling
 from model.artifact.scores import rows_of, text_scores
-from model.config import EncoderConfig
-from model.errors import DeviceLostError
-from model.runtimes.contract import Runtime
+from model.errors import DeviceLostError, ModelError
+from model.runtimes.contract import NO_DECODER, Runtime
 from service.engines.contract import Engine, Floats, MapsTask, Output, Task, TextTask
+from service.engines.decoding import decode
+from service.engines.head_masks import head_mask
 from service.engines.memory import out_of_memory, ran_out_of_memory
 from service.errors import EngineFailed, EngineUnavailable
 
@@ -66,8 +65,9 @@ class RuntimeEngine(Engine):
         ]
 
     def _encode(self, tasks: Sequence[TextTask]) -> list[Output]:
-        """Nothing but what the tasks ask for leaves the device."""
+        """Nothing but what the tasks ask for leaves the device, and what a decoder reads."""
         runtime = self._runtime
+        aimed = [text for text, task in enumerate(tasks) if task.target]
         scored = [text for text, task in enumerate(tasks) if task.scores]
         head = runtime.task if scored else None
         rows = rows_of(head, scored, runtime.config.num_hidden_layers) if head else ([], [])
@@ -77,6 +77,7 @@ class RuntimeEngine(Engine):
                 [task.unseen for task in tasks],
             ),
             [(text, layer) for text, task in enumerate(tasks) for layer in task.hidden_layers]
+            + [(text, runtime.config.num_hidden_layers) for text in aimed]
             + rows[0],
             [
                 TextPooling(text, task.pooling.layer, task.pooling.mode, task.pooling.first_token)
@@ -84,7 +85,7 @@ class RuntimeEngine(Engine):
                 if task.pooling
             ]
             + rows[1],
-            head_mask(tasks, runtime.config),
+            head_mask([task.ablated for task in tasks], runtime.config),
         )
         hidden, pooled = iter(states), iter(vectors)
         outputs = [
@@ -93,11 +94,26 @@ class RuntimeEngine(Engine):
             )
             for task in tasks
         ]
+        if aimed:
+            encoded = [next(hidden) for _ in aimed]
+            self._decode([tasks[text] for text in aimed], encoded, [outputs[n] for n in aimed])
         if head:
             answers = text_scores(head, [*hidden, *pooled], runtime.score)
             for text, scores in zip(scored, answers, strict=True):
                 outputs[text].scores = scores
         return outputs
+
+    def _decode(
+        self, tasks: Sequence[TextTask], encoded: Sequence[Floats], outputs: Sequence[Output]
+    ) -> None:
+        """Add what the tasks' targets ask for, of their last hidden states."""
+        decoder = self._runtime.decoder
+        if decoder is None:
+            raise ModelError(NO_DECODER)
+        aimed = [(task, task.target) for task in tasks if task.target]
+        found = decode(self._runtime, decoder, aimed, encoded)
+        for output, target in zip(outputs, found, strict=True):
+            output.target = target
 
     def _gives_maps_of(self, task: Task) -> bool:
         return self._runtime.own_maps and isinstance(task, TextTask) and bool(task.scores)
@@ -106,17 +122,5 @@ class RuntimeEngine(Engine):
         if isinstance(task, TextTask):
             batch = pack([(task.input_ids, task.segment_ids)])
             return Output(scores=self._runtime.maps(batch))
-        maps = self._runtime.attention(task.queries, task.keys, task.layer, task.heads)
+        maps = self._runtime.attention(task.queries, task.keys, task.layer, task.heads, task.kind)
         return Output(maps=maps)
-
-
-def head_mask(tasks: Sequence[TextTask], config: EncoderConfig) -> Floats | None:
-    """`[B, L, N]`, 0 for each ablated head and 1 for the others; None if there is none."""
-    if not any(task.ablated for task in tasks):
-        return None
-    shape = (len(tasks), config.num_hidden_layers, config.num_attention_heads)
-    mask = np.ones(shape, np.float32)
-    for row, task in zip(mask, tasks, strict=True):
-        for layer, head in task.ablated:
-            row[layer, head] = 0
-    return mask

@@ -1,0 +1,90 @@
+"""The ONNX contract of a decoder's graphs: names, dtypes and axes.
+
+* `decoder.onnx`: a target's shifted labels and the encoder's last hidden states to the decoder's
+  hidden states and its cross-attention's query states;
+* `decoder_attention.onnx` and `cross_attention.onnx`: as `attention.onnx`, of the decoder's heads;
+* `logprobs.onnx`: rows of its last hidden state to the log-probability of a label each.
+
+What a host gives is float32 in every precision, and so are maps and log-probabilities.
+"""
+
+from __future__ import annotations
+
+from model.artifact.signature import (
+    Float,
+    GraphName,
+    GraphSignature,
+    TensorSpec,
+    attention_signature,
+)
+from model.decoder.config import DecoderConfig
+
+Shapes = dict[str, tuple[int, ...]]
+"""Name → shape of one head's parameter."""
+GRID = ("padded_index", "packed_index")
+"""Of a packed batch, what places tokens in their grid."""
+
+
+def decoder_state_name(layer: int) -> str:
+    """The decoder graph's output that holds its hidden state `layer`, 0 … L_d."""
+    return f"decoder_state.{layer}"
+
+
+def cross_query_name(layer: int) -> str:
+    """Its output that holds the query states of cross-attention in `layer`, 0 … L_d−1."""
+    return f"cross_query.{layer}"
+
+
+def decoder_signature(decoder: DecoderConfig, dtype: Float = "float32") -> GraphSignature:
+    """A packed target, the places of its source and `encoded` `[S_all, H]` → states `[T_all, H]`.
+
+    Its outputs are `decoder_state.0 … L_d` and `cross_query.0 … L_d−1`.
+    """
+    config = decoder.layers
+    axes: dict[str, tuple[str, ...]] = {
+        "input_ids": ("target_tokens",),
+        "position_ids": ("target_tokens",),
+        "padded_index": ("batch", "target_sequence"),
+        "packed_index": ("target_tokens",),
+        "source_padded_index": ("batch", "sequence"),
+    }
+    of_heads = ("batch", config.num_hidden_layers, config.num_attention_heads)
+    layers = range(config.num_hidden_layers)
+    outputs = [decoder_state_name(layer) for layer in (*layers, len(layers))]
+    outputs += [cross_query_name(layer) for layer in layers]
+    return GraphSignature(
+        inputs=(
+            *(TensorSpec(name=name, dtype="int64", axes=each) for name, each in axes.items()),
+            TensorSpec(name="encoded", dtype="float32", axes=("tokens", config.hidden_size)),
+            TensorSpec(name="head_mask", dtype="float32", axes=of_heads),
+            TensorSpec(name="cross_head_mask", dtype="float32", axes=of_heads),
+        ),
+        outputs=tuple(
+            TensorSpec(name=name, dtype=dtype, axes=("target_tokens", config.hidden_size))
+            for name in outputs
+        ),
+    )
+
+
+def logprobs_signature(decoder: DecoderConfig) -> GraphSignature:
+    """Rows `[n, H]` of the last decoder state and `labels` `[n]` → `logprobs` `[n]`."""
+    rows = ("vectors", decoder.layers.hidden_size)
+    return GraphSignature(
+        inputs=(
+            TensorSpec(name="rows", dtype="float32", axes=rows),
+            TensorSpec(name="labels", dtype="int64", axes=("vectors",)),
+        ),
+        outputs=(TensorSpec(name="logprobs", dtype="float32", axes=("vectors",)),),
+    )
+
+
+def decoder_signatures(
+    decoder: DecoderConfig, dtype: Float, own: Shapes, cross: Shapes
+) -> dict[GraphName, GraphSignature]:
+    """Of all graphs of a decoder, whose heads have parameters of these shapes."""
+    return {
+        "decoder": decoder_signature(decoder, dtype),
+        "decoder_attention": attention_signature(decoder.layers, own),
+        "cross_attention": attention_signature(decoder.layers, cross),
+        "logprobs": logprobs_signature(decoder),
+    }

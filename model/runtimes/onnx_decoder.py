@@ -1,0 +1,155 @@
+"""A decoder's graphs on ONNX Runtime, on a host or a device.
+
+What the encoder gave comes from the host, and what is asked for goes back to it.
+
+Notation: that of `model.runtimes.contract`; V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.artifact.batch import Batch, Ids, coarser, widen
+from model.artifact.decoder_signature import cross_query_name, decoder_state_name
+from model.artifact.manifest import Artifact
+from model.artifact.signature import GraphName, MapKind
+from model.config import EncoderConfig
+from model.decoder.config import DecoderConfig
+from model.errors import ModelError
+from model.runtimes.contract import NO_DECODER, Decoding, Floats, every_head
+from model.runtimes.heads import GRAPH_OF, HeadParameters
+from model.runtimes.host import Calls, cut
+
+DECODER_GRAPHS: tuple[GraphName, ...] = (
+    "decoder",
+    "decoder_attention",
+    "cross_attention",
+    "logprobs",
+)
+LOGITS = 2**23
+"""Most logits that exist at a time: 32 MiB, and as much again for their logarithms."""
+
+
+class Session(Protocol):
+    """A loaded graph, as ONNX Runtime has it."""
+
+    def run(self, names: Sequence[str], feed: Mapping[str, Any]) -> list[NDArray[Any]]:
+        """The outputs of these names."""
+
+
+@dataclass(frozen=True)
+class DecoderSessions:
+    """The loaded graphs of a decoder."""
+
+    shared: Mapping[GraphName, Session]
+    """Each of `DECODER_GRAPHS`."""
+    lone: Session
+    """`decoder` with every core, for a short batch that is alone."""
+    aligned: int = 1
+    """The grid's rows become a multiple of so many places."""
+
+
+class OnnxDecoder:
+    """The decoder of a runtime; its methods are those of `Runtime`."""
+
+    def __init__(
+        self, artifact: Artifact, config: DecoderConfig, sessions: DecoderSessions, calls: Calls
+    ) -> None:
+        """Read the heads' parameters.
+
+        Args:
+            artifact: whose graphs the sessions are.
+            config: of its decoder.
+            sessions: of its graphs.
+            calls: of the runtime, whose encoder they share the cores with.
+
+        """
+        self.config = config
+        self._sessions, self._calls = sessions, calls
+        kinds: tuple[MapKind, ...] = ("decoder", "cross")
+        self._heads = {kind: HeadParameters(artifact, kind) for kind in kinds}
+        self._rows = max(1, LOGITS // config.layers.vocab_size)
+
+    def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
+        """A `[T, H]` each state, and each layer's query states."""
+        layers = sorted({layer for _, layer in asked.states})
+        queries = sorted({layer for _, layer in asked.cross})
+        names = [decoder_state_name(layer) for layer in layers]
+        names += [cross_query_name(layer) for layer in queries]
+        if not names:
+            return [], []  # no name stands for every output
+        feed = decoder_feed(asked, self.config.layers, self._sessions.aligned)
+        with self._calls.call(asked.target) as alone:
+            session = self._sessions.lone if alone else self._sessions.shared["decoder"]
+            found = [rows.astype(np.float32, copy=False) for rows in session.run(names, feed)]
+        states = dict(zip(layers, found[: len(layers)], strict=True))
+        cross = dict(zip(queries, found[len(layers) :], strict=True))
+        return cut(states, asked.target, asked.states), cut(cross, asked.target, asked.cross)
+
+    def attention(
+        self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int], kind: MapKind
+    ) -> Floats:
+        """`[heads, T, S]`."""
+        states = {"query_states": queries[None], "key_states": keys[None]}
+        feed = states | self._heads[kind].feed(layer, heads)
+        found: Floats = self._sessions.shared[GRAPH_OF[kind]].run(["attention"], feed)[0][0]
+        return found
+
+    def logprobs(self, rows: Floats, labels: Ids) -> Floats:
+        """`[n]`, of some rows at a time."""
+        session, step = self._sessions.shared["logprobs"], self._rows
+        parts = [
+            session.run(
+                ["logprobs"],
+                {"rows": rows[first : first + step], "labels": labels[first : first + step]},
+            )[0]
+            for first in range(0, len(rows), step)
+        ]
+        return np.concatenate(parts)
+
+
+def decoder_of(decoder: OnnxDecoder | None) -> OnnxDecoder:
+    """The decoder of a runtime.
+
+    Raises:
+        ModelError: there is none.
+
+    """
+    if decoder is None:
+        raise ModelError(NO_DECODER)
+    return decoder
+
+
+def decoder_feed(asked: Decoding, config: EncoderConfig, aligned: int = 1) -> dict[str, Any]:
+    """The inputs of the decoder graph, by name.
+
+    Args:
+        asked: the targets.
+        config: of the decoder's layers.
+        aligned: the places of a grid's row become a multiple of it, on a coarse scale.
+
+    """
+    target, source = asked.target, asked.source
+    if aligned > 1:
+        target, source = _coarse(target, aligned), _coarse(source, aligned)
+    every = every_head(asked.target, config)
+    return {
+        "input_ids": target.input_ids,
+        "position_ids": target.position_ids,
+        "padded_index": target.padded_index,
+        "packed_index": target.packed_index,
+        "source_padded_index": source.padded_index,
+        "encoded": asked.encoded,
+        "head_mask": every if asked.head_mask is None else asked.head_mask,
+        "cross_head_mask": every if asked.cross_head_mask is None else asked.cross_head_mask,
+    }
+
+
+def _coarse(batch: Batch, aligned: int) -> Batch:
+    texts, longest = batch.padded_index.shape
+    return widen(batch, texts, coarser(longest, aligned))

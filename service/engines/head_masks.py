@@ -1,0 +1,22 @@
+"""Ablated heads of a batch's texts as the mask that multiplies every head's output."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from model.config import EncoderConfig
+from service.engines.contract import Ablated, Floats
+
+
+def head_mask(ablated: Sequence[Ablated], config: EncoderConfig) -> Floats | None:
+    """`[B, L, N]`, 0 for each ablated head and 1 for the others; None if there is none."""
+    if not any(ablated):
+        return None
+    shape = (len(ablated), config.num_hidden_layers, config.num_attention_heads)
+    mask = np.ones(shape, np.float32)
+    for row, heads in zip(mask, ablated, strict=True):
+        for layer, head in heads:
+            row[layer, head] = 0
+    return mask
