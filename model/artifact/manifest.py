@@ -54,6 +54,8 @@ ENCODER_DATA = "encoder.onnx.data"
 ATTENTION_GRAPH = "attention.onnx"
 DEVICE_ATTENTION_GRAPH = "device_attention.onnx"
 DEVICE_POOLING_GRAPH = "device_pooling.onnx"
+DECOMPOSITION_GRAPH = "decomposition.onnx"
+DECOMPOSITION_VALUES_GRAPH = "decomposition_values.onnx"
 HEADS = "heads.safetensors"
 WEIGHTS = "weights.safetensors"
 GOLDEN = "golden.safetensors"
@@ -73,6 +75,8 @@ GRAPHS: dict[GraphName, str] = {
     "attention": ATTENTION_GRAPH,
     "device_attention": DEVICE_ATTENTION_GRAPH,
     "device_pooling": DEVICE_POOLING_GRAPH,
+    "decomposition": DECOMPOSITION_GRAPH,
+    "decomposition_values": DECOMPOSITION_VALUES_GRAPH,
     "task": TASK_GRAPH,
     "decoder": DECODER_GRAPH,
     "decoder_attention": DECODER_ATTENTION_GRAPH,

@@ -37,6 +37,8 @@ GraphName = Literal[
     "attention",
     "device_attention",
     "device_pooling",
+    "decomposition",
+    "decomposition_values",
     "task",
     "decoder",
     "decoder_attention",

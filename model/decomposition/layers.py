@@ -66,7 +66,7 @@ class LayerDecomposition:
         """Attention weights `[N, C, S]` of some queries, by the one definition."""
         heads = Heads.from_parameters(self.heads, self.rule)
         query, key = heads.projected(states[None], states[None])
-        distance = torch.arange(len(states), device=states.device) - rows[:, None]
+        distance = torch.arange(states.shape[0], device=states.device) - rows[:, None]
         return heads.weights(torch.index_select(query, 2, rows), key, distance=distance)[0]
 
     def _context(self, maps: Tensor, values: Tensor) -> Tensor:
