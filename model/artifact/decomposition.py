@@ -23,7 +23,7 @@ Floats = NDArray[np.float32]
 Shape = tuple[int | str, ...]
 Shapes = dict[str, tuple[int, ...]]
 APPLIES = "attention_norm.applies"
-"""A number above 0 where a layer's input is normalised, of an encoder whose first layer's is not."""
+"""Above 0 where a layer's input is normalised, of an encoder whose first layer's is not."""
 VALUE_BIAS = "attention.value.bias"
 """Of the first layer it belongs to the values, of the others to what is attended to, as DecompX's
 code has it: before the first layer a state is its own token's alone, and so is its bias."""
@@ -62,12 +62,12 @@ class DecomposedRows:
 
 def layer_shapes(config: EncoderConfig) -> Shapes:
     """Name → shape of what a layer has beside what its maps follow from and its input's norm."""
-    h, i, layout, bias = config.hidden_size, config.intermediate_size, config.layer, config.attention
-    m, n = (c * config.head_size for c in (config.num_key_value_heads, config.num_attention_heads))
-    shapes: Shapes = {"attention.output.weight": (h, n)}
-    if bias.bias:
-        shapes[VALUE_BIAS] = (m,)
-    if bias.output_bias:
+    h, n, m, p = _sizes(config)
+    i, layout, biases = config.intermediate_size, config.layer, config.attention
+    shapes: Shapes = {"attention.output.weight": (h, n * p)}
+    if biases.bias:
+        shapes[VALUE_BIAS] = (m * p,)
+    if biases.output_bias:
         shapes["attention.output.bias"] = (h,)
     for name, outputs, inputs in (("expand", i, h), ("gate", i, h), ("contract", h, i)):
         if name == "gate" and not layout.gated:
@@ -151,8 +151,7 @@ def value_keys(config: EncoderConfig, layer: int) -> dict[str, str]:
     elif not norm_applies(config, layer):
         norm = f"{prefix}.feed_forward_norm"
     return {
-        name: f"{prefix}.{name}".replace(f"{prefix}.attention_norm", norm)
-        for name in sorted(names)
+        name: f"{prefix}.{name}".replace(f"{prefix}.attention_norm", norm) for name in sorted(names)
     }
 
 
@@ -213,6 +212,4 @@ def _sizes(config: EncoderConfig) -> tuple[int, int, int, int]:
 
 
 def _specs(shapes: Mapping[str, Shape]) -> tuple[TensorSpec, ...]:
-    return tuple(
-        TensorSpec(name=name, dtype="float32", axes=axes) for name, axes in shapes.items()
-    )
+    return tuple(TensorSpec(name=name, dtype="float32", axes=axes) for name, axes in shapes.items())

@@ -5,8 +5,10 @@
     attention.onnx          a layer's input and some heads' parameters → attention weights
     device_attention.onnx   the same where every head's parameters stay on a device
     device_pooling.onnx     hidden states that stay on a device → the vectors asked for
+    decomposition.onnx      shares of input tokens in a layer's states, its parameters → after it
+    decomposition_values.onnx  the same shares → what the layer's heads project of them
     heads.safetensors       every head's parameters, for both attention graphs
-    weights.safetensors     the float32 encoder, for PyTorch alone: may be left out of a copy
+    weights.safetensors     the float32 encoder, for PyTorch and decompositions: may be left out
     golden.safetensors      a few texts and what PyTorch computes of them, to try an engine on
     modules.safetensors     the parameters of the modules after pooling; often none
     tokenizer.json

@@ -89,5 +89,5 @@ def decomposed(encoder: Encoder, embedded: Tensor) -> Tensor:
     return parts
 
 
-def _flag(applies: bool) -> Tensor:  # noqa: FBT001
+def _flag(applies: bool) -> Tensor:
     return torch.full((1,), float(applies))

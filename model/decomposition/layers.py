@@ -128,5 +128,3 @@ def values(config: EncoderConfig, parameters: Mapping[str, Tensor], parts: Tenso
     found = projected(parts, parameters["attention.value.weight"], parameters.get(VALUE_BIAS))
     split = found.reshape(*found.shape[:2], config.num_key_value_heads, config.head_size)
     return split.permute(2, 0, 1, 3)
-
-

@@ -5,6 +5,8 @@ They hold no weights of their own; `model.artifact.decomposition` has their sign
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import onnx
 from torch import Tensor, nn
 
@@ -15,10 +17,12 @@ from model.artifact.decomposition import (
     layer_shapes,
     value_shapes,
 )
+from model.artifact.manifest import DECOMPOSITION_GRAPH, DECOMPOSITION_VALUES_GRAPH
 from model.attention.self_attention import attention_rule
 from model.config import EncoderConfig
 from model.decomposition.layers import LayerDecomposition, entering, values
-from model.export.to_onnx import example_of, to_onnx
+from model.export.graphs import one_head_shapes
+from model.export.to_onnx import example_of, save_graph, to_onnx
 
 
 class DecomposedLayer(nn.Module):
@@ -61,14 +65,9 @@ class DecomposedValues(nn.Module):
         return (found,) if self.config.layer.order == "post_norm" else (normed, found)
 
 
-def export_decomposition(config: EncoderConfig, heads: Shapes) -> onnx.ModelProto:
-    """The graph of a layer, with dynamic keys, queries and parts.
-
-    Args:
-        config: the encoder's.
-        heads: name → shape of one head's parameter.
-
-    """
+def export_decomposition(config: EncoderConfig) -> onnx.ModelProto:
+    """The graph of a layer, with dynamic keys, queries and parts."""
+    heads = one_head_shapes(config)
     signature = decomposition_signature(config, heads)
     return to_onnx(DecomposedLayer(config, heads).eval(), example_of(signature), signature)
 
@@ -77,3 +76,14 @@ def export_decomposition_values(config: EncoderConfig) -> onnx.ModelProto:
     """The graph of values, with dynamic queries and parts."""
     signature = decomposition_values_signature(config)
     return to_onnx(DecomposedValues(config).eval(), example_of(signature), signature)
+
+
+def save_decomposition(config: EncoderConfig, folder: Path) -> None:
+    """Write both graphs of an artifact.
+
+    Raises:
+        ArtifactError: a file cannot be written.
+
+    """
+    save_graph(export_decomposition(config), folder / DECOMPOSITION_GRAPH)
+    save_graph(export_decomposition_values(config), folder / DECOMPOSITION_VALUES_GRAPH)

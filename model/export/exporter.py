@@ -48,6 +48,7 @@ from model.attention.self_attention import Relative
 from model.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.export.calibration import calibration_batches
+from model.export.decomposition import save_decomposition
 from model.export.graphs import (
     export_attention,
     export_device_attention,
@@ -279,6 +280,8 @@ def _save_other_graphs(
     progress("exporting the graphs for a device")
     save_graph(export_device_attention(config, dtype), folder / DEVICE_ATTENTION_GRAPH)
     save_graph(export_device_pooling(config, dtype), folder / DEVICE_POOLING_GRAPH)
+    progress("exporting the graphs of a decomposition")
+    save_decomposition(config, folder)
 
 
 def _save_task(head: TaskModule, config: EncoderConfig, folder: Path, progress: Progress) -> None:

@@ -96,11 +96,11 @@ class GraphDecomposition:
 
     def _through(self, loaded: _Loaded, step: DecompositionStep) -> Floats:
         heads = self._artifact.manifest.signature["attention"].inputs[len(STATES) :]
-        feed = {spec.name: loaded.heads[head_parameter_name(spec.name, step.layer)] for spec in heads}
-        feed |= _parameters(
-            layer_shapes(self._config), layer_keys(self._config, step.layer), loaded.weights
-        )
-        rows = np.arange(step.first_row, step.first_row + len(step.parts))
+        shapes, keys = layer_shapes(self._config), layer_keys(self._config, step.layer)
+        feed: Feed = _parameters(shapes, keys, loaded.weights) | {
+            spec.name: loaded.heads[head_parameter_name(spec.name, step.layer)] for spec in heads
+        }
+        rows: Any = np.arange(step.first_row, step.first_row + len(step.parts))
         feed |= {"states": step.states, "values": step.values, "parts": step.parts, "rows": rows}
         return loaded.layer.run(["decomposed"], feed)[0]
 

@@ -97,10 +97,14 @@ class Frozen:
     def inside(self, model: BertModel) -> Iterator[None]:
         """Context in which transformers' own modules compute with them."""
         kind = type(model.encoder.layer[0].intermediate.intermediate_act_fn)
+
+        def norm(module: nn.LayerNorm, x: Tensor) -> Tensor:
+            return self.layer_norm(module, x)
+
         with (
             mock.patch.object(kind, "forward", lambda _, x: self.gelu(x)),
             mock.patch.object(nn.functional, "softmax", self.softmax),
-            mock.patch.object(nn.LayerNorm, "forward", lambda norm, x: self.layer_norm(norm, x)),
+            mock.patch.object(nn.LayerNorm, "forward", norm),
         ):
             yield
 
