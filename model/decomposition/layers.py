@@ -19,7 +19,14 @@ from torch.nn import functional
 from model.artifact.decomposition import APPLIES, VALUE_BIAS
 from model.attention.weights import AttentionRule, Heads
 from model.config import EncoderConfig
-from model.decomposition.parts import activated, normalized, projected, shifted, whole
+from model.decomposition.parts import (
+    bias_shares,
+    normalized,
+    projected,
+    shifted,
+    slope,
+    whole,
+)
 from model.encoder.feed_forward import ACTIVATIONS
 
 
@@ -88,14 +95,23 @@ class LayerDecomposition:
         return functional.linear(every, self.parameters["attention.output.weight"], output)
 
     def _feed_forward(self, parts: Tensor) -> Tensor:
-        """`[C, P, H]` → `[C, P, H]`; of a gated one the activated gate is frozen."""
+        """`[C, P, H]` → `[C, P, H]`: W₂ (s ⊙ (W₁ x + b₁)) + b₂ with the state's own s, frozen.
+
+        s is the slope of the activation, or the activated gate. The first bias is added at the
+        output: x · W₁ᵀ b₁ says how much of W₂ (s ⊙ b₁) a part takes, without going through it.
+        """
         activation = ACTIVATIONS[self.config.hidden_act]
-        expanded = projected(parts, *self._linear("expand"))
+        weight, bias = self._linear("expand")
         if self.config.layer.gated:
-            inner = expanded * activation(functional.linear(whole(parts), *self._linear("gate")))
+            scale = activation(functional.linear(whole(parts), *self._linear("gate")))
         else:
-            inner = activated(expanded, activation)
-        return projected(inner, *self._linear("contract"))
+            scale = slope(functional.linear(whole(parts), weight, bias), activation)
+        contract, last = self._linear("contract")
+        fed = functional.linear(functional.linear(parts, weight) * scale, contract)
+        if bias is not None:
+            taken = bias_shares(parts @ (bias @ weight))
+            fed = fed + taken[..., None] * functional.linear(scale * bias, contract)
+        return shifted(fed, last)
 
     def _linear(self, name: str) -> tuple[Tensor, Tensor | None]:
         prefix = f"feed_forward.{name}"

@@ -32,14 +32,17 @@ def shifted(parts: Tensor, bias: Tensor | None) -> Tensor:
     This is DecompX's "absdot", the default of its code. Where no share has anything of the bias's
     direction, all take as much.
     """
-    if bias is None:
-        return parts
-    count = parts.shape[-2]
-    is_whole = torch.arange(count, device=parts.device) == 0
-    along = torch.where(is_whole, 0.0, (parts @ bias).abs())  # [C, P]
+    return parts if bias is None else parts + bias_shares(parts @ bias)[..., None] * bias
+
+
+def bias_shares(products: Tensor) -> Tensor:
+    """Parts' products with a bias, `[C, P]`, to how much of it each takes; the state all of it."""
+    count = products.shape[-1]
+    is_whole = torch.arange(count, device=products.device) == 0
+    along = torch.where(is_whole, 0.0, products.abs())
     total = along.sum(dim=-1, keepdim=True)
     shares = torch.where(total > 0, along / total, 1 / (count - 1))
-    return parts + torch.where(is_whole, 1.0, shares)[..., None] * bias
+    return torch.where(is_whole, 1.0, shares)
 
 
 def projected(parts: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -61,8 +64,7 @@ def normalized(
     return shifted(parts * scale * weight, bias)
 
 
-def activated(parts: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:
-    """f(x) as the slope f(x) / x, frozen, times each part; `[C, P, d]` (DecompX)."""
-    x = whole(parts)
+def slope(x: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:
+    """f(x) / x, which is frozen, so that f(x) is linear in the parts of x (DecompX)."""
     x = torch.where(x.abs() < _SMALLEST, _SMALLEST, x)
-    return parts * (activation(x) / x)
+    return activation(x) / x

@@ -30,7 +30,7 @@ STEP_TOKENS = 256
 """A step takes no longer than encoding so many tokens."""
 MOST_BYTES = 512 * 2**20
 """Most bytes of a text's shares and values, of two layers."""
-COST = 1.0
+COST = 1.2
 """Time of one part of one token in a layer, as a multiple of encoding a token there."""
 _BEFORE = -1
 """The step of hidden state 0, before the first layer."""
