@@ -184,6 +184,12 @@ class Manifest(BaseModel):
         return not self.foreign or len(self.signature["encoder"].outputs) > 1
 
     @property
+    def depths(self) -> tuple[int, int]:
+        """Layers of the encoder, and of the decoder; 0 without one."""
+        layers = self.decoder.layers.num_hidden_layers if self.decoder else 0
+        return self.config.num_hidden_layers, layers
+
+    @property
     def file_names(self) -> tuple[str, ...]:
         """The files that such an artifact has beside its manifest."""
         if self.foreign:

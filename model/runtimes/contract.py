@@ -31,6 +31,8 @@ NO_TASK_HEAD = (
 NO_DECODER = (
     "the artifact has no decoder: export a checkpoint that has one, such as a MarianMTModel"
 )
+LOGITS = 2**23
+"""Most logits that exist at a time: 32 MiB, and as much again for their logarithms."""
 NO_OWN_MAPS = "attention weights of this artifact are recomputed, a layer at a time"
 
 

@@ -16,6 +16,7 @@ from model.artifact.manifest import (
     ATTENTION_GRAPH,
     ENCODER_GRAPH,
     GRAPHS,
+    LOGPROBS_GRAPH,
     TASK_GRAPH,
     Artifact,
 )
@@ -229,6 +230,8 @@ def _session(
     options.enable_mem_pattern = False  # a pattern is kept for every shape ever seen
     options.enable_cpu_mem_arena = arena
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if graph.name == LOGPROBS_GRAPH:  # a second copy of a word embedding, for little
+        options.add_session_config_entry("session.disable_prepacking", "1")
     try:
         with _cuda_libraries() if place.kind == "cuda" else contextlib.nullcontext():
             session = onnxruntime.InferenceSession(
