@@ -17,7 +17,10 @@ from model.artifact.manifest import Precision
 from model.artifact.task import TaskConfig
 
 Floats = NDArray[np.float32]
-Kind = Literal["hidden", "attention", "pooled", "task", "token_vectors"]
+DecoderKind = Literal[
+    "decoder_hidden", "cross_queries", "decoder_attention", "cross_attention", "logprobs"
+]
+Kind = Literal["hidden", "attention", "pooled", "task", "token_vectors"] | DecoderKind
 
 
 @dataclass(frozen=True)
@@ -69,36 +72,57 @@ Random token ids are among what is compared, and are harder than any text: 8-bit
 layers can be far off there, so pooled vectors are what int8 is for. The logits of one label have a
 sign alone for a cosine, so a task head is held to their difference; the unit vectors of a
 late-interaction model's tokens turn with their hidden states."""
+_LIKE: Mapping[DecoderKind, Kind] = {
+    "decoder_hidden": "hidden",
+    "cross_queries": "hidden",
+    "decoder_attention": "attention",
+    "cross_attention": "attention",
+    "logprobs": "task",
+}
+"""Kinds of a decoder's tensors, and those that they are bounded like."""
 _FEW_LAYERS = 6
 
 
-def tolerances_of(precision: Precision, layers: int) -> Mapping[Kind, Tolerance]:
-    """The bounds of each kind of tensor, for two computations of an encoder of so many layers.
+def tolerances_of(
+    precision: Precision, layers: int, decoder_layers: int = 0
+) -> Mapping[Kind, Tolerance]:
+    """The bounds of each kind of tensor, for two computations of so many layers.
 
     A float32 map may differ by 1e-5, and by 1e-5 more for each layer beyond six. Each side rounds
     in each layer, and the stream of hidden states adds up what all layers before have rounded; a
     map follows from it without being measured by its size. Hidden states are, and the coarser
-    precisions have bounds for what they round anywhere.
+    precisions have bounds for what they round anywhere. A decoder's come after the encoder's.
     """
-    tolerances = TOLERANCES[precision]
-    beyond = max(0, layers - _FEW_LAYERS)
-    if precision != "fp32" or not beyond:
-        return tolerances
-    maps = tolerances["attention"]
-    return {**tolerances, "attention": replace(maps, atol=round((1 + beyond) * maps.atol, 9))}
+    own = TOLERANCES[precision]
+    tolerances = dict(own)
+    if decoder_layers:
+        tolerances |= {kind: own[like] for kind, like in _LIKE.items()}
+    depths: dict[Kind, int] = {"attention": layers}
+    depths |= dict.fromkeys(("decoder_attention", "cross_attention"), layers + decoder_layers)
+    for kind, depth in depths.items():
+        beyond = max(0, depth - _FEW_LAYERS)
+        if precision == "fp32" and beyond and kind in tolerances:
+            atol = round((1 + beyond) * tolerances[kind].atol, 9)
+            tolerances[kind] = replace(tolerances[kind], atol=atol)
+    return tolerances
+
+
+_OF_LAYERS = ("hidden", "decoder_hidden", "cross_queries")
+"""Kinds with a tensor a layer."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """Name of a tensor: a hidden state, a head's map, a pooled unit vector, or a task's answer."""
+    """Name of a tensor: its kind, and the layer and head of one that has them."""
 
     kind: Kind
     layer: int = 0
     head: int = 0
 
     def __str__(self) -> str:
-        where = {"hidden": f" {self.layer}", "attention": f" {self.layer}.{self.head}"}
-        return self.kind + where.get(self.kind, "")
+        if self.kind.endswith("attention"):
+            return f"{self.kind} {self.layer}.{self.head}"
+        return f"{self.kind} {self.layer}" if self.kind in _OF_LAYERS else self.kind
 
 
 @dataclass(frozen=True)
@@ -214,11 +238,16 @@ def keyed(
 
     """
     tensors = {Key("hidden", layer): state for layer, state in enumerate(hidden)}
-    for layer, heads in enumerate(maps):
-        for head, weights in enumerate(heads):
-            tensors[Key("attention", layer, head)] = weights
-    tensors[Key("pooled")] = unit(hidden[-1])
-    return tensors
+    return tensors | keyed_maps("attention", maps) | {Key("pooled"): unit(hidden[-1])}
+
+
+def keyed_maps(kind: Kind, maps: Floats) -> dict[Key, Floats]:
+    """Maps `[L, N, T, S]` of one kind by key."""
+    return {
+        Key(kind, layer, head): weights
+        for layer, heads in enumerate(maps)
+        for head, weights in enumerate(heads)
+    }
 
 
 def task_key(task: TaskConfig) -> Key:

@@ -6,9 +6,10 @@ Notation: S tokens of a text, H hidden size, L layers, N heads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
 
 from model.artifact.manifest import GOLDEN, Artifact, reading, writing
+from model.artifact.targets import TargetTensors
 from model.config import EncoderConfig
 
 Ids = NDArray[np.int64]
@@ -43,6 +45,10 @@ class GoldenText:
     """`[L, N, S, S]`."""
     scores: Floats | None = None
     """What the task head answers, `[C]`, `[V]` or `[S, C]`; None without one."""
+    labels: Ids | None = None
+    """`[T]` of a target; None without a decoder."""
+    target: TargetTensors | None = None
+    """What the decoder makes of it."""
 
 
 def golden_inputs(tokenizer: Tokenizer, config: EncoderConfig) -> Iterator[tuple[Ids, Ids]]:
@@ -68,11 +74,17 @@ def save_golden(path: Path, texts: Sequence[GoldenText]) -> None:
     tensors = {
         f"{name}.{index}": np.ascontiguousarray(tensor)
         for index, text in enumerate(texts)
-        for name, tensor in vars(text).items()
+        for name, tensor in _tensors(text).items()
         if tensor is not None
     }
     with writing(path):
         save_file(dict(sorted(tensors.items())), path)
+
+
+def _tensors(text: GoldenText) -> dict[str, NDArray[Any] | None]:
+    own = {name: tensor for name, tensor in vars(text).items() if name != "target"}
+    of_target = vars(text.target) if text.target else {}
+    return own | {f"target_{name}": tensor for name, tensor in of_target.items()}
 
 
 def read_golden(artifact: Artifact) -> list[GoldenText]:
@@ -90,6 +102,15 @@ def read_golden(artifact: Artifact) -> list[GoldenText]:
             GoldenText(
                 **{name: tensors[f"{name}.{index}"] for name in names},
                 scores=tensors.get(f"scores.{index}"),
+                labels=tensors.get(f"labels.{index}"),
+                target=_target(tensors, index),
             )
             for index in range(count)
         ]
+
+
+def _target(tensors: Mapping[str, NDArray[Any]], index: int) -> TargetTensors | None:
+    if f"labels.{index}" not in tensors:
+        return None
+    names = [field.name for field in fields(TargetTensors)]
+    return TargetTensors(**{name: tensors[f"target_{name}.{index}"] for name in names})

@@ -16,9 +16,8 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
 
-from model.artifact.batch import pack
 from model.artifact.cache import exporter_version
-from model.artifact.golden import GoldenText, Ids, golden_inputs, save_golden
+from model.artifact.golden import golden_inputs, save_golden
 from model.artifact.manifest import (
     ATTENTION_GRAPH,
     DEVICE_ATTENTION_GRAPH,
@@ -43,11 +42,15 @@ from model.artifact.manifest import (
     writing,
 )
 from model.artifact.sentence import SentenceConfig
-from model.artifact.signature import Float
+from model.artifact.signature import Float, GraphName, GraphSignature
 from model.attention.self_attention import Relative
 from model.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.export.calibration import calibration_batches
+from model.export.decoder_files import check_precision, save_decoder
+from model.export.decoder_graphs import decoder_signatures_of
+from model.export.decomposition import save_decomposition
+from model.export.golden_texts import golden_texts
 from model.export.graphs import (
     export_attention,
     export_device_attention,
@@ -57,7 +60,7 @@ from model.export.graphs import (
     head_parameters,
     signatures,
 )
-from model.export.loading import load_modules
+from model.export.loading import Modules, load_modules
 from model.export.module_tensors import module_tensors
 from model.export.placement import Exported, Progress, place
 from model.export.quantization import quantize
@@ -65,11 +68,10 @@ from model.export.to_onnx import save_graph
 from model.export.verify import verify
 from model.families.registry import read_config
 from model.modules import transformer_folder
-from model.packing import PackedBatch
 from model.runtimes.contract import Device
 from model.runtimes.pytorch import load_encoder
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
-from model.tasks.head import TaskModule, scores_of_text
+from model.tasks.head import TaskModule
 from model.tokenization.segments import reading_segments
 from model.tokenization.tokenizer import load_tokenizer
 
@@ -137,6 +139,8 @@ def derive(
 
     """
     check_device(runtime_of(precision), device)
+    if base.manifest.decoder is not None:
+        check_precision(precision)
     return place(
         out,
         lambda folder: _recast(base, folder, precision, progress),
@@ -155,14 +159,17 @@ def _build(
         checkpoint, config.max_position_embeddings, config.hidden_size
     )
     tokenizer = load_tokenizer(inside, config, lowercase=sentence.lowercase)
-    encoder, head = load_modules(checkpoint, tokenizer, config)
+    modules = load_modules(checkpoint, tokenizer, config)
+    encoder, head, decoder = modules
+    if decoder is not None:
+        check_precision(precision)
     with writing(path := folder / TOKENIZER):
         tokenizer.save(str(path), pretty=False)
     _save_tensors(dict(sorted(encoder.state_dict().items())), folder / WEIGHTS)
     _save_tensors(head_parameters(encoder), folder / HEADS)
     _save_tensors(module_tensors(checkpoint, sentence.modules), folder / VECTOR_MODULES)
     inputs = golden_inputs(tokenizer, config)
-    save_golden(folder / GOLDEN, [golden_text(encoder, *text, head) for text in inputs])
+    save_golden(folder / GOLDEN, golden_texts(modules, inputs))
 
     bits = weight_bits(precision)
     served = _served(encoder, tokenizer, sentence.max_length, bits, progress)
@@ -170,6 +177,8 @@ def _build(
     _save_other_graphs(config, precision, folder, progress)
     if head is not None:
         _save_task(head, config, folder, progress)
+    if decoder is not None:
+        save_decoder(decoder, _dtype(precision), folder, progress)
     task = head.config if head else None
     manifest = Manifest(
         format=FORMAT,
@@ -181,7 +190,8 @@ def _build(
         config=config,
         sentence=sentence,
         task=task,
-        signature=signatures(config, _dtype(precision), task),
+        decoder=decoder.config if decoder else None,
+        signature=_signatures(modules, _dtype(precision)),
         files={},
         verification=_UNVERIFIED,
     )
@@ -244,19 +254,6 @@ def _save_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
         save_file(tensors, path)
 
 
-def golden_text(
-    encoder: Encoder, input_ids: Ids, segment_ids: Ids, head: TaskModule | None = None
-) -> GoldenText:
-    """Hidden states and maps of one text, and what a task head answers; ids `[S]`."""
-    with torch.inference_mode():
-        batch = PackedBatch.of(pack([(input_ids, segment_ids)]))
-        output = encoder(batch, output_attentions=True)
-    hidden = torch.stack(list(output.hidden_states)).numpy()
-    maps = torch.cat(list(output.attentions)).numpy()
-    scores = scores_of_text(head, output.hidden_states[-1]) if head else None
-    return GoldenText(input_ids, segment_ids, hidden, maps, scores)
-
-
 def _save_encoder_graph(
     served: Encoder,
     relative: Sequence[Relative],
@@ -279,6 +276,8 @@ def _save_other_graphs(
     progress("exporting the graphs for a device")
     save_graph(export_device_attention(config, dtype), folder / DEVICE_ATTENTION_GRAPH)
     save_graph(export_device_pooling(config, dtype), folder / DEVICE_POOLING_GRAPH)
+    progress("exporting the graphs of a decomposition")
+    save_decomposition(config, folder)
 
 
 def _save_task(head: TaskModule, config: EncoderConfig, folder: Path, progress: Progress) -> None:
@@ -286,6 +285,13 @@ def _save_task(head: TaskModule, config: EncoderConfig, folder: Path, progress: 
     progress(f"exporting {TASK_GRAPH}")
     _save_tensors(dict(sorted(head.state_dict().items())), folder / TASK_WEIGHTS)
     save_graph(export_task(head, config), folder / TASK_GRAPH)
+
+
+def _signatures(modules: Modules, dtype: Float) -> dict[GraphName, GraphSignature]:
+    task = modules.head.config if modules.head else None
+    of_encoder = signatures(modules.encoder.config, dtype, task)
+    decoder = modules.decoder
+    return of_encoder | (decoder_signatures_of(decoder.config, dtype) if decoder else {})
 
 
 def _dtype(precision: Precision) -> Float:

@@ -6,6 +6,30 @@ from collections.abc import Mapping
 
 from model.artifact.compare import Comparison, Key, Kind, Tolerance
 
+_PLACES: Mapping[Kind, tuple[int, int]] = {
+    "hidden": (0, 0),
+    "attention": (0, 1),
+    "pooled": (1, 0),
+    "task": (1, 0),
+    "token_vectors": (1, 0),
+    "decoder_hidden": (2, 0),
+    "decoder_attention": (2, 1),
+    "cross_queries": (2, 2),
+    "cross_attention": (2, 3),
+    "logprobs": (3, 0),
+}
+"""Part of the model and place within a layer, in order of computation."""
+_NAMES: Mapping[Kind, str] = {
+    "hidden": "hidden state {layer}",
+    "attention": "attention of layer {layer}, head {head}",
+    "pooled": "pooled vector",
+    "decoder_hidden": "decoder state {layer}",
+    "decoder_attention": "attention of decoder layer {layer}, head {head}",
+    "cross_queries": "query states of cross-attention in layer {layer}",
+    "cross_attention": "cross-attention of layer {layer}, head {head}",
+    "logprobs": "log-probabilities",
+}
+
 
 def first_failure(comparison: Comparison, tolerances: Mapping[Kind, Tolerance]) -> str:
     """One line of a comparison that failed: where it began, and how far off it was there.
@@ -31,18 +55,12 @@ def first_failure(comparison: Comparison, tolerances: Mapping[Kind, Tolerance]) 
     )
 
 
-def _order(key: Key) -> tuple[bool, int, bool, int]:
-    """A layer's input comes before its heads, and both before what is made of the last state."""
-    whole = key.kind not in ("hidden", "attention")
-    return whole, key.layer, key.kind == "attention", key.head
+def _order(key: Key) -> tuple[int, int, int, int]:
+    """A layer's input comes before its heads, and all layers before what is made of the last."""
+    part, place = _PLACES[key.kind]
+    return part, key.layer, place, key.head
 
 
 def _place(key: Key) -> str:
-    match key.kind:
-        case "hidden":
-            return f"hidden state {key.layer}"
-        case "attention":
-            return f"attention of layer {key.layer}, head {key.head}"
-        case "pooled":
-            return "pooled vector"
-    return str(key)
+    form = _NAMES.get(key.kind)
+    return form.format(layer=key.layer, head=key.head) if form else str(key)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import onnx
 import torch
 from torch import Tensor, nn
 
+from model.artifact.decomposition import (
+    decomposition_signature,
+    decomposition_values_signature,
+)
 from model.artifact.signature import (
+    STATES,
     Float,
     GraphName,
     GraphSignature,
+    MapKind,
     attention_signature,
     device_attention_signature,
     device_pooling_signature,
@@ -22,7 +28,7 @@ from model.artifact.signature import (
 )
 from model.artifact.task import TaskConfig
 from model.attention.self_attention import Relative, attention_rule
-from model.attention.weights import Heads, attention_weights
+from model.attention.weights import AttentionRule, Heads, attention_weights
 from model.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.export.to_onnx import example_of, to_onnx
@@ -33,8 +39,7 @@ from model.tasks.head import TaskModule
 class HiddenStates(nn.Module):
     """The encoder graph: a packed batch to the tuple of all hidden states.
 
-    What heads know of relative positions stands in it as numbers: products of weights alone are
-    left to no runtime, and ONNX Runtime ends the process over such products in half precision.
+    What heads know of relative positions stands in it as `constant_parameters`.
     """
 
     def __init__(self, encoder: Encoder, relative: Sequence[Relative], *, three_axes: bool) -> None:
@@ -42,13 +47,7 @@ class HiddenStates(nn.Module):
         super().__init__()
         self.encoder = encoder
         self.three_axes = three_axes
-        dtype = encoder.embeddings.word.weight.dtype
-        every = {id(tensor): tensor for of_heads in relative for tensor in of_heads.values()}
-        constant = {key: tensor.detach().to(dtype) for key, tensor in every.items()}
-        self.relative = [
-            {name: constant[id(tensor)] for name, tensor in of_heads.items()}
-            for of_heads in relative
-        ]
+        self.relative = constant_parameters(relative, encoder.embeddings.word.weight.dtype)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """The inputs of a packed batch and a head mask → L + 1 tensors `[T, H]`."""
@@ -71,15 +70,17 @@ class HeadWeights(nn.Module):
     It holds no weights of its own, so one graph serves every head of every layer.
     """
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, rule: AttentionRule, signature: GraphSignature) -> None:
+        """Take the parameters of a signature, as heads of this rule."""
         super().__init__()
-        self.rule = attention_rule(config)
-        self.parameter_names = list(one_head_shapes(config))
+        self.rule = rule
+        names = [spec.name for spec in signature.inputs]
+        self.parameter_names = [name for name in names if name not in (*STATES, "heads")]
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Query states `[B, T, H]`, key states `[B, S, H]`, parameters `[n, …]` → `[B, n, T, S]`.
 
-        The parameters are those of `one_head_shapes`, in that order.
+        The parameters are those of the signature, in its order.
         """
         query_states, key_states, *parameters = inputs
         named = dict(zip(self.parameter_names, parameters, strict=True))
@@ -179,13 +180,19 @@ def export_encoder(
 def export_attention(config: EncoderConfig) -> onnx.ModelProto:
     """The attention graph, with dynamic batch, queries, keys and heads axes."""
     signature = attention_signature(config, one_head_shapes(config))
-    return to_onnx(HeadWeights(config).eval(), example_of(signature), signature)
+    return export_head_weights(attention_rule(config), signature)
+
+
+def export_head_weights(rule: AttentionRule, signature: GraphSignature) -> onnx.ModelProto:
+    """The attention graph of heads of any rule and parameters, of which it holds none."""
+    return to_onnx(HeadWeights(rule, signature).eval(), example_of(signature), signature)
 
 
 def export_device_attention(config: EncoderConfig, dtype: Float) -> onnx.ModelProto:
     """The attention graph for a device, with dynamic queries, keys and heads axes."""
     signature = device_attention_signature(config, one_head_shapes(config), dtype)
-    return to_onnx(DeviceHeadWeights(config).eval(), example_of(signature), signature)
+    graph = DeviceHeadWeights(attention_rule(config), signature)
+    return to_onnx(graph.eval(), example_of(signature), signature)
 
 
 def export_device_pooling(config: EncoderConfig, dtype: Float) -> onnx.ModelProto:
@@ -213,17 +220,40 @@ def signatures(
         "attention": attention_signature(config, parameters),
         "device_attention": device_attention_signature(config, parameters, dtype),
         "device_pooling": device_pooling_signature(config, dtype),
+        "decomposition": decomposition_signature(config, parameters),
+        "decomposition_values": decomposition_values_signature(config),
     }
 
 
 def head_parameters(encoder: Encoder) -> dict[str, Tensor]:
+    """All parameters of every layer's heads, as `named_heads` gives them."""
+    return named_heads(encoder.head_parameters(), encoder.config.num_attention_heads)
+
+
+def named_heads(
+    layers: Sequence[Mapping[str, Tensor]], heads: int, kind: MapKind = "encoder"
+) -> dict[str, Tensor]:
     """All parameters of every layer's heads, `[N, …]` each: what heads share, once for each.
 
     Each a copy, as layers may share theirs, and a file of tensors holds none twice.
     """
-    heads = encoder.config.num_attention_heads
     return {
-        head_parameter_name(name, layer): tensor.repeat_interleave(heads // len(tensor), dim=0)
-        for layer, parameters in enumerate(encoder.head_parameters())
+        head_parameter_name(name, layer, kind): tensor.repeat_interleave(
+            heads // len(tensor), dim=0
+        )
+        for layer, parameters in enumerate(layers)
         for name, tensor in parameters.items()
     }
+
+
+def constant_parameters(relative: Sequence[Relative], dtype: torch.dtype) -> list[Relative]:
+    """What heads know of relative positions as numbers of a type, shared where layers share it.
+
+    Products of weights alone are left to no runtime, and ONNX Runtime ends the process over such
+    products in half precision.
+    """
+    every = {id(tensor): tensor for of_heads in relative for tensor in of_heads.values()}
+    constant = {key: tensor.detach().to(dtype) for key, tensor in every.items()}
+    return [
+        {name: constant[id(tensor)] for name, tensor in of_heads.items()} for of_heads in relative
+    ]

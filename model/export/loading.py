@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from tokenizers import Tokenizer
 
@@ -10,6 +11,8 @@ from model.artifact.late_files import read_late_files
 from model.artifact.task import task_kind
 from model.checkpoint import load_checkpoint
 from model.config import EncoderConfig
+from model.decoder.checkpoint import load_decoder
+from model.decoder.decoder import Decoder
 from model.encoder.encoder import Encoder
 from model.export.late_interaction import STANFORD_WEIGHT, load_token_vectors
 from model.modules import listed_modules, transformer_folder
@@ -18,10 +21,18 @@ from model.tasks.head import TaskModule
 from model.tokenization.tokenizer import add_markers
 
 
+class Modules(NamedTuple):
+    """What is exported of a checkpoint."""
+
+    encoder: Encoder
+    head: TaskModule | None
+    decoder: Decoder | None
+
+
 def load_modules(
     checkpoint: Path, tokenizer: Tokenizer, config: EncoderConfig | None = None
-) -> tuple[Encoder, TaskModule | None]:
-    """The encoder and the task head of a checkpoint.
+) -> Modules:
+    """The encoder, the task head and the decoder of a checkpoint.
 
     Args:
         checkpoint: its folder.
@@ -36,8 +47,9 @@ def load_modules(
     inside = transformer_folder(checkpoint)
     if task_kind(checkpoint) != "late_interaction":
         encoder = load_checkpoint(inside, config)
-        return encoder, load_task_head(checkpoint, encoder)
+        head = load_task_head(checkpoint, encoder)
+        return Modules(encoder, head, load_decoder(inside, encoder.config))
     add_markers(tokenizer, read_late_files(checkpoint).markers)
     apart = [STANFORD_WEIGHT] if listed_modules(checkpoint) is None else []
     encoder = load_checkpoint(inside, config, apart)
-    return encoder, load_token_vectors(checkpoint, tokenizer, encoder.config)
+    return Modules(encoder, load_token_vectors(checkpoint, tokenizer, encoder.config), None)

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from unittest import mock
 
@@ -22,6 +22,7 @@ from torch.onnx._internal.exporter import _registration
 from model.artifact.manifest import writing
 from model.artifact.signature import GraphSignature
 from model.errors import ArtifactError
+from model.export.shared_tensors import LEAST_BYTES, places_of, refer
 
 OPSET = 20
 _operators = functools.cache(_registration.ONNXRegistry.from_torchlib)
@@ -37,11 +38,14 @@ def example_of(signature: GraphSignature) -> tuple[Tensor, ...]:
     """
     sizes = {
         "tokens": 7,
+        "target_tokens": 10,
+        "target_sequence": 160,
         "batch": 2,
         "sequence": 150,
         "queries": 8,
         "keys": 9,
         "heads": 3,
+        "parts": 5,
         "vectors": 4,
         "columns": 6,
     }
@@ -116,18 +120,31 @@ def without_metadata(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
-def save_graph(model: onnx.ModelProto, path: Path, external: str | None = None) -> None:
-    """Write a graph; with `external`, its weights go to that file beside it.
+def save_graph(
+    model: onnx.ModelProto, path: Path, external: str | None = None, beside: Sequence[Path] = ()
+) -> None:
+    """Write a graph.
+
+    Args:
+        model: the graph.
+        path: of its file.
+        external: name of the file beside it for its weights, after what is there; none when None.
+        beside: graphs of the same folder, whose tensors are not written again.
 
     Raises:
         ArtifactError: a file cannot be written.
 
     """
     onnx.checker.check_model(model)
+    refer(model, places_of(beside))
     with writing(path):
         if external is None:
             onnx.save_model(model, path)
         else:
             onnx.save_model(
-                model, path, save_as_external_data=True, location=external, size_threshold=1024
+                model,
+                path,
+                save_as_external_data=True,
+                location=external,
+                size_threshold=LEAST_BYTES,
             )

@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import get_args
 
 import numpy as np
 import onnx
@@ -41,9 +40,10 @@ from model.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.export.failure import first_failure
 from model.export.filled_up import compare_filled_up
+from model.export.verify_decoder import add_targets
 from model.packing import PackedBatch
 from model.runtimes.contract import Device, Runtime
-from model.runtimes.pytorch import load_encoder, load_head
+from model.runtimes.pytorch import load_decoder, load_encoder, load_head
 from model.runtimes.registry import load_runtime
 from model.tasks.head import TaskModule, scores_of_text
 
@@ -95,9 +95,9 @@ class Verification:
     def record(self) -> VerificationRecord:
         """The part that goes into the manifest."""
         compared = {key.kind for key in self.comparison.differences}
-        every: tuple[Kind, ...] = get_args(Kind)
-        of_task = ("task", "token_vectors")
-        kinds = [kind for kind in every if kind not in of_task or kind in compared]
+        every: tuple[Kind, ...] = tuple(self.tolerances)
+        always = ("hidden", "attention", "pooled")
+        kinds = [kind for kind in every if kind in always or kind in compared]
         return VerificationRecord(
             passed=self.passed,
             provider=self.provider,
@@ -114,9 +114,9 @@ class Verification:
 def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
     """Run an artifact's graphs and its PyTorch encoder over the grid and compare everything.
 
-    All hidden states, every head's map, the pooled unit vector of each text and what a task head
-    answers are compared, over batches of mixed lengths, so a leak of one text into another shows as
-    a difference.
+    All hidden states, every head's map, the pooled unit vector of each text, what a task head
+    answers and what a decoder makes of a target are compared, over batches of mixed lengths, so a
+    leak of one text into another shows as a difference.
 
     Args:
         artifact: what is verified.
@@ -128,8 +128,8 @@ def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
     """
     manifest = artifact.manifest
     encoder, head = load_encoder(artifact), load_head(artifact)
-    runtime = load_runtime(artifact, device)
-    tolerances = tolerances_of(manifest.precision, encoder.config.num_hidden_layers)
+    decoder, runtime = load_decoder(artifact), load_runtime(artifact, device)
+    tolerances = tolerances_of(manifest.precision, *manifest.depths)
     result = Verification(manifest.precision, runtime.provider, tolerances)
     for name, signature in manifest.signature.items():
         graph = onnx.load(artifact.path(GRAPHS[name]), load_external_data=False).graph
@@ -141,6 +141,8 @@ def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
         batch = pack(texts)
         references = torch_tensors(encoder, batch, vectors, head)
         candidates = runtime_tensors(runtime, batch, vectors)
+        if decoder is not None:
+            add_targets(decoder, runtime, batch, (references, candidates))
         for reference, candidate in zip(references, candidates, strict=True):
             result.comparison.add(reference, candidate, tolerances)
     if head is not None and head.config.late is not None:

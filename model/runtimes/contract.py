@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.artifact.batch import Batch, Ids
+from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.pooling import TextPooling
 from model.artifact.signature import MapKind
 from model.artifact.task import TaskConfig
@@ -30,6 +31,8 @@ NO_TASK_HEAD = (
 NO_DECODER = (
     "the artifact has no decoder: export a checkpoint that has one, such as a MarianMTModel"
 )
+LOGITS = 2**23
+"""Most logits that exist at a time: 32 MiB, and as much again for their logarithms."""
 NO_OWN_MAPS = "attention weights of this artifact are recomputed, a layer at a time"
 
 
@@ -204,6 +207,17 @@ class Runtime(Protocol):
         Raises:
             DeviceLostError: now or before, the device failed for good.
             ModelError: there is no task head.
+
+        """
+
+    def decompose(self, step: DecompositionStep) -> DecomposedRows:
+        """Shares of input tokens in some states of one text, through one layer, in float32.
+
+        On the host, by the float32 weights, in every precision and on every device.
+
+        Raises:
+            ArtifactError: the artifact was copied without its weights.
+            ModelError: the graph is a foreign one.
 
         """
 

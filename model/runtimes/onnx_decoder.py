@@ -21,7 +21,7 @@ from model.artifact.signature import GraphName, MapKind
 from model.config import EncoderConfig
 from model.decoder.config import DecoderConfig
 from model.errors import ModelError
-from model.runtimes.contract import NO_DECODER, Decoding, Floats, every_head
+from model.runtimes.contract import LOGITS, NO_DECODER, Decoding, Floats, every_head
 from model.runtimes.heads import GRAPH_OF, HeadParameters
 from model.runtimes.host import Calls, cut
 
@@ -31,8 +31,6 @@ DECODER_GRAPHS: tuple[GraphName, ...] = (
     "cross_attention",
     "logprobs",
 )
-LOGITS = 2**23
-"""Most logits that exist at a time: 32 MiB, and as much again for their logarithms."""
 
 
 class Session(Protocol):

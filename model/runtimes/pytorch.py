@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import torch
 
-from model.artifact.batch import Batch
+from model.artifact.batch import Batch, Ids
+from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.foreign import not_in_graph
-from model.artifact.manifest import TASK_WEIGHTS, WEIGHTS, Artifact
-from model.attention.weights import Heads, attention_weights, some_heads
+from model.artifact.manifest import DECODER_WEIGHTS, TASK_WEIGHTS, WEIGHTS, Artifact
+from model.artifact.signature import MapKind
+from model.attention.weights import some_heads
 from model.checkpoint import load_weights
+from model.decoder.checkpoint import load_decoder_weights
+from model.decoder.decoder import Decoder
+from model.decomposition.encoder import EncoderDecomposition
 from model.encoder.encoder import Encoder
 from model.errors import ArtifactError
 from model.packing import PackedBatch
-from model.runtimes.contract import Floats, Resources
+from model.runtimes.contract import Decoding, Floats, Resources
 from model.runtimes.host import HostRuntime
+from model.runtimes.pytorch_decoder import TorchDecoder, decoder_of, maps_of
 from model.tasks.checkpoint import load_task_weights
 from model.tasks.head import TaskModule
 
@@ -27,7 +34,7 @@ def load(artifact: Artifact, _: Resources) -> PyTorchRuntime:
         ModelError: as `load_encoder`.
 
     """
-    return PyTorchRuntime(load_encoder(artifact), load_head(artifact))
+    return PyTorchRuntime(load_encoder(artifact), load_head(artifact), load_decoder(artifact))
 
 
 def load_encoder(artifact: Artifact) -> Encoder:
@@ -63,13 +70,34 @@ def load_head(artifact: Artifact) -> TaskModule | None:
     return load_task_weights(path, manifest.task, manifest.config.hidden_size)
 
 
+def load_decoder(artifact: Artifact) -> Decoder | None:
+    """The float32 decoder of an artifact; None for one without.
+
+    Raises:
+        ArtifactError: the artifact was copied without its weights.
+        CheckpointError: they do not fit the config.
+
+    """
+    config = artifact.manifest.decoder
+    if config is None:
+        return None
+    path = artifact.path(DECODER_WEIGHTS)
+    if not path.is_file():
+        raise ArtifactError(f"{artifact.folder} holds no {DECODER_WEIGHTS}, which PyTorch needs")
+    return load_decoder_weights(path, config)
+
+
 class PyTorchRuntime(HostRuntime):
-    """The encoder in float32; see `Runtime`."""
+    """The modules in float32; see `Runtime`."""
 
     provider = "torch-cpu"
 
-    def __init__(self, encoder: Encoder, head: TaskModule | None = None) -> None:
+    def __init__(
+        self, encoder: Encoder, head: TaskModule | None = None, decoder: Decoder | None = None
+    ) -> None:
         self.config = encoder.config
+        self.decoder = decoder.config if decoder else None
+        self._decoder = TorchDecoder(decoder) if decoder else None
         self.task = head.config if head else None
         self._encoder = encoder
         self._head = head
@@ -87,15 +115,47 @@ class PyTorchRuntime(HostRuntime):
             states = self._encoder(packed, mask, relative=self._relative).hidden_states
         return [states[layer].numpy() for layer in layers]
 
-    def attention(self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int]) -> Floats:
+    def attention(
+        self,
+        queries: Floats,
+        keys: Floats,
+        layer: int,
+        heads: Sequence[int],
+        kind: MapKind = "encoder",
+    ) -> Floats:
         """`[heads, T, S]`."""
-        states = (torch.from_numpy(array)[None] for array in (queries, keys))
+        if kind != "encoder":
+            return decoder_of(self._decoder).attention(queries, keys, layer, heads, kind)
         every = self._head_parameters[layer]
         with torch.inference_mode():
             parameters = some_heads(every, heads, self.config.num_attention_heads)
-            chosen = Heads.from_parameters(parameters, self._encoder.rule)
-            maps: Floats = attention_weights(chosen, *states)[0].numpy()
-        return maps
+        return maps_of(parameters, self._encoder.rule, queries, keys)
+
+    def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
+        """`[T, H]` a state, and a layer's query states."""
+        return decoder_of(self._decoder).decode(asked)
+
+    def logprobs(self, rows: Floats, labels: Ids) -> Floats:
+        """`[n]`."""
+        return decoder_of(self._decoder).logprobs(rows, labels)
+
+    def decompose(self, step: DecompositionStep) -> DecomposedRows:
+        """Rows after their layer, and values for the next one."""
+        with torch.inference_mode():
+            parts = torch.from_numpy(step.parts)
+            if step.states is not None and step.values is not None:
+                rows = torch.arange(step.first_row, step.first_row + len(parts))
+                states, of_all = map(torch.from_numpy, (step.states, step.values))
+                parts = self._decomposition.through(parts, step.layer, rows, states, of_all)
+            if step.layer + 1 == self.config.num_hidden_layers:
+                return DecomposedRows(parts.numpy(), None)
+            values = self._decomposition.values(parts, step.layer + 1)
+            return DecomposedRows(parts.numpy(), values.contiguous().numpy())
+
+    @functools.cached_property
+    def _decomposition(self) -> EncoderDecomposition:
+        with torch.inference_mode():
+            return EncoderDecomposition(self._encoder)
 
     def score(self, rows: Floats) -> Floats:
         """`[n, C]` or `[1, V]`."""

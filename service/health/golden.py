@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from model.artifact.compare import Comparison, keyed, task_key, tolerances_of
+from model.artifact.compare import Comparison, Key, keyed, task_key, tolerances_of
 from model.artifact.golden import read_golden
 from model.artifact.manifest import Artifact
 from model.artifact.vectors import TextVectors
 from model.errors import VerificationError
 from service.engines.contract import Engine, Floats, MapsTask, Output, Task, TextTask
+from service.engines.whole_targets import target_maps, target_tensors, whole_target
 from service.scheduler.outputs import check_outputs
 
 
@@ -37,14 +38,17 @@ class GoldenCheck:
             return
         comparison = Comparison()
         precision = "fp32" if engine.name == "torch" else self._manifest.precision
-        layers, unit = self._manifest.config.num_hidden_layers, self._vectors.unit
-        tolerances, head = tolerances_of(precision, layers), self._manifest.task
+        tolerances = tolerances_of(precision, *self._manifest.depths)
+        head, unit = self._manifest.task, self._vectors.unit
         for text, output in zip(self._texts, self._encode(engine), strict=True):
             expected = keyed(list(text.hidden), text.maps, unit)
             maps = np.stack(self._attend(engine, output))
             found = keyed(output.hidden, maps, unit)
             if head and text.scores is not None and output.scores is not None:
                 expected[task_key(head)], found[task_key(head)] = text.scores, output.scores
+            if text.target:
+                expected |= text.target.keyed()
+                found |= self._of_target(engine, output)
             comparison.add(expected, found, tolerances)
         if not comparison.passed and engine.name != "fake":
             raise VerificationError(
@@ -54,13 +58,16 @@ class GoldenCheck:
 
     def _encode(self, engine: Engine) -> list[Output]:
         layers = tuple(range(self._manifest.config.num_hidden_layers + 1))
-        head = self._manifest.task
+        head, decoder = self._manifest.task, self._manifest.decoder
         tasks = [
             TextTask(
                 text.input_ids,
                 text.segment_ids,
                 layers,
                 scores=head.shape(len(text.input_ids)) if head else (),
+                target=whole_target(text.labels, decoder)
+                if decoder and text.labels is not None
+                else None,
             )
             for text in self._texts
         ]
@@ -72,6 +79,13 @@ class GoldenCheck:
         tasks = [MapsTask(states, states, layer, heads) for layer, states in enumerate(inputs)]
         outputs = _run(engine, tasks)
         return [found.maps for found in outputs if found.maps is not None]
+
+    def _of_target(self, engine: Engine, output: Output) -> dict[Key, Floats]:
+        decoder = self._manifest.decoder
+        if decoder is None or output.target is None:
+            return {}
+        maps = _run(engine, target_maps(output, decoder))
+        return target_tensors(output, maps).keyed()
 
 
 def _run(engine: Engine, tasks: list[Task] | list[TextTask] | list[MapsTask]) -> list[Output]:

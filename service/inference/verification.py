@@ -11,7 +11,9 @@ import numpy as np
 from model.artifact.compare import Comparison, Key, keyed, task_key, tolerances_of
 from model.artifact.manifest import Manifest
 from model.artifact.vectors import TextVectors
-from service.engines.contract import Floats, MapsTask, TextTask
+from model.decoder.config import DecoderConfig
+from service.engines.contract import Floats, Ids, MapsTask, TextTask
+from service.engines.whole_targets import target_maps, target_tensors, whole_target
 from service.errors import EngineTimeout
 from service.inference.engine_pool import EnginePool
 from service.inference.tokenizer import TokenizedText
@@ -56,7 +58,7 @@ async def _compare(
 ) -> Comparison:
     reference, candidate = await engines.get("torch"), await engines.get("onnx")
     comparison = Comparison()
-    tolerances = tolerances_of(manifest.precision, manifest.config.num_hidden_layers)
+    tolerances = tolerances_of(manifest.precision, *manifest.depths)
     for text in texts:
         expected, found = await asyncio.gather(
             _everything(reference, text, manifest, vectors, caller),
@@ -77,11 +79,26 @@ async def _everything(
     heads = tuple(range(manifest.config.num_attention_heads))
     head = manifest.task
     shape = head.shape(len(text.input_ids)) if head else ()
-    task = TextTask(text.input_ids, text.segment_ids, (*layers, len(layers)), scores=shape)
+    decoder = manifest.decoder
+    target = whole_target(_labels(text, decoder), decoder) if decoder else None
+    task = TextTask(
+        text.input_ids, text.segment_ids, (*layers, len(layers)), scores=shape, target=target
+    )
     (result,) = await scheduler.submit("attention", [task], caller)
     hidden = result.output.hidden
     tasks = [MapsTask(hidden[layer], hidden[layer], layer, heads) for layer in layers]
     results = await scheduler.resume("attention", tasks, caller=caller)
     maps = np.stack([item.output.maps for item in results])
     scores = {task_key(head): result.output.scores} if head else {}
-    return keyed(hidden, maps, vectors.unit) | scores
+    found = keyed(hidden, maps, vectors.unit) | scores
+    if decoder is not None:
+        tasks = target_maps(result.output, decoder)
+        results = await scheduler.resume("attention", tasks, caller=caller)
+        found |= target_tensors(result.output, [item.output for item in results]).keyed()
+    return found
+
+
+def _labels(text: TokenizedText, decoder: DecoderConfig) -> Ids:
+    """The text as its own target, in words and in a length that the decoder knows."""
+    config = decoder.layers
+    return text.input_ids[: config.max_position_embeddings] % config.vocab_size

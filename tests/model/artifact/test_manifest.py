@@ -24,6 +24,8 @@ from model.errors import ArtifactError
 
 NAMES = (
     "attention.onnx",
+    "decomposition.onnx",
+    "decomposition_values.onnx",
     "device_attention.onnx",
     "device_pooling.onnx",
     "encoder.onnx",
@@ -146,15 +148,15 @@ def test_a_manifest_that_is_no_manifest_is_refused(artifact_copy: Path, content:
 @pytest.mark.parametrize(
     ("edit", "named"),
     [
-        (lambda m: m.update(format=5), "format: this version reads 6; export the model again"),
-        (lambda m: m.update(format=7), "format: this version reads 6"),
+        (lambda m: m.update(format=6), "format: this version reads 7; export the model again"),
+        (lambda m: m.update(format=8), "format: this version reads 7"),
         (lambda m: m.update(runtime="jax"), "runtime"),
         (lambda m: m.update(precision="fp8"), "precision"),
         (lambda m: m.update(surprise=1), "surprise"),
         (lambda m: m.pop("exporter"), "exporter"),
         (lambda m: m["config"].update(num_attention_heads=5), "config"),
         (lambda m: m["sentence"].update(pooling="median"), "sentence.pooling"),
-        (lambda m: m["signature"].update(decoder=m["signature"]["encoder"]), "signature.decoder"),
+        (lambda m: m["signature"].update(pooler=m["signature"]["encoder"]), "signature.pooler"),
         (lambda m: m["files"]["tokenizer.json"].pop("sha256"), "files.tokenizer.json.sha256"),
         (lambda m: m["verification"].update(passed="perhaps"), "verification.passed"),
         (lambda m: m["verification"].pop("provider"), "verification.provider"),

@@ -20,7 +20,7 @@ from tests.model.late_checkpoints import EXPANSION, WORDS, write_late, write_pyl
 
 def late_of(folder: Path) -> LateInteraction:
     tokenizer = load_tokenizer(folder, read_config(folder), lowercase=False)
-    _, head = load_modules(folder, tokenizer)
+    _, head, _ = load_modules(folder, tokenizer)
     assert head is not None
     assert head.config.late is not None
     return head.config.late

@@ -21,7 +21,7 @@ def test_an_encoder_and_its_projection(tmp_path: Path) -> None:
     projection = torch.arange(72.0).reshape(6, 12)
     edit_weights(folder, **{"linear.weight": projection})
     config = read_config(folder)
-    encoder, head = load_modules(folder, load_tokenizer(folder, config, lowercase=False), config)
+    encoder, head, _ = load_modules(folder, load_tokenizer(folder, config, lowercase=False), config)
     assert head is not None
     (held,) = head.state_dict().values()
     assert torch.equal(held, projection)

@@ -47,7 +47,7 @@ def ranked(folder: Path, query: str, documents: list[str]) -> tuple[list[float],
         folder, config.max_position_embeddings, config.hidden_size
     )
     built = load_tokenizer(inside, config, lowercase=sentence.lowercase)
-    encoder, head = load_modules(folder, built)
+    encoder, head, _ = load_modules(folder, built)
     assert head is not None
     late = head.config.late
     assert late is not None

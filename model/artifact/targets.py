@@ -1,0 +1,53 @@
+"""All that a decoder computes of one text's target, as it is compared. Without torch.
+
+Notation: S tokens of a text, T tokens of its target, H hidden size, L_d layers and N heads of the
+decoder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.artifact.compare import Floats, Key, keyed_maps
+from model.config import EncoderConfig
+from model.decoder.config import DecoderConfig
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class TargetTensors:
+    """A target's tensors, in float32."""
+
+    hidden: Floats
+    """`[L_d + 1, T, H]`."""
+    cross_queries: Floats
+    """`[L_d, T, H]`."""
+    maps: Floats
+    """`[L_d, N, T, T]`, of the decoder's own heads."""
+    cross_maps: Floats
+    """`[L_d, N, T, S]`."""
+    logprobs: Floats
+    """`[T]`."""
+
+    def keyed(self) -> dict[Key, Floats]:
+        """The tensors by key."""
+        states = {Key("decoder_hidden", layer): each for layer, each in enumerate(self.hidden)}
+        queries = {Key("cross_queries", n): each for n, each in enumerate(self.cross_queries)}
+        return {
+            **states,
+            **queries,
+            **keyed_maps("decoder_attention", self.maps),
+            **keyed_maps("cross_attention", self.cross_maps),
+            Key("logprobs"): self.logprobs,
+        }
+
+
+def random_labels(decoder: DecoderConfig, tokens: int, seed: int) -> Ids:
+    """Labels of a target of so many tokens, or of as many as the decoder takes."""
+    config: EncoderConfig = decoder.layers
+    length = min(tokens, config.max_position_embeddings)
+    return np.random.default_rng(seed).integers(0, config.vocab_size, length)

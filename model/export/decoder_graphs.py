@@ -1,0 +1,124 @@
+"""A decoder's graphs as PyTorch modules, their signatures, and its heads' parameters.
+
+Notation: that of `model.decoder`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import onnx
+import torch
+from torch import Tensor, nn
+
+from model.artifact.decoder_signature import (
+    Shapes,
+    decoder_signature,
+    decoder_signatures,
+    logprobs_signature,
+)
+from model.artifact.signature import Float, GraphName, GraphSignature, attention_signature
+from model.attention.self_attention import Relative
+from model.decoder.config import DecoderConfig
+from model.decoder.decoder import Decoder
+from model.export.graphs import constant_parameters, export_head_weights, named_heads
+from model.export.to_onnx import example_of, to_onnx
+from model.packing import PackedBatch
+
+
+class DecoderStates(nn.Module):
+    """The decoder graph: packed targets and the encoder's last states to the decoder's states."""
+
+    def __init__(self, decoder: Decoder, relative: Sequence[Relative], dtype: torch.dtype) -> None:
+        """Compute in this type, with what heads know of relative positions as numbers."""
+        super().__init__()
+        self.decoder = decoder
+        self.dtype = dtype
+        self.relative = constant_parameters(relative, dtype)
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """The inputs of `decoder_signature` → L_d + 1 states and L_d query states, `[T, H]`."""
+        ids, positions, padded, packed, source_padded, encoded, mask, cross_mask = inputs
+        segments = torch.zeros_like(ids)
+        target = PackedBatch(ids, segments, positions, padded, packed)
+        source = PackedBatch(ids, segments, positions, source_padded, packed)  # its grid alone
+        output = self.decoder(
+            target,
+            source,
+            *(floats.to(self.dtype) for floats in (encoded, mask, cross_mask)),
+            relative=self.relative,
+        )
+        return (*output.hidden_states, *output.cross_queries)
+
+
+class Logprobs(nn.Module):
+    """The graph of the output map."""
+
+    def __init__(self, decoder: Decoder, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.dtype = dtype
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Rows `[n, H]` and labels `[n]` → `[n]`."""
+        rows, labels = inputs
+        return self.decoder.logprobs(rows.to(self.dtype), labels)
+
+
+def export_decoder(decoder: Decoder, dtype: Float) -> onnx.ModelProto:
+    """The decoder graph; targets' tokens, texts and both sequences are dynamic axes."""
+    signature = decoder_signature(decoder.config, dtype)
+    graph = DecoderStates(_cast(decoder, dtype), decoder.relative_parameters(), _torch(dtype))
+    return to_onnx(graph.eval(), example_of(signature), signature)
+
+
+def export_logprobs(decoder: Decoder, dtype: Float) -> onnx.ModelProto:
+    """The graph of the output map, with a dynamic axis of rows."""
+    signature = logprobs_signature(decoder.config)
+    graph = Logprobs(_cast(decoder, dtype), _torch(dtype))
+    return to_onnx(graph.eval(), example_of(signature), signature)
+
+
+def export_decoder_attention(config: DecoderConfig) -> tuple[onnx.ModelProto, onnx.ModelProto]:
+    """The attention graphs of the decoder's own heads and of those of cross-attention."""
+    decoder, (own, cross) = _one_layer(config)
+    return (
+        export_head_weights(decoder.rule, attention_signature(config.layers, own)),
+        export_head_weights(decoder.cross_rule, attention_signature(config.layers, cross)),
+    )
+
+
+def decoder_signatures_of(config: DecoderConfig, dtype: Float) -> dict[GraphName, GraphSignature]:
+    """Of every graph of a decoder, at the precision of its weights."""
+    return decoder_signatures(config, dtype, *_one_layer(config)[1])
+
+
+def decoder_head_parameters(decoder: Decoder) -> dict[str, Tensor]:
+    """All parameters of the heads of every layer's self- and cross-attention."""
+    heads = decoder.config.layers.num_attention_heads
+    return {
+        **named_heads(decoder.head_parameters(), heads, "decoder"),
+        **named_heads(decoder.cross_head_parameters(), heads, "cross"),
+    }
+
+
+def _one_layer(config: DecoderConfig) -> tuple[Decoder, tuple[Shapes, Shapes]]:
+    """A decoder without values, and the shapes of one head's parameters of each kind."""
+    layers = config.layers.model_copy(update={"num_hidden_layers": 1})
+    with torch.device("meta"):
+        decoder = Decoder(config.model_copy(update={"layers": layers}))
+        own, cross = decoder.head_parameters(), decoder.cross_head_parameters()
+    return decoder, (_shapes(own[0]), _shapes(cross[0]))
+
+
+def _shapes(parameters: dict[str, Tensor]) -> Shapes:
+    return {name: tuple(each.shape[1:]) for name, each in parameters.items()}
+
+
+def _cast(decoder: Decoder, dtype: Float) -> Decoder:
+    return copy.deepcopy(decoder).half() if dtype == "float16" else decoder
+
+
+def _torch(dtype: Float) -> torch.dtype:
+    return torch.float16 if dtype == "float16" else torch.float32

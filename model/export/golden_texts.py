@@ -1,0 +1,52 @@
+"""Golden texts of an artifact: what PyTorch computes of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from model.artifact.batch import pack
+from model.artifact.golden import GoldenText, Ids
+from model.artifact.targets import random_labels
+from model.export.loading import Modules
+from model.export.verify_decoder import torch_targets
+from model.packing import PackedBatch
+from model.tasks.head import scores_of_text
+
+LABELS = 7
+"""Tokens of the target of the last text."""
+
+
+def golden_texts(modules: Modules, texts: Iterable[tuple[Ids, Ids]]) -> list[GoldenText]:
+    """All texts; the last has a target where there is a decoder."""
+    *others, last = texts
+    tokens = LABELS if modules.decoder else 0
+    found = [golden_text(modules, *ids) for ids in others]
+    return [*found, golden_text(modules, *last, target_tokens=tokens)]
+
+
+def golden_text(
+    modules: Modules, input_ids: Ids, segment_ids: Ids, target_tokens: int = 0
+) -> GoldenText:
+    """Hidden states and maps of one text, and what a task head and a decoder answer.
+
+    Args:
+        modules: in float32.
+        input_ids: `[S]`.
+        segment_ids: `[S]`.
+        target_tokens: of a random target; no target with 0.
+
+    """
+    source = pack([(input_ids, segment_ids)])
+    with torch.inference_mode():
+        output = modules.encoder(PackedBatch.of(source), output_attentions=True)
+    hidden = torch.stack(list(output.hidden_states)).numpy()
+    maps = torch.cat(list(output.attentions)).numpy()
+    head, decoder = modules.head, modules.decoder
+    scores = scores_of_text(head, output.hidden_states[-1]) if head else None
+    if decoder is None or not target_tokens:
+        return GoldenText(input_ids, segment_ids, hidden, maps, scores)
+    labels = random_labels(decoder.config, target_tokens, seed=0)
+    (target,) = torch_targets(decoder, source, [hidden[-1]], [labels])
+    return GoldenText(input_ids, segment_ids, hidden, maps, scores, labels, target)

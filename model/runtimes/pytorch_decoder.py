@@ -1,0 +1,90 @@
+"""A decoder in eager PyTorch, on the CPU; its methods are those of `Runtime`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model.artifact.batch import Ids
+from model.artifact.signature import MapKind
+from model.attention.weights import AttentionRule, Heads, attention_weights, some_heads
+from model.decoder.decoder import Decoder
+from model.errors import ModelError
+from model.packing import PackedBatch
+from model.runtimes.contract import LOGITS, NO_DECODER, Decoding, Floats
+from model.runtimes.host import cut
+
+
+class TorchDecoder:
+    """The decoder of a runtime in float32."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self._heads = decoder.config.layers.num_attention_heads
+        self._rows = max(1, LOGITS // decoder.config.layers.vocab_size)
+        with torch.inference_mode():
+            self._relative = decoder.relative_parameters()
+            self._parameters: dict[MapKind, list[dict[str, Tensor]]] = {
+                "decoder": decoder.head_parameters(),
+                "cross": decoder.cross_head_parameters(),
+            }
+
+    def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
+        """A `[T, H]` each state, and each layer's query states."""
+        masks = (asked.head_mask, asked.cross_head_mask)
+        with torch.inference_mode():
+            output = self._decoder(
+                PackedBatch.of(asked.target),
+                PackedBatch.of(asked.source),
+                torch.from_numpy(asked.encoded),
+                *(None if mask is None else torch.from_numpy(mask) for mask in masks),
+                relative=self._relative,
+            )
+        states, cross = (
+            {layer: rows.numpy() for layer, rows in enumerate(each)}
+            for each in (output.hidden_states, output.cross_queries)
+        )
+        return cut(states, asked.target, asked.states), cut(cross, asked.target, asked.cross)
+
+    def attention(
+        self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int], kind: MapKind
+    ) -> Floats:
+        """`[heads, T, S]`."""
+        rule = self._decoder.rule if kind == "decoder" else self._decoder.cross_rule
+        with torch.inference_mode():
+            parameters = some_heads(self._parameters[kind][layer], heads, self._heads)
+        return maps_of(parameters, rule, queries, keys)
+
+    def logprobs(self, rows: Floats, labels: Ids) -> Floats:
+        """`[n]`, of some rows at a time."""
+        pairs = (torch.split(torch.from_numpy(array), self._rows) for array in (rows, labels))
+        with torch.inference_mode():
+            parts = [self._decoder.logprobs(*pair).numpy() for pair in zip(*pairs, strict=True)]
+        return np.concatenate(parts)
+
+
+def decoder_of(decoder: TorchDecoder | None) -> TorchDecoder:
+    """The decoder of a runtime.
+
+    Raises:
+        ModelError: there is none.
+
+    """
+    if decoder is None:
+        raise ModelError(NO_DECODER)
+    return decoder
+
+
+def maps_of(
+    parameters: Mapping[str, Tensor], rule: AttentionRule, queries: Floats, keys: Floats
+) -> Floats:
+    """Maps `[n, T, S]` of heads with these parameters, of states `[T, H]` and `[S, H]`."""
+    states = (torch.from_numpy(array)[None] for array in (queries, keys))
+    with torch.inference_mode():
+        maps: Floats = attention_weights(Heads.from_parameters(parameters, rule), *states)[
+            0
+        ].numpy()
+    return maps

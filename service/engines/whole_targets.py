@@ -1,0 +1,63 @@
+"""Everything that an engine computes of a target, as it is compared with another's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from model.artifact.targets import TargetTensors
+from model.decoder.config import DecoderConfig
+from service.engines.contract import Floats, Ids, MapsTask, Output, Target
+
+
+def whole_target(labels: Ids, decoder: DecoderConfig) -> Target:
+    """A target of which everything is asked for."""
+    layers = tuple(range(decoder.layers.num_hidden_layers))
+    return Target(labels, (*layers, len(layers)), layers, logprobs=True)
+
+
+def target_maps(output: Output, decoder: DecoderConfig) -> list[MapsTask]:
+    """All heads of each layer of the decoder, then all of its cross-attention.
+
+    Args:
+        output: of a text with a `whole_target` and its last hidden state.
+        decoder: the config.
+
+    """
+    heads = tuple(range(decoder.layers.num_attention_heads))
+    target, encoded = output.target, output.hidden[-1]
+    if target is None:
+        return []
+    return [
+        MapsTask(states, states, layer, heads, "decoder")
+        for layer, states in enumerate(target.hidden[:-1])
+    ] + [
+        MapsTask(queries, encoded, layer, heads, "cross")
+        for layer, queries in enumerate(target.cross)
+    ]
+
+
+def target_tensors(output: Output, maps: Sequence[Output]) -> TargetTensors:
+    """The target's tensors.
+
+    Args:
+        output: as for `target_maps`.
+        maps: what the engine answered to its tasks.
+
+    Raises:
+        ValueError: something is missing.
+
+    """
+    target = output.target
+    found = [each.maps for each in maps if each.maps is not None]
+    if target is None or target.logprobs is None or len(found) != 2 * len(target.cross):
+        raise ValueError("the target was not computed whole")
+    layers = len(target.cross)
+    own, cross = _stacked(found[:layers]), _stacked(found[layers:])
+    hidden, queries = _stacked(target.hidden), _stacked(target.cross)
+    return TargetTensors(hidden, queries, own, cross, target.logprobs)
+
+
+def _stacked(arrays: Sequence[Floats]) -> Floats:
+    return np.stack(list(arrays))
