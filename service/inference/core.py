@@ -22,7 +22,7 @@ from service.inference.attention import AttentionStream
 from service.inference.attention_text import attention_texts
 from service.inference.engine_pool import EnginePool
 from service.inference.graph_attention import GraphAttentionStream
-from service.inference.inputs import Input
+from service.inference.inputs import Input, characters
 from service.inference.maps import AttentionSelection, Convert
 from service.inference.timings import Timings
 from service.inference.tokenizer import Options, TextTokenizer, TokenizedText
@@ -46,6 +46,8 @@ class PreparedTexts:
     timings: Timings
     targets: Sequence[TokenizedText] = ()
     """What a decoder is to have written of each text; none without targets."""
+    characters: int = 0
+    """Of the inputs."""
 
     @property
     def engine(self) -> str:
@@ -150,7 +152,8 @@ class Inference:
         texts = await self._tokenizing.tokenize(inputs, options, caller.finish_by)
         tokens = sum(len(text.input_ids) for text in texts)
         timings = Timings(tokens, began, time.monotonic() - began)
-        return PreparedTexts(texts, caller, scheduler, timings)
+        size = characters(inputs)
+        return PreparedTexts(texts, caller, scheduler, timings, characters=size)
 
     async def with_targets(
         self, prepared: PreparedTexts, targets: Sequence[str], options: Options
@@ -168,8 +171,8 @@ class Inference:
 
         """
         began = time.monotonic()
-        finish_by = prepared.caller.finish_by
-        found = await self._tokenizing.tokenize_targets(targets, options, finish_by)
+        finish_by, beside = prepared.caller.finish_by, prepared.characters
+        found = await self._tokenizing.tokenize_targets(targets, options, finish_by, beside)
         tokens = sum(len(target.input_ids) for target in found)
         more = Timings(tokens, began, time.monotonic() - began)
         timings = dataclasses.replace(prepared.timings + more, began=prepared.timings.began)

@@ -79,17 +79,29 @@ class Tokenizing:
         return texts
 
     async def tokenize_targets(
-        self, targets: Sequence[str], options: Options, finish_by: float
+        self, targets: Sequence[str], options: Options, finish_by: float, beside: int
     ) -> list[TokenizedText]:
-        """Tokenise what a decoder is to have written; as `tokenize`."""
+        """Tokenise what a decoder is to have written; as `tokenize`.
+
+        Args:
+            targets: of one request.
+            options: how they are tokenised.
+            finish_by: `time.monotonic()` of the deadline.
+            beside: characters of the request's inputs.
+
+        """
 
         def work(part: Sequence[str], first: int) -> list[TokenizedText]:
             return self.tokenizer.tokenize(part, options, first)
 
-        return await self.run(targets, work, finish_by)
+        return await self.run(targets, work, finish_by, beside)
 
     async def run(
-        self, inputs: Sequence[Given], work: Work[Given, Found], finish_by: float
+        self,
+        inputs: Sequence[Given],
+        work: Work[Given, Found],
+        finish_by: float,
+        beside: int = 0,
     ) -> list[Found]:
         """What the tokenizer makes of each input of a request.
 
@@ -97,6 +109,7 @@ class Tokenizing:
             inputs: of one request.
             work: of some of them, and the index of the first.
             finish_by: `time.monotonic()` of the deadline.
+            beside: characters that the request has beside these inputs.
 
         Raises:
             Unprocessable: too many inputs or characters.
@@ -107,7 +120,7 @@ class Tokenizing:
             raise Unprocessable(
                 f"{len(inputs)} inputs in one request; at most {self._limits.max_inputs} are taken"
             )
-        total = characters(inputs)
+        total = characters(inputs) + beside
         if total > self._limits.max_characters:
             raise Unprocessable(
                 f"the request has {total} characters; at most {self._limits.max_characters} are "

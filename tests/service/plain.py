@@ -55,6 +55,18 @@ def statistics(maps: Array, separators: Collection[int]) -> dict[str, Array]:
     return {name: np.array([[head[name] for head in layer] for layer in found]) for name in NAMES}
 
 
+def cross_statistics(maps: Array, separators: Collection[int]) -> dict[str, Array]:
+    """Name → `[layers, heads]` of maps of cross-attention `[layers, heads, T, S]`."""
+    rows = maps.astype(np.float64)
+    logarithms = np.log(rows, out=np.zeros_like(rows), where=rows > 0)
+    return {
+        "entropy": -(rows * logarithms).sum(-1).mean(-1),
+        "confidence": np.sort(rows, axis=-1)[..., -1].mean(-1),
+        "cls": rows[..., 0].mean(-1),
+        "sep": sum((rows[..., key].mean(-1) for key in separators), np.zeros(rows.shape[:2])),
+    }
+
+
 def rollout(maps: Array) -> Array:
     """`[S, S]` of the maps of all layers and heads `[L, N, S, S]`: rows of (A + I) / 2 sum to 1."""
     identity = np.eye(maps.shape[-1])

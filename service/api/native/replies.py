@@ -140,6 +140,13 @@ class VerifyReply(BaseModel):
     attention: list[HeadDifference]
     pooled: TensorDifference
     task: TensorDifference | None = Field(None, description="Of a model with a task head.")
+    decoder_hidden: list[LayerDifference] | None = Field(
+        None, description="Of an encoder–decoder, as the next four: each text is its own target."
+    )
+    cross_queries: list[LayerDifference] | None = None
+    decoder_attention: list[HeadDifference] | None = None
+    cross_attention: list[HeadDifference] | None = None
+    logprobs: TensorDifference | None = None
 
 
 def documented(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:

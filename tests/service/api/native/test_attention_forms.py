@@ -350,15 +350,3 @@ def test_the_assumed_size_of_maps_is_on_the_safe_side(length: int, sharpness: fl
     maps = softmax(sharpness * np.random.default_rng(0).normal(size=(2, length, length)))
     writer = JsonWriter(Header("a/model", "onnx", {}), asking(), AimedTexts([]))
     assert 0.7 < len(writer.dump(maps)) / (maps.size * JSON_BYTES_PER_FLOAT) <= 1
-
-
-@pytest.mark.parametrize("top_k", [1, 2, 10, 64])
-@pytest.mark.parametrize("sharpness", [0.1, 1, 4, 10])
-def test_the_assumed_size_of_the_largest_weights_is_on_the_safe_side(
-    top_k: int, sharpness: float
-) -> None:
-    maps = softmax(sharpness * np.random.default_rng(0).normal(size=(2, 512, 512)))
-    writer = JsonWriter(Header("a/model", "onnx", {}), asking(), AimedTexts([]))
-    size = sum(len(writer.dump(array)) for array in plain.largest(maps, top_k))
-    asked = asking(top_k=top_k, layers=[0], heads=[0, 1])
-    assert 0.6 < size / json_bytes(asked, [Lengths(512)]) <= 1
