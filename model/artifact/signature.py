@@ -4,6 +4,8 @@
 * `attention.onnx`: one layer's inputs and the asked heads' parameters to attention weights;
 * `device_attention.onnx`: the same from all heads' parameters and the numbers of those asked for;
 * `device_pooling.onnx`: some tokens of a hidden state to one vector;
+* `decomposition.onnx`, `decomposition_values.onnx`: what a layer makes of the shares that input
+  tokens have in states, and of its parameters: see `model.artifact.decomposition`;
 * `task.onnx`: rows of the last hidden state to what a task head answers, always in float32.
 
 Those of a decoder are in `model.artifact.decoder_signature`.
@@ -35,6 +37,8 @@ GraphName = Literal[
     "attention",
     "device_attention",
     "device_pooling",
+    "decomposition",
+    "decomposition_values",
     "task",
     "decoder",
     "decoder_attention",

@@ -49,6 +49,7 @@ from model.encoder.encoder import Encoder
 from model.export.calibration import calibration_batches
 from model.export.decoder_files import check_precision, save_decoder
 from model.export.decoder_graphs import decoder_signatures_of
+from model.export.decomposition import save_decomposition
 from model.export.golden_texts import golden_texts
 from model.export.graphs import (
     export_attention,
@@ -275,6 +276,8 @@ def _save_other_graphs(
     progress("exporting the graphs for a device")
     save_graph(export_device_attention(config, dtype), folder / DEVICE_ATTENTION_GRAPH)
     save_graph(export_device_pooling(config, dtype), folder / DEVICE_POOLING_GRAPH)
+    progress("exporting the graphs of a decomposition")
+    save_decomposition(config, folder)
 
 
 def _save_task(head: TaskModule, config: EncoderConfig, folder: Path, progress: Progress) -> None:

@@ -9,6 +9,10 @@ import onnx
 import torch
 from torch import Tensor, nn
 
+from model.artifact.decomposition import (
+    decomposition_signature,
+    decomposition_values_signature,
+)
 from model.artifact.signature import (
     STATES,
     Float,
@@ -216,6 +220,8 @@ def signatures(
         "attention": attention_signature(config, parameters),
         "device_attention": device_attention_signature(config, parameters, dtype),
         "device_pooling": device_pooling_signature(config, dtype),
+        "decomposition": decomposition_signature(config, parameters),
+        "decomposition_values": decomposition_values_signature(config),
     }
 
 

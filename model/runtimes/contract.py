@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.artifact.batch import Batch, Ids
+from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.pooling import TextPooling
 from model.artifact.signature import MapKind
 from model.artifact.task import TaskConfig
@@ -206,6 +207,17 @@ class Runtime(Protocol):
         Raises:
             DeviceLostError: now or before, the device failed for good.
             ModelError: there is no task head.
+
+        """
+
+    def decompose(self, step: DecompositionStep) -> DecomposedRows:
+        """Shares of input tokens in some states of one text, through one layer, in float32.
+
+        On the host, by the float32 weights, in every precision and on every device.
+
+        Raises:
+            ArtifactError: the artifact was copied without its weights.
+            ModelError: the graph is a foreign one.
 
         """
 

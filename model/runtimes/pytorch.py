@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import torch
 
 from model.artifact.batch import Batch, Ids
+from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.foreign import not_in_graph
 from model.artifact.manifest import DECODER_WEIGHTS, TASK_WEIGHTS, WEIGHTS, Artifact
 from model.artifact.signature import MapKind
@@ -14,6 +16,7 @@ from model.attention.weights import some_heads
 from model.checkpoint import load_weights
 from model.decoder.checkpoint import load_decoder_weights
 from model.decoder.decoder import Decoder
+from model.decomposition.encoder import EncoderDecomposition
 from model.encoder.encoder import Encoder
 from model.errors import ArtifactError
 from model.packing import PackedBatch
@@ -135,6 +138,24 @@ class PyTorchRuntime(HostRuntime):
     def logprobs(self, rows: Floats, labels: Ids) -> Floats:
         """`[n]`."""
         return decoder_of(self._decoder).logprobs(rows, labels)
+
+    def decompose(self, step: DecompositionStep) -> DecomposedRows:
+        """Rows after their layer, and values for the next one."""
+        with torch.inference_mode():
+            parts = torch.from_numpy(step.parts)
+            if step.states is not None and step.values is not None:
+                rows = torch.arange(step.first_row, step.first_row + len(parts))
+                states, of_all = map(torch.from_numpy, (step.states, step.values))
+                parts = self._decomposition.through(parts, step.layer, rows, states, of_all)
+            if step.layer + 1 == self.config.num_hidden_layers:
+                return DecomposedRows(parts.numpy(), None)
+            values = self._decomposition.values(parts, step.layer + 1)
+            return DecomposedRows(parts.numpy(), values.contiguous().numpy())
+
+    @functools.cached_property
+    def _decomposition(self) -> EncoderDecomposition:
+        with torch.inference_mode():
+            return EncoderDecomposition(self._encoder)
 
     def score(self, rows: Floats) -> Floats:
         """`[n, C]` or `[1, V]`."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from model.artifact.compare import Comparison
 from model.artifact.foreign import not_in_graph
-from model.artifact.manifest import Manifest
+from model.artifact.manifest import WEIGHTS, Manifest
 from model.artifact.pooling import PoolingName
 from model.artifact.vectors import TextVectors
 from service.engines.contract import Floats, Pooling, TextTask
@@ -95,6 +95,8 @@ class Inference:
         tokenizer: TextTokenizer,
         engines: EnginePool,
         limits: RequestLimits,
+        *,
+        has_weights: bool = True,
     ) -> None:
         """Serve an artifact.
 
@@ -104,6 +106,7 @@ class Inference:
             tokenizer: of the artifact, with the service's limits.
             engines: compute.
             limits: of one request.
+            has_weights: whether the artifact was copied with its float32 weights.
 
         """
         self.manifest = manifest
@@ -113,6 +116,7 @@ class Inference:
         self.vectors = vectors
         self.tokenizer = tokenizer
         self.engines = engines
+        self._has_weights = has_weights
         self._tokenizing = Tokenizing(tokenizer, limits, self.config.segments)
 
     async def prepare(
@@ -232,6 +236,22 @@ class Inference:
         """
         if not self.manifest.gives_maps:
             raise NotExported(not_in_graph("attention weights"))
+
+    def require_decomposition(self) -> None:
+        """Refuse a model whose vectors cannot be decomposed, before anything is done.
+
+        Raises:
+            NotExported: what is served is a foreign graph, or a copy without its float32 weights.
+
+        """
+        if self.manifest.foreign:
+            maps = self.manifest.gives_maps
+            raise NotExported(not_in_graph("shares of input tokens", maps=maps))
+        if not self._has_weights:
+            raise NotExported(
+                f"the artifact was copied without {WEIGHTS}, which a decomposition needs: "
+                "serve a copy that has it"
+            )
 
     def attention(
         self,
