@@ -171,6 +171,10 @@ class Inference:
 
         """
         began = time.monotonic()
+        if self.decoder:
+            positions = self.decoder.layers.max_position_embeddings
+            most = min(self.tokenizer.limits.max_tokens, positions)
+            options = dataclasses.replace(options, max_tokens=most)
         finish_by, beside = prepared.caller.finish_by, prepared.characters
         found = await self._tokenizing.tokenize_targets(targets, options, finish_by, beside)
         tokens = sum(len(target.input_ids) for target in found)
