@@ -16,10 +16,12 @@ from filelock import FileLock
 from torch import Tensor, nn
 
 from model.artifact.signature import GraphSignature
-from model.export import decomposition, graphs
+from model.export import decomposition, graphs, values
 from model.export.decomposition import DecomposedLayer, DecomposedValues
+from model.export.values import ValueProducts
 
-Weightless = graphs.HeadWeights | graphs.DevicePooling | DecomposedLayer | DecomposedValues
+OfHeads = graphs.HeadWeights | DecomposedLayer | ValueProducts
+Weightless = OfHeads | graphs.DevicePooling | DecomposedValues
 OF_EMBEDDINGS = {
     *("model_type", "vocab_size", "max_position_embeddings", "type_vocab_size", "pad_token_id"),
     *("reads_segments", "embeddings", "num_hidden_layers"),
@@ -44,7 +46,7 @@ def share_work(folder: Path) -> None:
                 path.write_bytes(make(module, example, signature).SerializeToString())
         return onnx.load(path)
 
-    graphs.to_onnx = decomposition.to_onnx = once
+    graphs.to_onnx = decomposition.to_onnx = values.to_onnx = once
 
 
 def _key(module: nn.Module, signature: GraphSignature) -> str:
@@ -52,7 +54,7 @@ def _key(module: nn.Module, signature: GraphSignature) -> str:
     parts = [type(module).__name__, repr(signature)]
     if isinstance(module, DecomposedLayer | DecomposedValues):
         parts.append(module.config.model_dump_json(exclude=OF_EMBEDDINGS))
-    if isinstance(module, graphs.HeadWeights | DecomposedLayer):
+    if isinstance(module, OfHeads):
         rule = {
             name: value.tolist() if isinstance(value, Tensor) else value
             for name, value in asdict(module.rule).items()

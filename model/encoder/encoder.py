@@ -91,6 +91,11 @@ class Encoder(nn.Module):
         relative = enumerate(self.relative_parameters())
         return [self.layer(number).head_parameters(of_heads) for number, of_heads in relative]
 
+    def value_parameters(self) -> list[dict[str, Tensor]]:
+        """What the heads of each layer add of a token follows from them, as `head_parameters`."""
+        layers = range(self.config.num_hidden_layers)
+        return [self.layer(number).value_parameters() for number in layers]
+
     def relative_parameters(self) -> list[Relative]:
         """What each layer's heads know of relative positions, which no text changes."""
         shared = self.relative()

@@ -210,6 +210,25 @@ class Runtime(Protocol):
 
         """
 
+    def value_products(self, states: Floats, layer: int, heads: Sequence[int]) -> Floats:
+        """Inner products of what any two heads of an encoder's layer add of each token.
+
+        On the host, by the float32 weights, in every precision and on every device. See
+        `model.attention.values`.
+
+        Args:
+            states: key states of one text, `[S, H]`: hidden state `layer`.
+            layer: 0 … L−1.
+            heads: which of 0 … N−1; at least one.
+
+        Returns:
+            `[S, heads, heads]`.
+
+        Raises:
+            ModelError: the graph is a foreign one.
+
+        """
+
     def decompose(self, step: DecompositionStep) -> DecomposedRows:
         """Shares of input tokens in some states of one text, through one layer, in float32.
 

@@ -24,6 +24,7 @@ from model.runtimes.contract import (
     layers_of,
 )
 from model.runtimes.decomposition import GraphDecomposition
+from model.runtimes.values import GraphValues
 
 LONE_TOKENS = 128
 """Most tokens of a batch that all cores compute together, if it is alone."""
@@ -40,6 +41,7 @@ class HostRuntime(ABC):
     decoder: DecoderConfig | None = None
     own_maps = False
     decomposition: GraphDecomposition | None = None
+    values: GraphValues | None = None
     alive = True
     spare_calls = 0
 
@@ -98,6 +100,17 @@ class HostRuntime(ABC):
         """
         del rows
         raise ModelError(NO_TASK_HEAD)
+
+    def value_products(self, states: Floats, layer: int, heads: Sequence[int]) -> Floats:
+        """`[S, heads, heads]`.
+
+        Raises:
+            ModelError: the graph is a foreign one.
+
+        """
+        if self.values is None:
+            raise ModelError(not_in_graph("what a head adds", maps=self.own_maps))
+        return self.values.products(states, layer, heads)
 
     def decompose(self, step: DecompositionStep) -> DecomposedRows:
         """Rows after their layer, and values for the next one.

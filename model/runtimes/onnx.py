@@ -30,6 +30,7 @@ from model.runtimes.heads import HeadParameters
 from model.runtimes.host import Calls, HostRuntime
 from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder, decoder_of
 from model.runtimes.onnx_device import ALIGNED, BoundRuntime, Place
+from model.runtimes.values import GraphValues
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 _CUDA_LIBRARY = Path(onnxruntime.__file__).parent / "capi" / "libonnxruntime_providers_cuda.so"
@@ -99,6 +100,7 @@ class OnnxRuntime(HostRuntime):
         self._calls = Calls()
         self._head_parameters = HeadParameters(artifact)
         self.decomposition = GraphDecomposition(artifact, host_session)
+        self.values = GraphValues(artifact, host_session)
         self._decoder = _decoder(artifact, self._calls, threads=threads)
         self.decoder = artifact.manifest.decoder
 

@@ -35,6 +35,7 @@ from model.runtimes.device_sets import Sets, joined, sets_of, single_modes, toke
 from model.runtimes.heads import read_heads
 from model.runtimes.onnx_decoder import OnnxDecoder, decoder_of
 from model.runtimes.registry import host_session
+from model.runtimes.values import GraphValues
 
 ALIGNED = 8
 """The grid's rows are a multiple of so many places, where half-precision products are fastest."""
@@ -117,6 +118,7 @@ class BoundRuntime:
         self._task = sessions["task"] if self.task else None
         self.decoder, self._decoder = manifest.decoder, decoder
         self._decomposition = GraphDecomposition(artifact, host_session)
+        self._values = GraphValues(artifact, host_session)
         self._inputs = [spec.name for spec in manifest.signature["encoder"].inputs]
         dtypes = {spec.name: spec.dtype for spec in manifest.signature["device_attention"].inputs}
         self._heads = [
@@ -198,6 +200,10 @@ class BoundRuntime:
             raise ModelError(NO_TASK_HEAD)
         with self._watched():
             return self._task.run(["scores"], {"rows": rows})[0]
+
+    def value_products(self, states: Floats, layer: int, heads: Sequence[int]) -> Floats:
+        """On the host, in float32."""
+        return self._values.products(states, layer, heads)
 
     def decompose(self, step: DecompositionStep) -> DecomposedRows:
         """On the host, in float32."""

@@ -23,6 +23,7 @@ from model.runtimes.heads import HeadParameters
 from model.runtimes.host import Calls, HostRuntime
 from model.runtimes.processor import computes_bfloat16, core, saturates
 from model.runtimes.registry import host_session
+from model.runtimes.values import GraphValues
 
 _KERNELS_KEPT = 512
 
@@ -65,6 +66,7 @@ class OpenVinoRuntime(HostRuntime):
         self._inputs = [spec.name for spec in manifest.signature["encoder"].inputs]
         self._head_parameters = HeadParameters(artifact)
         self.decomposition = GraphDecomposition(artifact, host_session)
+        self.values = GraphValues(artifact, host_session)
         # what int8 leaves in floating point runs in bfloat16 as well
         floats = "bf16" if computes_bfloat16() else "f32"
         encoder, attention = artifact.path(ENCODER_GRAPH), artifact.path(ATTENTION_GRAPH)

@@ -12,6 +12,7 @@ from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.foreign import not_in_graph
 from model.artifact.manifest import DECODER_WEIGHTS, TASK_WEIGHTS, WEIGHTS, Artifact
 from model.artifact.signature import MapKind
+from model.attention.values import value_products
 from model.attention.weights import some_heads
 from model.checkpoint import load_weights
 from model.decoder.checkpoint import load_decoder_weights
@@ -23,6 +24,7 @@ from model.packing import PackedBatch
 from model.runtimes.contract import Decoding, Floats, Resources
 from model.runtimes.host import HostRuntime
 from model.runtimes.pytorch_decoder import TorchDecoder, decoder_of, maps_of
+from model.runtimes.values import in_parts
 from model.tasks.checkpoint import load_task_weights
 from model.tasks.head import TaskModule
 
@@ -138,6 +140,19 @@ class PyTorchRuntime(HostRuntime):
     def logprobs(self, rows: Floats, labels: Ids) -> Floats:
         """`[n]`."""
         return decoder_of(self._decoder).logprobs(rows, labels)
+
+    def value_products(self, states: Floats, layer: int, heads: Sequence[int]) -> Floats:
+        """`[S, heads, heads]`."""
+        every = self._encoder.layer(layer).value_parameters()
+
+        def of_some(rows: Floats) -> Floats:
+            found = value_products(parameters, self._encoder.rule, torch.from_numpy(rows))
+            products: Floats = found.numpy()
+            return products
+
+        with torch.inference_mode():
+            parameters = some_heads(every, heads, self.config.num_attention_heads)
+            return in_parts(states, len(heads), of_some)
 
     def decompose(self, step: DecompositionStep) -> DecomposedRows:
         """Rows after their layer, and values for the next one."""

@@ -132,4 +132,7 @@ class RuntimeEngine(Engine):
             batch = pack([(task.input_ids, task.segment_ids)])
             return Output(scores=self._runtime.maps(batch))
         maps = self._runtime.attention(task.queries, task.keys, task.layer, task.heads, task.kind)
-        return Output(maps=maps)
+        if not task.values:
+            return Output(maps=maps)
+        products = self._runtime.value_products(task.keys, task.layer, task.heads)
+        return Output(maps=maps, value_products=products)
