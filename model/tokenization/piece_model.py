@@ -15,7 +15,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from model.errors import CheckpointError
 
 _PACKAGE = "headscope.sentencepiece"
-_FIELDS = {
+_FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
     "Piece": {"piece": (1, "string"), "score": (2, "float"), "type": (3, "int32", "1")},
     "Trainer": {
         "model_type": (3, "int32", "1"),

@@ -13,6 +13,9 @@ from model.errors import CheckpointError
 from model.tokenization.files import read_json
 from model.tokenization.source import Source
 
+_MOST_IDS = 2**24
+"""More than any vocabulary has; rows up to the largest id are made."""
+
 
 @dataclass(frozen=True)
 class Vocabulary:
@@ -46,7 +49,7 @@ def read_ids(path: Path) -> dict[str, int]:
 
     """
     ids = read_json(path)
-    if not all(isinstance(index, int) and index >= 0 for index in ids.values()):
+    if not all(isinstance(index, int) and 0 <= index < _MOST_IDS for index in ids.values()):
         raise CheckpointError(f"{path} does not hold ids of tokens")
     if len(set(ids.values())) < len(ids):
         raise CheckpointError(f"{path} gives two tokens one id")
@@ -69,23 +72,22 @@ def extended(source: Source, ids: Mapping[str, int]) -> Vocabulary:
             f"{source.files.folder}: the tokenizer's vocabulary lacks {unknown}, its unknown token"
         )
     known = dict(ids) | {token.content: index for index, token in source.added.items()}
-    added = {token.content: _as_given(token) for token in source.added.values()}
-    special = {str(token) for token in (*source.special.values(), *source.extra)}
-    for token in dict.fromkeys(map(str, (*source.special.values(), *source.extra))):
-        if token not in added:
-            added[token] = AddedToken(token, special=True, normalized=False)
-            known.setdefault(token, len(known))
-    for token in added.values():
-        token.special = token.special or token.content in special
-    return Vocabulary(known, unknown, list(added.values()))
+    added = {token.content: token for token in source.added.values()}
+    special = dict.fromkeys(map(str, (*source.special.values(), *source.extra)))
+    for name in special:
+        if name not in added:
+            added[name] = AddedToken(name)
+            known.setdefault(name, len(known))
+    tokens = [_as_given(token, special=name in special) for name, token in added.items()]
+    return Vocabulary(known, unknown, tokens)
 
 
-def _as_given(token: AddedToken) -> AddedToken:
+def _as_given(token: AddedToken, *, special: bool) -> AddedToken:
     return AddedToken(
         token.content,
         single_word=token.single_word,
         lstrip=token.lstrip,
         rstrip=token.rstrip,
         normalized=False,
-        special=token.special,
+        special=token.special or special,
     )
