@@ -20,7 +20,7 @@ FLOORS = {
         {"packing"},
         {"attention", "sources"},
         {"encoder"},
-        {"checkpoint"},
+        {"checkpoint", "decomposition"},
         {"tasks"},
         {"runtimes"},
         {"export"},
@@ -76,7 +76,7 @@ FOR_TESTS = {"transformers", "sentence_transformers", "pytest", "hypothesis", "h
 READERS = {f"service.{name}" for name in ("settings", "hub", "system", "cli.terminal")}
 """What reads the environment: settings, and what systems and shells have of their own."""
 MAX_LINES = 300
-MAX_CONTRACT_LINES = 140
+MAX_CONTRACT_LINES = 150
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, get_args
+from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request
@@ -17,6 +18,10 @@ from service.api.native.texts import Inputs, StrictRequest
 from service.api.problems import PROBLEMS
 from service.api.route import JsonRoute, ModelRequest, caller_of, model_of
 from service.inference.tokenizer import Options
+
+_OF_LAYERS: tuple[Kind, ...] = ("hidden", "decoder_hidden", "cross_queries")
+_OF_HEADS: tuple[Kind, ...] = ("attention", "decoder_attention", "cross_attention")
+"""Kinds with a tensor a layer, and a head."""
 
 router = APIRouter(route_class=JsonRoute, tags=["operations"])
 
@@ -35,19 +40,20 @@ async def verify(body: VerifyRequest, request: Request) -> Response:
     options = Options(truncate=body.truncate)
     comparison = await inference.verify(body.inputs, options, caller_of(request))
     manifest = inference.manifest
-    tolerances = tolerances_of(manifest.precision, manifest.config.num_hidden_layers)
+    tolerances = tolerances_of(manifest.precision, *manifest.depths)
     content = report(comparison, tolerances)
     return Response(orjson.dumps(content), media_type="application/json")
 
 
 def report(comparison: Comparison, tolerances: Mapping[Kind, Tolerance]) -> dict[str, Any]:
     """A comparison in the shape of the reply."""
-    entries: dict[Kind, list[dict[str, Any]]] = {kind: [] for kind in get_args(Kind)}
+    entries: dict[Kind, list[dict[str, Any]]] = defaultdict(list)
     for key, difference in comparison.differences.items():
-        where = {
-            "hidden": {"layer": key.layer},
-            "attention": {"layer": key.layer, "head": key.head},
-        }.get(key.kind, {})
+        where = {}
+        if key.kind in _OF_LAYERS:
+            where = {"layer": key.layer}
+        elif key.kind in _OF_HEADS:
+            where = {"layer": key.layer, "head": key.head}
         tolerance = asdict(tolerances[key.kind])
         entries[key.kind].append(where | asdict(difference) | tolerance)
     of_task = entries["task"] + entries["token_vectors"]
@@ -60,4 +66,6 @@ def report(comparison: Comparison, tolerances: Mapping[Kind, Tolerance]) -> dict
         "attention": entries["attention"],
         "pooled": entries["pooled"][0],
         **({"task": of_task[0]} if of_task else {}),
+        **{kind: entries[kind] for kind in (*_OF_LAYERS, *_OF_HEADS) if kind in entries},
+        **({"logprobs": entries["logprobs"][0]} if entries["logprobs"] else {}),
     }

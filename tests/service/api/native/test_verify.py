@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from model.artifact.compare import TOLERANCES, Comparison, Difference, Key
+from model.artifact.compare import TOLERANCES, Comparison, Difference, Key, tolerances_of
 from service.api.native.replies import VerifyReply
 from service.api.native.verify import VerifyRequest, report
 
@@ -65,6 +65,20 @@ def test_a_task_head_has_its_difference() -> None:
     tolerance = {"atol": 1e-4, "rtol": 1e-5, "cosine_at_least": -1.0}
     assert found["task"] == {"max_abs_diff": 0.25, "min_cosine": 0.5, "passed": False} | tolerance
     assert VerifyReply.model_validate(found).task is not None
+
+
+def test_a_decoder_has_its_own_tensors() -> None:
+    comparison = compared()
+    keys = [Key("decoder_hidden", 1), Key("cross_queries", 0), Key("cross_attention", 0, 1)]
+    comparison.differences |= dict.fromkeys([*keys, Key("logprobs")], GOOD)
+    found = report(comparison, tolerances_of("fp32", 6, 2))
+    assert [found[name][0]["layer"] for name in ("decoder_hidden", "cross_queries")] == [1, 0]
+    (cross,) = found["cross_attention"]
+    assert (cross["layer"], cross["head"], cross["atol"]) == (0, 1, 3e-5)
+    assert found["logprobs"]["passed"] is True
+    told = VerifyReply.model_validate(found)
+    assert told.cross_queries is not None
+    assert told.decoder_attention is None
 
 
 @pytest.mark.parametrize(
