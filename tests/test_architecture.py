@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = {
     "model": (
         {"errors"},
-        {"config", "modules"},
+        {"config", "modules", "vocabulary"},
         {"artifact", "families", "norms", "tokenization"},
         {"packing"},
         {"attention", "sources"},
@@ -57,7 +57,7 @@ FLOORS = {
 """The rooms of each package, folders and loose files, from the ground up."""
 CORE = ("engines", "scheduler", "inference")
 """Rooms of the service that know no wire form."""
-TORCH_FREE = ("errors", "config", "modules", "artifact", "sources")
+TORCH_FREE = ("errors", "config", "modules", "vocabulary", "artifact", "sources")
 """Rooms of the model that the service may import anywhere."""
 TORCH_FREE_RUNTIMES = {
     "model.runtimes",

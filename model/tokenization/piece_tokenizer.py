@@ -5,7 +5,7 @@ Ids are those of a `vocab.json`. Three kinds of token keep the cuts SentencePiec
 - a token of the vocabulary that is no piece is spelt with a space before it, which no normalised
   text has, so that no text is cut into it;
 - a piece that the vocabulary lacks has an id after all of the vocabulary's, after a token `BEYOND`
-  (`model.artifact.tokenizer`): what reads the tokens takes it as the unknown one;
+  (`model.vocabulary`): what reads the tokens takes it as the unknown one;
 - a special token in the middle of a text that is spelt out only after normalisation is cut in two.
 """
 
@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tokenizers.normalizers import Normalizer
 
-from model.artifact.tokenizer import BEYOND
 from model.tokenization.piece_model import PieceModel
 from model.tokenization.piece_vocabulary import Vocabulary
+from model.vocabulary import BEYOND
 
 _JOINER = "\u034f"
 _WRITTEN_FIRST = {

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, normalizers
 
-from model.artifact.tokenizer import vocabulary_size
 from model.config import EncoderConfig
 from model.errors import CheckpointError
 from model.tokenization.classes import find_class
@@ -16,6 +15,7 @@ from model.tokenization.declared import Declared, add_tokens, read_declared, spe
 from model.tokenization.files import TokenizerFiles
 from model.tokenization.source import Side, Source
 from model.tokenization.templates import as_configured
+from model.vocabulary import vocabulary_size
 
 PLACEHOLDERS = {"image_token", "video_token", "audio_token"}
 """Names of tokens that stand for what is no text."""

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
-from model.artifact.tokenizer import model_ids
 from model.errors import CheckpointError
 from model.tokenization.tokenizer import load_target_tokenizer
+from model.vocabulary import model_ids
 from tests.model.checkpoints import edit_json
 from tests.model.piece_folders import write_marian
 from tests.model.tokenizer_oracle import SOME_TEXTS, assert_pieces_equal_transformers
@@ -70,7 +70,9 @@ def test_offsets_are_sentencepieces(tmp_path: Path) -> None:
     for text in ("The river runs.", "the ship, the hill", "Water isn't 1999"):
         found = tokenizer.encode(text, add_special_tokens=False)
         pieces = theirs.encode(text, return_type="proto").pieces
-        assert found.offsets == [(piece.begin, piece.end) for piece in pieces]
+        for ours, piece in zip(found.offsets, pieces, strict=True):
+            # a space before the text, alone, is the first character's
+            assert ours == (piece.begin, piece.end or 1)
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
