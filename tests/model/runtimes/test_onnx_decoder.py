@@ -80,6 +80,7 @@ def test_every_tensor_is_transformers(translator: tuple[Path, Artifact], name: s
         assert_equal(target, expected)
 
 
+@pytest.mark.slow
 def test_half_precision_is_within_its_tolerance(
     exported: Callable[..., Artifact], encoder_decoders: Callable[[str], Path]
 ) -> None:
