@@ -19,7 +19,7 @@ CODES = [">>fra<<", ">>deu<<", ">>zho_Hans<<"]
 
 
 @functools.cache
-def piece_model(kind: str = "unigram", vocab_size: int = 450, **options: Any) -> bytes:
+def piece_model(kind: str = "unigram", vocab_size: int = 600, **options: Any) -> bytes:
     """A SentencePiece model that is always the same."""
     content = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -49,7 +49,7 @@ def write_marian(
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "source.spm").write_bytes(piece_model())
-    (folder / "target.spm").write_bytes(piece_model(vocab_size=300))
+    (folder / "target.spm").write_bytes(piece_model(vocab_size=340))
     sides = [_pieces(folder / f"{side}.spm", lacking) for side in ("source", "target")]
     first = ["</s>", "<unk>"]
     if separate:
