@@ -41,7 +41,7 @@ def marian(folder: Path) -> Path:
     heads = {"encoder_attention_heads": 1, "decoder_attention_heads": 1}
     ids = {"pad_token_id": size - 1, "decoder_start_token_id": size - 1, "eos_token_id": 0}
     config = MarianConfig(
-        vocab_size=size, max_position_embeddings=64, **sizes, **layers, **heads, **ids
+        vocab_size=size, max_position_embeddings=16, **sizes, **layers, **heads, **ids
     )
     torch.manual_seed(0)
     MarianMTModel(config).save_pretrained(folder)
