@@ -20,7 +20,7 @@ WORDS = "embeddings.word.weight"
 """The encoder's and the decoder's own key of the word embedding."""
 OUTPUT = "lm_head.weight"
 """A checkpoint's key of the output map over words."""
-_DECODER = "decoder."
+_DECODER, _SHARED = "decoder.", "shared"
 _OUTPUTS = {OUTPUT: "output.weight", "final_logits_bias": "output_bias"}
 _WRAPPERS = ("0.auto_model.", "auto_model.", "model.")
 """Prefixes of the keys of an encoder that was saved inside something else."""
@@ -90,8 +90,11 @@ class Family:
 
         With its output map, where that has a key of its own.
         """
-        words = sorted(self.tied_words, key=lambda key: not key.startswith(_DECODER))
-        names = self._words(keys, words)
+        own_first = sorted(
+            self.tied_words,
+            key=lambda key: (not key.startswith(_DECODER), not key.startswith(_SHARED)),
+        )
+        names = self._words(keys, own_first)
         for key in keys:
             plain = self._without_prefixes(key)
             rest = plain.removeprefix(_DECODER)

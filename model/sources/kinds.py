@@ -12,7 +12,7 @@ from typing import Any
 VISION = "a vision model, no text encoder"
 AUDIO = "an audio model, no text encoder"
 MULTIMODAL = "a model of text and images, no text encoder"
-ENCODER_DECODER = "an encoder–decoder of a kind that is not served"
+ENCODER_DECODER = "an encoder–decoder of a family that is not served"
 DECODER = "a decoder-only language model, which is not served"
 KINDS: Mapping[str, str] = {
     "clip": MULTIMODAL,
