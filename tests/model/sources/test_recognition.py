@@ -116,7 +116,7 @@ def test_an_unknown_model_type_is_named(folder: Path) -> None:
 def test_no_model_type(folder: Path) -> None:
     (folder / "config.json").write_text("{}")
     assert refusal(folder, ConfigError).startswith(
-        "it names no model_type; supported are albert, bert"
+        "it names no model_type; supported are albert, bart, bert"
     )
 
 
