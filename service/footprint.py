@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from model.artifact.manifest import FOR_PYTORCH, GOLDEN, Artifact, Manifest
+from model.runtimes.contract import LOGITS
 from service.settings import Settings
 
 MEBIBYTE = 2**20
@@ -43,20 +44,34 @@ def footprint(artifact: Artifact, settings: Settings) -> Footprint:
     calls = settings.threads or len(os.sched_getaffinity(0))
     longest = settings.max_length or manifest.sentence.max_length
     tokens = max(settings.max_batch_tokens or CPU_BATCH_TOKENS, longest)
-    return Footprint(weights, calls * tokens * _bytes_per_token(manifest, longest))
+    return Footprint(
+        weights, calls * (tokens * _bytes_per_token(manifest, longest) + _logits(manifest))
+    )
 
 
 def _bytes_per_token(manifest: Manifest, longest: int) -> int:
-    """What a token of a batch keeps alive in a layer, in float32.
+    """What a token of a batch keeps alive in the widest layer, in float32.
 
     Its states, the residual's, query, key, value and context; the feed-forward's two; and its rows
-    of every head's scores and weights.
+    of every head's scores and weights. A decoder's layer also has the encoder's state, and of
+    cross-attention a query and a context, beside one row more.
     """
     config = manifest.config
     if manifest.foreign:
         return 4 * 6 * config.hidden_size
-    rows = 2 * config.num_attention_heads * min(longest, QUERIES_AT_ONCE)
-    return 4 * (6 * config.hidden_size + 2 * config.intermediate_size + rows)
+    keys = min(longest, QUERIES_AT_ONCE)
+    stacks = [(config, 6, 2 * keys)]
+    if manifest.decoder:
+        stacks.append((manifest.decoder.layers, 9, 4 * keys))
+    return max(
+        4 * (states * of.hidden_size + 2 * of.intermediate_size + rows * of.num_attention_heads)
+        for of, states, rows in stacks
+    )
+
+
+def _logits(manifest: Manifest) -> int:
+    """Logits of the labels that are scored at a time, and their logarithms."""
+    return 2 * 4 * LOGITS if manifest.decoder else 0
 
 
 def report(models: Mapping[str, Footprint], workers: int) -> Iterator[str]:

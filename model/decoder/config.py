@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from model.config import EncoderConfig
 
@@ -13,8 +13,14 @@ class DecoderConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     layers: EncoderConfig
-    start_token_id: int
+    """The decoder's own stack: embeddings, causal self-attention, norms and feed-forward."""
+    start_token_id: int | None = Field(ge=0)
+    """The token that is read before a target's own; None where the target's last token is, as
+    mBART's."""
+    cross_bias: bool = True
+    """Of the cross-attention's projections."""
     output_scale: float = 1.0
+    """What the last hidden state is multiplied by before the output map."""
     output_bias: bool = False
     tied_output: bool = True
-    cross_bias: bool = True
+    """Whether the output map is the word embedding."""

@@ -1,20 +1,28 @@
-"""A stand-in of the decoder: post-norm layers of self-attention, cross-attention, feed-forward."""
+"""The decoder of an encoder–decoder model: a target's tokens over a source's hidden state.
+
+One forward pass over a target that is given; nothing is generated. Both are packed, end to end, as
+an encoder's texts are (see `model.artifact.batch`).
+
+Notation: B pairs of texts, T_all and S_all tokens of all targets and sources, T and S of the
+longest, H hidden size, L layers, N heads, V words.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model.attention.multi_head import AttentionProjections, AttentionSizes, ablated, merge_heads
 from model.attention.self_attention import Relative, attention_rule
-from model.attention.weights import AttentionRule, Heads, attention_weights
 from model.decoder.config import DecoderConfig
+from model.decoder.cross_attention import cross_rule
+from model.decoder.layers import DECODER_LAYERS, DecoderLayer
 from model.encoder.embeddings import Embeddings
-from model.encoder.layers import PostNormLayer
+from model.encoder.relative_positions import RelativePositions
 from model.norms import norm_of
 from model.packing import PackedBatch
 
@@ -23,68 +31,38 @@ class DecoderOutput(NamedTuple):
     """Result of a forward pass."""
 
     hidden_states: tuple[Tensor, ...]
+    """L + 1 tensors `[T_all, H]`: the embeddings, then each layer's output; the last one is
+    normalised where the decoder has a norm after its last layer."""
     cross_queries: tuple[Tensor, ...]
+    """L tensors `[T_all, H]`: what each layer's cross-attention projects its queries from."""
     attentions: tuple[Tensor, ...]
+    """L tensors `[B, N, T, T]` of self-attention; empty unless asked for."""
     cross_attentions: tuple[Tensor, ...]
-
-
-class CrossAttention(AttentionProjections):
-    """Targets over their sources."""
-
-    def __init__(self, config: DecoderConfig, rule: AttentionRule) -> None:
-        h, p, n = (
-            config.layers.hidden_size,
-            config.layers.head_size,
-            config.layers.num_attention_heads,
-        )
-        super().__init__(AttentionSizes(n, h, h, h, p, p, p, h), rule.score, bias=config.cross_bias)
-        self.rule = rule
-
-    def attend(
-        self,
-        hidden: Tensor,
-        encoded: Tensor,
-        batches: tuple[PackedBatch, PackedBatch],
-        mask: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        target, source = batches
-        heads = Heads(
-            self.num_heads,
-            lambda x: target.pad(self.query(x)),
-            lambda x: source.pad(self.key(x)),
-            self.rule,
-        )
-        weights = attention_weights(heads, hidden, encoded, source.mask)
-        context = weights @ self.value_heads(source.pad(self.value(encoded)))
-        return self.output(target.pack(merge_heads(ablated(context, mask)))), weights
-
-
-class DecoderLayer(nn.Module):
-    """One layer."""
-
-    def __init__(
-        self, config: DecoderConfig, number: int, rule: AttentionRule, cross: AttentionRule
-    ) -> None:
-        super().__init__()
-        self.own = PostNormLayer(config.layers, number, rule)
-        self.cross = CrossAttention(config, cross)
-        self.cross_norm = norm_of(config.layers)
+    """L tensors `[B, N, T, S]`, likewise."""
 
 
 class Decoder(nn.Module):
-    """Labels shifted right, over an encoder's last hidden state."""
+    """Token ids of targets, over hidden states of sources, to hidden states of targets."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         self.config = config
-        self.embeddings = Embeddings(config.layers)
-        self.rule = attention_rule(config.layers)
-        self.cross_rule = AttentionRule()
+        layers = config.layers
+        self.embeddings = Embeddings(layers)
+        self.relative = RelativePositions(layers)
+        self.rule, self.cross_rule = attention_rule(layers), cross_rule(config)
         self.layers = nn.ModuleList(
-            DecoderLayer(config, number, self.rule, self.cross_rule)
-            for number in range(config.layers.num_hidden_layers)
+            DECODER_LAYERS[layers.layer.order](config, number, self.rule, self.cross_rule)
+            for number in range(layers.num_hidden_layers)
         )
-        self.bias = nn.Parameter(torch.zeros(config.layers.vocab_size))
+        post = layers.layer.order == "post_norm"
+        self.final_norm = nn.Identity() if post else norm_of(layers)
+        self.output = None
+        if not config.tied_output:
+            self.output = nn.Linear(layers.hidden_size, layers.vocab_size, bias=False)
+        self.output_bias = None
+        if config.output_bias:
+            self.output_bias = nn.Parameter(torch.zeros(layers.vocab_size))
 
     def forward(
         self,
@@ -97,43 +75,85 @@ class Decoder(nn.Module):
         output_attentions: bool = False,
         relative: Sequence[Relative] | None = None,
     ) -> DecoderOutput:
-        states, queries = [self.embeddings(target)], []
-        own_maps, cross_maps = [], []
-        for n, each in enumerate(self.layers):
-            layer, entering = cast(DecoderLayer, each), states[-1]
-            of_layer = None if head_mask is None else head_mask[:, n]
-            attended = layer.own.attention.attend(entering, target, of_layer, {})
-            hidden = layer.own.attention_norm(entering + attended)
-            queries.append(hidden)
-            of_layer = None if cross_head_mask is None else cross_head_mask[:, n]
-            attended, weights = layer.cross.attend(hidden, encoded, (target, source), of_layer)
-            hidden = layer.cross_norm(hidden + attended)
-            states.append(layer.own.output_norm(hidden + layer.own.feed_forward(hidden)))
+        """Decode targets that are given.
+
+        Args:
+            target: the targets' tokens, shifted right (see `shift_right`).
+            source: the tokens of their sources, in the same order.
+            encoded: the encoder's last hidden state of these, `[S_all, H]`.
+            head_mask: `[B, L, N]`, multiplies a self-attention head's output; 0 ablates it.
+            cross_head_mask: the same of cross-attention.
+            output_attentions: also return the weights of every layer.
+            relative: as `relative_parameters` gives them, where they are computed beforehand.
+
+        Returns:
+            All hidden states and query states and, when asked, all attentions.
+
+        """
+        hidden_states, cross_queries = [self.embeddings(target)], []
+        attentions, cross_attentions = [], []
+        for number, of_heads in enumerate(relative or self.relative_parameters()):
+            layer, entering = self.layer(number), hidden_states[-1]
+            read = partial(
+                layer.cross.attend,
+                target=target,
+                encoded=encoded,
+                source=source,
+                head_mask=_of_layer(cross_head_mask, number),
+            )
+            leaving = layer(entering, target, _of_layer(head_mask, number), of_heads, read)
+            hidden_states.append(leaving.hidden)
+            cross_queries.append(leaving.cross_queries)
             if output_attentions:
-                own_maps.append(layer.own.maps(entering, target, {}))
-                cross_maps.append(weights)
-        return DecoderOutput(tuple(states), tuple(queries), tuple(own_maps), tuple(cross_maps))
+                attentions.append(layer.own.maps(entering, target, of_heads))
+                maps = layer.cross.maps(leaving.cross_queries, target, encoded, source)
+                cross_attentions.append(maps)
+        hidden_states[-1] = self.final_norm(hidden_states[-1])
+        return DecoderOutput(
+            tuple(hidden_states), tuple(cross_queries), tuple(attentions), tuple(cross_attentions)
+        )
 
     def logprobs(self, rows: Tensor, labels: Tensor) -> Tensor:
-        logits = functional.linear(rows, self.embeddings.word.weight, self.bias)
-        chosen = logits.float().log_softmax(dim=-1).gather(1, labels[:, None])
-        return chosen[:, 0]
+        """Log-probability, in nats, of a word after each of n states.
+
+        Args:
+            rows: of the last hidden state, `[n, H]`.
+            labels: the words' ids, `[n]`.
+
+        Returns:
+            `[n]`, float32.
+
+        """
+        weight = self.embeddings.word.weight if self.output is None else self.output.weight
+        if self.config.output_scale != 1.0:
+            rows = rows * self.config.output_scale
+        logits = functional.linear(rows, weight, self.output_bias).float()
+        return logits.log_softmax(dim=-1).gather(1, labels[:, None]).squeeze(1)
+
+    def layer(self, number: int) -> DecoderLayer:
+        """Layer 0 … L−1."""
+        return cast(DecoderLayer, self.layers[number])
 
     def head_parameters(self) -> list[dict[str, Tensor]]:
-        return [cast(DecoderLayer, layer).own.head_parameters({}) for layer in self.layers]
+        """Parameters of all self-attention heads of each layer, as those of an encoder."""
+        relative = enumerate(self.relative_parameters())
+        return [self.layer(number).own.head_parameters(of_heads) for number, of_heads in relative]
 
     def cross_head_parameters(self) -> list[dict[str, Tensor]]:
-        n = self.config.layers.num_attention_heads
-        return [
-            {
-                f"{role}_{name}": tensor.reshape(n, -1, *tensor.shape[1:])
-                for role in ("query", "key")
-                for name, tensor in getattr(
-                    cast(DecoderLayer, layer).cross, role
-                ).named_parameters()
-            }
-            for layer in self.layers
-        ]
+        """Parameters of all cross-attention heads of each layer by name, `[N, …]` each.
+
+        With the layer's query states and the encoder's last hidden state they are all that its maps
+        follow from.
+        """
+        layers = range(self.config.layers.num_hidden_layers)
+        return [self.layer(number).cross.head_parameters() for number in layers]
 
     def relative_parameters(self) -> list[Relative]:
-        return [{} for _ in self.layers]
+        """What each layer's self-attention heads know of relative positions."""
+        shared = self.relative()
+        layers = range(self.config.layers.num_hidden_layers)
+        return [self.layer(number).own.attention.relative(shared) for number in layers]
+
+
+def _of_layer(head_mask: Tensor | None, number: int) -> Tensor | None:
+    return None if head_mask is None else head_mask[:, number]

@@ -6,6 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def shift_right(labels: NDArray[np.int64], start_token_id: int) -> NDArray[np.int64]:
-    """`[T]` labels → `[T]`: the start token, then all labels but the last."""
-    return np.concatenate([np.array([start_token_id], np.int64), labels[:-1]])
+def shift_right(labels: NDArray[np.int64], start_token_id: int | None) -> NDArray[np.int64]:
+    """Labels `[T]` → `[T]`: the start token, or where it is None the last label, then all but it."""
+    shifted = np.roll(labels, 1)
+    if start_token_id is not None:
+        shifted[:1] = start_token_id
+    return shifted

@@ -160,7 +160,7 @@ def report(result: Verification) -> str:
                 known = by_layer.get(key.layer)
                 by_layer[key.layer] = known.worst(found) if known else found
         lines += [
-            f"{kind:<10} layer {layer:<3} max abs diff {found.max_abs_diff:.1e}  "
+            f"{kind:<17} layer {layer:<3} max abs diff {found.max_abs_diff:.1e}  "
             f"min cosine {found.min_cosine:.9f}  atol {tolerance.atol:g}  rtol {tolerance.rtol:g}  "
             f"cosine at least {tolerance.cosine_at_least:g}  "
             f"{'passed' if found.passed else 'FAILED'}"

@@ -1,0 +1,55 @@
+"""What a graph may name, byte by byte; files and their hashes are held in test_manifest.py."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import onnx
+import pytest
+
+from model.artifact.integrity import check_file, check_locations
+from model.errors import ArtifactError
+
+
+def graph_at(path: Path, *locations: str) -> Path:
+    """A graph with a tensor in each of these files."""
+    graph = onnx.GraphProto()
+    for location in locations:
+        tensor = graph.initializer.add(data_location=onnx.TensorProto.EXTERNAL)
+        tensor.external_data.add(key="location", value=location)
+    path.write_bytes(onnx.ModelProto(graph=graph).SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("locations", "allowed", "right"),
+    [
+        ([], [], True),
+        (["a.data"], ["a.data"], True),
+        (["a.data", "b.data"], ["b.data", "a.data"], True),
+        (["a.data"], [], False),
+        (["a.data", "c.data"], ["a.data", "b.data"], False),
+        (["../a.data"], ["a.data"], False),
+    ],
+)
+def test_tensors_are_in_these_files_alone(
+    tmp_path: Path, locations: list[str], allowed: list[str], right: bool
+) -> None:
+    graph = graph_at(tmp_path / "graph.onnx", *locations)
+    if right:
+        check_locations(graph, allowed)
+        return
+    with pytest.raises(ArtifactError, match="has tensors in another file than"):
+        check_locations(graph, allowed)
+
+
+def test_a_file_has_its_size_and_its_hash(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"abc")
+    digest = hashlib.sha256(b"abc").hexdigest()
+    check_file(path, digest, 3)
+    with pytest.raises(ArtifactError, match="has 3 bytes instead of 4"):
+        check_file(path, digest, 4)
+    with pytest.raises(ArtifactError, match="damaged"):
+        check_file(path, hashlib.sha256(b"abd").hexdigest(), 3)

@@ -1,0 +1,55 @@
+"""Tensors that a graph beside has already are named there, and ONNX Runtime finds them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import numpy_helper
+from onnx.helper import make_graph, make_model, make_node, make_opsetid, make_tensor_value_info
+
+from model.export.shared_tensors import Place, places_of
+from model.export.to_onnx import save_graph
+
+RNG = np.random.default_rng(0)
+TABLE, OWN = RNG.random((40, 8), np.float32), RNG.random((40, 8), np.float32)
+
+
+def rows_of(*tables: np.ndarray) -> onnx.ModelProto:
+    """A graph that gives the rows `ids` of each table."""
+    names = [f"table.{n}" for n in range(len(tables))]
+    ids = make_tensor_value_info("ids", onnx.TensorProto.INT64, ["n"])
+    graph = make_graph(
+        [make_node("Gather", [name, "ids"], [f"rows.{n}"]) for n, name in enumerate(names)],
+        "rows",
+        [ids],
+        [make_tensor_value_info(f"rows.{n}", 1, ["n", 8]) for n in range(len(tables))],
+        [numpy_helper.from_array(each, name) for each, name in zip(tables, names, strict=True)],
+    )
+    return make_model(graph, opset_imports=[make_opsetid("", 20)], ir_version=10)
+
+
+def test_what_is_there_is_not_written_again(tmp_path: Path) -> None:
+    """One table is the first graph's, two are of this one; a third comes behind them."""
+    first, second, third = (tmp_path / f"{name}.onnx" for name in ("first", "second", "third"))
+    save_graph(rows_of(TABLE), first, "first.data")
+    save_graph(rows_of(TABLE, OWN), second, "second.data", [first])
+    save_graph(rows_of(OWN, TABLE, OWN + 1), third, "second.data", [first, second])
+    assert (tmp_path / "first.data").stat().st_size == TABLE.nbytes
+    assert (tmp_path / "second.data").stat().st_size == 2 * TABLE.nbytes
+    assert {*places_of([third]).values()} == {
+        Place("first.data", 0, TABLE.nbytes),
+        Place("second.data", 0, TABLE.nbytes),
+        Place("second.data", TABLE.nbytes, TABLE.nbytes),
+    }
+    session = onnxruntime.InferenceSession(third, providers=["CPUExecutionProvider"])
+    found = session.run(None, {"ids": np.array([3, 39])})
+    for rows, table in zip(found, (OWN, TABLE, OWN + 1), strict=True):
+        np.testing.assert_array_equal(rows, table[[3, 39]])
+
+
+def test_small_tensors_stay_in_their_graph(tmp_path: Path) -> None:
+    save_graph(rows_of(TABLE[:4]), tmp_path / "small.onnx", "small.data")
+    assert places_of([tmp_path / "small.onnx"]) == {}
