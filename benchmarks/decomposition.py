@@ -38,7 +38,7 @@ class Unobserved(Observer):
 
 
 async def measure(artifact: Artifact, lengths: Sequence[int], rounds: int) -> None:
-    """Print a row a length: processor milliseconds of both, their ratio, and the error of the sum."""
+    """Print a row a length: processor milliseconds, their ratio, and the error of the sum."""
     engine, config = OnnxEngine(artifact, "cpu", threads=1), artifact.manifest.config
     scheduler = Scheduler(engine, BatchLimits(engine.batch_tokens, 2**18), Unobserved())
     pooling = Pooling(config.num_hidden_layers, "mean")
