@@ -117,7 +117,7 @@ class Inference:
         self.tokenizer = tokenizer
         self.engines = engines
         self._has_weights = has_weights
-        self._tokenizing = Tokenizing(tokenizer, limits, self.config.segments)
+        self._tokenizing = Tokenizing(tokenizer, limits, self.config.segments, self.decoder)
 
     async def prepare(
         self,
@@ -152,31 +152,24 @@ class Inference:
         texts = await self._tokenizing.tokenize(inputs, options, caller.finish_by)
         tokens = sum(len(text.input_ids) for text in texts)
         timings = Timings(tokens, began, time.monotonic() - began)
-        size = characters(inputs)
-        return PreparedTexts(texts, caller, scheduler, timings, characters=size)
+        return PreparedTexts(texts, caller, scheduler, timings, characters=characters(inputs))
 
     async def with_targets(
         self, prepared: PreparedTexts, targets: Sequence[str], options: Options
     ) -> PreparedTexts:
         """Tokenise what a decoder is to have written of each of a request's texts.
 
-        Args:
-            prepared: the texts.
-            targets: one a text.
-            options: how they are tokenised.
-
         Raises:
-            Unprocessable: too many characters.
-            InputTooLong: a target that the decoder has not enough positions for.
+            Unprocessable: too many characters, or a target that the decoder has no positions for.
 
         """
-        began = time.monotonic()
-        finish_by, beside = prepared.caller.finish_by, prepared.characters
-        found = await self._tokenizing.tokenize_targets(targets, options, finish_by, beside)
+        began, caller = time.monotonic(), prepared.caller
+        found = await self._tokenizing.tokenize_targets(
+            targets, options, caller.finish_by, prepared.characters
+        )
         tokens = sum(len(target.input_ids) for target in found)
         more = Timings(tokens, began, time.monotonic() - began)
-        timings = dataclasses.replace(prepared.timings + more, began=prepared.timings.began)
-        return dataclasses.replace(prepared, targets=found, timings=timings)
+        return dataclasses.replace(prepared, targets=found, timings=prepared.timings + more)
 
     async def tokenizer_work(
         self, inputs: Sequence[Given], work: Work[Given, Found], caller: Caller

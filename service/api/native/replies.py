@@ -129,6 +129,16 @@ class TensorDifference(BaseModel):
     passed: bool
 
 
+class DecoderDifferences(BaseModel):
+    """How far a decoder's tensors are from PyTorch's, each input being its own target."""
+
+    hidden: list[LayerDifference]
+    cross_queries: list[LayerDifference] = Field(description="Query states of cross-attention.")
+    attention: list[HeadDifference]
+    cross_attention: list[HeadDifference]
+    logprobs: TensorDifference
+
+
 class VerifyReply(BaseModel):
     """The reply of `POST /verify`."""
 
@@ -140,13 +150,7 @@ class VerifyReply(BaseModel):
     attention: list[HeadDifference]
     pooled: TensorDifference
     task: TensorDifference | None = Field(None, description="Of a model with a task head.")
-    decoder_hidden: list[LayerDifference] | None = Field(
-        None, description="Of an encoder–decoder, as the next four: each text is its own target."
-    )
-    cross_queries: list[LayerDifference] | None = None
-    decoder_attention: list[HeadDifference] | None = None
-    cross_attention: list[HeadDifference] | None = None
-    logprobs: TensorDifference | None = None
+    decoder: DecoderDifferences | None = Field(None, description="Of an encoder–decoder.")
 
 
 def documented(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:

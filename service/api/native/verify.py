@@ -19,10 +19,6 @@ from service.api.problems import PROBLEMS
 from service.api.route import JsonRoute, ModelRequest, caller_of, model_of
 from service.inference.tokenizer import Options
 
-_OF_LAYERS: tuple[Kind, ...] = ("hidden", "decoder_hidden", "cross_queries")
-_OF_HEADS: tuple[Kind, ...] = ("attention", "decoder_attention", "cross_attention")
-"""Kinds with a tensor a layer, and a head."""
-
 router = APIRouter(route_class=JsonRoute, tags=["operations"])
 
 
@@ -35,7 +31,10 @@ class VerifyRequest(ModelRequest, StrictRequest):
 
 @router.post("/verify", response_model=None, responses={200: {"model": VerifyReply}, **PROBLEMS})
 async def verify(body: VerifyRequest, request: Request) -> Response:
-    """The inputs through PyTorch and ONNX: every hidden state, every map, the pooled vector."""
+    """The inputs through PyTorch and ONNX: every hidden state, every map, the pooled vector.
+
+    A decoder is given each input as its own target.
+    """
     inference = model_of(request).inference
     options = Options(truncate=body.truncate)
     comparison = await inference.verify(body.inputs, options, caller_of(request))
@@ -49,14 +48,20 @@ def report(comparison: Comparison, tolerances: Mapping[Kind, Tolerance]) -> dict
     """A comparison in the shape of the reply."""
     entries: dict[Kind, list[dict[str, Any]]] = defaultdict(list)
     for key, difference in comparison.differences.items():
-        where = {}
-        if key.kind in _OF_LAYERS:
-            where = {"layer": key.layer}
-        elif key.kind in _OF_HEADS:
-            where = {"layer": key.layer, "head": key.head}
+        where = {"layer": key.layer} if key.of_layer else {}
+        where |= {"head": key.head} if key.of_head else {}
         tolerance = asdict(tolerances[key.kind])
         entries[key.kind].append(where | asdict(difference) | tolerance)
     of_task = entries["task"] + entries["token_vectors"]
+    of_decoder: dict[str, Any] = {}
+    if entries["logprobs"]:
+        of_decoder = {
+            "hidden": entries["decoder_hidden"],
+            "cross_queries": entries["cross_queries"],
+            "attention": entries["decoder_attention"],
+            "cross_attention": entries["cross_attention"],
+            "logprobs": entries["logprobs"][0],
+        }
     return {
         "passed": comparison.passed,
         "reference": "torch",
@@ -66,6 +71,5 @@ def report(comparison: Comparison, tolerances: Mapping[Kind, Tolerance]) -> dict
         "attention": entries["attention"],
         "pooled": entries["pooled"][0],
         **({"task": of_task[0]} if of_task else {}),
-        **{kind: entries[kind] for kind in (*_OF_LAYERS, *_OF_HEADS) if kind in entries},
-        **({"logprobs": entries["logprobs"][0]} if entries["logprobs"] else {}),
+        **({"decoder": of_decoder} if of_decoder else {}),
     }

@@ -67,18 +67,19 @@ def test_a_task_head_has_its_difference() -> None:
     assert VerifyReply.model_validate(found).task is not None
 
 
-def test_a_decoder_has_its_own_tensors() -> None:
+def test_a_decoder_has_differences_of_its_own() -> None:
     comparison = compared()
-    keys = [Key("decoder_hidden", 1), Key("cross_queries", 0), Key("cross_attention", 0, 1)]
-    comparison.differences |= dict.fromkeys([*keys, Key("logprobs")], GOOD)
-    found = report(comparison, tolerances_of("fp32", 6, 2))
-    assert [found[name][0]["layer"] for name in ("decoder_hidden", "cross_queries")] == [1, 0]
-    (cross,) = found["cross_attention"]
-    assert (cross["layer"], cross["head"], cross["atol"]) == (0, 1, 3e-5)
-    assert found["logprobs"]["passed"] is True
-    told = VerifyReply.model_validate(found)
-    assert told.cross_queries is not None
-    assert told.decoder_attention is None
+    keys = [Key("decoder_hidden", 0), Key("cross_queries", 0), Key("logprobs")]
+    keys += [Key("decoder_attention", 0, 1), Key("cross_attention", 1, 0)]
+    comparison.differences |= dict.fromkeys(keys, BAD)
+    found = report(comparison, tolerances_of("fp32", 1, 2))
+    assert len(found["hidden"]) == len(found["attention"]) == 2
+    told = VerifyReply.model_validate(found).decoder
+    assert told is not None
+    assert [(each.layer, each.head) for each in told.cross_attention] == [(1, 0)]
+    assert [(each.layer, each.head) for each in told.attention] == [(0, 1)]
+    assert [each.layer for each in (*told.hidden, *told.cross_queries)] == [0, 0]
+    assert (told.logprobs.max_abs_diff, told.logprobs.atol) == (0.25, 1e-4)
 
 
 @pytest.mark.parametrize(
