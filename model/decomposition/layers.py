@@ -109,7 +109,7 @@ class LayerDecomposition:
         contract, last = self._linear("contract")
         fed = functional.linear(functional.linear(parts, weight) * scale, contract)
         if bias is not None:
-            taken = bias_shares(parts @ (bias @ weight))
+            taken = bias_shares((parts * (bias @ weight)).sum(dim=-1))
             fed = fed + taken[..., None] * functional.linear(scale * bias, contract)
         return shifted(fed, last)
 

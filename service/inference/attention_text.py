@@ -15,7 +15,7 @@ from model.artifact.signature import MapKind
 from model.decoder.shift import shift_right
 from service.engines.contract import Floats, Ids, Output, Pooling, Target, TextTask
 from service.inference.maps import AttentionSelection, LayerPass, Lengths
-from service.inference.tokenizer import TokenizedText
+from service.inference.tokenizer import TextTokenizer, TokenizedText
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class AttentionText:
 
 def attention_texts(
     manifest: Manifest,
-    separator_ids: Collection[int],
+    tokenizer: TextTokenizer,
     texts: Sequence[TokenizedText],
     targets: Sequence[TokenizedText],
 ) -> list[AttentionText]:
@@ -153,21 +153,21 @@ def attention_texts(
 
     Args:
         manifest: of the model.
-        separator_ids: of the tokens that end a text.
+        tokenizer: of the model, which knows what ends a text.
         texts: at least one.
         targets: one a text, or none.
 
     """
     sentence, decoder = manifest.sentence, manifest.decoder
 
-    def separators(ids: Ids) -> tuple[int, ...]:
-        return tuple(np.isin(ids, [*separator_ids]).nonzero()[0].tolist())
+    def separators(ids: Ids, ends: Collection[int] = tokenizer.separator_ids) -> tuple[int, ...]:
+        return tuple(np.isin(ids, [*ends]).nonzero()[0].tolist())
 
     aimed: Sequence[AttentionTarget | None] = [None] * len(texts)
     if targets and decoder:
         read = [shift_right(target.input_ids, decoder.start_token_id) for target in targets]
         aimed = [
-            AttentionTarget(target, separators(ids))
+            AttentionTarget(target, separators(ids, tokenizer.target_separator_ids))
             for target, ids in zip(targets, read, strict=True)
         ]
     return [

@@ -269,8 +269,7 @@ class Inference:
         foreign = self.manifest.foreign
         if foreign and (selection.ablated or selection.of_values):
             raise NotExported(not_in_graph("what a head adds", maps=True))
-        separators = self.tokenizer.separator_ids
-        texts = attention_texts(self.manifest, separators, prepared.texts, prepared.targets)
+        texts = attention_texts(self.manifest, self.tokenizer, prepared.texts, prepared.targets)
         scheduler, timings = prepared.scheduler, prepared.timings
         kind = GraphAttentionStream if foreign else AttentionStream
         stream = kind(scheduler, self.config, selection, texts, timings)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from service.inference.statistics import BLOCK_WEIGHTS, Maps
+from service.inference.statistics import BLOCK_WEIGHTS, Maps, blocks
 
 
 def head_norms(maps: Maps, products: Maps) -> Maps:
@@ -30,13 +30,23 @@ def norm_shares(maps: Maps, products: Maps) -> Maps:
 
     Shape: maps `[N, S, S]`, products `[S, N, N]` → `[S, S]`.
     """
-    heads, queries, keys = maps.shape
-    squares = np.empty((keys, queries), np.float32)
-    step = max(1, BLOCK_WEIGHTS // (heads * queries))
-    for start in range(0, keys, step):
-        some = slice(start, start + step)
-        weights = np.ascontiguousarray(maps[..., some].transpose(2, 1, 0))  # [keys, queries, heads]
-        squares[some] = np.vecdot(weights @ products[some], weights)
-    norms: Maps = np.sqrt(np.maximum(squares, 0)).T  # a sum that is 0 may be rounded below it
+    squares = np.empty(maps.shape[1:], np.float32)
+    pairs = np.ascontiguousarray(products.transpose(1, 2, 0))  # [N, N, S]
+    length = BLOCK_WEIGHTS // maps[:, 0].size
+    for weights, found in blocks(length, maps.transpose(1, 0, 2), squares):
+        found[...] = _squares(weights.transpose(1, 0, 2), pairs)
+    norms: Maps = np.sqrt(np.maximum(squares, 0))  # a sum that is 0 may be rounded below it
     total = norms.sum(axis=-1, keepdims=True)
     return np.divide(norms, total, out=np.zeros_like(norms), where=total > 0)
+
+
+def _squares(maps: Maps, pairs: Maps) -> Maps:
+    """Σ_g Σ_h a_g a_h ⟨f_g, f_h⟩: maps `[N, T, S]`, pairs of heads `[N, N, S]` → `[T, S]`."""
+    found = np.zeros(maps.shape[1:], np.float32)
+    for one in range(len(maps)):
+        inner = maps[one] * pairs[one, one]
+        for other in range(one):
+            inner += maps[other] * (2 * pairs[one, other])
+        inner *= maps[one]
+        found += inner
+    return found

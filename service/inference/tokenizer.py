@@ -13,7 +13,7 @@ from model.artifact.sentence import SentenceConfig
 from service.engines.contract import Ids
 from service.errors import InputTooLong, Unprocessable
 from service.inference.cutting import CuttingTokenizer
-from service.inference.excerpt import Direction, Excerpt
+from service.inference.excerpt import Direction, Excerpt, closing_ids
 from service.inference.inputs import Input, Text, TokenIds, characters
 from service.inference.pieces import Spelling
 from service.inference.prompts import NO_PROMPT, Prompt, with_prompt, without_prompt
@@ -97,8 +97,9 @@ class TextTokenizer:
         self._source = CuttingTokenizer(path)
         self._target = CuttingTokenizer(target) if target else self._source
         whole = self._source.whole
-        self.separator_ids = frozenset(whole.encode("").ids[1:])
-        """Ids of the special tokens that end a text, as [SEP] does."""
+        self.separator_ids = frozenset(closing_ids(whole))
+        """Ids of the special tokens that end a text, as [SEP] and </s> do."""
+        self.target_separator_ids = frozenset(closing_ids(self._target.whole))
         added = whole.get_added_tokens_decoder().values()
         self.special_tokens = frozenset(token.content for token in added if token.special)
         self.word_pieces = isinstance(whole.model, WordPiece)

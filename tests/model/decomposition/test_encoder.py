@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
 from transformers import (
     AlbertConfig,
     AlbertModel,
@@ -32,8 +33,10 @@ from transformers import (
     RobertaModel,
 )
 
+from model.artifact.batch import pack
 from model.checkpoint import load_checkpoint
 from model.decomposition.encoder import beginning, decomposed
+from model.packing import PackedBatch
 from tests.model.checkpoints import write_checkpoint
 from tests.model.families.parity import SIZES, VOCABULARY, saved
 from tests.model.families.test_deberta_v2 import VERSION_3
@@ -94,3 +97,25 @@ def test_at_the_beginning_each_token_is_its_own() -> None:
         [[1.0, 2.0], [1.0, 2.0], [0.0, 0.0]],
         [[3.0, 4.0], [0.0, 0.0], [3.0, 4.0]],
     ]
+
+
+@pytest.mark.slow
+def test_shares_of_a_real_models_vectors_sum_to_their_cosine(minilm_checkpoint: Path) -> None:
+    """All-MiniLM-L6-v2's cosine of two sentences, as sentence-transformers has it."""
+    sentences = ("A man is playing a large flute.", "A man is playing the guitar in his room.")
+    library = SentenceTransformer(str(minilm_checkpoint), device="cpu")
+    expected = library.similarity(*library.encode(sentences)).item()
+    encoder = load_checkpoint(minilm_checkpoint)
+    pooled = []
+    for sentence in sentences:
+        ids = library.tokenizer(sentence)["input_ids"]
+        batch = PackedBatch.of(pack([(ids, [0] * len(ids))]))
+        with torch.inference_mode():
+            parts = decomposed(encoder, encoder.embeddings(batch)).mean(dim=0)
+        error = (parts[1:].sum(dim=0) - parts[0]).norm() / parts[0].norm()
+        assert error < 1e-5
+        pooled.append(parts)
+    one, other = pooled
+    shares = one[1:] @ other[1:].T / one[0].norm() / other[0].norm()
+    assert shares.sum().item() == pytest.approx(expected, abs=1e-5)
+    assert shares.max() > 0.02

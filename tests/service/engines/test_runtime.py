@@ -103,6 +103,19 @@ def test_the_selection_is_answered_in_its_order(engine: Engine) -> None:
         np.testing.assert_allclose(one.maps, both.maps[1:], atol=1e-6, strict=True)
 
 
+def test_products_of_values_come_in_the_order_of_heads(engine: Engine) -> None:
+    hidden = engine.run([text(9, 1, hidden_layers=(1,))])[0].hidden[0]
+    every = [(0, 1), (1, 0), (1,)]
+    both, turned, one = engine.run([MapsTask(hidden, hidden, 1, n, values=True) for n in every])
+    assert both.value_products is not None
+    atol = 1e-6 * np.abs(both.value_products).max()
+    for found, part in ((turned, np.s_[:, ::-1, ::-1]), (one, np.s_[:, 1:, 1:])):
+        products = both.value_products[part]
+        np.testing.assert_allclose(found.value_products, products, atol=atol, strict=True)
+        assert found.maps is not None
+    assert engine.run([MapsTask(hidden, hidden, 1, (0,))])[0].value_products is None
+
+
 def test_both_kinds_share_a_batch(engine: Engine) -> None:
     texts = [text(6, seed, hidden_layers=(1,)) for seed in range(3)]
     hidden = [engine.run([task])[0].hidden[0] for task in texts]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model.artifact.manifest import Artifact
+from model.artifact.manifest import TOKENIZER, Artifact
 from service.engines.contract import Output, Pooling, Target, TargetOutput
 from service.inference.attention_text import (
     AttentionTarget,
@@ -17,6 +17,7 @@ from service.inference.attention_text import (
     attention_texts,
 )
 from service.inference.maps import AttentionSelection, LayerPass, TargetSelection
+from service.inference.tokenizer import Limits, TextTokenizer
 from tests.service.aimed import with_decoder
 from tests.service.harness import tokenized
 
@@ -100,9 +101,11 @@ def test_separators_of_a_target_are_among_what_the_decoder_reads(artifact: Artif
     """The start token stands before the labels, and the last of them is never read."""
     text = dataclasses.replace(tokenized(4), input_ids=np.array([101, 102, 7, 102]))
     manifest = with_decoder(artifact).manifest
-    (aimed,) = attention_texts(manifest, {102}, [text], [text])
+    path, limits = artifact.path(TOKENIZER), Limits(512, 10**6)
+    tokenizer = TextTokenizer(path, manifest.sentence, limits, target=path)
+    (aimed,) = attention_texts(manifest, tokenizer, [text], [text])
     assert aimed.separators == (1, 3)
     assert aimed.target is not None
     assert aimed.target.separators == (0, 2)
-    (plain,) = attention_texts(artifact.manifest, {102}, [text], [])
+    (plain,) = attention_texts(artifact.manifest, tokenizer, [text], [])
     assert (plain.target, plain.lengths) == (None, (4, 0))
