@@ -49,6 +49,7 @@ from model.encoder.encoder import Encoder
 from model.export.calibration import calibration_batches
 from model.export.decoder_files import check_precision, save_decoder
 from model.export.decoder_graphs import decoder_signatures_of
+from model.export.decomposition import save_decomposition
 from model.export.golden_texts import golden_texts
 from model.export.graphs import (
     export_attention,
@@ -64,6 +65,8 @@ from model.export.module_tensors import module_tensors
 from model.export.placement import Exported, Progress, place
 from model.export.quantization import quantize
 from model.export.to_onnx import save_graph
+from model.export.tokenizers import save_tokenizers, target_tokenizer
+from model.export.values import save_values
 from model.export.verify import verify
 from model.families.registry import read_config
 from model.modules import transformer_folder
@@ -162,8 +165,8 @@ def _build(
     encoder, head, decoder = modules
     if decoder is not None:
         check_precision(precision)
-    with writing(path := folder / TOKENIZER):
-        tokenizer.save(str(path), pretty=False)
+    target = target_tokenizer(inside, decoder, lowercase=sentence.lowercase)
+    save_tokenizers(tokenizer, target, folder)
     _save_tensors(dict(sorted(encoder.state_dict().items())), folder / WEIGHTS)
     _save_tensors(head_parameters(encoder), folder / HEADS)
     _save_tensors(module_tensors(checkpoint, sentence.modules), folder / VECTOR_MODULES)
@@ -178,7 +181,6 @@ def _build(
         _save_task(head, config, folder, progress)
     if decoder is not None:
         save_decoder(decoder, _dtype(precision), folder, progress)
-    task = head.config if head else None
     manifest = Manifest(
         format=FORMAT,
         model=model,
@@ -188,16 +190,16 @@ def _build(
         exporter=exporter_version(),
         config=config,
         sentence=sentence,
-        task=task,
+        task=head.config if head else None,
         decoder=decoder.config if decoder else None,
+        own_target_tokenizer=target is not None,
         signature=_signatures(modules, _dtype(precision)),
         files={},
         verification=_UNVERIFIED,
     )
-    names = manifest.file_names
-    for name in names:
+    for name in manifest.file_names:
         (folder / name).chmod(0o644)
-    files = {name: record_file(folder / name) for name in names}
+    files = {name: record_file(folder / name) for name in manifest.file_names}
     write_manifest(folder, manifest.model_copy(update={"files": files}))
 
 
@@ -275,6 +277,9 @@ def _save_other_graphs(
     progress("exporting the graphs for a device")
     save_graph(export_device_attention(config, dtype), folder / DEVICE_ATTENTION_GRAPH)
     save_graph(export_device_pooling(config, dtype), folder / DEVICE_POOLING_GRAPH)
+    progress("exporting the graphs of values and of a decomposition")
+    save_values(config, folder)
+    save_decomposition(config, folder)
 
 
 def _save_task(head: TaskModule, config: EncoderConfig, folder: Path, progress: Progress) -> None:

@@ -117,12 +117,18 @@ def describe(settings: Settings, model: ServedModel) -> dict[str, Any]:
 
 
 def _of_encoder(manifest: Manifest) -> dict[str, Any]:
-    """The encoder's shapes and functions; null where nothing tells those of a foreign graph."""
+    """The shapes and functions of the encoder, and of a decoder over it.
+
+    Null where nothing tells those of a foreign graph, or where there is no decoder.
+    """
     config, known = manifest.config, not isinstance(manifest.config, UnknownEncoder)
+    decoder = manifest.decoder.layers if manifest.decoder else None
     return {
         "runtime": manifest.runtime,
         "layers": config.num_hidden_layers or None,
         "heads": config.num_attention_heads or None,
+        "decoder_layers": decoder.num_hidden_layers if decoder else None,
+        "decoder_heads": decoder.num_attention_heads if decoder else None,
         "hidden_size": config.hidden_size,
         "attention_score": config.attention_score if known else None,
         "attention_normalizer": config.attention_normalizer if known else None,

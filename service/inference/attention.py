@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,21 +15,24 @@ from typing import Any
 
 import numpy as np
 
+from model.artifact.signature import MapKind
 from model.config import EncoderConfig
-from service.engines.contract import Floats, MapsTask, Output, Pooling, TextTask
+from service.engines.contract import Floats, MapsTask, Output
 from service.errors import ReplyTooLarge
+from service.inference.attention_text import AttentionText, StateLayers, States
 from service.inference.maps import (
     AttentionSelection,
     Convert,
     LayerMaps,
     LayerPass,
+    LayerResults,
+    Lengths,
     MapsReduction,
     TextSummary,
     layer_passes,
 )
-from service.inference.statistics import rollout_step, shift
+from service.inference.statistics import shift
 from service.inference.timings import Timings
-from service.inference.tokenizer import TokenizedText
 from service.scheduler.scheduler import Scheduler
 from service.scheduler.submission import ANYBODY, Caller, TaskResult
 
@@ -47,23 +51,6 @@ def _unchanged(array: Any) -> Any:
     return array
 
 
-@dataclass(frozen=True)
-class AttentionText:
-    """A text, and what the service knows of it."""
-
-    text: TokenizedText
-    separators: tuple[int, ...]
-    """Positions of its separator tokens."""
-    pooling: Pooling
-
-    def task(
-        self, layers: tuple[int, ...], ablated: tuple[tuple[int, int], ...], *, pooled: bool
-    ) -> TextTask:
-        """Its forward pass."""
-        ids, segments = self.text.input_ids, self.text.segment_ids
-        return TextTask(ids, segments, layers, self.pooling if pooled else None, ablated)
-
-
 @dataclass
 class AttentionStream:
     """One request's attention, computed as it is read."""
@@ -77,9 +64,13 @@ class AttentionStream:
     caller: Caller = ANYBODY
     """Who asks, with the deadline of whatever is computed next."""
     convert: Convert = _unchanged
+    convert_norms: Convert | None = None
+    """As `convert` when None."""
     finish: Callable[[Sequence[Floats]], Sequence[Floats]] | None = None
     """Pooled vectors → the vectors of texts, whose cosines are taken; called in a thread."""
     passes: list[LayerPass] = field(init=False)
+    layers: StateLayers = field(init=False)
+    """Whose states the passes need."""
 
     def __post_init__(self) -> None:
         """Find the passes over each text.
@@ -89,23 +80,20 @@ class AttentionStream:
 
         """
         self.passes = layer_passes(self.selection, self.config)
-        heads = max((len(one.heads) for one in self.passes), default=0)
+        self.layers = StateLayers.of(self.passes, self.config.num_hidden_layers)
+        largest: dict[MapKind, LayerPass] = {}
+        for one in self.passes:
+            largest[one.kind] = max(largest.get(one.kind, one), one, key=_arrays)
         for index, text in enumerate(self.texts):
-            tokens = len(text.text.input_ids)
-            if (size := 4 * heads * tokens**2) > LAYER_BYTES:
-                raise ReplyTooLarge(
-                    f"inputs[{index}] has {tokens} tokens: the maps of {heads} heads of one layer "
-                    f"take {size} bytes, the limit is {LAYER_BYTES}; ask for fewer heads without "
-                    "rollout, or for a shorter text"
-                )
+            for one in largest.values():
+                _check_layer(one, index, text.lengths)
 
     @property
     def hidden_bytes(self) -> int:
         """Most bytes of hidden states that are kept at a time."""
-        lengths = [len(text.text.input_ids) for text in self.texts]
-        tokens = min(sum(lengths), max(CHUNK_TOKENS, *lengths))
-        layers = len({one.layer for one in self.passes})
-        return 4 * tokens * layers * self.config.hidden_size
+        rows = [self.layers.rows(text) for text in self.texts]
+        most = min(sum(rows), max(CHUNK_TOKENS * self.layers.most, *rows))
+        return 4 * self.config.hidden_size * most
 
     async def results(self) -> AsyncGenerator[LayerMaps | TextSummary]:
         """The maps of each pass over a text, in order, then the text's summary; text after text.
@@ -115,51 +103,75 @@ class AttentionStream:
 
         """
         for chunk in _chunks(self.texts):
-            texts = [self.texts[index] for index in chunk]
-            hidden, shifts = await self._forward(texts, first=chunk.start == 0)
-            jobs = [job for item in zip(chunk, hidden, strict=True) for job in self._jobs(*item)]
+            states, summaries = await self._forward(chunk)
+            jobs = [job for item in zip(chunk, states, strict=True) for job in self._jobs(*item)]
             async with contextlib.aclosing(self._in_order(jobs)) as results:
-                for index, pooled_shift in zip(chunk, shifts, strict=True):
+                for summary in summaries:
                     gathered = LayerResults()
                     for _ in self.passes:
                         maps = await anext(results)
                         await gathered.add(maps)
                         yield maps
                         del maps  # what is taken is not kept while more is computed
-                    yield gathered.summary(index, pooled_shift)
-            del hidden, jobs  # before the next chunk's are computed
+                    yield gathered.complete(summary)
+            del states, jobs  # before the next chunk's are computed
 
-    async def _forward(
-        self, texts: Sequence[AttentionText], *, first: bool
-    ) -> tuple[list[dict[int, Floats]], list[float | None]]:
-        """Each text's hidden states by layer, and its pooled shift if heads are ablated."""
-        layers = tuple(sorted({one.layer for one in self.passes}))
-        ablated = self.selection.ablated
-        tasks = [text.task(layers, ablated, pooled=bool(ablated)) for text in texts]
-        if ablated:
-            tasks += [text.task((), (), pooled=True) for text in texts]
-        if first:
+    async def _forward(self, chunk: range) -> tuple[list[States], list[TextSummary]]:
+        """Each text's states, and what its forward passes alone leave for its summary."""
+        texts = [self.texts[index] for index in chunk]
+        tasks = [text.task(self.layers, self.selection) for text in texts]
+        if self.selection.ablates:
+            tasks += [text.whole_task() for text in texts]
+        if chunk.start == 0:
             done = await self.scheduler.submit("attention", tasks, self.caller)
         else:
             done = await self.scheduler.resume("attention", tasks, caller=self.caller)
         self.timings.add(done)
         outputs: list[Output] = [item.output for item in done]
-        found = outputs[: len(texts)]
-        hidden = [dict(zip(layers, output.hidden, strict=True)) for output in found]
-        if not ablated:
-            return hidden, [None] * len(texts)
-        vectors: Sequence[Floats] = [np.asarray(output.pooled) for output in outputs]
+        found, whole = outputs[: len(texts)], outputs[len(texts) :]
+        states = [self.layers.states(output) for output in found]
+        shifts: Sequence[float | None] = [None] * len(texts)
+        if whole:
+            shifts = await self._pooled_shifts(found, whole)
+        return states, [
+            TextSummary(index, {}, None, shift, *self._of_target(output, other))
+            for index, output, other, shift in zip(
+                chunk, found, whole or found, shifts, strict=True
+            )
+        ]
+
+    async def _pooled_shifts(self, found: Sequence[Output], whole: Sequence[Output]) -> list[float]:
+        """1 − cosine of the vectors of each text from two forward passes."""
+        vectors: Sequence[Floats] = [np.asarray(output.pooled) for output in (*found, *whole)]
         if self.finish:
             vectors = await asyncio.to_thread(self.finish, vectors)
-        pairs = zip(vectors[: len(texts)], vectors[len(texts) :], strict=True)
-        return hidden, [float(shift(one, other)) for one, other in pairs]
+        pairs = zip(vectors[: len(found)], vectors[len(found) :], strict=True)
+        return [float(shift(one, other)) for one, other in pairs]
 
-    def _jobs(self, index: int, hidden: dict[int, Floats]) -> Iterator[Job]:
-        separators = self.texts[index].separators
+    def _of_target(self, output: Output, whole: Output) -> tuple[float | None, Floats | None]:
+        """Of two forward passes the mean log-probability's shift, and the first's own."""
+        asked, target = self.selection.target, output.target
+        if asked is None or target is None or target.logprobs is None:
+            return None, None
+        shifted = None
+        if self.selection.ablates and whole.target and whole.target.logprobs is not None:
+            shifted = float(
+                target.logprobs.mean(dtype=np.float64)
+                - whole.target.logprobs.mean(dtype=np.float64)
+            )
+        return shifted, target.logprobs if asked.logprobs else None
+
+    def _jobs(self, index: int, states: States) -> Iterator[Job]:
         for one in self.passes:
-            states = hidden[one.layer]
-            task = MapsTask(states, states, one.layer, one.heads)
-            yield task, MapsReduction(self.selection, one, index, separators, self.convert)
+            both = states.queries_and_keys(one)
+            task = MapsTask(*both, one.layer, one.heads, one.kind, values=one.values)
+            yield task, self.reduction(index, one)
+
+    def reduction(self, index: int, one: LayerPass) -> MapsReduction:
+        """What is taken from the maps of a pass over the text of that number."""
+        separators = self.texts[index].separators_of(one.kind)
+        convert = self.convert, self.convert_norms
+        return MapsReduction(self.selection, one, index, separators, *convert)
 
     async def _in_order(self, jobs: Sequence[Job]) -> AsyncGenerator[LayerMaps]:
         """What each job leaves; one group is computed while the one before it is taken."""
@@ -187,24 +199,27 @@ class AttentionStream:
                 await asyncio.gather(running, return_exceptions=True)
 
 
-class LayerResults:
-    """What the layers of one text leave for its summary."""
+def _arrays(one: LayerPass) -> int:
+    """Arrays of a map's size that a pass leaves."""
+    return len(one.heads) * (2 if one.norms else 1)
 
-    def __init__(self) -> None:
-        self._statistics: dict[str, list[Floats]] = {}
-        self._rollout: Floats | None = None
 
-    async def add(self, maps: LayerMaps) -> None:
-        """Count a layer in."""
-        for name, values in (maps.statistics or {}).items():
-            self._statistics.setdefault(name, []).append(values)
-        if maps.mean is not None:
-            self._rollout = await asyncio.to_thread(rollout_step, self._rollout, maps.mean[None])
-
-    def summary(self, text: int, pooled_shift: float | None) -> TextSummary:
-        """Of all layers of the text of that number."""
-        stacked = {name: np.stack(values) for name, values in self._statistics.items()}
-        return TextSummary(text, stacked, self._rollout, pooled_shift)
+def _check_layer(one: LayerPass, index: int, lengths: Lengths) -> None:
+    """Refuse a text, or a target, whose maps of one layer take too much memory."""
+    size = 4 * _arrays(one) * math.prod(lengths.shape(one.kind))
+    if size <= LAYER_BYTES:
+        return
+    source, target = f"inputs[{index}] has {lengths.source}", f"targets[{index}]"
+    described = {
+        "encoder": source,
+        "decoder": f"{target} has {lengths.target}",
+        "cross": f"{source} and {target} {lengths.target}",
+    }
+    raise ReplyTooLarge(
+        f"{described[one.kind]} tokens: the maps {'and norms ' if one.norms else ''}of "
+        f"{len(one.heads)} heads of one layer take {size} bytes, the limit is {LAYER_BYTES}; ask "
+        "for fewer heads without rollout, or for a shorter text"
+    )
 
 
 def _groups(jobs: Sequence[Job]) -> Iterator[list[Job]]:
@@ -214,6 +229,7 @@ def _groups(jobs: Sequence[Job]) -> Iterator[list[Job]]:
     for job in jobs:
         task, _ = job
         own = 4 * len(task.heads) * len(task.queries) * len(task.keys)
+        own *= 2 if task.values else 1
         if group and size + own > GROUP_BYTES:
             yield group
             group, size = [], 0
@@ -227,7 +243,7 @@ def _chunks(texts: Sequence[AttentionText]) -> Iterator[range]:
     """Neighbours that have at most `CHUNK_TOKENS` together."""
     start = tokens = 0
     for index, text in enumerate(texts):
-        own = len(text.text.input_ids)
+        own = sum(text.lengths)
         if index > start and tokens + own > CHUNK_TOKENS:
             yield range(start, index)
             start, tokens = index, 0

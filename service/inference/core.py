@@ -6,25 +6,24 @@ Notation: S tokens of one text, H hidden size, L layers.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from model.artifact.compare import Comparison
 from model.artifact.foreign import not_in_graph
-from model.artifact.manifest import Manifest
+from model.artifact.manifest import WEIGHTS, Manifest
 from model.artifact.pooling import PoolingName
 from model.artifact.vectors import TextVectors
 from service.engines.contract import Floats, Pooling, TextTask
 from service.errors import NotExported
-from service.inference.attention import AttentionStream, AttentionText
+from service.inference.attention import AttentionStream
+from service.inference.attention_text import attention_texts
 from service.inference.engine_pool import EnginePool
 from service.inference.graph_attention import GraphAttentionStream
-from service.inference.inputs import Input
-from service.inference.maps import AttentionSelection
+from service.inference.inputs import Input, characters
+from service.inference.maps import AttentionSelection, Convert
 from service.inference.timings import Timings
 from service.inference.tokenizer import Options, TextTokenizer, TokenizedText
 from service.inference.tokenizing import Found, Given, RequestLimits, Tokenizing, Work
@@ -45,6 +44,10 @@ class PreparedTexts:
     caller: Caller
     scheduler: Scheduler
     timings: Timings
+    targets: Sequence[TokenizedText] = ()
+    """What a decoder is to have written of each text; none without targets."""
+    characters: int = 0
+    """Of the inputs."""
 
     @property
     def engine(self) -> str:
@@ -92,6 +95,8 @@ class Inference:
         tokenizer: TextTokenizer,
         engines: EnginePool,
         limits: RequestLimits,
+        *,
+        has_weights: bool = True,
     ) -> None:
         """Serve an artifact.
 
@@ -101,15 +106,18 @@ class Inference:
             tokenizer: of the artifact, with the service's limits.
             engines: compute.
             limits: of one request.
+            has_weights: whether the artifact was copied with its float32 weights.
 
         """
         self.manifest = manifest
         self.config = manifest.config
+        self.decoder = manifest.decoder
         self.sentence = manifest.sentence
         self.vectors = vectors
         self.tokenizer = tokenizer
         self.engines = engines
-        self._tokenizing = Tokenizing(tokenizer, limits, self.config.segments)
+        self._has_weights = has_weights
+        self._tokenizing = Tokenizing(tokenizer, limits, self.config.segments, self.decoder)
 
     async def prepare(
         self,
@@ -144,7 +152,24 @@ class Inference:
         texts = await self._tokenizing.tokenize(inputs, options, caller.finish_by)
         tokens = sum(len(text.input_ids) for text in texts)
         timings = Timings(tokens, began, time.monotonic() - began)
-        return PreparedTexts(texts, caller, scheduler, timings)
+        return PreparedTexts(texts, caller, scheduler, timings, characters=characters(inputs))
+
+    async def with_targets(
+        self, prepared: PreparedTexts, targets: Sequence[str], options: Options
+    ) -> PreparedTexts:
+        """Tokenise what a decoder is to have written of each of a request's texts.
+
+        Raises:
+            Unprocessable: too many characters, or a target that the decoder has no positions for.
+
+        """
+        began, caller = time.monotonic(), prepared.caller
+        found = await self._tokenizing.tokenize_targets(
+            targets, options, caller.finish_by, prepared.characters
+        )
+        tokens = sum(len(target.input_ids) for target in found)
+        more = Timings(tokens, began, time.monotonic() - began)
+        return dataclasses.replace(prepared, targets=found, timings=prepared.timings + more)
 
     async def tokenizer_work(
         self, inputs: Sequence[Given], work: Work[Given, Found], caller: Caller
@@ -205,11 +230,28 @@ class Inference:
         if not self.manifest.gives_maps:
             raise NotExported(not_in_graph("attention weights"))
 
+    def require_decomposition(self) -> None:
+        """Refuse a model whose vectors cannot be decomposed, before anything is done.
+
+        Raises:
+            NotExported: what is served is a foreign graph, or a copy without its float32 weights.
+
+        """
+        if self.manifest.foreign:
+            maps = self.manifest.gives_maps
+            raise NotExported(not_in_graph("shares of input tokens", maps=maps))
+        if not self._has_weights:
+            raise NotExported(
+                f"the artifact was copied without {WEIGHTS}, which a decomposition needs: "
+                "serve a copy that has it"
+            )
+
     def attention(
         self,
         prepared: PreparedTexts,
         selection: AttentionSelection,
-        convert: Callable[[Any], Any],
+        convert: Convert,
+        convert_norms: Convert | None = None,
     ) -> AttentionStream:
         """Attention of each text, a layer at a time.
 
@@ -217,20 +259,22 @@ class Inference:
             prepared: the texts.
             selection: what is wanted of their maps.
             convert: applied to each array of weights in the thread that computed it.
+            convert_norms: applied to each array of norms; as `convert` when None.
 
         Raises:
-            NotExported: an ablated head, of a foreign graph.
+            NotExported: an ablated head or norms, of a foreign graph.
             ReplyTooLarge: the maps that are in memory together are too large.
 
         """
         foreign = self.manifest.foreign
-        if foreign and selection.ablated:
+        if foreign and (selection.ablated or selection.of_values):
             raise NotExported(not_in_graph("what a head adds", maps=True))
-        texts = [self._attention_text(text) for text in prepared.texts]
+        texts = attention_texts(self.manifest, self.tokenizer, prepared.texts, prepared.targets)
         scheduler, timings = prepared.scheduler, prepared.timings
         kind = GraphAttentionStream if foreign else AttentionStream
         stream = kind(scheduler, self.config, selection, texts, timings)
         stream.caller, stream.convert = prepared.caller, convert
+        stream.convert_norms = convert_norms
         stream.finish = self.vectors.project if self.sentence.modules else None
         return stream
 
@@ -252,10 +296,3 @@ class Inference:
 
     def _finish(self, pooled: Sequence[Floats], options: EncodeOptions) -> list[Floats]:
         return self.vectors.finish(pooled, options.pooling, options.dimensions, options.normalize)
-
-    def _attention_text(self, text: TokenizedText) -> AttentionText:
-        separators = np.isin(text.input_ids, [*self.tokenizer.separator_ids]).nonzero()[0]
-        pooling = Pooling(
-            self.config.num_hidden_layers, self.sentence.pooling, text.first_pooled(self.sentence)
-        )
-        return AttentionText(text, tuple(separators.tolist()), pooling)

@@ -10,8 +10,13 @@ from collections.abc import AsyncGenerator
 
 from service.engines.contract import Floats, Output, TextTask
 from service.errors import ReplyTooLarge
-from service.inference.attention import LAYER_BYTES, AttentionStream, LayerResults
-from service.inference.maps import LayerMaps, MapsReduction, TextSummary, layer_passes
+from service.inference.attention import LAYER_BYTES, AttentionStream
+from service.inference.maps import (
+    LayerMaps,
+    LayerResults,
+    TextSummary,
+    layer_passes,
+)
 
 
 class GraphAttentionStream(AttentionStream):
@@ -54,7 +59,7 @@ class GraphAttentionStream(AttentionStream):
                 await gathered.add(taken)
                 yield taken
             del maps  # before the next text's are computed
-            yield gathered.summary(index, None)
+            yield gathered.complete(TextSummary(index, {}, None, None))
 
     async def _maps(self, index: int) -> Floats:
         """`[L, N, S, S]` of a text."""
@@ -72,13 +77,12 @@ class GraphAttentionStream(AttentionStream):
 
     def _taken(self, index: int, maps: Floats) -> list[LayerMaps]:
         """What is wanted of each layer."""
-        separators, every = self.texts[index].separators, tuple(range(maps.shape[1]))
+        every = tuple(range(maps.shape[1]))
         found = []
         for one in self.passes:
             of_layer = maps[one.layer]
             asked = of_layer if one.heads == every else of_layer[list(one.heads)]
-            reduce = MapsReduction(self.selection, one, index, separators, self.convert)
-            found.append(reduce(Output(maps=asked)))
+            found.append(self.reduction(index, one)(Output(maps=asked)))
         return found
 
     def _bytes(self, tokens: int) -> int:

@@ -1,7 +1,8 @@
 """What a head does, as numbers: pure functions of attention maps.
 
-Notation: `[S]` tokens of one text, `[N]` heads, `[H]` hidden size, `…` any leading axes (layers,
-heads). A map is float32 `[S, S]`, queries × keys, its weights ≥ 0 and every row summing to 1.
+Notation: `[S]` tokens of one text and `[T]` of its target, `[N]` heads, `[H]` hidden size, `…` any
+leading axes (layers, heads). A map is float32 `[S, S]`, queries × keys, its weights ≥ 0 and every
+row summing to 1; a decoder's is `[T, T]`, one of cross-attention `[T, S]`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ Maps = NDArray[np.float32]
 Indices = NDArray[np.int32]
 
 STATISTICS = ("entropy", "distance", "confidence", "cls", "sep", "self", "previous", "next")
+CROSS_STATISTICS = ("entropy", "confidence", "cls", "sep")
+"""Those that compare no query's position with a key's, which are of two texts."""
 BLOCK_WEIGHTS = 1 << 18
 """Temporaries hold this many weights (one head of 512 tokens): they stay in the cache."""
 SMALLEST = np.finfo(np.float32).tiny
@@ -69,37 +72,54 @@ def sorted_keys(rows: Maps, k: int) -> NDArray[np.integer]:
     return keys & INDEX_MASK
 
 
-def statistics(maps: Maps, separators: Sequence[int]) -> dict[str, Maps]:
+def statistics(
+    maps: Maps, separators: Sequence[int], names: Sequence[str] = STATISTICS
+) -> dict[str, Maps]:
     """Means over all query tokens of what each head's rows do.
 
     `entropy` in nats; `distance` Σ_k a[q, k]·|q − k| in tokens; `confidence` the row's largest
     weight; `cls` the weight on token 0; `sep` the summed weight on the tokens at `separators`;
     `self`; `previous` and `next` over the queries that have such a token, 0 where none has (S = 1).
+    Of cross-attention there are only `CROSS_STATISTICS`.
 
     Shape: `[…, S, S]` → `[…]` for each name.
     """
-    found = {name: np.empty(maps.shape[:-2], np.float32) for name in STATISTICS}
-    size = maps.shape[-1]
-    positions = np.arange(size, dtype=np.float64)
-    distances = np.abs(positions[:, None] - positions)
-    columns = list(separators)
-    heads = maps.reshape(-1, size, size), *(array.reshape(-1) for array in found.values())
-    for block, *results in blocks(BLOCK_WEIGHTS // size**2, *heads):
-        logarithms = np.maximum(block, SMALLEST)  # 0·log 0 = 0
-        np.log(logarithms, out=logarithms)
-        means = {
-            "entropy": 0 - mean(np.vecdot(block, logarithms)),  # never −0
-            "distance": mean(np.vecdot(block, distances)),
-            "confidence": mean(block.max(axis=-1)),
-            "cls": mean(block[..., 0]),
-            "sep": mean(block[..., columns].sum(axis=-1, dtype=np.float64)),
-            "self": mean(diagonal(block, 0)),
-            "previous": mean(diagonal(block, -1)),
-            "next": mean(diagonal(block, 1)),
-        }
+    found = {name: np.empty(maps.shape[:-2], np.float32) for name in names}
+    queries, keys = maps.shape[-2:]
+    heads = maps.reshape(-1, queries, keys), *(array.reshape(-1) for array in found.values())
+    columns, distances = list(separators), None
+    if "distance" in names:
+        positions = np.arange(keys, dtype=np.float64)
+        distances = np.abs(positions[:, None] - positions)
+    for block, *results in blocks(BLOCK_WEIGHTS // (queries * keys), *heads):
+        means = row_means(block, columns)
+        if distances is not None:
+            means |= place_means(block, distances)
         for result, name in zip(results, found, strict=True):
             result[...] = means[name]
     return found
+
+
+def row_means(maps: Maps, separators: list[int]) -> dict[str, NDArray[np.float64]]:
+    """The statistics of a row's weights alone: `[N, T, S]` → `[N]` each."""
+    logarithms = np.maximum(maps, SMALLEST)  # 0·log 0 = 0
+    np.log(logarithms, out=logarithms)
+    return {
+        "entropy": 0 - mean(np.vecdot(maps, logarithms)),  # never −0
+        "confidence": mean(maps.max(axis=-1)),
+        "cls": mean(maps[..., 0]),
+        "sep": mean(maps[..., separators].sum(axis=-1, dtype=np.float64)),
+    }
+
+
+def place_means(maps: Maps, distances: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+    """The statistics of where the keys are from the query: `[N, S, S]` → `[N]` each."""
+    return {
+        "distance": mean(np.vecdot(maps, distances)),
+        "self": mean(diagonal(maps, 0)),
+        "previous": mean(diagonal(maps, -1)),
+        "next": mean(diagonal(maps, 1)),
+    }
 
 
 def mean(values: NDArray[np.floating]) -> NDArray[np.float64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
+from model.decoder.config import DecoderConfig
 from service.errors import DeadlinePassed, Unprocessable
 from service.inference.inputs import Input, characters
 from service.inference.tokenizer import Options, TextTokenizer, TokenizedText
@@ -42,19 +44,27 @@ class RequestLimits:
 class Tokenizing:
     """The threads that tokenise; one slice of a request at a time, so that none keeps others."""
 
-    def __init__(self, tokenizer: TextTokenizer, limits: RequestLimits, segments: int) -> None:
+    def __init__(
+        self,
+        tokenizer: TextTokenizer,
+        limits: RequestLimits,
+        segments: int,
+        decoder: DecoderConfig | None = None,
+    ) -> None:
         """Start nothing yet.
 
         Args:
             tokenizer: of the artifact.
             limits: of a request.
             segments: that the model tells apart; 0 for none, and then a text may have any.
+            decoder: of the model, which has positions of its own.
 
         """
         tokenize_in_the_calling_thread()
         self.tokenizer = tokenizer
         self._limits = limits
         self._segments = segments
+        self._positions = decoder.layers.max_position_embeddings if decoder else 0
         cores = len(os.sched_getaffinity(0))
         self._threads = ThreadPoolExecutor(cores, "tokenizer", lower_priority)
 
@@ -78,8 +88,32 @@ class Tokenizing:
                 raise Unprocessable(f"inputs[{index}] is a pair; this model has one segment only")
         return texts
 
+    async def tokenize_targets(
+        self, targets: Sequence[str], options: Options, finish_by: float, beside: int
+    ) -> list[TokenizedText]:
+        """Tokenise what a decoder is to have written; as `tokenize`.
+
+        Args:
+            targets: of one request.
+            options: how they are tokenised.
+            finish_by: `time.monotonic()` of the deadline.
+            beside: characters of the request's inputs.
+
+        """
+        most = min(self.tokenizer.limits.max_tokens, self._positions)
+        fitting = dataclasses.replace(options, max_tokens=most)
+
+        def work(part: Sequence[str], first: int) -> list[TokenizedText]:
+            return self.tokenizer.tokenize_targets(part, fitting, first)
+
+        return await self.run(targets, work, finish_by, beside)
+
     async def run(
-        self, inputs: Sequence[Given], work: Work[Given, Found], finish_by: float
+        self,
+        inputs: Sequence[Given],
+        work: Work[Given, Found],
+        finish_by: float,
+        beside: int = 0,
     ) -> list[Found]:
         """What the tokenizer makes of each input of a request.
 
@@ -87,6 +121,7 @@ class Tokenizing:
             inputs: of one request.
             work: of some of them, and the index of the first.
             finish_by: `time.monotonic()` of the deadline.
+            beside: characters that the request has beside these inputs.
 
         Raises:
             Unprocessable: too many inputs or characters.
@@ -97,7 +132,7 @@ class Tokenizing:
             raise Unprocessable(
                 f"{len(inputs)} inputs in one request; at most {self._limits.max_inputs} are taken"
             )
-        total = characters(inputs)
+        total = characters(inputs) + beside
         if total > self._limits.max_characters:
             raise Unprocessable(
                 f"the request has {total} characters; at most {self._limits.max_characters} are "

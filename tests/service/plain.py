@@ -55,12 +55,48 @@ def statistics(maps: Array, separators: Collection[int]) -> dict[str, Array]:
     return {name: np.array([[head[name] for head in layer] for layer in found]) for name in NAMES}
 
 
+def cross_statistics(maps: Array, separators: Collection[int]) -> dict[str, Array]:
+    """Name → `[layers, heads]` of maps of cross-attention `[layers, heads, T, S]`."""
+    rows = maps.astype(np.float64)
+    logarithms = np.log(rows, out=np.zeros_like(rows), where=rows > 0)
+    return {
+        "entropy": -(rows * logarithms).sum(-1).mean(-1),
+        "confidence": np.sort(rows, axis=-1)[..., -1].mean(-1),
+        "cls": rows[..., 0].mean(-1),
+        "sep": sum((rows[..., key].mean(-1) for key in separators), np.zeros(rows.shape[:2])),
+    }
+
+
 def rollout(maps: Array) -> Array:
     """`[S, S]` of the maps of all layers and heads `[L, N, S, S]`: rows of (A + I) / 2 sum to 1."""
     identity = np.eye(maps.shape[-1])
     product = identity
     for layer in maps.astype(np.float64):
         product = (sum(layer) / len(layer) + identity) / 2 @ product
+    return product
+
+
+def norms(maps: Array, products: Array) -> Array:
+    """‖a · f‖ `[L, N, S, S]` of maps of some layers and heads, and products `[L, S, N, N]`."""
+    squares = np.einsum("lknn->lnk", products.astype(np.float64))
+    return np.einsum("lnqk,lnk->lnqk", maps.astype(np.float64), np.sqrt(squares))
+
+
+def norm_rollout(maps: Array, products: Array) -> Array:
+    """`[S, S]` of all layers and heads: rows of N / 2, which sum to 1/2, and of I / 2.
+
+    N[q, k] is the norm of the sum over heads, Σ_g Σ_h a_g a_h ⟨f_g, f_h⟩ in a square root.
+    """
+    identity = np.eye(maps.shape[-1])
+    product = identity
+    for layer, of_values in zip(maps.astype(np.float64), products.astype(np.float64), strict=True):
+        square = sum(
+            layer[g] * layer[h] * of_values[:, g, h]
+            for g in range(len(layer))
+            for h in range(len(layer))
+        )
+        norm = np.sqrt(square)
+        product = (norm / norm.sum(axis=-1, keepdims=True) + identity) / 2 @ product
     return product
 
 

@@ -26,6 +26,7 @@ from headscope.results import (
     ServedModel,
     Span,
     SparseVector,
+    Target,
     Verification,
 )
 from headscope.words import Word, merge, words_of
@@ -52,6 +53,7 @@ __all__ = [
     "ServedModel",
     "Span",
     "SparseVector",
+    "Target",
     "TooLarge",
     "Unauthorized",
     "Unavailable",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from headscope.results import Info
 
 if TYPE_CHECKING:
-    from headscope.calls import Call
+    from headscope.call import Call
 
 REQUEST_CHARACTERS = 2**18
 REPLY_BYTES = 2**25
@@ -38,8 +38,8 @@ def ranges_of(call: Call[Any, Any], info: Info) -> Iterator[range]:
         REPLY_BYTES,
     )
     start, total = 0, [0] * len(bounds)
-    for i, one in enumerate(call.inputs):
-        texts = [call.shared, *([one] if isinstance(one, str) else one)]
+    for i in range(len(call.inputs)):
+        texts = call.texts(i)
         tokens = tokens_of(texts, info)
         size = (1, sum(map(len, texts)), tokens, call.weigh(tokens, info))
         total = [a + b for a, b in zip(total, size, strict=True)]

@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, Unpack
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, Unpack
 from urllib.parse import urlencode
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscope import reading
+from headscope.call import FLOAT_BYTES, Call
 from headscope.fields import (
     AttentionFields,
     EncodeFields,
@@ -22,7 +22,7 @@ from headscope.fields import (
     SparseFields,
     VerifyFields,
 )
-from headscope.inputs import Text, only_texts, texts_of
+from headscope.inputs import Text, only_texts, targets_of, texts_of
 from headscope.joining import chained, of_one_model, only, ranked, worst
 from headscope.reply import Reply
 from headscope.results import (
@@ -35,37 +35,8 @@ from headscope.results import (
     Verification,
 )
 
-P = TypeVar("P")
 T = TypeVar("T")
-BINARY, JSON = "application/vnd.safetensors", "application/json"
-FLOAT_BYTES = 4
-
-
-@dataclass(frozen=True)
-class Call(Generic[P, T]):
-    """One call, of which a request has a part of the inputs, and its reply a `P`."""
-
-    path: str
-    inputs: Sequence[Any]
-    """Empty for a GET."""
-    body: Mapping[str, Any] | None
-    """Without the inputs; None for a GET."""
-    read: Callable[[bytes, Sequence[Any]], P]
-    """The content of a 200 and the inputs that were sent."""
-    join: Callable[[Sequence[P]], T]
-    """Of the parts in their order; of none where there are no inputs."""
-    accept: str = JSON
-    name: str = "inputs"
-    """The inputs' name in the body."""
-    shared: str = ""
-    """A text that each input is computed with."""
-    weigh: Callable[[int, Info], int] = lambda tokens, _: FLOAT_BYTES * tokens
-    """About how many bytes the reply to an input of so many tokens has."""
-
-    @property
-    def model(self) -> str | None:
-        """Which of several models is asked."""
-        return None if self.body is None else self.body.get("model")
+BINARY = "application/vnd.safetensors"
 
 
 def encode(inputs: str | Sequence[Text], **fields: Unpack[EncodeFields]) -> Call[Any, Encodings]:
@@ -121,24 +92,36 @@ def attention(
     Returns:
         A reply a text, in their order.
 
+    Raises:
+        TypeError: an input or a target is no text.
+        ValueError: there is another number of targets than of inputs.
+
     """
+    every = texts_of(inputs)
+    targets = fields.pop("targets", None)
 
     def weigh(tokens: int, info: Info) -> int:
         layers, heads = fields.get("layers"), fields.get("heads")
-        maps = (info.layers or 0) if layers is None else len(layers)
-        maps *= (info.heads or 0) if heads is None else len(heads)
+        most = max(info.layers or 0, info.decoder_layers or 0)
+        maps = most if layers is None else len(layers)
+        most = max(info.heads or 0, info.decoder_heads or 0)
+        maps *= most if heads is None else len(heads)
+        maps *= len(fields.get("maps") or ("cross",))
         top_k = fields.get("top_k")
         row = tokens if top_k is None else 2 * min(top_k, tokens)
-        return FLOAT_BYTES * tokens * (maps * row if "weights" in included else tokens)
+        row = maps * row if "weights" in included else tokens
+        row += maps * tokens if "norms" in included else 0
+        return FLOAT_BYTES * tokens * row
 
     included = fields.get("include", ("weights",))
     return Call(
         "/attention",
-        texts_of(inputs),
+        every,
         {**fields},
-        reading.read_attention,
+        reading.read_attention if targets is None else reading.read_aimed_attention,
         lambda parts: of_one_model(chained(parts)),
         BINARY,
+        targets=() if targets is None else targets_of(targets, every),
         weigh=weigh,
     )
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from headscope import calls
 from headscope.batches import ranges_of
-from headscope.calls import Call
+from headscope.call import Call
 from headscope.errors import DeadlineExceeded, HeadscopeError, InvalidReply, NoConnection
 from headscope.reading import NOT_OURS
 from headscope.results import Info
@@ -93,8 +93,8 @@ def body_of(call: Call[Any, Any], part: range) -> bytes | None:
     """The content of a request; None of a GET."""
     if call.body is None:
         return None
-    inputs = {call.name: call.inputs[part.start : part.stop]}
-    return json.dumps(inputs | dict(call.body), allow_nan=False, default=plain).encode("ascii")
+    content = call.written(part) | dict(call.body)
+    return json.dumps(content, allow_nan=False, default=plain).encode("ascii")
 
 
 def plain(value: Any) -> Any:
@@ -124,7 +124,7 @@ def read(call: Call[P, Any], part: range, answer: Answer, session: Session) -> P
 
     """
     try:
-        return call.read(answer.content, call.inputs[part.start : part.stop])
+        return call.read_part(answer.content, part)
     except NOT_OURS as error:
         address = session.url + call.path
         raise InvalidReply(
@@ -178,7 +178,7 @@ def named(error: HeadscopeError, call: Call[Any, Any], part: range) -> Headscope
     if len(part) < len(call.inputs):
         first, last, all_ = part.start, part.stop - 1, len(call.inputs)
         message = re.sub(
-            rf"\b({call.name}|inputs)\[(\d+)\]",
+            rf"\b({call.name}|inputs|targets)\[(\d+)\]",
             lambda found: f"{found[1]}[{int(found[2]) + first}]",
             str(error),
         )

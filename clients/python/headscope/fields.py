@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 Direction = Literal["right", "left"]
+MapKind = Literal["encoder", "decoder", "cross"]
 
 
 class Head(TypedDict):
-    """A head of a layer."""
+    """A head of a layer; of the encoder, unless `map` names another kind."""
 
     layer: int
     head: int
+    map: NotRequired[MapKind]
 
 
 class ModelField(TypedDict, total=False):
@@ -48,9 +50,11 @@ class EncodeFields(TextFields, total=False):
 class AttentionFields(TextFields, total=False):
     """`POST /attention`."""
 
+    targets: str | Sequence[str] | None
+    maps: Sequence[MapKind] | None
     layers: Sequence[int] | None
     heads: Sequence[int] | None
-    include: Sequence[Literal["weights", "stats", "rollout"]]
+    include: Sequence[Literal["weights", "stats", "rollout", "norms", "norm_rollout", "logprobs"]]
     top_k: int | None
     ablate: Sequence[Head] | None
     dtype: Literal["float32", "float16"]

@@ -32,6 +32,23 @@ def texts_of(inputs: str | Sequence[Text], *, mixed: bool = False) -> list[str |
     return every
 
 
+def targets_of(targets: str | Sequence[str], inputs: Sequence[Text]) -> list[str]:
+    """A target for each input.
+
+    Raises:
+        TypeError: something is no text.
+        ValueError: there is another number of them than of inputs.
+
+    """
+    every = [targets] if isinstance(targets, str) else list(targets)
+    for i, one in enumerate(every):
+        if not isinstance(one, str):
+            raise TypeError(f"targets[{i}] is no text")
+    if len(every) != len(inputs):
+        raise ValueError(f"{len(every)} targets of {len(inputs)} inputs: each input has one")
+    return every
+
+
 def only_texts(texts: Sequence[str]) -> list[str]:
     """A list of texts.
 

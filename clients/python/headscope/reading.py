@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,6 +27,7 @@ from headscope.results import (
     ServedModel,
     Span,
     SparseVector,
+    Target,
     Verification,
 )
 
@@ -54,18 +55,57 @@ def read_attention(content: bytes, texts: Sequence[Text]) -> list[Reply]:
     """The binary form of /attention, a reply a text."""
     tensors, metadata = binary(content)
     lists = {name: json.loads(metadata[name]) for name in ("layers", "heads")}
-    parts: list[Tensors] = [{} for _ in texts]
+    every = zip(tokenized(tensors, metadata, texts), tensors_of(tensors, len(texts)), strict=True)
+    return [Reply(**told, **lists, tensors=own) for (_, told), own in every]
+
+
+def read_aimed_attention(content: bytes, pairs: Sequence[tuple[Text, str]]) -> list[Reply]:
+    """The same of texts with targets."""
+    tensors, metadata = binary(content)
+    lists = {name: json.loads(metadata[name]) for name in ("decoder_layers", "decoder_heads")}
+    targets = targets_of(tensors, metadata, [target for _, target in pairs])
+    every = zip(read_attention(content, [text for text, _ in pairs]), targets, strict=True)
+    found = []
+    for reply, (rows, target) in every:
+        if "target_logprobs" in tensors:
+            reply.tensors["target_logprobs"] = tensors["target_logprobs"][rows]
+        found.append(replace(reply, target=target, **lists))
+    return found
+
+
+def tensors_of(tensors: Tensors, count: int) -> list[Tensors]:
+    """Those of each text of /attention, by their names without its number."""
+    parts: list[Tensors] = [{} for _ in range(count)]
     for name, tensor in tensors.items():
         kind, _, rest = name.partition(".")
         number, _, part = rest.partition(".")
         if number:
             parts[int(number)][f"{kind}.{part}" if part else kind] = tensor
-    for i, own in enumerate(parts):
-        if "pooled_shift" in tensors:
-            own["pooled_shift"] = tensors["pooled_shift"][i]
-    every = tokenized(tensors, metadata, texts)
+    for shift in {"pooled_shift", "target_logprob_shift"} & tensors.keys():
+        for i, own in enumerate(parts):
+            own[shift] = tensors[shift][i]
+    return parts
+
+
+def targets_of(
+    tensors: Tensors, metadata: Mapping[str, str], texts: Sequence[str]
+) -> list[tuple[slice, Target]]:
+    """The rows of each target among those of all targets, and its tokens."""
+    lists = [json.loads(metadata[f"target_{name}"]) for name in ("tokens", "offsets")]
+    rows = [slice(*pair) for pair in itertools.pairwise(tensors["target_cu_seqlens"].tolist())]
+    every = zip(texts, rows, *lists, tensors["target_truncated"], strict=True)
     return [
-        Reply(**told, **lists, tensors=own) for (_, told), own in zip(every, parts, strict=True)
+        (
+            row,
+            Target(
+                text,
+                tokens,
+                tensors["target_token_ids"][row].tolist(),
+                [(start, end) for start, end in offsets],
+                bool(cut),
+            ),
+        )
+        for text, row, tokens, offsets, cut in every
     ]
 
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headscope.bertviz_arguments import View, arguments
 from headscope.errors import HeadscopeError
 from headscope.heat_map import HeatMap
-from headscope.results import TokenizedText
+from headscope.results import Target, TokenizedText
 from headscope.words import merge
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 DOMINANT, ABOVE_EVEN, BROAD = 0.5, 2, 0.8
 LABELS = {
@@ -30,12 +28,19 @@ LABELS = {
 
 @dataclass(frozen=True, eq=False)
 class Reply(TokenizedText):
-    """One text's attention: S tokens, of the layers and heads that were asked for."""
+    """One text's attention: S tokens, of the layers and heads that were asked for.
+
+    With a target T tokens of that: row t of its maps belongs to the t-th of them.
+    """
 
     layers: list[int]
     heads: list[int]
     tensors: dict[str, NDArray[Any]]
     """By the binary form's names without the text's number: `attention`, `stats.entropy`, …"""
+    target: Target | None = None
+    decoder_layers: list[int] = field(default_factory=list)
+    """Of the decoder's own maps and of cross-attention."""
+    decoder_heads: list[int] = field(default_factory=list)
 
     @property
     def weights(self) -> NDArray[Any]:
@@ -43,20 +48,52 @@ class Reply(TokenizedText):
         return self._tensor("attention", 'include "weights", without top_k')
 
     @property
+    def decoder_weights(self) -> NDArray[Any]:
+        """`[layers, heads, T, T]`; key k is what the decoder reads before it writes token k."""
+        return self._tensor("decoder_attention", 'maps "decoder"')
+
+    @property
+    def cross_weights(self) -> NDArray[Any]:
+        """`[layers, heads, T, S]`, over the text's tokens."""
+        return self._tensor("cross_attention", 'maps "cross"')
+
+    @property
+    def target_logprobs(self) -> NDArray[np.float32]:
+        """The log-probability of each of the target's tokens, `[T]`."""
+        return self._tensor("target_logprobs", 'include "logprobs"')
+
+    @property
     def rollout(self) -> NDArray[Any]:
         """`[S, S]`, through all layers (Abnar & Zuidema 2020)."""
         return self._tensor("rollout", 'include "rollout"')
 
+    @property
+    def norms(self) -> NDArray[np.float32]:
+        """`[layers, heads, S, S]`: length of the vector that a key adds to a query in a head.
+
+        Kobayashi et al. 2020, https://arxiv.org/abs/2004.10102.
+        """
+        return self._tensor("norms", 'include "norms"')
+
+    @property
+    def norm_rollout(self) -> NDArray[np.float32]:
+        """`[S, S]`, through all layers, by norms of what the heads of each add together."""
+        return self._tensor("norm_rollout", 'include "norm_rollout"')
+
     @cached_property
     def statistics(self) -> dict[str, NDArray[Any]]:
         """`[layers, heads]` by name: entropy, distance, confidence, cls, sep, self, and so on."""
-        self._tensor("stats.entropy", 'include "stats"')
-        prefix = "stats."
-        return {
-            name.removeprefix(prefix): tensor
-            for name, tensor in self.tensors.items()
-            if name.startswith(prefix)
-        }
+        return self._statistics("stats")
+
+    @cached_property
+    def decoder_statistics(self) -> dict[str, NDArray[Any]]:
+        """The same of the decoder's own heads."""
+        return self._statistics("decoder_stats")
+
+    @cached_property
+    def cross_statistics(self) -> dict[str, NDArray[Any]]:
+        """`[layers, heads]` by name of cross-attention: entropy, confidence, cls and sep."""
+        return self._statistics("cross_stats")
 
     def label(self, layer: int, head: int) -> str | None:
         """What dominates a head, if anything does, by the numbers the layer and head have.
@@ -90,24 +127,16 @@ class Reply(TokenizedText):
 
         return model_view(**(self.to_bertviz("model_view") | options))
 
-    def to_bertviz(self, view: Literal["head_view", "model_view"] = "head_view") -> dict[str, Any]:
+    def to_bertviz(self, view: View = "head_view") -> dict[str, Any]:
         """The arguments of one of BertViz's views: `head_view(**reply.to_bertviz())`.
 
         `attention` is a tensor `[1, heads, S, S]` a layer, by the layers' own numbers, with zeros
         for those that were not asked for. The head view, which shows every head, has the heads of
-        the reply; the model view has them at their own numbers, and `include_heads` beside.
+        the reply; the model view has them at their own numbers, and `include_heads` beside. With a
+        target there are `encoder_attention`, `decoder_attention` and `cross_attention`, as far as
+        they were asked for.
         """
-        found = {
-            "attention": self._maps(self.heads),
-            "tokens": self.tokens,
-            "sentence_b_start": self.sentence_b_start,
-            "include_layers": self.layers,
-            "include_heads": self.heads,
-        }
-        if view == "head_view":
-            found["attention"] = self._maps(range(len(self.heads)))
-            del found["include_heads"]
-        return found
+        return arguments(self, view)
 
     def heat_map(self, layer: int | None = None, head: int | None = None) -> HeatMap:
         """The map of a head, or the mean over those of the reply, which a notebook shows.
@@ -130,15 +159,14 @@ class Reply(TokenizedText):
             return self.heat_map().html(about)
         return HeatMap(about, tuple(self.tokens), None).html()
 
-    def _maps(self, heads: Sequence[int]) -> list[Tensor]:
-        """A tensor `[1, heads, S, S]` a layer, by number; zeros for those that are not here."""
-        import torch
-
-        size = len(self.tokens)
-        maps = torch.zeros(max(self.layers) + 1, 1, max(heads) + 1, size, size)
-        for layer, weights in zip(self.layers, self.weights, strict=True):
-            maps[layer, 0, list(heads)] = torch.tensor(weights, dtype=torch.float32)
-        return list(maps)
+    def _statistics(self, kind: str) -> dict[str, NDArray[Any]]:
+        self._tensor(f"{kind}.entropy", 'include "stats"')
+        prefix = f"{kind}."
+        return {
+            name.removeprefix(prefix): tensor
+            for name, tensor in self.tensors.items()
+            if name.startswith(prefix)
+        }
 
     def _tensor(self, name: str, how: str) -> NDArray[Any]:
         if name not in self.tensors:

@@ -45,6 +45,19 @@ class TokenizedText:
 
 
 @dataclass(frozen=True, eq=False)
+class Target:
+    """What a decoder was to have written of a text."""
+
+    text: str
+    """The caller's."""
+    tokens: list[str]
+    token_ids: list[int]
+    offsets: list[Offset]
+    """Code points in the text; `(0, 0)` for special tokens."""
+    truncated: bool
+
+
+@dataclass(frozen=True, eq=False)
 class Encoding(TokenizedText):
     """One text's vectors."""
 
@@ -170,6 +183,9 @@ class Info:
     """`working`, `degraded` or `failed`."""
     fields: Mapping[str, Any]
     """All of the reply, by its names."""
+    decoder_layers: int | None = None
+    """None without a decoder; so for the next one."""
+    decoder_heads: int | None = None
 
 
 @dataclass(frozen=True)

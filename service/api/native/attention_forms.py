@@ -1,23 +1,21 @@
-"""The JSON and the binary form of a reply of /attention, written as its maps are computed.
-
-Notation: B texts, S_i tokens of text i, k = min(top_k, S_i).
-"""
+"""The JSON and the binary form of a reply of /attention, written as its maps are computed."""
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import numpy as np
 import orjson
 
-from service.api.media import JSON, JSON_BYTES_PER_FLOAT, JSON_BYTES_PER_INDEX, SAFETENSORS, Part
-from service.api.native.texts import Header, metadata, text_fields, text_tensors, usage
+from model.artifact.signature import MapKind
+from service.api.media import JSON, SAFETENSORS, Part
+from service.api.native.attention_layout import PREFIXES, tensor_specs
+from service.api.native.targets import AimedTexts
+from service.api.native.texts import Header
 from service.api.safetensors import Spec, aligned, as_bytes, float16_weights, safetensors_head
 from service.inference.maps import AttentionSelection, LayerMaps, TextSummary
-from service.inference.statistics import STATISTICS
-from service.inference.tokenizer import TokenizedText
 
 
 class Writer(Protocol):
@@ -58,7 +56,7 @@ class BinaryWriter:
         self,
         header: Header,
         selection: AttentionSelection,
-        texts: Sequence[TokenizedText],
+        texts: AimedTexts,
         *,
         half: bool,
     ) -> None:
@@ -72,30 +70,29 @@ class BinaryWriter:
 
         """
         self._half = half
-        self._texts = text_tensors(texts)
-        lengths = [len(text.input_ids) for text in texts]
+        self._texts = texts.tensors()
         specs = aligned(
             [
                 *(Spec(name, t.dtype.name, t.shape) for name, t in self._texts.items()),
-                *(
-                    spec
-                    for i, s in enumerate(lengths)
-                    for spec in _specs(selection, i, s, half=half)
-                ),
-                *([Spec("pooled_shift", "float32", (len(texts),))] if selection.ablated else []),
+                *tensor_specs(selection, texts.lengths, half=half),
             ]
         )
-        self._head = safetensors_head(specs, metadata(header, texts))
+        self._head = safetensors_head(specs, texts.metadata(header))
         self.length: int | None = len(self._head) + sum(spec.nbytes for spec in specs)
-        self.keeps_back = selection.top_k is not None or (half and not selection.only_weights)
+        keeps_weights = selection.top_k is not None or (half and not selection.only_weights)
+        self.keeps_back = keeps_weights or (selection.norms and selection.weights)
         self._due = deque((spec.name, spec.nbytes) for spec in specs)
         self._ready: dict[str, deque[Part]] = defaultdict(deque)
-        self._shifts: list[float] = []
+        self._shifts: dict[str, list[float]] = defaultdict(list)
 
     def dump(self, array: Any) -> Part:
         """An array's own memory; weights rounded to float16 where asked for."""
         if self._half and array.dtype == np.float32:
             array = float16_weights(array)
+        return _memory(array)
+
+    def dump_norms(self, array: Any) -> Part:
+        """An array's own memory: norms stay float32."""
         return _memory(array)
 
     def start(self) -> list[Part]:
@@ -106,26 +103,36 @@ class BinaryWriter:
 
     def layer(self, maps: LayerMaps) -> list[Part]:
         """A layer's share of the text's weights."""
+        own = f"{PREFIXES[maps.kind]}attention.{maps.text}"
         if maps.weights is not None:
-            self._ready[f"attention.{maps.text}"].append(maps.weights)
+            self._ready[own].append(maps.weights)
         if maps.top is not None:
             for name, part in zip(("indices", "values"), maps.top, strict=True):
-                self._ready[f"attention.{maps.text}.{name}"].append(part)
+                self._ready[f"{own}.{name}"].append(part)
+        if maps.norms is not None:
+            self._ready[f"norms.{maps.text}"].append(maps.norms)
         return [*self._in_order()]
 
     def text(self, summary: TextSummary) -> list[Part]:
-        """Its statistics and its rollout."""
-        for name, values in summary.statistics.items():
-            self._ready[f"stats.{summary.text}.{name}"].append(_memory(values))
+        """Its statistics and its rollouts."""
+        for kind, found in summary.statistics.items():
+            for name, values in found.items():
+                own = f"{PREFIXES[kind]}stats.{summary.text}.{name}"
+                self._ready[own].append(_memory(values))
         if summary.rollout is not None:
             self._ready[f"rollout.{summary.text}"].append(_memory(summary.rollout))
-        if summary.pooled_shift is not None:
-            self._shifts.append(summary.pooled_shift)
+        if summary.norm_rollout is not None:
+            self._ready[f"norm_rollout.{summary.text}"].append(_memory(summary.norm_rollout))
+        for name, shift in _shifts(summary).items():
+            self._shifts[name].append(shift)
+        if summary.logprobs is not None:
+            self._ready["target_logprobs"].append(_memory(summary.logprobs))
         return [*self._in_order()]
 
     def end(self) -> list[Part]:
-        """The tensor that spans all texts."""
-        self._ready["pooled_shift"].append(_memory(np.array(self._shifts, np.float32)))
+        """The tensors that span all texts."""
+        for name, shifts in self._shifts.items():
+            self._ready[name].append(_memory(np.array(shifts, np.float32)))
         return [*self._in_order()]
 
     def _in_order(self) -> Iterator[Part]:
@@ -148,15 +155,19 @@ class JsonWriter:
     media_type = JSON
     length: int | None = None
 
-    def __init__(
-        self, header: Header, selection: AttentionSelection, texts: Sequence[TokenizedText]
-    ) -> None:
+    def __init__(self, header: Header, selection: AttentionSelection, texts: AimedTexts) -> None:
         self._header, self._selection, self._texts = header, selection, texts
-        self.keeps_back = selection.top_k is not None
-        self._layers = 0
+        self.keeps_back = selection.top_k is not None or selection.norms
+        self._kind: MapKind | None = None
+        """Of the maps that were written last of the text; None before any."""
         self._values: list[Part] = []
+        self._norms: list[Part] = []
 
     def dump(self, array: Any) -> Part:
+        """An array as JSON."""
+        return _dumps(array)
+
+    def dump_norms(self, array: Any) -> Part:
         """An array as JSON."""
         return _dumps(array)
 
@@ -166,70 +177,66 @@ class JsonWriter:
 
     def layer(self, maps: LayerMaps) -> list[Part]:
         """A layer's share of the text's weights."""
+        if maps.norms is not None:
+            self._norms += [b"," if self._norms else b"", maps.norms]
         weights = maps.weights if maps.top is None else maps.top[0]
         if weights is None:
             return []
-        opening = b"," if self._layers else self._open(maps.text) + self._opening()
-        self._layers += 1
+        if maps.kind == self._kind:
+            parts: list[Part] = [b","]
+        else:
+            parts = [*self._closing(), self._opening(maps)]
         if maps.top is not None:
             self._values += [b"," if self._values else b"", maps.top[1]]
-        return [opening, weights]
+        self._kind = maps.kind
+        return [*parts, weights]
 
     def text(self, summary: TextSummary) -> list[Part]:
         """Its other members."""
-        parts: list[Part] = [] if self._layers else [self._open(summary.text)]
-        if self._values:
-            parts += [b'],"values":[', *self._values, b"]}"]
-        elif self._layers:
-            parts.append(b"]")
+        parts = self._closing() if self._kind else [self._open(summary.text)]
+        if self._norms:
+            parts += [b',"norms":[', *self._norms, b"]"]
         members = {
-            "stats": summary.statistics or None,
+            **{f"{PREFIXES[kind]}stats": found for kind, found in summary.statistics.items()},
             "rollout": summary.rollout,
-            "pooled_shift": summary.pooled_shift,
+            "norm_rollout": summary.norm_rollout,
+            **_shifts(summary),
+            "target_logprobs": summary.logprobs,
         }
         for name, value in members.items():
             if value is not None:
                 parts += [b',"' + name.encode() + b'":', _dumps(value)]
-        self._layers, self._values = 0, []
+        self._kind, self._norms = None, []
         return [*parts, b"}"]
 
     def end(self) -> list[Part]:
         """The rest."""
-        return [b'],"usage":' + _dumps(usage(self._texts)) + b"}"]
+        return [b'],"usage":' + _dumps(self._texts.usage) + b"}"]
 
     def _open(self, index: int) -> bytes:
-        return (b"," if index else b"") + _dumps(text_fields(self._texts[index]))[:-1]
+        return (b"," if index else b"") + _dumps(self._texts.fields(index))[:-1]
 
-    def _opening(self) -> bytes:
-        return b',"attention":[' if self._selection.top_k is None else b',"attention":{"indices":['
+    def _opening(self, maps: LayerMaps) -> bytes:
+        """Up to the first layer of a kind."""
+        before = b"" if self._kind else self._open(maps.text)
+        array = b"[" if maps.top is None else b'{"indices":['
+        return before + f',"{PREFIXES[maps.kind]}attention":'.encode() + array
+
+    def _closing(self) -> list[Part]:
+        """The end of a kind, if any of its layers was written."""
+        values, self._values = self._values, []
+        if values:
+            return [b'],"values":[', *values, b"]}"]
+        return [b"]"] if self._kind else []
 
 
-def json_bytes(selection: AttentionSelection, lengths: Sequence[int]) -> int:
-    """Bytes predicted for the JSON form, on the safe side."""
-    total = 0
-    for index, length in enumerate(lengths):
-        for spec in _specs(selection, index, length):
-            each = JSON_BYTES_PER_INDEX if spec.dtype == "int32" else JSON_BYTES_PER_FLOAT
-            total += spec.nbytes // np.dtype(spec.dtype).itemsize * each
-    return total
-
-
-def _specs(
-    selection: AttentionSelection, index: int, length: int, *, half: bool = False
-) -> Iterator[Spec]:
-    """The tensors of one text."""
-    maps = (len(selection.layers), len(selection.heads))
-    dtype = "float16" if half else "float32"
-    if selection.weights and selection.top_k is None:
-        yield Spec(f"attention.{index}", dtype, (*maps, length, length))
-    elif selection.weights:
-        shape = (*maps, length, min(selection.top_k or 0, length))
-        yield Spec(f"attention.{index}.indices", "int32", shape)
-        yield Spec(f"attention.{index}.values", dtype, shape)
-    if selection.statistics:
-        yield from (Spec(f"stats.{index}.{name}", "float32", maps) for name in STATISTICS)
-    if selection.rollout:
-        yield Spec(f"rollout.{index}", "float32", (length, length))
+def _shifts(summary: TextSummary) -> dict[str, float]:
+    """What the ablation changed, by its names."""
+    shifts = {
+        "pooled_shift": summary.pooled_shift,
+        "target_logprob_shift": summary.logprob_shift,
+    }
+    return {name: value for name, value in shifts.items() if value is not None}
 
 
 def _dumps(value: Any) -> bytes:

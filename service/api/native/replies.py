@@ -50,16 +50,40 @@ class LargestWeights(BaseModel):
     values: list[list[list[list[float]]]]
 
 
-class AttentionResult(TextResult):
+Maps = list[list[list[list[float]]]] | LargestWeights | None
+Statistics = dict[str, list[list[float]]] | None
+
+
+class TargetResult(BaseModel):
+    """What an encoder–decoder's reply has of a text with a target."""
+
+    target_tokens: list[str] | None = Field(None, description="Of the labels.")
+    target_token_ids: list[int] | None = None
+    target_offsets: list[tuple[int, int]] | None = None
+    target_truncated: bool | None = None
+    decoder_attention: Maps = Field(
+        None, description="`[layers][heads][T][T]`; key k is the token before target token k."
+    )
+    cross_attention: Maps = Field(None, description="`[layers][heads][T][S]`, over the source.")
+    decoder_stats: Statistics = None
+    cross_stats: Statistics = None
+    target_logprob_shift: float | None = Field(
+        None,
+        description="Mean log-probability of the target's tokens with the ablation, minus without.",
+    )
+    target_logprobs: list[float] | None = Field(None, description="`[T]`.")
+
+
+class AttentionResult(TextResult, TargetResult):
     """One text's attention; a field that was not asked for is absent."""
 
-    attention: list[list[list[list[float]]]] | LargestWeights | None = Field(
-        None, description="`[layers][heads][S][S]`, over keys."
-    )
-    stats: dict[str, list[list[float]]] | None = Field(
-        None, description="`[layers][heads]` a name, means over the queries."
-    )
+    attention: Maps = Field(None, description="`[layers][heads][S][S]`, over keys.")
+    stats: Statistics = Field(None, description="`[layers][heads]` a name, means over the queries.")
     rollout: list[list[float]] | None = Field(None, description="`[S][S]`.")
+    norms: list[list[list[list[float]]]] | None = Field(
+        None, description="`[layers][heads][S][S]`: of what each key adds to each query."
+    )
+    norm_rollout: list[list[float]] | None = Field(None, description="`[S][S]`.")
     pooled_shift: float | None = Field(
         None, description="1 − cosine of the pooled vectors with and without the ablation."
     )
@@ -72,6 +96,8 @@ class AttentionReply(BaseModel):
     backend: str
     layers: list[int]
     heads: list[int]
+    decoder_layers: list[int] | None = Field(None, description="With targets.")
+    decoder_heads: list[int] | None = Field(None, description="With targets.")
     results: list[AttentionResult]
     usage: Usage
 

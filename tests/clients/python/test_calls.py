@@ -9,15 +9,16 @@ import httpx
 import numpy as np
 import pytest
 
-from headscope import AsyncClient, Label, NotFound, Refused, Span, fields
+from headscope import AsyncClient, Label, NotFound, Refused, Span, calls, fields
 from model.artifact.manifest import Artifact
-from service.api.native.attention import AttentionRequest
+from service.api.native.attention_selection import AttentionRequest
 from service.api.native.encode import EncodeRequest
 from service.api.native.verify import VerifyRequest
 from service.api.tei.embed_sparse import EmbedSparseRequest
 from service.api.tei.predict import PredictRequest
 from service.api.tei.rerank import RerankRequest
 from service.engines.fake import FakeEngine
+from tests.service.aimed import with_decoder
 from tests.service.api.tei.tasks import LABELS, RANKS, SPARSE, TOKENS, serving_task
 from tests.service.harness import serving
 from tests.service.several import fake_of, variant
@@ -89,7 +90,8 @@ async def test_one_text_is_a_list_of_one(both):
 @pytest.mark.parametrize("inputs", [TEXTS, PAIRS])
 async def test_attention(both, inputs):
     client, plain = both
-    asked = {"layers": [-1, 0], "heads": [1], "include": ["weights", "stats", "rollout"]}
+    names = ["weights", "stats", "rollout", "norms", "norm_rollout"]
+    asked = {"layers": [-1, 0], "heads": [1], "include": names}
     found = await client.attention(inputs, **asked)
     expected = await one_by_one(plain, "/attention", inputs, **asked)
     for one, result, text in zip(found, expected, inputs, strict=True):
@@ -97,6 +99,8 @@ async def test_attention(both, inputs):
         assert (one.layers, one.heads) == ([1, 0], [1])
         np.testing.assert_allclose(one.weights, result["attention"], atol=1e-6)
         np.testing.assert_allclose(one.rollout, result["rollout"], atol=1e-6)
+        np.testing.assert_allclose(one.norms, result["norms"], rtol=1e-6)
+        np.testing.assert_allclose(one.norm_rollout, result["norm_rollout"], atol=1e-6)
         assert one.statistics.keys() == result["stats"].keys()
     half = await client.attention(inputs, dtype="float16", top_k=2)
     assert half[0].tensors["attention.values"].dtype == np.float16
@@ -197,6 +201,64 @@ async def test_a_key(artifact):
             "http://localhost/", api_key="secret", transport=transport
         ) as client:
             assert (await client.embed(TEXTS)).shape == (5, 128)
+
+
+async def test_attention_of_texts_with_targets(artifact):
+    """Two texts a request: each keeps its own target."""
+    served = with_decoder(artifact)
+    targets = ["Le chat.", "", "naïf 🙂", "un chien", "sur le tapis"]
+    asked = {
+        "maps": ["encoder", "decoder", "cross"],
+        "include": ["weights", "stats", "logprobs"],
+        "layers": [-1, 0],
+        "ablate": [{"layer": 0, "head": 1, "map": "cross"}],
+    }
+    engine = FakeEngine(served.manifest.config)
+    async with (
+        serving(served, engine, max_client_batch_size=2) as plain,
+        client_of(plain) as client,
+    ):
+        found = await client.attention(TEXTS, targets=targets, **asked)
+        (alone,) = await client.attention(TEXTS[0], targets=targets[0])
+        for one, text, target in zip(found, TEXTS, targets, strict=True):
+            reply = await posted(plain, "/attention", inputs=[text], targets=[target], **asked)
+            (result,) = reply["results"]
+            assert_tokens(one, result, text)
+            own = one.target
+            assert own is not None
+            assert (own.text, own.truncated) == (target, False)
+            assert (own.tokens, own.token_ids) == (
+                result["target_tokens"],
+                result["target_token_ids"],
+            )
+            assert own.offsets == [tuple(pair) for pair in result["target_offsets"]]
+            for name in ("layers", "heads", "decoder_layers", "decoder_heads"):
+                assert getattr(one, name) == reply[name]
+            maps = {
+                "attention": one.weights,
+                "decoder_attention": one.decoder_weights,
+                "cross_attention": one.cross_weights,
+                "target_logprobs": one.target_logprobs,
+            }
+            for name, array in maps.items():
+                np.testing.assert_allclose(array, result[name], rtol=1e-6)
+            for shift in ("pooled_shift", "target_logprob_shift"):
+                np.testing.assert_allclose(one.tensors[shift], result[shift], atol=1e-6)
+            assert one.cross_statistics.keys() == result["cross_stats"].keys()
+            assert one.decoder_statistics.keys() == one.statistics.keys()
+            np.testing.assert_allclose(
+                one.cross_statistics["sep"], result["cross_stats"]["sep"], rtol=1e-5
+            )
+        assert alone.cross_weights.shape[2:] == (len(alone.target.tokens), len(alone.tokens))
+        info = await client.info()
+        assert (info.decoder_layers, info.decoder_heads) == (3, 4)
+
+
+def test_each_input_has_one_target():
+    with pytest.raises(ValueError, match="1 targets of 2 inputs"):
+        calls.attention(["a", "b"], targets="c")
+    with pytest.raises(TypeError, match=r"targets\[1\] is no text"):
+        calls.attention(["a", "b"], targets=["c", 1])
 
 
 @pytest.mark.parametrize(

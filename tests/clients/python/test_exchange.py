@@ -138,3 +138,14 @@ def test_replies_of_a_fake_are_read():
         7,
         12,
     ]
+
+
+def test_targets_count_as_their_inputs_do_and_go_with_them():
+    """Three inputs a request; a long target fills one."""
+    info = read_info(json.dumps(INFO | {"max_queue_tokens": 10**9}).encode())
+    long = "x" * REQUEST_CHARACTERS
+    call = calls.attention(list("abcde"), targets=["A", "B", "C", long, "E"])
+    parts = list(ranges_of(call, info))
+    assert [(part.start, part.stop) for part in parts] == [(0, 3), (3, 4), (4, 5)]
+    assert call.written(parts[0]) == {"inputs": ["a", "b", "c"], "targets": ["A", "B", "C"]}
+    assert "targets" not in calls.attention(["a"]).written(range(1))

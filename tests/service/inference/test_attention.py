@@ -18,7 +18,8 @@ from service.api.native.attention_forms import Writer
 from service.engines.contract import MapsTask, Output, Pooling, Task, TextTask
 from service.engines.fake import FakeEngine
 from service.errors import EngineFailed, Overloaded, ReplyTooLarge
-from service.inference.attention import AttentionStream, AttentionText
+from service.inference.attention import AttentionStream
+from service.inference.attention_text import AttentionText
 from service.inference.maps import AttentionSelection, LayerMaps, TextSummary
 from service.inference.timings import Timings
 from service.scheduler.scheduler import Scheduler

@@ -90,6 +90,8 @@ async def test_the_binary_form(client: httpx.AsyncClient, expected: list[Any]) -
     ("route", "asked", "lacks"),
     [
         ("/attention", {"ablate": [{"layer": 0, "head": 0}]}, "what a head adds"),
+        ("/attention", {"include": ["norms"]}, "what a head adds"),
+        ("/attention", {"include": ["weights", "norm_rollout"]}, "what a head adds"),
         ("/encode", {"layer": 0}, "hidden state 0"),
         ("/attention", {"backend": "torch"}, "what PyTorch computes with"),
     ],

@@ -9,7 +9,13 @@ import pytest
 
 from model.config import EncoderConfig
 from service.engines.contract import Output
-from service.inference.maps import AttentionSelection, LayerPass, MapsReduction, layer_passes
+from service.inference.maps import (
+    AttentionSelection,
+    LayerPass,
+    MapsReduction,
+    TargetSelection,
+    layer_passes,
+)
 from tests.service import plain
 from tests.service.harness import CONFIG
 
@@ -36,6 +42,7 @@ def selection(**asked: Any) -> AttentionSelection:
         ({"rollout": True, "weights": True, "heads": (3, 2, 1, 0)}, [*range(6)], [*range(6)]),
         ({"rollout": True, "weights": True}, "shared", "shared"),
         ({"rollout": True, "statistics": True}, "shared", "shared"),
+        ({"rollout": True, "norms": True, "weights": True}, "shared", "shared"),
     ],
 )
 def test_no_layer_is_computed_more_often_than_needed(
@@ -54,6 +61,43 @@ def test_no_layer_is_computed_more_often_than_needed(
     assert all(one.heads == selection(**asked).heads for one in passes if one.selected)
 
 
+@pytest.mark.parametrize(
+    ("asked", "norms", "rollouts"),
+    [
+        ({"weights": True}, [], []),
+        ({"norms": True, "layers": (4, 0)}, [4, 0], []),
+        ({"norms": True, "norm_rollout": True}, [*range(6)], [*range(6)]),
+        ({"norm_rollout": True, "weights": True, "layers": (2,)}, [], [*range(6)]),
+        ({"norm_rollout": True, "norms": True, "heads": (2,)}, [*range(6)], [*range(6)]),
+    ],
+)
+def test_values_are_computed_where_norms_are_wanted_and_no_more_often(
+    asked: dict[str, Any], norms: list[int], rollouts: list[int]
+) -> None:
+    passes = layer_passes(selection(**asked), SIX)
+    assert [one.layer for one in passes if one.norms] == norms
+    assert [one.layer for one in passes if one.norm_rollout] == rollouts
+    assert all(one.values == (one.norms or one.norm_rollout) for one in passes)
+    assert not any(one.rollout for one in passes)
+    shared = "norm_rollout" in asked and norms and "heads" not in asked
+    assert len(passes) == len(norms) + (0 if shared else len(rollouts)) + (
+        len(asked.get("layers", range(6))) if asked.get("weights") else 0
+    )
+
+
+def test_a_decoders_layers_come_after_the_encoders_and_have_no_rollout() -> None:
+    target = TargetSelection(("decoder", "cross"), (2, 0), (7, 1), logprobs=False)
+    passes = layer_passes(selection(weights=True, rollout=True, target=target), SIX)
+    assert [(one.kind, one.layer, one.rollout) for one in passes] == [
+        *(("encoder", layer, True) for layer in range(6)),
+        *((kind, layer, False) for kind in ("decoder", "cross") for layer in (2, 0)),
+    ]
+    assert {one.heads for one in passes if one.kind != "encoder"} == {(7, 1)}
+    alone = selection(weights=True, layers=(), heads=(), target=target)
+    assert [one.kind for one in layer_passes(alone, SIX)] == ["decoder"] * 2 + ["cross"] * 2
+    assert layer_passes(selection(target=target), SIX) == []
+
+
 T, S = 5, 7
 CROSS = np.random.default_rng(0).dirichlet(np.ones(S), (3, T)).astype(np.float32)
 """Maps `[heads, T, S]` of three heads over other keys than queries."""
@@ -65,7 +109,8 @@ def reduced(
     maps: plain.Array, *, selected: bool = True, rollout: bool = False, **asked: Any
 ) -> Any:
     """What is taken of a layer's maps; the conversion doubles."""
-    layer_pass = LayerPass(2, (0, 1, 2), selected=selected, rollout=rollout)
+    kind = "encoder" if maps is SELF else "cross"
+    layer_pass = LayerPass(2, (0, 1, 2), selected=selected, rollout=rollout, kind=kind)
     reduction = MapsReduction(
         selection(**asked), layer_pass, text=9, separators=(3, 6), convert=lambda array: 2 * array
     )
@@ -93,6 +138,15 @@ def test_statistics_are_of_the_maps_themselves() -> None:
     found = reduced(SELF, statistics=True)
     assert (found.weights, found.top, found.mean) == (None, None, None)
     for name, values in plain.statistics(SELF[None], (3, 6)).items():
+        np.testing.assert_allclose(found.statistics[name], values[0], rtol=1e-5)
+
+
+def test_statistics_of_cross_attention_are_of_its_rows() -> None:
+    found = reduced(CROSS, statistics=True)
+    assert found.kind == "cross"
+    wanted = plain.cross_statistics(CROSS[None], (3, 6))
+    assert found.statistics.keys() == wanted.keys()
+    for name, values in wanted.items():
         np.testing.assert_allclose(found.statistics[name], values[0], rtol=1e-5)
 
 

@@ -15,7 +15,8 @@ WORDS = {one: n for n, one in enumerate("a\x7f\x80\u07ff\u0800\uffff\U00010000ðŸ
 def test_pieces_are_the_bytes_of_the_text(text: str) -> None:
     tokenizer = Tokenizer(models.WordLevel(WORDS, "?"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    spelling = Spelling.of(text, tokenizer.encode(text))
+    encoding = tokenizer.encode(text)
+    spelling = Spelling.of(text, encoding, encoding.ids)
     pieces = spelling.pieces()
     assert [piece.text for piece in pieces] == text.split()
     assert spelling.characters == len("".join(text.split()))

@@ -15,7 +15,16 @@ from scipy.spatial.distance import cosine
 from scipy.stats import entropy
 from transformers import AutoModel, AutoTokenizer
 
-from service.inference.statistics import FEW, STATISTICS, rollout_step, shift, statistics, top_k
+from service.inference.statistics import (
+    CROSS_STATISTICS,
+    FEW,
+    STATISTICS,
+    rollout_step,
+    shift,
+    statistics,
+    top_k,
+)
+from tests.service import plain
 
 SEPARATOR = 102
 TEXTS = [
@@ -103,6 +112,18 @@ def test_statistics_of_real_maps(real):
         assert_plain_statistics(maps[::2, ::5], separators)  # not contiguous
         found = statistics(maps, separators)["entropy"]
         np.testing.assert_allclose(found, entropy(maps, axis=-1).mean(axis=-1), atol=1e-5)
+
+
+@given(seed=st.integers(0, 2**32 - 1), queries=st.integers(1, 9), keys=st.integers(1, 9))
+def test_statistics_of_cross_attention(seed, queries, keys):
+    maps = np.random.default_rng(seed).dirichlet(np.full(keys, 0.1), (2, 3, queries))
+    maps, separators = maps.astype(np.float32), [keys - 1, 0][: min(keys, 2)]
+    found = statistics(maps, separators, CROSS_STATISTICS)
+    assert tuple(found) == CROSS_STATISTICS
+    np.testing.assert_allclose(found["entropy"], entropy(maps, axis=-1).mean(axis=-1), atol=1e-5)
+    wanted = plain.cross_statistics(maps, separators)
+    for name, values in found.items():
+        np.testing.assert_allclose(values, wanted[name], rtol=1e-6, atol=1e-6, err_msg=name)
 
 
 def test_statistics_of_one_long_map():

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 BINARY = {"accept": SAFETENSORS}
 TEXTS = ["one [SEP] two", "", "because it was too tired to cross the street"]
 EVERYTHING = {
-    "include": ["weights", "stats", "rollout"],
+    "include": ["weights", "stats", "rollout", "norms", "norm_rollout"],
     "layers": [-1, 0],
     "heads": [1, 0],
     "ablate": [{"layer": 0, "head": -1}, {"layer": 1, "head": 0}],
@@ -45,6 +45,15 @@ def maps_of(
     hidden = engine.run([text])[0].hidden
     tasks = [MapsTask(hidden[layer], hidden[layer], layer, heads) for layer in layers]
     return np.stack([np.asarray(output.maps) for output in engine.run(tasks)])
+
+
+def products_of(
+    engine: OnnxEngine, text: TextTask, layers: Sequence[int], heads: tuple[int, ...]
+) -> Any:
+    """`[layers, S, heads, heads]`."""
+    hidden = engine.run([text])[0].hidden
+    tasks = [MapsTask(hidden[layer], hidden[layer], layer, heads, values=True) for layer in layers]
+    return np.stack([np.asarray(output.value_products) for output in engine.run(tasks)])
 
 
 def close(found: Any, wanted: Any, atol: float = 1e-5) -> None:
@@ -81,6 +90,10 @@ async def test_everything_at_once_is_the_engines_own(
         for name, values in wanted.items():
             close(result["stats"][name], values, atol=1e-4)
         close(result["rollout"], plain.rollout(maps_of(onnx_engine, ablated, [0, 1], (0, 1))))
+        wanted_norms = plain.norms(maps, products_of(onnx_engine, ablated, [1, 0], (1, 0)))
+        np.testing.assert_allclose(result["norms"], wanted_norms, rtol=1e-4, atol=1e-6)
+        every = onnx_engine, ablated, [0, 1], (0, 1)
+        close(result["norm_rollout"], plain.norm_rollout(maps_of(*every), products_of(*every)))
         pooled = [np.asarray(output.pooled) for output in onnx_engine.run([ablated, whole])]
         assert result["pooled_shift"] == pytest.approx(plain.turned(*pooled), abs=1e-6)
         assert result["pooled_shift"] > 1e-4
@@ -108,7 +121,9 @@ def random_body(chance: random.Random) -> dict[str, Any]:
     words = ["a", "b", "street", "tired", "it"]
     body: dict[str, Any] = {
         "inputs": [" ".join(chance.choices(words, k=chance.randint(0, 30))) for _ in range(3)],
-        "include": chance.sample(["weights", "stats", "rollout"], chance.randint(1, 3)),
+        "include": chance.sample(
+            ["weights", "stats", "rollout", "norms", "norm_rollout"], chance.randint(1, 3)
+        ),
         "layers": chance.choice([None, [1], [1, 0]]),
         "heads": chance.choice([None, [0], [1, 0]]),
     }
@@ -151,6 +166,8 @@ JSON_SIZES: list[tuple[dict[str, Any], int]] = [
     ({"include": ["rollout"], "layers": [0]}, 100 * 15),
     ({"include": ["rollout", "stats", "weights"]}, (4 * 100 + 4 * 8 + 100) * 15),
     ({"ablate": ABLATE}, 4 * 100 * 15),
+    ({"include": ["norms"], "heads": [1]}, 2 * 100 * 15),
+    ({"include": ["norms", "weights", "norm_rollout"], "top_k": 3}, 4 * (210 * 3 + 1500) + 1500),
 ]
 
 

@@ -21,12 +21,15 @@ from safetensors import safe_open
 from model.config import EncoderConfig
 from service.api.media import JSON_BYTES_PER_FLOAT
 from service.api.native.attention import written as written_parts
-from service.api.native.attention_forms import BinaryWriter, JsonWriter, Writer, json_bytes
+from service.api.native.attention_forms import BinaryWriter, JsonWriter
+from service.api.native.attention_layout import json_bytes
+from service.api.native.targets import AimedTexts
 from service.api.native.texts import Header
-from service.engines.contract import MapsTask, Pooling, TextTask
+from service.engines.contract import MapsTask, Output, Pooling, TextTask
 from service.engines.fake import FakeEngine
-from service.inference.attention import AttentionStream, AttentionText
-from service.inference.maps import AttentionSelection
+from service.inference.attention import AttentionStream
+from service.inference.attention_text import AttentionText
+from service.inference.maps import AttentionSelection, Lengths
 from service.inference.timings import Timings
 from service.inference.tokenizer import TokenizedText
 from tests.service import plain
@@ -58,6 +61,8 @@ def asking(
         rollout="rollout" in include,
         top_k=top_k,
         ablated=ablated,
+        norms="norms" in include,
+        norm_rollout="norm_rollout" in include,
     )
 
 
@@ -65,6 +70,8 @@ def everything() -> list[AttentionSelection]:
     """Each combination of what can be asked."""
     names = ("weights", "stats", "rollout")
     subsets = [chosen for n in (1, 2, 3) for chosen in itertools.combinations(names, n)]
+    subsets += [("norms",), ("norm_rollout",), ("weights", "norms"), ("norms", "rollout")]
+    subsets += [(*names, "norms", "norm_rollout")]
     selections = [(range(3), range(5)), ((2, 0), (4, 1, 3)), ((1,), (2,)), (range(3), (0, 4))]
     ablations: list[tuple[tuple[int, int], ...]] = [(), ((0, 3), (2, 0))]
     return [
@@ -91,17 +98,18 @@ def written(
     """The reply to some texts."""
     texts = [tokenized(length, seed) for seed, length in enumerate(lengths)]
     header = Header("a/model", "torch", {"layers": [*asked.layers], "heads": [*asked.heads]})
-    writer: Writer
+    writer: BinaryWriter | JsonWriter
     if binary:
-        writer = BinaryWriter(header, asked, texts, half=half)
+        writer = BinaryWriter(header, asked, AimedTexts(texts), half=half)
     else:
-        writer = JsonWriter(header, asked, texts)
+        writer = JsonWriter(header, asked, AimedTexts(texts))
 
     async def parts() -> list[bytes]:
         with batching(engine) as (batcher, _):
             of = [AttentionText(text, separators(text), POOLING) for text in texts]
             timings = Timings(0, 0.0, 0.0)
             stream = AttentionStream(batcher, ODD, asked, of, timings, convert=writer.dump)
+            stream.convert_norms = writer.dump_norms
             return [bytes(part) async for part in written_parts(stream, writer)]
 
     body = b"".join(asyncio.run(parts()))
@@ -113,12 +121,26 @@ def maps_of(
     text: TokenizedText, asked: AttentionSelection, layers: Sequence[int], heads: Sequence[int]
 ) -> Any:
     """`[layers, heads, S, S]`, from the engine itself."""
+    return np.stack([found.maps for found in answers(text, asked, layers, heads)])  # type: ignore[arg-type]
+
+
+def products_of(
+    text: TokenizedText, asked: AttentionSelection, layers: Sequence[int], heads: Sequence[int]
+) -> Any:
+    """`[layers, S, heads, heads]`, likewise."""
+    found = answers(text, asked, layers, heads)
+    return np.stack([one.value_products for one in found])  # type: ignore[arg-type]
+
+
+def answers(
+    text: TokenizedText, asked: AttentionSelection, layers: Sequence[int], heads: Sequence[int]
+) -> list[Output]:
     task = TextTask(text.input_ids, text.segment_ids, tuple(layers), None, asked.ablated)
-    hidden = ENGINE.expected(task).hidden
-    tasks = [
-        MapsTask(states, states, n, tuple(heads)) for states, n in zip(hidden, layers, strict=True)
+    hidden = zip(ENGINE.expected(task).hidden, layers, strict=True)
+    return [
+        ENGINE.expected(MapsTask(states, states, n, tuple(heads), values=True))
+        for states, n in hidden
     ]
-    return np.stack([ENGINE.expected(task).maps for task in tasks])  # type: ignore[arg-type]
 
 
 def expected_shift(text: TokenizedText, asked: AttentionSelection) -> float:
@@ -154,6 +176,16 @@ def assert_result(found: dict[str, Any], text: TokenizedText, asked: AttentionSe
         fields.add("rollout")
         whole = plain.rollout(maps_of(text, asked, range(3), range(5)))
         np.testing.assert_allclose(np.array(found["rollout"]), whole, atol=1e-6, strict=True)
+    if asked.norms:
+        fields.add("norms")
+        wanted_norms = plain.norms(maps, products_of(text, asked, asked.layers, asked.heads))
+        norms = np.array(found["norms"])
+        np.testing.assert_allclose(norms, wanted_norms, rtol=1e-6, strict=True)
+    if asked.norm_rollout:
+        fields.add("norm_rollout")
+        every = text, asked, range(3), range(5)
+        whole = plain.norm_rollout(maps_of(*every), products_of(*every))
+        np.testing.assert_allclose(np.array(found["norm_rollout"]), whole, atol=1e-6, strict=True)
     if asked.ablated:
         fields.add("pooled_shift")
         assert found["pooled_shift"] == pytest.approx(expected_shift(text, asked), abs=1e-6)
@@ -187,6 +219,8 @@ def tensors_of(reply: dict[str, Any], asked: AttentionSelection, *, half: bool) 
             found[f"stats.{index}.{name}"] = np.array(values, np.float32)
         if asked.rollout:
             found[f"rollout.{index}"] = np.array(result["rollout"], np.float32)
+        for name in {"norms", "norm_rollout"} & result.keys():
+            found[f"{name}.{index}"] = np.array(result[name], np.float32)
     if asked.ablated:
         shifts = [result["pooled_shift"] for result in results]
         found["pooled_shift"] = np.array(shifts, np.float32)
@@ -254,7 +288,9 @@ def test_metadata_holds_the_lists(tmp_path: Path) -> None:
 
 
 def test_maps_are_sent_as_they_are() -> None:
-    writer = BinaryWriter(Header("a/model", "onnx", {}), asking(), [tokenized(4)], half=False)
+    writer = BinaryWriter(
+        Header("a/model", "onnx", {}), asking(), AimedTexts([tokenized(4)]), half=False
+    )
     maps = np.random.default_rng(0).random((5, 4, 4), np.float32)
     assert np.shares_memory(np.frombuffer(writer.dump(maps), np.uint8), maps)
     turned = maps.transpose(0, 2, 1)
@@ -305,24 +341,12 @@ def test_json_is_never_longer_than_predicted(
         for name in result.keys() - TEXT_FIELDS:
             del result[name]
     numbers = len(body) - len(orjson.dumps(reply)) - NAMES_OF_MEMBERS * len(lengths)
-    assert numbers <= json_bytes(asked, lengths)
+    assert numbers <= json_bytes(asked, [Lengths(length) for length in lengths])
 
 
 @pytest.mark.parametrize("sharpness", [0.1, 1, 2, 3, 4, 6, 10])
 @pytest.mark.parametrize("length", [16, 128, 512])
 def test_the_assumed_size_of_maps_is_on_the_safe_side(length: int, sharpness: float) -> None:
     maps = softmax(sharpness * np.random.default_rng(0).normal(size=(2, length, length)))
-    writer = JsonWriter(Header("a/model", "onnx", {}), asking(), [])
+    writer = JsonWriter(Header("a/model", "onnx", {}), asking(), AimedTexts([]))
     assert 0.7 < len(writer.dump(maps)) / (maps.size * JSON_BYTES_PER_FLOAT) <= 1
-
-
-@pytest.mark.parametrize("top_k", [1, 2, 10, 64])
-@pytest.mark.parametrize("sharpness", [0.1, 1, 4, 10])
-def test_the_assumed_size_of_the_largest_weights_is_on_the_safe_side(
-    top_k: int, sharpness: float
-) -> None:
-    maps = softmax(sharpness * np.random.default_rng(0).normal(size=(2, 512, 512)))
-    writer = JsonWriter(Header("a/model", "onnx", {}), asking(), [])
-    size = sum(len(writer.dump(array)) for array in plain.largest(maps, top_k))
-    asked = asking(top_k=top_k, layers=[0], heads=[0, 1])
-    assert 0.6 < size / json_bytes(asked, [512]) <= 1

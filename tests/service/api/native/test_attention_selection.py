@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from model.config import EncoderConfig
-from service.api.native.attention import AttentionRequest, attention_selection
+from service.api.native.attention_selection import AttentionRequest, attention_selection
 from service.errors import Unprocessable
-from service.inference.maps import AttentionSelection
+from service.inference.maps import AttentionSelection, TargetSelection
 from tests.service.harness import CONFIG
 
 SIX = EncoderConfig.model_validate(
@@ -52,6 +52,10 @@ def test_the_defaults_are_all_whole_maps_in_float32() -> None:
         ({"include": ["stats"]}, "statistics", True),
         ({"include": ["rollout", "weights"]}, "rollout", True),
         ({"include": ["rollout", "weights"]}, "weights", True),
+        ({"include": ["norms"]}, "norms", True),
+        ({"include": ["norms"]}, "weights", False),
+        ({"include": ["norm_rollout"]}, "norm_rollout", True),
+        ({"include": ["norm_rollout", "rollout"]}, "norms", False),
         ({"top_k": 1}, "top_k", 1),
         ({"top_k": 10**6}, "top_k", 10**6),
     ],
@@ -76,6 +80,7 @@ def test_what_is_asked(body: dict[str, Any], name: str, wanted: Any) -> None:
         ({"ablate": [head(1, 2), head(1, 2)]}, "ablate: one is listed twice"),
         ({"ablate": [head(0, 3), head(2, 2), head(-6, -1)]}, "ablate: one is listed twice"),
         ({"top_k": 3, "include": ["stats", "rollout"]}, "top_k is of the weights"),
+        ({"top_k": 3, "include": ["norms"]}, "top_k is of the weights"),
     ],
 )
 def test_what_cannot_be_asked(body: dict[str, Any], says: str) -> None:
@@ -88,6 +93,8 @@ def test_what_cannot_be_asked(body: dict[str, Any], says: str) -> None:
     [
         {"include": ["weights", "stats"]},
         {"include": ["weights", "rollout"]},
+        {"include": ["weights", "norms"]},
+        {"include": ["weights", "norm_rollout"]},
         {"include": ["stats"]},
         {"top_k": 3},
         {"ablate": [head(0, 0)]},
@@ -95,3 +102,88 @@ def test_what_cannot_be_asked(body: dict[str, Any], says: str) -> None:
 )
 def test_more_than_weights(body: dict[str, Any]) -> None:
     assert not asked(**body).only_weights
+
+
+# ── of an encoder–decoder ──────────────────────────────────────────────────────────────────
+
+THREE = EncoderConfig.model_validate(
+    CONFIG.model_dump() | {"num_hidden_layers": 3, "num_attention_heads": 8}
+)
+
+
+def aimed(**body: Any) -> AttentionSelection:
+    """Of an encoder of 6 layers of 4 heads and a decoder of 3 layers of 8."""
+    request = {"inputs": ["a", "b"], "targets": ["c", "d"], **body}
+    return attention_selection(AttentionRequest.model_validate(request), SIX, THREE)
+
+
+def test_with_targets_cross_attention_is_the_default() -> None:
+    found = aimed()
+    assert (found.layers, found.heads) == ((), ())
+    assert found.target == TargetSelection(("cross",), (0, 1, 2), tuple(range(8)), logprobs=False)
+    assert found.only_weights
+    assert attention_selection(AttentionRequest(inputs=["a"]), SIX, THREE) == asked()
+
+
+def test_indices_are_of_each_kind_asked_for() -> None:
+    found = aimed(maps=["cross", "encoder", "decoder"], layers=[-1, 0], heads=[-1])
+    assert (found.layers, found.heads) == ((5, 0), (3,))
+    assert found.target == TargetSelection(("decoder", "cross"), (2, 0), (7,), logprobs=False)
+    assert [*found.of_kinds] == ["encoder", "decoder", "cross"]
+    assert aimed(maps=["decoder"], heads=[7]).of_kinds == {"decoder": ((0, 1, 2), (7,))}
+    own = aimed(maps=["encoder"], layers=[5], include=["logprobs"]).target
+    assert own == TargetSelection((), (), (), logprobs=True)
+
+
+def test_heads_of_each_kind_are_ablated() -> None:
+    heads = [head(5, 3), head(-1, 7) | {"map": "decoder"}, head(0, -8) | {"map": "cross"}]
+    found = aimed(ablate=heads)
+    assert found.ablated == ((5, 3),)
+    assert found.target is not None
+    assert (found.target.ablated, found.target.cross_ablated) == (((2, 7),), ((0, 0),))
+    assert found.ablates
+    assert not found.only_weights
+    assert aimed(ablate=heads[2:]).ablates
+    assert not aimed(include=["weights", "logprobs"]).only_weights
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (
+            {"maps": ["encoder", "cross"], "layers": [3]},
+            "layers: 3 is not in -3 … 2 of the decoder",
+        ),
+        ({"maps": ["encoder", "cross"], "heads": [4]}, "heads: 4 is not in -4 … 3 of the encoder"),
+        ({"layers": [0, -3]}, "layers: one is listed twice"),
+        ({"ablate": [head(3, 0) | {"map": "cross"}]}, "ablate: layer: 3 .* of the decoder"),
+        ({"ablate": [head(0, 8) | {"map": "decoder"}]}, "ablate: head: 8 .* of the decoder"),
+        ({"ablate": [head(6, 0)]}, "ablate: layer: 6 is not in -6 … 5 of the encoder"),
+        ({"ablate": [head(0, 0) | {"map": "cross"}] * 2}, "ablate: one is listed twice"),
+        ({"include": ["rollout"]}, "rollout is of the encoder, whose maps"),
+        ({"targets": "c"}, "1 targets of 2 inputs"),
+        ({"targets": ["c"] * 3}, "3 targets of 2 inputs"),
+        ({"targets": None, "maps": ["encoder", "cross"]}, "maps: cross needs `targets`"),
+        ({"targets": None, "maps": ["decoder"]}, "maps: decoder needs `targets`"),
+        ({"targets": None, "include": ["logprobs"]}, "include: logprobs needs `targets`"),
+        ({"targets": None, "ablate": [head(0, 0) | {"map": "cross"}]}, "ablate: map cross needs"),
+    ],
+)
+def test_what_cannot_be_asked_of_a_decoder(body: dict[str, Any], says: str) -> None:
+    with pytest.raises(Unprocessable, match=says):
+        aimed(**body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"targets": "b"},
+        {"maps": ["cross"]},
+        {"include": ["weights", "logprobs"]},
+        {"ablate": [head(0, 0) | {"map": "decoder"}]},
+    ],
+)
+def test_a_model_without_a_decoder_has_none_of_it(body: dict[str, Any]) -> None:
+    with pytest.raises(Unprocessable, match=r".*: this model has no decoder"):
+        asked(**body)
+    assert asked(maps=["encoder"]) == asked()

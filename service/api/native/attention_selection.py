@@ -1,0 +1,218 @@
+"""The body of `POST /attention`, and the parts of the maps that it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, Field, PlainValidator
+from pydantic.json_schema import WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from model.artifact.signature import MapKind
+from model.config import EncoderConfig
+from service.api.native.targets import Targets
+from service.api.native.texts import StrictRequest, TextRequest, no_duplicates
+from service.engines.contract import Ablated
+from service.errors import Unprocessable
+from service.inference.maps import AttentionSelection, TargetSelection
+from service.inference.tokenizer import Options
+
+T = TypeVar("T")
+
+
+def _indices(value: Any) -> list[int] | None:
+    """A list of integers, none twice; stops at the first thing that is not one."""
+    if value is None:
+        return None
+    if not isinstance(value, list) or not value:
+        raise PydanticCustomError("indices", "a list with at least one integer is needed")
+    for item in value:
+        if type(item) is not int:
+            raise PydanticCustomError("indices", "a list of integers is needed")
+    return no_duplicates(value)
+
+
+Indices = Annotated[
+    list[int] | None,
+    PlainValidator(_indices),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {
+                    "type": "array",
+                    "items": {"type": "integer"},
+                    "minItems": 1,
+                    "uniqueItems": True,
+                },
+                {"type": "null"},
+            ]
+        }
+    ),
+]
+
+
+class Head(StrictRequest):
+    """A head of a layer; negative numbers count from the end."""
+
+    layer: int
+    head: int
+    map: MapKind = Field(
+        "encoder", description="Whose: the encoder's, the decoder's own, or of cross-attention."
+    )
+
+
+class AttentionRequest(TextRequest):
+    """`POST /attention`."""
+
+    targets: Targets = Field(
+        None, description="What the decoder is to have written of each input: one text an input."
+    )
+    maps: (
+        Annotated[list[MapKind], Field(min_length=1, max_length=3), AfterValidator(no_duplicates)]
+        | None
+    ) = Field(None, description="`cross` with targets and `encoder` without by default.")
+    layers: Indices = Field(None, description="0 … L−1, negative from the end; all by default.")
+    heads: Indices = Field(None, description="0 … N−1, negative from the end; all by default.")
+    include: Annotated[
+        list[Literal["weights", "stats", "rollout", "norms", "norm_rollout", "logprobs"]],
+        Field(min_length=1, max_length=6),
+        AfterValidator(no_duplicates),
+    ] = Field(
+        default=["weights"],
+        description="The maps, statistics of each, the encoder's attention rollout, the norms of "
+        "what its heads add, their rollout, and the log-probability of each of a target's tokens.",
+    )
+    top_k: int | None = Field(
+        None, ge=1, description="Of each query's weights the k largest, instead of all."
+    )
+    ablate: Annotated[list[Head], Field(min_length=1, max_length=4096)] | None = Field(
+        None, description="Heads whose output is multiplied by zero."
+    )
+    dtype: Literal["float32", "float16"] = Field("float32", description="Of the binary form.")
+
+    @property
+    def target_options(self) -> Options:
+        """How the targets are tokenised."""
+        return Options(self.truncate, self.truncation_direction, naming="targets[{}]")
+
+
+def attention_selection(
+    request: AttentionRequest, config: EncoderConfig, decoder: EncoderConfig | None = None
+) -> AttentionSelection:
+    """The parts of the maps that a request asks for, its indices counted from the first.
+
+    Args:
+        request: its body.
+        config: the encoder.
+        decoder: the decoder's own layers, of a model that has one.
+
+    Raises:
+        Unprocessable: a layer or head that there is not, one named twice, `top_k` of nothing, or
+            something of a decoder where there is none, or no target.
+
+    """
+    weights = "weights" in request.include
+    if request.top_k is not None and not weights:
+        raise Unprocessable("top_k is of the weights, which `include` leaves out")
+    stack = _decoder(request, decoder)
+    maps = request.maps or ["cross" if stack else "encoder"]
+    for name in ("rollout", "norms", "norm_rollout"):
+        if name in request.include and "encoder" not in maps:
+            raise Unprocessable(f"{name} is of the encoder, whose maps `maps` leaves out")
+    whose = " of the encoder" if stack else ""
+    return AttentionSelection(
+        layers=_layers(request, config, whose) if "encoder" in maps else (),
+        heads=_heads(request, config, whose) if "encoder" in maps else (),
+        weights=weights,
+        statistics="stats" in request.include,
+        rollout="rollout" in request.include,
+        top_k=request.top_k,
+        ablated=_ablated(request, "encoder", config, whose),
+        target=_of_target(request, maps, stack) if stack else None,
+        norms="norms" in request.include,
+        norm_rollout="norm_rollout" in request.include,
+    )
+
+
+def _decoder(request: AttentionRequest, decoder: EncoderConfig | None) -> EncoderConfig | None:
+    """The decoder's layers where a request has targets; None where it has none.
+
+    Raises:
+        Unprocessable: something of a decoder is asked where there is none, or no target; or there
+            is another number of targets than of inputs.
+
+    """
+    asked = [f"maps: {kind}" for kind in request.maps or () if kind != "encoder"]
+    asked += [f"ablate: map {one.map}" for one in request.ablate or () if one.map != "encoder"]
+    asked += ["include: logprobs"] if "logprobs" in request.include else []
+    asked = ["targets"] if request.targets else asked
+    if asked and decoder is None:
+        raise Unprocessable(f"{asked[0]}: this model has no decoder")
+    if asked and not request.targets:
+        raise Unprocessable(f"{asked[0]} needs `targets`, one text an input")
+    if request.targets and len(request.targets) != len(request.inputs):
+        raise Unprocessable(
+            f"{len(request.targets)} targets of {len(request.inputs)} inputs: each input has one"
+        )
+    return decoder if request.targets else None
+
+
+def _of_target(
+    request: AttentionRequest, maps: Sequence[MapKind], decoder: EncoderConfig
+) -> TargetSelection:
+    """The parts of the decoder."""
+    kinds: Sequence[MapKind] = ("decoder", "cross")
+    wanted = tuple(kind for kind in kinds if kind in maps)
+    whose = " of the decoder"
+    return TargetSelection(
+        maps=wanted,
+        layers=_layers(request, decoder, whose) if wanted else (),
+        heads=_heads(request, decoder, whose) if wanted else (),
+        logprobs="logprobs" in request.include,
+        ablated=_ablated(request, "decoder", decoder, whose),
+        cross_ablated=_ablated(request, "cross", decoder, whose),
+    )
+
+
+def _layers(request: AttentionRequest, config: EncoderConfig, whose: str) -> tuple[int, ...]:
+    return _selected("layers", request.layers, config.num_hidden_layers, whose)
+
+
+def _heads(request: AttentionRequest, config: EncoderConfig, whose: str) -> tuple[int, ...]:
+    return _selected("heads", request.heads, config.num_attention_heads, whose)
+
+
+def _ablated(
+    request: AttentionRequest, kind: MapKind, config: EncoderConfig, whose: str
+) -> Ablated:
+    """The heads of a kind whose output is zeroed."""
+    layers, heads = config.num_hidden_layers, config.num_attention_heads
+    found = tuple(
+        (
+            _index("ablate: layer", one.layer, layers, whose),
+            _index("ablate: head", one.head, heads, whose),
+        )
+        for one in request.ablate or ()
+        if one.map == kind
+    )
+    return _distinct("ablate", found)
+
+
+def _selected(name: str, asked: Sequence[int] | None, size: int, whose: str) -> tuple[int, ...]:
+    """Negative ones counted from the end; in the order asked."""
+    if asked is None:
+        return tuple(range(size))
+    return _distinct(name, tuple(_index(name, index, size, whose) for index in asked))
+
+
+def _index(name: str, index: int, size: int, whose: str) -> int:
+    if not -size <= index < size:
+        raise Unprocessable(f"{name}: {index} is not in {-size} … {size - 1}{whose}")
+    return index % size
+
+
+def _distinct(name: str, values: tuple[T, ...]) -> tuple[T, ...]:
+    if len(set(values)) != len(values):
+        raise Unprocessable(f"{name}: one is listed twice (negative ones count from the end)")
+    return values

@@ -1,0 +1,162 @@
+"""Texts with targets: what a fake engine has to say of them, and an artifact that has a decoder.
+
+Notation: S tokens of a text, T of its target.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from model.artifact.manifest import Artifact
+from model.artifact.signature import MapKind
+from model.config import EncoderConfig
+from model.decoder.config import DecoderConfig
+from service.engines.contract import MapsTask, Pooling, Target, TextTask
+from service.engines.fake import FakeEngine
+from service.inference.maps import AttentionSelection
+from service.inference.tokenizer import TokenizedText
+from tests.service import plain
+
+PREFIXES: dict[MapKind, str] = {"encoder": "", "decoder": "decoder_", "cross": "cross_"}
+
+
+def decoder_like(config: EncoderConfig, layers: int, heads: int, start: int) -> DecoderConfig:
+    """A decoder of another depth than its encoder, and of other heads."""
+    shape = {
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "max_position_embeddings": 300,
+    }
+    stack = EncoderConfig.model_validate(config.model_dump() | shape)
+    return DecoderConfig(layers=stack, start_token_id=start)
+
+
+def with_decoder(artifact: Artifact, layers: int = 3, heads: int = 4) -> Artifact:
+    """An artifact whose manifest has a decoder, for the fake engine; it starts with [SEP]."""
+    manifest = artifact.manifest
+    decoder = decoder_like(manifest.config, layers, heads, start=102)
+    return dataclasses.replace(artifact, manifest=manifest.model_copy(update={"decoder": decoder}))
+
+
+@dataclasses.dataclass
+class Aimed:
+    """A text with its target, and where separators are among what encoder and decoder read."""
+
+    text: TokenizedText
+    target: TokenizedText
+    separators: Sequence[int]
+    read_separators: Sequence[int]
+    pooling: Pooling
+
+
+def maps_of(
+    engine: FakeEngine,
+    aimed: Aimed,
+    asked: AttentionSelection,
+    kind: MapKind,
+    layers: Sequence[int],
+    heads: Sequence[int],
+) -> Any:
+    """`[layers, heads, queries, keys]` of a kind, from the engine itself."""
+    chosen, target, last = tuple(layers), asked.target, aimed.pooling.layer
+    assert target is not None
+    output = engine.expected(
+        TextTask(
+            aimed.text.input_ids,
+            aimed.text.segment_ids,
+            chosen if kind == "encoder" else (last,),
+            ablated=asked.ablated,
+            target=Target(
+                aimed.target.input_ids,
+                chosen,
+                chosen,
+                ablated=target.ablated,
+                cross_ablated=target.cross_ablated,
+            ),
+        )
+    )
+    found = output.target
+    assert found is not None
+    states = {"encoder": output.hidden, "decoder": found.hidden, "cross": found.cross}[kind]
+    keys = [output.hidden[0]] * len(chosen) if kind == "cross" else states
+    tasks = [
+        MapsTask(queries, own, layer, tuple(heads), kind)
+        for queries, own, layer in zip(states, keys, chosen, strict=True)
+    ]
+    return np.stack([np.asarray(engine.expected(task).maps) for task in tasks])
+
+
+def logprobs_of(engine: FakeEngine, aimed: Aimed, asked: AttentionSelection, ablated: bool) -> Any:
+    """`[T]`, with or without the ablation."""
+    target = asked.target
+    assert target is not None
+    task = TextTask(
+        aimed.text.input_ids,
+        aimed.text.segment_ids,
+        ablated=asked.ablated if ablated else (),
+        target=Target(
+            aimed.target.input_ids,
+            logprobs=True,
+            ablated=target.ablated if ablated else (),
+            cross_ablated=target.cross_ablated if ablated else (),
+        ),
+    )
+    found = engine.expected(task).target
+    assert found is not None
+    return found.logprobs
+
+
+def assert_aimed_result(
+    found: dict[str, Any], engine: FakeEngine, aimed: Aimed, asked: AttentionSelection
+) -> None:
+    """One text's part of the JSON has what was asked of it and its target, and nothing else."""
+    target = asked.target
+    assert target is not None
+    fields = {"tokens", "token_ids", "offsets", "segment_ids", "truncated"}
+    fields |= {f"target_{name}" for name in ("tokens", "token_ids", "offsets", "truncated")}
+    assert found["target_tokens"] == aimed.target.tokens
+    assert found["target_token_ids"] == aimed.target.input_ids.tolist()
+    assert found["target_offsets"] == [list(pair) for pair in aimed.target.offsets]
+    assert found["target_truncated"] is aimed.target.truncated
+    wanted: dict[MapKind, Any] = dict.fromkeys(target.maps, (target.layers, target.heads))
+    if asked.layers:
+        wanted["encoder"] = (asked.layers, asked.heads)
+    for kind, (layers, heads) in wanted.items():
+        maps = maps_of(engine, aimed, asked, kind, layers, heads)
+        if asked.weights:
+            fields.add(f"{PREFIXES[kind]}attention")
+            assert_weights(found[f"{PREFIXES[kind]}attention"], maps, asked.top_k)
+        if asked.statistics:
+            fields.add(f"{PREFIXES[kind]}stats")
+            names = plain.cross_statistics if kind == "cross" else plain.statistics
+            places = aimed.read_separators if kind == "decoder" else aimed.separators
+            stats = names(maps, places)
+            assert found[f"{PREFIXES[kind]}stats"].keys() == stats.keys()
+            for name, values in stats.items():
+                array = np.array(found[f"{PREFIXES[kind]}stats"][name])
+                np.testing.assert_allclose(array, values, atol=1e-6, strict=True, err_msg=name)
+    if asked.rollout:
+        fields.add("rollout")
+    if asked.ablated or target.ablated or target.cross_ablated:
+        fields |= {"pooled_shift", "target_logprob_shift"}
+        means = [logprobs_of(engine, aimed, asked, with_).mean() for with_ in (True, False)]
+        np.testing.assert_allclose(found["target_logprob_shift"], means[0] - means[1], atol=1e-6)
+    if target.logprobs:
+        fields.add("target_logprobs")
+        logprobs = logprobs_of(engine, aimed, asked, ablated=True)
+        np.testing.assert_array_equal(np.array(found["target_logprobs"], "f4"), logprobs)
+    assert found.keys() == fields
+
+
+def assert_weights(found: Any, maps: Any, top_k: int | None) -> None:
+    """Whole maps, or the largest weights of each query."""
+    if top_k is None:
+        np.testing.assert_array_equal(np.array(found, "f4"), maps, strict=True)
+        return
+    indices, values = plain.largest(maps, top_k)
+    np.testing.assert_array_equal(np.array(found["indices"]), indices, strict=True)
+    np.testing.assert_array_equal(np.array(found["values"], "f4"), values, strict=True)

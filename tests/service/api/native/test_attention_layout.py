@@ -1,0 +1,76 @@
+"""Names and shapes of a reply's tensors, and the bytes that are predicted of them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from service.api.native.attention_forms import JsonWriter
+from service.api.native.attention_layout import json_bytes, tensor_specs
+from service.api.native.targets import AimedTexts
+from service.api.native.texts import Header
+from service.inference.maps import Lengths, TargetSelection
+from tests.service import plain
+from tests.service.api.native.test_attention_forms import asking, softmax
+
+LENGTHS = [Lengths(7, 4), Lengths(2, 9)]
+BOTH = TargetSelection(("decoder", "cross"), (1, 0), (3,), logprobs=True)
+
+
+def shapes(**asked: object) -> dict[str, tuple[int, ...]]:
+    selection = dataclasses.replace(asking(layers=(0,), heads=(1, 2)), **asked)
+    return {spec.name: spec.shape for spec in tensor_specs(selection, LENGTHS, half=False)}
+
+
+def test_each_kind_has_its_own_layers_heads_and_tokens() -> None:
+    assert shapes(target=BOTH) == {
+        "attention.0": (1, 2, 7, 7),
+        "decoder_attention.0": (2, 1, 4, 4),
+        "cross_attention.0": (2, 1, 4, 7),
+        "attention.1": (1, 2, 2, 2),
+        "decoder_attention.1": (2, 1, 9, 9),
+        "cross_attention.1": (2, 1, 9, 2),
+        "target_logprobs": (13,),
+    }
+    largest = shapes(target=BOTH, top_k=5)
+    assert [largest[f"{kind}.1.indices"][-1] for kind in ("attention", "cross_attention")] == [2, 2]
+    assert largest["decoder_attention.1.values"] == (2, 1, 9, 5)
+
+
+def test_statistics_of_cross_attention_have_no_places() -> None:
+    cross = dataclasses.replace(BOTH, maps=("cross",), logprobs=False)
+    found = shapes(layers=(), heads=(), target=cross, statistics=True, weights=False)
+    names = [
+        f"cross_stats.{i}.{n}"
+        for i in (0, 1)
+        for n in plain.cross_statistics(np.ones((1, 1, 1, 1)), ())
+    ]
+    assert found == dict.fromkeys(names, (2, 1))
+
+
+@pytest.mark.parametrize("head", ["ablated", "cross_ablated"])
+def test_shifts_are_of_all_texts(head: str) -> None:
+    ablating = dataclasses.replace(BOTH, maps=(), logprobs=False, **{head: ((0, 0),)})
+    found = shapes(layers=(), heads=(), target=ablating)
+    assert found == {"pooled_shift": (2,), "target_logprob_shift": (2,)}
+    assert shapes(weights=False, ablated=((0, 0),)) == {"pooled_shift": (2,)}
+
+
+def test_bytes_of_json_are_of_every_number() -> None:
+    selection = dataclasses.replace(asking(layers=(0,), heads=(1, 2)), target=BOTH)
+    numbers = 2 * (49 + 4) + 2 * (16 + 81) + 2 * (28 + 18) + 13
+    assert json_bytes(selection, LENGTHS) == 15 * numbers
+
+
+@pytest.mark.parametrize("top_k", [1, 2, 10, 64])
+@pytest.mark.parametrize("sharpness", [0.1, 1, 4, 10])
+def test_the_assumed_size_of_the_largest_weights_is_on_the_safe_side(
+    top_k: int, sharpness: float
+) -> None:
+    maps = softmax(sharpness * np.random.default_rng(0).normal(size=(2, 512, 512)))
+    writer = JsonWriter(Header("a/model", "onnx", {}), asking(), AimedTexts([]))
+    size = sum(len(writer.dump(array)) for array in plain.largest(maps, top_k))
+    asked = asking(top_k=top_k, layers=[0], heads=[0, 1])
+    assert 0.6 < size / json_bytes(asked, [Lengths(512)]) <= 1
