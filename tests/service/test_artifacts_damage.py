@@ -24,7 +24,6 @@ from model.artifact.manifest import (
     GRAPHS,
     HEADS,
     MANIFEST,
-    TASK_GRAPH,
     TOKENIZER,
     WEIGHTS,
     Artifact,
@@ -182,7 +181,7 @@ def test_tensors_in_another_file(copy: Path, location: str) -> None:
     assert f"{ENCODER_GRAPH} has tensors in another file" in refusal(copy)
 
 
-@pytest.mark.parametrize("graph", sorted({*GRAPHS.values()} - {ENCODER_GRAPH, TASK_GRAPH}))
+@pytest.mark.parametrize("graph", sorted({*GRAPHS.values()} & {*FILES} - {ENCODER_GRAPH}))
 def test_tensors_of_any_graph(copy: Path, graph: str) -> None:
     model = onnx.load(copy / graph, load_external_data=False)
     if not model.graph.initializer:
