@@ -181,7 +181,6 @@ def _build(
         _save_task(head, config, folder, progress)
     if decoder is not None:
         save_decoder(decoder, _dtype(precision), folder, progress)
-    task = head.config if head else None
     manifest = Manifest(
         format=FORMAT,
         model=model,
@@ -191,17 +190,16 @@ def _build(
         exporter=exporter_version(),
         config=config,
         sentence=sentence,
-        task=task,
+        task=head.config if head else None,
         decoder=decoder.config if decoder else None,
         own_target_tokenizer=target is not None,
         signature=_signatures(modules, _dtype(precision)),
         files={},
         verification=_UNVERIFIED,
     )
-    names = manifest.file_names
-    for name in names:
+    for name in manifest.file_names:
         (folder / name).chmod(0o644)
-    files = {name: record_file(folder / name) for name in names}
+    files = {name: record_file(folder / name) for name in manifest.file_names}
     write_manifest(folder, manifest.model_copy(update={"files": files}))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from model.sources import checkpoint_files as files
+from model.tokenization.classes import CLASSES
 
 BERT = ["config.json", "model.safetensors", "tokenizer.json"]
 
@@ -91,6 +92,11 @@ def test_files_that_are_damaged_name_nothing(tmp_path: Path, content: str) -> No
     assert files.modules(tmp_path) == []
     assert files.shards(tmp_path) == []
     assert files.encoder_place(tmp_path) == ""
+
+
+def test_all_of_a_tokenizer_is_fetched() -> None:
+    wanted = {name for kind in CLASSES.values() for name in kind.vocabulary_files}
+    assert wanted | {"tokenizer.json", "target_vocab.json"} <= files.DESCRIPTIONS
 
 
 def test_descriptions_are_of_one_folder() -> None:
