@@ -20,8 +20,6 @@ from model.artifact.cache import exporter_version
 from model.artifact.golden import golden_inputs, save_golden
 from model.artifact.manifest import (
     ATTENTION_GRAPH,
-    DEVICE_ATTENTION_GRAPH,
-    DEVICE_POOLING_GRAPH,
     ENCODER_DATA,
     ENCODER_GRAPH,
     FORMAT,
@@ -53,11 +51,10 @@ from model.export.decomposition import save_decomposition
 from model.export.golden_texts import golden_texts
 from model.export.graphs import (
     export_attention,
-    export_device_attention,
-    export_device_pooling,
     export_encoder,
     export_task,
     head_parameters,
+    save_device_graphs,
     signatures,
 )
 from model.export.loading import Modules, load_modules
@@ -275,8 +272,7 @@ def _save_other_graphs(
     progress(f"exporting {ATTENTION_GRAPH}")
     save_graph(export_attention(config), folder / ATTENTION_GRAPH)
     progress("exporting the graphs for a device")
-    save_graph(export_device_attention(config, dtype), folder / DEVICE_ATTENTION_GRAPH)
-    save_graph(export_device_pooling(config, dtype), folder / DEVICE_POOLING_GRAPH)
+    save_device_graphs(config, dtype, folder)
     progress("exporting the graphs of values and of a decomposition")
     save_values(config, folder)
     save_decomposition(config, folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import onnx
 import torch
@@ -13,6 +14,7 @@ from model.artifact.decomposition import (
     decomposition_signature,
     decomposition_values_signature,
 )
+from model.artifact.manifest import DEVICE_ATTENTION_GRAPH, DEVICE_POOLING_GRAPH
 from model.artifact.signature import (
     STATES,
     Float,
@@ -31,7 +33,7 @@ from model.attention.self_attention import Relative, attention_rule
 from model.attention.weights import AttentionRule, Heads, attention_weights
 from model.config import EncoderConfig
 from model.encoder.encoder import Encoder
-from model.export.to_onnx import example_of, to_onnx
+from model.export.to_onnx import example_of, save_graph, to_onnx
 from model.export.values import values_signature
 from model.packing import PackedBatch
 from model.tasks.head import TaskModule
@@ -200,6 +202,17 @@ def export_device_pooling(config: EncoderConfig, dtype: Float) -> onnx.ModelProt
     """The pooling graph for a device; every axis but that of the features is dynamic."""
     signature = device_pooling_signature(config, dtype)
     return to_onnx(DevicePooling().eval(), example_of(signature), signature)
+
+
+def save_device_graphs(config: EncoderConfig, dtype: Float, folder: Path) -> None:
+    """Write both graphs for a device.
+
+    Raises:
+        ArtifactError: a file cannot be written.
+
+    """
+    save_graph(export_device_attention(config, dtype), folder / DEVICE_ATTENTION_GRAPH)
+    save_graph(export_device_pooling(config, dtype), folder / DEVICE_POOLING_GRAPH)
 
 
 def export_task(head: TaskModule, config: EncoderConfig) -> onnx.ModelProto:

@@ -14,8 +14,11 @@ from tests.model.tokenizer_folders import CLASSES, write_tokenizer_folder
 
 TEXTS = ("The cat sat.", "", "  a", "🙂é", "a", "it sat </s> and [SEP] on", "東京 tower")
 PAIRS = list(itertools.product(TEXTS, TEXTS))
-OF_ONE_SEGMENT = {"RobertaTokenizer", "XLMRobertaTokenizer", "MPNetTokenizer", "CamembertTokenizer"}
-WITHOUT_SEPARATORS = {"Qwen2Tokenizer", "GemmaTokenizer"}
+OF_ONE_SEGMENT = {
+    *("RobertaTokenizer", "XLMRobertaTokenizer", "MPNetTokenizer", "CamembertTokenizer"),
+    "T5Tokenizer",
+}
+WITHOUT_SEPARATORS = {"Qwen2Tokenizer", "GemmaTokenizer", "MBartTokenizer", "MBart50Tokenizer"}
 
 
 @pytest.fixture(scope="module")

@@ -237,6 +237,7 @@ def test_the_tolerances_are_those_that_the_project_promises() -> None:
     assert TOLERANCES["fp32"] == {
         "hidden": Tolerance(atol=1e-4, rtol=1e-5, cosine_at_least=0.99999),
         "attention": Tolerance(atol=1e-5, rtol=0.0, cosine_at_least=0.99999),
+        "values": Tolerance(atol=0.0, rtol=1e-4, cosine_at_least=0.99999),
         "pooled": Tolerance(atol=1e-5, rtol=0.0, cosine_at_least=0.99999),
         "task": Tolerance(atol=1e-4, rtol=1e-5, cosine_at_least=-1.0),
         "token_vectors": Tolerance(atol=1e-4, rtol=1e-5, cosine_at_least=0.99999),

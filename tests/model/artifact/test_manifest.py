@@ -34,6 +34,7 @@ NAMES = (
     "heads.safetensors",
     "modules.safetensors",
     "tokenizer.json",
+    "value_norms.onnx",
     "weights.safetensors",
 )
 

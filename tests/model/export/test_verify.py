@@ -18,7 +18,9 @@ from model.export.verify import Verification, next_power_of_ten, report, verify
 HIDDEN = {Key("hidden", layer) for layer in range(3)}
 MAPS = {Key("attention", layer, head) for layer in range(2) for head in range(3)}
 POOLED = {Key("pooled")}
-AFTER_LAYER_0 = HIDDEN - {Key("hidden", 0)} | {key for key in MAPS if key.layer == 1} | POOLED
+VALUES = {Key("values", layer) for layer in (0, 1)}
+AFTER_LAYER_0 = {key for key in HIDDEN if key.layer} | {key for key in MAPS | VALUES if key.layer}
+AFTER_LAYER_0 |= POOLED
 
 
 def verified(folder: Path) -> Verification:
@@ -57,7 +59,7 @@ def test_a_good_artifact_passes_on_every_tensor(tiny_artifact: Artifact) -> None
     result = verify(tiny_artifact)
     assert result.passed
     assert result.comparison.mismatches == []
-    assert set(result.comparison.differences) == HIDDEN | MAPS | POOLED
+    assert set(result.comparison.differences) == HIDDEN | MAPS | VALUES | POOLED
     for difference in result.comparison.differences.values():
         assert difference.max_abs_diff < 1e-5
         assert difference.min_cosine == pytest.approx(1, abs=1e-6)
@@ -80,10 +82,10 @@ def test_the_record_is_the_one_in_the_manifest(tiny_artifact: Artifact) -> None:
 @pytest.mark.parametrize(
     ("name", "failed"),
     [
-        ("embeddings.word.weight", HIDDEN | MAPS | POOLED),
+        ("embeddings.word.weight", HIDDEN | MAPS | VALUES | POOLED),
         ("layers.0.attention.query.weight", AFTER_LAYER_0 | {Key("attention", 0, 0)}),
         ("layers.0.feed_forward.expand.weight", AFTER_LAYER_0),
-        ("layers.1.attention.value.bias", POOLED | {Key("hidden", 2)}),
+        ("layers.1.attention.value.bias", POOLED | {Key("hidden", 2), Key("values", 1)}),
         ("layers.1.output_norm.bias", POOLED | {Key("hidden", 2)}),
     ],
 )
@@ -155,7 +157,13 @@ def test_a_changed_head_fails_alone(artifact_copy: Path, parameter: str, head: i
     failed = result.record().failed
     assert failed == result.failed
     assert failed is not None
-    assert failed.startswith(f"1 of 10 tensors, first attention of layer 1, head {head}: ")
+    assert failed.startswith(f"1 of 12 tensors, first attention of layer 1, head {head}: ")
+
+
+@pytest.mark.parametrize("parameter", ["value_weight", "value_bias", "output_weight"])
+def test_changed_values_of_a_head_fail_alone(artifact_copy: Path, parameter: str) -> None:
+    edit_tensor(artifact_copy / "heads.safetensors", f"{parameter}.1", lambda w: w[2].add_(0.5))
+    assert failed_keys(verified(artifact_copy)) == {Key("values", 1)}
 
 
 def test_a_graph_that_sees_padding_fails(artifact_copy: Path) -> None:
