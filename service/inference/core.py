@@ -122,6 +122,8 @@ class Inference:
         caller: Caller,
         lane: LaneName,
         engine: str | None = None,
+        *,
+        beside: int = 0,
     ) -> PreparedTexts:
         """Tokenise a request's inputs, and find who computes them.
 
@@ -131,6 +133,7 @@ class Inference:
             caller: who asks.
             lane: where they will be computed; a request that it would refuse costs nothing.
             engine: name of the engine; the service's own when None.
+            beside: characters that the request has beside these inputs.
 
         Raises:
             Unprocessable: too many inputs, or one that does not fit the model.
@@ -145,7 +148,7 @@ class Inference:
         began = time.monotonic()
         scheduler = await self.engines.get(engine)
         scheduler.check_room(lane, caller)
-        texts = await self._tokenizing.tokenize(inputs, options, caller.finish_by)
+        texts = await self._tokenizing.tokenize(inputs, options, caller.finish_by, beside)
         tokens = sum(len(text.input_ids) for text in texts)
         timings = Timings(tokens, began, time.monotonic() - began)
         size = characters(inputs)
