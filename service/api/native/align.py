@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
@@ -10,13 +12,21 @@ from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
+from service.api.media import JSON
 from service.api.native.alignment_reply import AlignmentReply
 from service.api.native.attention_selection import Indices, selected_indices
 from service.api.native.replies import AlignReply
-from service.api.native.texts import BackendName, StrictRequest
+from service.api.native.texts import BackendName, StrictRequest, check_size
 from service.api.problems import PROBLEMS
-from service.api.reserved import reserve, respond
-from service.api.route import JsonRoute, ModelRequest, caller_of, model_of
+from service.api.route import (
+    JsonRoute,
+    ModelRequest,
+    PartsResponse,
+    Reply,
+    caller_of,
+    model_of,
+    service_of,
+)
 from service.errors import Unprocessable
 from service.inference.alignment.matching import SOFTMAX_THRESHOLD, Method
 from service.inference.alignment.pairs import AlignmentOptions, prepare_pairs
@@ -110,18 +120,22 @@ async def align(body: AlignRequest, request: Request) -> Response:
         inference, body.inputs, options, body.tokenization, caller, body.backend
     )
     reply = AlignmentReply(model.name, prepared, options.method, matrix=body.matrix)
-    size = reply.most_bytes
     if options.method == "cross":
         cross = CrossAlignment(inference, prepared, options)
         computing = cross.hidden_bytes
     else:
         cross, computing = None, 4 * inference.config.hidden_size * prepared.tokens
-    with reserve(request, size + computing + prepared.working_bytes) as held:
+    state, size = service_of(request), reply.most_bytes + computing + prepared.working_bytes
+    check_size(size, state.settings.max_response_bytes, "send fewer pairs", binary=True)
+    with contextlib.ExitStack() as held:
+        held.enter_context(state.replies.hold(size))
         if cross:
             found = await cross.results()
         else:
             found = await align_vectors(inference, prepared, options)
-        return await respond(held, size, lambda: reply.content(found), prepared.texts.timings)
+        parts = await asyncio.to_thread(reply.written, found)
+        release = held.pop_all().close
+    return PartsResponse(Reply(parts, JSON, prepared.texts.timings, release=release))
 
 
 def alignment_options(request: AlignRequest, inference: Inference) -> AlignmentOptions:

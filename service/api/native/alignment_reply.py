@@ -10,14 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import orjson
 
-from service.api.media import JSON_BYTES_PER_FLOAT
-from service.api.reserved import CHARACTER_BYTES
+from service.api.media import JSON_BYTES_PER_FLOAT, Part
 from service.inference.alignment.matching import Method
 from service.inference.alignment.pairs import Pair, PreparedPairs
 from service.inference.alignment.word_alignments import WordAlignment
 from service.inference.alignment.words import AlignedText
 
+CHARACTER_BYTES = 6
+"""Most bytes of a character in JSON."""
 LINK_BYTES = 80
 """Of an alignment in JSON, and in Pharaoh's form, with indices of six digits."""
 WORD_BYTES = 48
@@ -40,6 +42,10 @@ class AlignmentReply:
     def most_bytes(self) -> int:
         """Bytes that it has at most."""
         return RESULT_BYTES + sum(map(self._result_bytes, self.prepared.pairs))
+
+    def written(self, found: Sequence[WordAlignment]) -> list[Part]:
+        """It in JSON."""
+        return [orjson.dumps(self.content(found), option=orjson.OPT_SERIALIZE_NUMPY)]
 
     def content(self, found: Sequence[WordAlignment]) -> dict[str, Any]:
         """All of it."""

@@ -29,6 +29,9 @@ DISCOUNT = 0.9
 FEWEST_TOKENS = 3
 """Of either text, for which itermax has a second round."""
 SOFTMAX_THRESHOLD = 0.001
+HALF = np.float32(0.5)
+TINY = np.finfo(np.float32).tiny
+"""What is divided by instead of 0."""
 
 
 class Matches(NamedTuple):
@@ -54,14 +57,15 @@ def match_vectors(
     """
     if method == "softmax":
         return softmax_match(source @ target.T, threshold)
-    cosines = unit_vectors(source) @ unit_vectors(target).T
-    return Matches((mutual if method == "mutual" else itermax)((cosines + 1) / 2), cosines)
+    cosines: Floats = unit_vectors(source) @ unit_vectors(target).T
+    return Matches((mutual if method == "mutual" else itermax)(HALF + HALF * cosines), cosines)
 
 
 def unit_vectors(vectors: Floats) -> Floats:
     """`[m, H]`, each divided by its length; zeros stay zeros."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(lengths > 0, lengths, np.float32(1))
+    lengths: Floats = np.linalg.norm(vectors, axis=1, keepdims=True)
+    found: Floats = np.divide(vectors, np.maximum(lengths, TINY))
+    return found
 
 
 def mutual(similarity: Floats) -> Mask:
@@ -96,7 +100,7 @@ def softmax_match(products: Floats, threshold: float = SOFTMAX_THRESHOLD) -> Mat
     forward, backward = _softmax(products, 1), _softmax(products, 0)
     aligned = (forward > threshold) & (backward > threshold)
     total = forward + backward
-    return Matches(aligned, 2 * forward * backward / np.where(total > 0, total, np.float32(1)))
+    return Matches(aligned, 2 * forward * backward / np.maximum(total, TINY))
 
 
 def match_cross(weights: Floats) -> Matches:

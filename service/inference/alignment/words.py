@@ -3,7 +3,7 @@
 A word is what spaces part, without the punctuation at its ends; inside (didn't, 3.14, open-source)
 punctuation belongs to it. A punctuation mark is a word, and several equal ones in a row are one
 (...). An ideograph or a kana is a word, since Chinese and Japanese have no spaces. A combining mark
-belongs to the character before it.
+or a character without a form belongs to the character before it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Classes(dict[int, str]):
         elif unicodedata.name(character, "").startswith(IDEOGRAPHS) and category == "L":
             found = "i"
         else:
-            found = {"L": "w", "N": "w", "M": "m"}.get(category, "p")
+            found = {"L": "w", "N": "w", "M": "m", "C": "m"}.get(category, "p")
         if len(self) < KNOWN_CHARACTERS:
             self[point] = found
         return found
