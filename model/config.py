@@ -180,6 +180,10 @@ class EncoderConfig(BaseModel):
         """Layers with parameters of their own."""
         return self.layer.groups or self.num_hidden_layers
 
+    def layer_group(self, layer: int) -> int:
+        """Number of the group that layer 0 … L−1 has its parameters of."""
+        return int(layer / (self.num_hidden_layers / self.layer_groups))  # as ALBERT rounds
+
     @property
     def segments(self) -> int:
         """Segments that tokens may have; 0 where a segment makes no difference."""

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from model.artifact.manifest import TOKENIZER, Artifact
+from model.artifact.manifest import TOKENIZER, WEIGHTS, Artifact
 from model.artifact.vectors import TextVectors
 from service.engines.contract import Engine
 from service.engines.fake import FakeEngine
@@ -88,7 +88,14 @@ def start_model(
     return ServedModel(
         name=name,
         artifact=artifact,
-        inference=Inference(manifest, vectors, tokenizer, engines, request_limits(settings)),
+        inference=Inference(
+            manifest,
+            vectors,
+            tokenizer,
+            engines,
+            request_limits(settings),
+            has_weights=artifact.path(WEIGHTS).is_file(),
+        ),
         readiness=readiness,
         live_verification=live_verification,
         watch=Watch(readiness, trial, settings.fallback, shared.give_up, metrics, label),

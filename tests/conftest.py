@@ -124,6 +124,40 @@ def late_artifact(exported: Callable[..., Artifact], late_checkpoint: Path) -> A
 
 
 @pytest.fixture(scope="session")
+def encoder_decoders(exports: Path) -> Callable[[str], Path]:
+    """`encoder_decoders(family)`: a tiny "bart" or "t5", one a run for all processes; read only."""
+    from tests.model.encoder_decoders import write_encoder_decoder
+
+    def once(family: str) -> Path:
+        folder = exports / "checkpoints" / family
+        with FileLock(exports / "checkpoints.lock"):
+            if not folder.exists():
+                write_encoder_decoder(folder, family)
+        return folder
+
+    return once
+
+
+@pytest.fixture(scope="session")
+def bart_artifact(
+    exported: Callable[..., Artifact], encoder_decoders: Callable[[str], Path]
+) -> Artifact:
+    """The float32 artifact of the tiny BART; read only."""
+    return exported(encoder_decoders("bart"), "bart")
+
+
+@pytest.fixture(scope="session", params=["bart", "t5"])
+def translator(
+    request: pytest.FixtureRequest,
+    exported: Callable[..., Artifact],
+    encoder_decoders: Callable[[str], Path],
+) -> tuple[Path, Artifact]:
+    """The checkpoint and the float32 artifact of each tiny encoder–decoder; read only."""
+    checkpoint = encoder_decoders(request.param)
+    return checkpoint, exported(checkpoint, request.param)
+
+
+@pytest.fixture(scope="session")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run's exports; a run inside of another has the other's."""
     if "EXPORTS_OF_TESTS" in os.environ:

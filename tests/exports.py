@@ -16,7 +16,17 @@ from filelock import FileLock
 from torch import Tensor, nn
 
 from model.artifact.signature import GraphSignature
-from model.export import graphs
+from model.export import decomposition, graphs, values
+from model.export.decomposition import DecomposedLayer, DecomposedValues
+from model.export.values import ValueProducts
+
+OfHeads = graphs.HeadWeights | DecomposedLayer | ValueProducts
+Weightless = OfHeads | graphs.DevicePooling | DecomposedValues
+OF_EMBEDDINGS = {
+    *("model_type", "vocab_size", "max_position_embeddings", "type_vocab_size", "pad_token_id"),
+    *("reads_segments", "embeddings", "num_hidden_layers"),
+}
+"""Fields of a config that say nothing of a layer."""
 
 
 @functools.cache
@@ -28,7 +38,7 @@ def share_work(folder: Path) -> None:
     def once(
         module: nn.Module, example: tuple[Tensor, ...], signature: GraphSignature
     ) -> onnx.ModelProto:
-        if not isinstance(module, graphs.HeadWeights | graphs.DevicePooling):
+        if not isinstance(module, Weightless):
             return make(module, example, signature)
         path = folder / f"{_key(module, signature)}.onnx"
         with FileLock(f"{path}.lock"):
@@ -36,13 +46,15 @@ def share_work(folder: Path) -> None:
                 path.write_bytes(make(module, example, signature).SerializeToString())
         return onnx.load(path)
 
-    graphs.to_onnx = once
+    graphs.to_onnx = decomposition.to_onnx = values.to_onnx = once
 
 
-def _key(module: graphs.HeadWeights | graphs.DevicePooling, signature: GraphSignature) -> str:
+def _key(module: nn.Module, signature: GraphSignature) -> str:
     """Digest of all that decides the graph of a module without weights."""
     parts = [type(module).__name__, repr(signature)]
-    if isinstance(module, graphs.HeadWeights):
+    if isinstance(module, DecomposedLayer | DecomposedValues):
+        parts.append(module.config.model_dump_json(exclude=OF_EMBEDDINGS))
+    if isinstance(module, OfHeads):
         rule = {
             name: value.tolist() if isinstance(value, Tensor) else value
             for name, value in asdict(module.rule).items()

@@ -15,12 +15,12 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = {
     "model": (
         {"errors"},
-        {"config", "modules"},
+        {"config", "modules", "vocabulary"},
         {"artifact", "families", "norms", "tokenization"},
         {"packing"},
         {"attention", "sources"},
         {"encoder"},
-        {"checkpoint"},
+        {"checkpoint", "decomposition"},
         {"tasks"},
         {"runtimes"},
         {"export"},
@@ -57,7 +57,7 @@ FLOORS = {
 """The rooms of each package, folders and loose files, from the ground up."""
 CORE = ("engines", "scheduler", "inference")
 """Rooms of the service that know no wire form."""
-TORCH_FREE = ("errors", "config", "modules", "artifact", "sources")
+TORCH_FREE = ("errors", "config", "modules", "vocabulary", "artifact", "sources")
 """Rooms of the model that the service may import anywhere."""
 TORCH_FREE_RUNTIMES = {
     "model.runtimes",
@@ -76,7 +76,7 @@ FOR_TESTS = {"transformers", "sentence_transformers", "pytest", "hypothesis", "h
 READERS = {f"service.{name}" for name in ("settings", "hub", "system", "cli.terminal")}
 """What reads the environment: settings, and what systems and shells have of their own."""
 MAX_LINES = 300
-MAX_CONTRACT_LINES = 140
+MAX_CONTRACT_LINES = 150
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ Floats = NDArray[np.float32]
 DecoderKind = Literal[
     "decoder_hidden", "cross_queries", "decoder_attention", "cross_attention", "logprobs"
 ]
-Kind = Literal["hidden", "attention", "pooled", "task", "token_vectors"] | DecoderKind
+Kind = Literal["hidden", "attention", "values", "pooled", "task", "token_vectors"] | DecoderKind
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ TOLERANCES: Mapping[Precision, Mapping[Kind, Tolerance]] = {
     "fp32": {
         "hidden": Tolerance(1e-4, 1e-5, 0.99999),
         "attention": Tolerance(1e-5, 0.0, 0.99999),
+        "values": Tolerance(0.0, 1e-4, 0.99999),
         "pooled": Tolerance(1e-5, 0.0, 0.99999),
         "task": Tolerance(1e-4, 1e-5, -1.0),
         "token_vectors": Tolerance(1e-4, 1e-5, 0.99999),
@@ -47,6 +48,7 @@ TOLERANCES: Mapping[Precision, Mapping[Kind, Tolerance]] = {
     "fp16": {
         "hidden": Tolerance(0.05, 2e-3, 0.9999),
         "attention": Tolerance(0.02, 0.0, 0.999),
+        "values": Tolerance(0.0, 0.02, 0.999),
         "pooled": Tolerance(0.001, 0.0, 0.99999),
         "task": Tolerance(0.05, 0.01, -1.0),
         "token_vectors": Tolerance(0.02, 2e-3, 0.9999),
@@ -54,6 +56,7 @@ TOLERANCES: Mapping[Precision, Mapping[Kind, Tolerance]] = {
     "bf16": {
         "hidden": Tolerance(0.5, 0.02, 0.99),
         "attention": Tolerance(0.1, 0.0, 0.99),
+        "values": Tolerance(0.0, 0.2, 0.9),
         "pooled": Tolerance(0.01, 0.0, 0.9999),
         "task": Tolerance(0.5, 0.1, -1.0),
         "token_vectors": Tolerance(0.5, 0.02, 0.99),
@@ -61,6 +64,7 @@ TOLERANCES: Mapping[Precision, Mapping[Kind, Tolerance]] = {
     "int8": {
         "hidden": Tolerance(10.0, 0.1, 0.5),
         "attention": Tolerance(1.0, 0.0, 0.5),
+        "values": Tolerance(0.0, 1.0, 0.3),
         "pooled": Tolerance(0.1, 0.0, 0.95),
         "task": Tolerance(10.0, 0.5, -1.0),
         "token_vectors": Tolerance(1.0, 0.1, 0.5),
@@ -71,7 +75,8 @@ TOLERANCES: Mapping[Precision, Mapping[Kind, Tolerance]] = {
 Random token ids are among what is compared, and are harder than any text: 8-bit maps of the last
 layers can be far off there, so pooled vectors are what int8 is for. The logits of one label have a
 sign alone for a cosine, so a task head is held to their difference; the unit vectors of a
-late-interaction model's tokens turn with their hidden states."""
+late-interaction model's tokens turn with their hidden states. Products of values are of any size,
+and of states that have been rounded, so they are held to their largest."""
 _LIKE: Mapping[DecoderKind, Kind] = {
     "decoder_hidden": "hidden",
     "cross_queries": "hidden",
@@ -107,7 +112,7 @@ def tolerances_of(
     return tolerances
 
 
-_OF_LAYERS = ("hidden", "decoder_hidden", "cross_queries")
+_OF_LAYERS = ("hidden", "values", "decoder_hidden", "cross_queries")
 """Kinds with a tensor a layer."""
 
 
@@ -119,10 +124,19 @@ class Key:
     layer: int = 0
     head: int = 0
 
+    @property
+    def of_head(self) -> bool:
+        """Whether a head of a layer has such a tensor."""
+        return self.kind.endswith("attention")
+
+    @property
+    def of_layer(self) -> bool:
+        """Whether a layer has, or each of its heads."""
+        return self.of_head or self.kind in _OF_LAYERS
+
     def __str__(self) -> str:
-        if self.kind.endswith("attention"):
-            return f"{self.kind} {self.layer}.{self.head}"
-        return f"{self.kind} {self.layer}" if self.kind in _OF_LAYERS else self.kind
+        where = f" {self.layer}" if self.of_layer else ""
+        return self.kind + where + (f".{self.head}" if self.of_head else "")
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,11 @@
     attention.onnx          a layer's input and some heads' parameters → attention weights
     device_attention.onnx   the same where every head's parameters stay on a device
     device_pooling.onnx     hidden states that stay on a device → the vectors asked for
+    value_norms.onnx        a layer's input, some heads' values → products of what the heads add
+    decomposition.onnx      shares of input tokens in a layer's states, its parameters → after it
+    decomposition_values.onnx  the same shares → what the layer's heads project of them
     heads.safetensors       every head's parameters, for both attention graphs
-    weights.safetensors     the float32 encoder, for PyTorch alone: may be left out of a copy
+    weights.safetensors     the float32 encoder, for PyTorch and decompositions: may be left out
     golden.safetensors      a few texts and what PyTorch computes of them, to try an engine on
     modules.safetensors     the parameters of the modules after pooling; often none
     tokenizer.json
@@ -54,6 +57,9 @@ ENCODER_DATA = "encoder.onnx.data"
 ATTENTION_GRAPH = "attention.onnx"
 DEVICE_ATTENTION_GRAPH = "device_attention.onnx"
 DEVICE_POOLING_GRAPH = "device_pooling.onnx"
+VALUE_NORMS_GRAPH = "value_norms.onnx"
+DECOMPOSITION_GRAPH = "decomposition.onnx"
+DECOMPOSITION_VALUES_GRAPH = "decomposition_values.onnx"
 HEADS = "heads.safetensors"
 WEIGHTS = "weights.safetensors"
 GOLDEN = "golden.safetensors"
@@ -73,6 +79,9 @@ GRAPHS: dict[GraphName, str] = {
     "attention": ATTENTION_GRAPH,
     "device_attention": DEVICE_ATTENTION_GRAPH,
     "device_pooling": DEVICE_POOLING_GRAPH,
+    "value_norms": VALUE_NORMS_GRAPH,
+    "decomposition": DECOMPOSITION_GRAPH,
+    "decomposition_values": DECOMPOSITION_VALUES_GRAPH,
     "task": TASK_GRAPH,
     "decoder": DECODER_GRAPH,
     "decoder_attention": DECODER_ATTENTION_GRAPH,

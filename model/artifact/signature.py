@@ -4,6 +4,10 @@
 * `attention.onnx`: one layer's inputs and the asked heads' parameters to attention weights;
 * `device_attention.onnx`: the same from all heads' parameters and the numbers of those asked for;
 * `device_pooling.onnx`: some tokens of a hidden state to one vector;
+* `value_norms.onnx`: a layer's input and heads' value and output parameters to inner products of
+  what those heads add of each token;
+* `decomposition.onnx`, `decomposition_values.onnx`: what a layer makes of the shares that input
+  tokens have in states, and of its parameters: see `model.artifact.decomposition`;
 * `task.onnx`: rows of the last hidden state to what a task head answers, always in float32.
 
 Those of a decoder are in `model.artifact.decoder_signature`.
@@ -14,6 +18,7 @@ gets from them is float32 in every precision. Axes that are strings are dynamic.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -30,11 +35,20 @@ IN_FLOAT32 = {"frequencies", "window", "input_norm_applies"}
 """Parameters of a head that are float32 in every precision: angles, distances and choices."""
 MapKind = Literal["encoder", "decoder", "cross"]
 """Whose heads: the encoder's, the decoder's own, or those that look from decoder to encoder."""
+ATTENTION_OF: Mapping[MapKind, Literal["attention", "decoder_attention", "cross_attention"]] = {
+    "encoder": "attention",
+    "decoder": "decoder_attention",
+    "cross": "cross_attention",
+}
+"""Names of these heads' graph, and of their maps where these are compared."""
 GraphName = Literal[
     "encoder",
     "attention",
     "device_attention",
     "device_pooling",
+    "value_norms",
+    "decomposition",
+    "decomposition_values",
     "task",
     "decoder",
     "decoder_attention",
@@ -119,6 +133,25 @@ def attention_signature(
         name="attention", dtype="float32", axes=("batch", "heads", "queries", "keys")
     )
     return GraphSignature(inputs=(*states, *heads), outputs=(weights,))
+
+
+def value_norms_signature(
+    config: EncoderConfig, parameters: dict[str, tuple[int, ...]]
+) -> GraphSignature:
+    """Key states `[S, H]` and n heads' parameters → `value_products` `[S, n, n]`.
+
+    Args:
+        config: the encoder's.
+        parameters: name → shape of one head's parameter; the graph takes `[n, …]`.
+
+    """
+    states = TensorSpec(name="key_states", dtype="float32", axes=("keys", config.hidden_size))
+    heads = [
+        TensorSpec(name=name, dtype="float32", axes=("heads", *shape))
+        for name, shape in parameters.items()
+    ]
+    products = TensorSpec(name="value_products", dtype="float32", axes=("keys", "heads", "heads"))
+    return GraphSignature(inputs=(states, *heads), outputs=(products,))
 
 
 def device_attention_signature(

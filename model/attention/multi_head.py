@@ -106,6 +106,22 @@ class AttentionProjections(nn.Module):
         m = self.num_key_value_heads
         return repeat_heads(split_heads(projected, m), self.num_heads // m)
 
+    def value_parameters(self) -> dict[str, Tensor]:
+        """All that what the heads add follows from, beside the weights and the states.
+
+        Returns:
+            `value_weight` `[m, p_v, d_v]`, `value_bias` `[m, p_v]` and `output_weight`
+            `[N, p_o, p_v]`; see `some_heads`.
+
+        """
+        m, output = self.num_key_value_heads, self.output.weight
+        parameters = {
+            f"value_{name}": tensor.reshape(m, -1, *tensor.shape[1:])
+            for name, tensor in self.value.named_parameters()
+        }
+        weight = output.reshape(len(output), self.num_heads, -1).transpose(0, 1)
+        return {**parameters, "output_weight": weight}
+
     def named_score_parameters(self) -> dict[str, Tensor]:
         """The score's own parameters, `[N, …]` each, by their names in `Heads`."""
         return {f"{SCORE_PREFIX}{name}": each for name, each in self.score_parameters.items()}

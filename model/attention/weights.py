@@ -84,11 +84,11 @@ class Heads:
             rule: of all heads.
 
         """
-        enter = partial(_input_norm, parameters, rule)
+        enter = partial(input_norm, parameters, rule)
         return cls(
             parameters["query_weight"].shape[0],
-            _projection(parameters, "query", enter),
-            _projection(parameters, "key", enter),
+            projection(parameters, "query", enter),
+            projection(parameters, "key", enter),
             rule,
             {name: each for name, each in parameters.items() if not name.startswith(_PROJECTING)},
         )
@@ -247,7 +247,7 @@ def _gathered(scores: Tensor, positions: Tensor) -> Tensor:
     return scores.gather(-1, positions.expand(*scores.shape[:2], *positions.shape))
 
 
-def _input_norm(parameters: Mapping[str, Tensor], rule: AttentionRule, states: Tensor) -> Tensor:
+def input_norm(parameters: Mapping[str, Tensor], rule: AttentionRule, states: Tensor) -> Tensor:
     """A layer's input `[B, S, d]` as its projections take it."""
     if "input_norm_weight" not in parameters:
         return states
@@ -261,7 +261,7 @@ def _input_norm(parameters: Mapping[str, Tensor], rule: AttentionRule, states: T
     return torch.where(parameters["input_norm_applies"][0] > 0, normed, states)
 
 
-def _projection(
+def projection(
     parameters: Mapping[str, Tensor], role: str, enter: Callable[[Tensor], Tensor]
 ) -> Callable[[Tensor], Tensor]:
     """What enters, and the linear map of n heads as one: `[B, S, d]` → `[B, S, n·p]`."""

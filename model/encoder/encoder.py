@@ -81,8 +81,7 @@ class Encoder(nn.Module):
 
     def layer(self, number: int) -> Layer:
         """Layer 0 … L−1, which may be the same module as others."""
-        layers_of_a_group = self.config.num_hidden_layers / self.config.layer_groups
-        return cast(Layer, self.layers[int(number / layers_of_a_group)])  # as ALBERT rounds
+        return cast(Layer, self.layers[self.config.layer_group(number)])
 
     def head_parameters(self) -> list[dict[str, Tensor]]:
         """Parameters of all heads of each layer by name: `[N, …]`, or as `some_heads` takes them.
@@ -91,6 +90,11 @@ class Encoder(nn.Module):
         """
         relative = enumerate(self.relative_parameters())
         return [self.layer(number).head_parameters(of_heads) for number, of_heads in relative]
+
+    def value_parameters(self) -> list[dict[str, Tensor]]:
+        """What the heads of each layer add of a token follows from them, as `head_parameters`."""
+        layers = range(self.config.num_hidden_layers)
+        return [self.layer(number).value_parameters() for number in layers]
 
     def relative_parameters(self) -> list[Relative]:
         """What each layer's heads know of relative positions, which no text changes."""

@@ -47,6 +47,10 @@ class Layer(nn.Module, ABC):
         """
         return self.attention.head_parameters(relative)
 
+    def value_parameters(self) -> dict[str, Tensor]:
+        """All that what the N heads add follows from, likewise; see `value_products`."""
+        return self.attention.value_parameters()
+
 
 class PostNormLayer(Layer):
     """norm(x + f(x)) for each part (Vaswani et al. 2017, section 3.1)."""
@@ -88,13 +92,20 @@ class PreNormLayer(Layer):
         return self.attention.maps(self.attention_norm(hidden), batch, relative)
 
     def head_parameters(self, relative: Relative) -> dict[str, Tensor]:
-        """With the norm of the layer's input; a layer without one has a norm that is not applied.
+        """With the norm of the layer's input."""
+        return super().head_parameters(relative) | self._input_norm()
+
+    def value_parameters(self) -> dict[str, Tensor]:
+        """With the norm of the layer's input."""
+        return super().value_parameters() | self._input_norm()
+
+    def _input_norm(self) -> dict[str, Tensor]:
+        """Parameters of the norm; a layer without one has a norm that is not applied.
 
         All layers have parameters of the same names, as one graph serves them all.
         """
         norm = self.attention_norm if self._normed else self.feed_forward_norm
-        parameters = super().head_parameters(relative)
-        parameters |= {f"input_norm_{name}": each[None] for name, each in norm.named_parameters()}
+        parameters = {f"input_norm_{name}": each[None] for name, each in norm.named_parameters()}
         if not self._every_layer_has_it:
             parameters["input_norm_applies"] = torch.full((1,), float(self._normed))
         return parameters

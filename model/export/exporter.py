@@ -49,6 +49,7 @@ from model.encoder.encoder import Encoder
 from model.export.calibration import calibration_batches
 from model.export.decoder_files import check_precision, save_decoder
 from model.export.decoder_graphs import decoder_signatures_of
+from model.export.decomposition import save_decomposition
 from model.export.golden_texts import golden_texts
 from model.export.graphs import (
     export_attention,
@@ -64,6 +65,7 @@ from model.export.module_tensors import module_tensors
 from model.export.placement import Exported, Progress, place
 from model.export.quantization import quantize
 from model.export.to_onnx import save_graph
+from model.export.values import save_values
 from model.export.verify import verify
 from model.families.registry import read_config
 from model.modules import transformer_folder
@@ -275,6 +277,9 @@ def _save_other_graphs(
     progress("exporting the graphs for a device")
     save_graph(export_device_attention(config, dtype), folder / DEVICE_ATTENTION_GRAPH)
     save_graph(export_device_pooling(config, dtype), folder / DEVICE_POOLING_GRAPH)
+    progress("exporting the graphs of values and of a decomposition")
+    save_values(config, folder)
+    save_decomposition(config, folder)
 
 
 def _save_task(head: TaskModule, config: EncoderConfig, folder: Path, progress: Progress) -> None:

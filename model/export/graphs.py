@@ -9,6 +9,10 @@ import onnx
 import torch
 from torch import Tensor, nn
 
+from model.artifact.decomposition import (
+    decomposition_signature,
+    decomposition_values_signature,
+)
 from model.artifact.signature import (
     STATES,
     Float,
@@ -28,6 +32,7 @@ from model.attention.weights import AttentionRule, Heads, attention_weights
 from model.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.export.to_onnx import example_of, to_onnx
+from model.export.values import values_signature
 from model.packing import PackedBatch
 from model.tasks.head import TaskModule
 
@@ -216,12 +221,16 @@ def signatures(
         "attention": attention_signature(config, parameters),
         "device_attention": device_attention_signature(config, parameters, dtype),
         "device_pooling": device_pooling_signature(config, dtype),
+        "value_norms": values_signature(config),
+        "decomposition": decomposition_signature(config, parameters),
+        "decomposition_values": decomposition_values_signature(config),
     }
 
 
 def head_parameters(encoder: Encoder) -> dict[str, Tensor]:
-    """All parameters of every layer's heads, as `named_heads` gives them."""
-    return named_heads(encoder.head_parameters(), encoder.config.num_attention_heads)
+    """All parameters of every layer's heads, those of their values too, as `named_heads` gives."""
+    both = zip(encoder.head_parameters(), encoder.value_parameters(), strict=True)
+    return named_heads([one | other for one, other in both], encoder.config.num_attention_heads)
 
 
 def named_heads(

@@ -45,6 +45,7 @@ def example_of(signature: GraphSignature) -> tuple[Tensor, ...]:
         "queries": 8,
         "keys": 9,
         "heads": 3,
+        "parts": 5,
         "vectors": 4,
         "columns": 6,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -43,7 +43,7 @@ from model.export.filled_up import compare_filled_up
 from model.export.verify_decoder import add_targets
 from model.packing import PackedBatch
 from model.runtimes.contract import Device, Runtime
-from model.runtimes.pytorch import load_decoder, load_encoder, load_head
+from model.runtimes.pytorch import PyTorchRuntime, load_decoder, load_encoder, load_head
 from model.runtimes.registry import load_runtime
 from model.tasks.head import TaskModule, scores_of_text
 
@@ -224,16 +224,12 @@ def torch_tensors(
         output = encoder(PackedBatch.of(batch), output_attentions=True)
     hidden = [state.numpy() for state in output.hidden_states]
     maps = [weights.numpy() for weights in output.attentions]
-    texts = []
+    texts, reference = [], PyTorchRuntime(encoder)
     for row, (start, end) in enumerate(itertools.pairwise(batch.cu_seqlens)):
         s = end - start
-        texts.append(
-            keyed(
-                [state[start:end] for state in hidden],
-                np.stack([weights[row, :, :s, :s] for weights in maps]),
-                vectors.unit,
-            )
-        )
+        own = [state[start:end] for state in hidden]
+        of_text = np.stack([weights[row, :, :s, :s] for weights in maps])
+        texts.append(keyed(own, of_text, vectors.unit) | of_values(reference, own))
         if head is not None:
             scores = scores_of_text(head, output.hidden_states[-1][start:end])
             texts[-1][task_key(head.config)] = scores
@@ -254,13 +250,23 @@ def runtime_tensors(
     for text, vector in zip(texts, vectors.units(pooled), strict=True):
         own = states[text * len(layers) : (text + 1) * len(layers)]
         maps = [runtime.attention(own[layer], own[layer], layer, heads) for layer in range(last)]
-        tensors.append(keyed(own, np.stack(maps), vectors.unit) | {Key("pooled"): vector})
+        found = keyed(own, np.stack(maps), vectors.unit) | of_values(runtime, own)
+        tensors.append(found | {Key("pooled"): vector})
     if runtime.task is not None:
         rows = runtime.encode(batch, *rows_of(runtime.task, texts, last))
         scores = text_scores(runtime.task, [*rows[0], *rows[1]], runtime.score)
         for found, of_text in zip(tensors, scores, strict=True):
             found[task_key(runtime.task)] = of_text
     return tensors
+
+
+def of_values(runtime: Runtime, hidden: Sequence[Floats]) -> dict[Key, Floats]:
+    """Products of what all heads of each layer add, of one text's hidden states."""
+    heads = range(runtime.config.num_attention_heads)
+    return {
+        Key("values", layer): runtime.value_products(states, layer, heads).reshape(len(states), -1)
+        for layer, states in enumerate(hidden[:-1])
+    }
 
 
 def signature_mismatches(graph: onnx.GraphProto, signature: GraphSignature) -> list[str]:

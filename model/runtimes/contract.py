@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.artifact.batch import Batch, Ids
+from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.pooling import TextPooling
 from model.artifact.signature import MapKind
 from model.artifact.task import TaskConfig
@@ -206,6 +207,36 @@ class Runtime(Protocol):
         Raises:
             DeviceLostError: now or before, the device failed for good.
             ModelError: there is no task head.
+
+        """
+
+    def value_products(self, states: Floats, layer: int, heads: Sequence[int]) -> Floats:
+        """Inner products of what any two heads of an encoder's layer add of each token.
+
+        On the host, by the float32 weights, in every precision and on every device. See
+        `model.attention.values`.
+
+        Args:
+            states: key states of one text, `[S, H]`: hidden state `layer`.
+            layer: 0 … L−1.
+            heads: which of 0 … N−1; at least one.
+
+        Returns:
+            `[S, heads, heads]`.
+
+        Raises:
+            ModelError: the graph is a foreign one.
+
+        """
+
+    def decompose(self, step: DecompositionStep) -> DecomposedRows:
+        """Shares of input tokens in some states of one text, through one layer, in float32.
+
+        On the host, by the float32 weights, in every precision and on every device.
+
+        Raises:
+            ArtifactError: the artifact was copied without its weights.
+            ModelError: the graph is a foreign one.
 
         """
 

@@ -8,6 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 
 from model.artifact.batch import Batch, Ids, pack
+from model.artifact.decomposition import DecomposedRows, DecompositionStep
+from model.artifact.foreign import not_in_graph
 from model.artifact.pooling import TextPooling, l2_normalize, pool
 from model.artifact.task import TaskConfig
 from model.config import EncoderConfig
@@ -21,6 +23,8 @@ from model.runtimes.contract import (
     Floats,
     layers_of,
 )
+from model.runtimes.decomposition import GraphDecomposition
+from model.runtimes.values import GraphValues
 
 LONE_TOKENS = 128
 """Most tokens of a batch that all cores compute together, if it is alone."""
@@ -36,6 +40,8 @@ class HostRuntime(ABC):
     task: TaskConfig | None = None
     decoder: DecoderConfig | None = None
     own_maps = False
+    decomposition: GraphDecomposition | None = None
+    values: GraphValues | None = None
     alive = True
     spare_calls = 0
 
@@ -94,6 +100,28 @@ class HostRuntime(ABC):
         """
         del rows
         raise ModelError(NO_TASK_HEAD)
+
+    def value_products(self, states: Floats, layer: int, heads: Sequence[int]) -> Floats:
+        """`[S, heads, heads]`.
+
+        Raises:
+            ModelError: the graph is a foreign one.
+
+        """
+        if self.values is None:
+            raise ModelError(not_in_graph("what a head adds", maps=self.own_maps))
+        return self.values.products(states, layer, heads)
+
+    def decompose(self, step: DecompositionStep) -> DecomposedRows:
+        """Rows after their layer, and values for the next one.
+
+        Raises:
+            ModelError: the graph is a foreign one.
+
+        """
+        if self.decomposition is None:
+            raise ModelError(not_in_graph("shares of input tokens", maps=self.own_maps))
+        return self.decomposition.step(step)
 
     def maps(self, batch: Batch) -> Floats:
         """They are recomputed, by `attention`.

@@ -24,11 +24,13 @@ from model.artifact.signature import MapKind, hidden_state_name
 from model.errors import ModelError, ProviderError
 from model.runtimes import cuda
 from model.runtimes.contract import Decoding, Device, Floats, Resources, Runtime, every_head
+from model.runtimes.decomposition import GraphDecomposition
 from model.runtimes.foreign import ForeignRuntime
 from model.runtimes.heads import HeadParameters
 from model.runtimes.host import Calls, HostRuntime
 from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder, decoder_of
 from model.runtimes.onnx_device import ALIGNED, BoundRuntime, Place
+from model.runtimes.values import GraphValues
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 _CUDA_LIBRARY = Path(onnxruntime.__file__).parent / "capi" / "libonnxruntime_providers_cuda.so"
@@ -97,6 +99,8 @@ class OnnxRuntime(HostRuntime):
             self._lone = _session(artifact.path(ENCODER_GRAPH), threads=threads)
         self._calls = Calls()
         self._head_parameters = HeadParameters(artifact)
+        self.decomposition = GraphDecomposition(artifact, host_session)
+        self.values = GraphValues(artifact, host_session)
         self._decoder = _decoder(artifact, self._calls, threads=threads)
         self.decoder = artifact.manifest.decoder
 
@@ -182,6 +186,16 @@ def trial(graph: Path, feed: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[An
         raise ModelError(f"ONNX Runtime cannot compute {graph.name}: {reason}") from None
 
 
+def host_session(graph: Path) -> onnxruntime.InferenceSession:
+    """A graph of large and rare calls on the CPU, a thread each, whose memory goes back at once.
+
+    Raises:
+        ModelError: ONNX Runtime refuses the graph.
+
+    """
+    return _session(graph, arena=False)
+
+
 def choose(device: Device, device_id: int = 0) -> Literal["cpu", "cuda"]:
     """Where to run: "auto" takes CUDA where this package and the driver see a device.
 
@@ -207,6 +221,8 @@ def _session(
     place: Place = _HOST,
     threads: int = 1,
     memory_bytes: int | None = None,
+    *,
+    arena: bool = True,
 ) -> onnxruntime.InferenceSession:
     provider = _PROVIDERS[place.kind]
     options = onnxruntime.SessionOptions()
@@ -214,6 +230,7 @@ def _session(
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     options.enable_mem_pattern = False  # a pattern is kept for every shape ever seen
+    options.enable_cpu_mem_arena = arena
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if graph.name == LOGPROBS_GRAPH:  # a second copy of a word embedding, for little
         options.add_session_config_entry("session.disable_prepacking", "1")

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from model.artifact.batch import Batch, Ids, coarser, widen
 from model.artifact.decoder_signature import cross_query_name, decoder_state_name
 from model.artifact.manifest import Artifact
-from model.artifact.signature import GraphName, MapKind
+from model.artifact.signature import ATTENTION_OF, GraphName, MapKind
 from model.config import EncoderConfig
 from model.decoder.config import DecoderConfig
 from model.errors import ModelError
 from model.runtimes.contract import LOGITS, NO_DECODER, Decoding, Floats, every_head
-from model.runtimes.heads import GRAPH_OF, HeadParameters
+from model.runtimes.heads import HeadParameters
 from model.runtimes.host import Calls, cut
 
 DECODER_GRAPHS: tuple[GraphName, ...] = (
@@ -95,7 +95,7 @@ class OnnxDecoder:
         """`[heads, T, S]`."""
         states = {"query_states": queries[None], "key_states": keys[None]}
         feed = states | self._heads[kind].feed(layer, heads)
-        found: Floats = self._sessions.shared[GRAPH_OF[kind]].run(["attention"], feed)[0][0]
+        found: Floats = self._sessions.shared[ATTENTION_OF[kind]].run(["attention"], feed)[0][0]
         return found
 
     def logprobs(self, rows: Floats, labels: Ids) -> Floats:

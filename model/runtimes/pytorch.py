@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import torch
 
 from model.artifact.batch import Batch, Ids
+from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.foreign import not_in_graph
 from model.artifact.manifest import DECODER_WEIGHTS, TASK_WEIGHTS, WEIGHTS, Artifact
 from model.artifact.signature import MapKind
+from model.attention.values import value_products
 from model.attention.weights import some_heads
 from model.checkpoint import load_weights
 from model.decoder.checkpoint import load_decoder_weights
 from model.decoder.decoder import Decoder
+from model.decomposition.encoder import EncoderDecomposition
 from model.encoder.encoder import Encoder
 from model.errors import ArtifactError
 from model.packing import PackedBatch
 from model.runtimes.contract import Decoding, Floats, Resources
 from model.runtimes.host import HostRuntime
 from model.runtimes.pytorch_decoder import TorchDecoder, decoder_of, maps_of
+from model.runtimes.values import in_parts
 from model.tasks.checkpoint import load_task_weights
 from model.tasks.head import TaskModule
 
@@ -135,6 +140,37 @@ class PyTorchRuntime(HostRuntime):
     def logprobs(self, rows: Floats, labels: Ids) -> Floats:
         """`[n]`."""
         return decoder_of(self._decoder).logprobs(rows, labels)
+
+    def value_products(self, states: Floats, layer: int, heads: Sequence[int]) -> Floats:
+        """`[S, heads, heads]`."""
+        every = self._encoder.layer(layer).value_parameters()
+
+        def of_some(rows: Floats) -> Floats:
+            found = value_products(parameters, self._encoder.rule, torch.from_numpy(rows))
+            products: Floats = found.numpy()
+            return products
+
+        with torch.inference_mode():
+            parameters = some_heads(every, heads, self.config.num_attention_heads)
+            return in_parts(states, len(heads), of_some)
+
+    def decompose(self, step: DecompositionStep) -> DecomposedRows:
+        """Rows after their layer, and values for the next one."""
+        with torch.inference_mode():
+            parts = torch.from_numpy(step.parts)
+            if step.states is not None and step.values is not None:
+                rows = torch.arange(step.first_row, step.first_row + len(parts))
+                states, of_all = map(torch.from_numpy, (step.states, step.values))
+                parts = self._decomposition.through(parts, step.layer, rows, states, of_all)
+            if step.layer + 1 == self.config.num_hidden_layers:
+                return DecomposedRows(parts.numpy(), None)
+            values = self._decomposition.values(parts, step.layer + 1)
+            return DecomposedRows(parts.numpy(), values.contiguous().numpy())
+
+    @functools.cached_property
+    def _decomposition(self) -> EncoderDecomposition:
+        with torch.inference_mode():
+            return EncoderDecomposition(self._encoder)
 
     def score(self, rows: Floats) -> Floats:
         """`[n, C]` or `[1, V]`."""

@@ -114,6 +114,16 @@ def trial(graph: Path, feed: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[An
     return found
 
 
+def host_session(graph: Path) -> Any:
+    """A graph of an artifact on ONNX Runtime, on the CPU whatever the runtime is.
+
+    Raises:
+        ModelError: ONNX Runtime refuses the graph.
+
+    """
+    return importlib.import_module(_ONNX).host_session(graph)
+
+
 def load_runtime(
     artifact: Artifact,
     device: Device = "cpu",

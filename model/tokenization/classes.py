@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from model.errors import CheckpointError
 from model.tokenization.byte_pairs import GEMMA, QWEN2, ROBERTA
 from model.tokenization.files import TokenizerFiles
+from model.tokenization.marian import MARIAN
+from model.tokenization.multilingual_bart import M2M_100, MBART, MBART_50
 from model.tokenization.names import AS_STORED, BACKENDS, MODEL_TYPES, NOT_BUILT, OVERRULING
-from model.tokenization.sentence_pieces import ALBERT, CAMEMBERT, DEBERTA_V2, XLM_ROBERTA
+from model.tokenization.sentence_pieces import ALBERT, CAMEMBERT, DEBERTA_V2, T5, XLM_ROBERTA
 from model.tokenization.source import TokenizerClass
 from model.tokenization.word_pieces import BERT, DISTILBERT, MPNET
 
@@ -25,12 +27,17 @@ CLASSES: Mapping[str, TokenizerClass] = {
     "LayoutLMTokenizer": BERT,
     "LongformerTokenizer": ROBERTA,
     "LxmertTokenizer": BERT,
+    "M2M100Tokenizer": M2M_100,
+    "MBart50Tokenizer": MBART_50,
+    "MBartTokenizer": MBART,
     "MPNetTokenizer": MPNET,
+    "MarianTokenizer": MARIAN,
     "MobileBertTokenizer": BERT,
     "MvpTokenizer": ROBERTA,
     "Qwen2Tokenizer": QWEN2,
     "RobertaTokenizer": ROBERTA,
     "SqueezeBertTokenizer": BERT,
+    "T5Tokenizer": T5,
     "XLMRobertaTokenizer": XLM_ROBERTA,
 }
 """By the names, but for a final "Fast", under which transformers knows them."""

@@ -80,6 +80,19 @@ class TokenizerFiles:
             )
         raise CheckpointError(f"{self.folder} holds no tokenizer.json, which a {name} needs")
 
+    def require_all(self, files: tuple[str, ...]) -> None:
+        """Check that there are all of some files.
+
+        Raises:
+            CheckpointError: one is missing.
+
+        """
+        missing = [name for name in files if not (self.folder / name).is_file()]
+        if missing:
+            raise CheckpointError(
+                f"{self.folder} holds no whole tokenizer: {' and '.join(missing)} missing"
+            )
+
 
 def read_json(path: Path) -> Settings:
     """The object that a JSON file holds; empty where there is no file.

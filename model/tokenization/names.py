@@ -21,15 +21,15 @@ NOT_BUILT = {
     "FastSpeech2ConformerTokenizer", "FlaubertTokenizer", "FunnelTokenizer", "GPT2Tokenizer",
     "GPTNeoXJapaneseTokenizer", "GPTNeoXTokenizer", "GPTSw3Tokenizer", "HerbertTokenizer",
     "LasrTokenizer", "LayoutLMv2Tokenizer", "LayoutLMv3Tokenizer", "LayoutXLMTokenizer",
-    "LlamaTokenizer", "LukeTokenizer", "M2M100Tokenizer", "MBart50Tokenizer", "MBartTokenizer",
-    "MLukeTokenizer", "MarianTokenizer", "MarkupLMTokenizer", "MecabTokenizer",
+    "LlamaTokenizer", "LukeTokenizer",
+    "MLukeTokenizer", "MarkupLMTokenizer", "MecabTokenizer",
     "MgpstrTokenizer", "MyT5Tokenizer", "NllbTokenizer", "NougatTokenizer",
     "OpenAIGPTTokenizer", "PLBartTokenizer", "ParakeetTokenizer", "PegasusTokenizer",
     "PerceiverTokenizer", "PhobertTokenizer", "Pop2PianoTokenizer", "ProphetNetTokenizer",
     "Qwen3_5Tokenizer", "RagTokenizer", "ReformerTokenizer", "RemBertTokenizer",
     "RoCBertTokenizer", "RoFormerTokenizer", "SeamlessM4TTokenizer", "Siglip2Tokenizer",
     "SiglipTokenizer", "Speech2TextTokenizer", "SpeechT5Tokenizer", "SplinterTokenizer",
-    "T5Tokenizer", "TapasTokenizer", "Tipsv2Tokenizer", "UdopTokenizer", "VideoPrismTokenizer",
+    "TapasTokenizer", "Tipsv2Tokenizer", "UdopTokenizer", "VideoPrismTokenizer",
     "VitsTokenizer", "Wav2Vec2CTCTokenizer", "Wav2Vec2PhonemeCTCTokenizer", "WhisperTokenizer",
     "WordpieceTokenizer", "XGLMTokenizer", "XLMTokenizer", "XLNetTokenizer"
 }  # fmt: skip
@@ -67,6 +67,10 @@ MODEL_TYPES: Mapping[str, str] = {
             "t5gemma",
         ],
         "LEDTokenizer": ["led"],
+        "M2M100Tokenizer": ["m2m_100"],
+        "MBart50Tokenizer": ["mbart50"],
+        "MBartTokenizer": ["mbart"],
+        "MarianTokenizer": ["marian"],
         "LxmertTokenizer": ["lxmert"],
         "MPNetTokenizer": ["mpnet"],
         "MobileBertTokenizer": ["mobilebert"],
@@ -82,6 +86,7 @@ MODEL_TYPES: Mapping[str, str] = {
             "roberta",
             "roberta-prelayernorm",
         ],
+        "T5Tokenizer": ["mt5", "t5"],
         "XLMRobertaTokenizer": ["gte", "jina_embeddings_v3", "xlm-roberta", "xmod"],
     }.items()
     for model_type in model_types

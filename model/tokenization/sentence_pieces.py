@@ -1,4 +1,4 @@
-"""XLM-RoBERTa's, CamemBERT's, ALBERT's and DeBERTa-v2's tokenizers.
+"""XLM-RoBERTa's, CamemBERT's, ALBERT's, DeBERTa-v2's and T5's tokenizers.
 
 Unigram: Kudo 2018, https://arxiv.org/abs/1804.10959, as SentencePiece trains it.
 """
@@ -8,7 +8,9 @@ from __future__ import annotations
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import PreTokenizer
+from tokenizers.processors import TemplateProcessing
 
+from model.tokenization.files import Settings
 from model.tokenization.source import Source, TokenizerClass
 from model.tokenization.templates import as_one_segment, as_segments, numbered
 
@@ -97,7 +99,39 @@ def _complete_deberta_v2(tokenizer: Tokenizer, source: Source) -> None:
     tokenizer.post_processor = as_segments(cls, numbered(tokenizer, source, "sep_token", 0))
 
 
-_ROBERTAS_NAMES = {
+def _t5(source: Source) -> Tokenizer:
+    tokenizer = Tokenizer(models.Unigram(source.pieces, 2, byte_fallback=False))
+    if source.charsmap is not None:
+        tokenizer.normalizer = normalizers.Precompiled(source.charsmap)
+    split_spaced_words(tokenizer)
+    return tokenizer
+
+
+def split_spaced_words(tokenizer: Tokenizer) -> None:
+    """Make a tokenizer read every word with a space before it."""
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+    )
+    tokenizer.decoder = decoders.Metaspace()
+
+
+def _complete_t5(tokenizer: Tokenizer, source: Source) -> None:
+    # under this name whatever the token is
+    end = ("</s>", numbered(tokenizer, source, "eos_token")[1])
+    tokenizer.post_processor = TemplateProcessing(
+        single=["$A", end[0]], pair=["$A", end[0], "$B", end[0]], special_tokens=[end]
+    )
+
+
+def _sentinels(flags: Settings) -> list[str]:
+    return [f"<extra_id_{index}>" for index in range(flags.get("extra_ids", 100))]
+
+
+def _camemberts_unused(_: Settings) -> tuple[str, ...]:
+    return ("<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED")
+
+
+ROBERTAS_NAMES = {
     "bos_token": "<s>",
     "eos_token": "</s>",
     "sep_token": "</s>",
@@ -107,15 +141,15 @@ _ROBERTAS_NAMES = {
     "mask_token": "<mask>",
 }
 XLM_ROBERTA = TokenizerClass(
-    kind="Unigram", build=_xlm_roberta, complete=_complete_words, named=_ROBERTAS_NAMES
+    kind="Unigram", build=_xlm_roberta, complete=_complete_words, named=ROBERTAS_NAMES
 )
 CAMEMBERT = TokenizerClass(
     kind="Unigram",
     build=_camembert,
     complete=_complete_words,
-    named=_ROBERTAS_NAMES,
+    named=ROBERTAS_NAMES,
     as_added={"mask_token": {"lstrip": True, "special": True}},
-    extra=("<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"),
+    usual_extra=_camemberts_unused,
 )
 ALBERT = TokenizerClass(
     kind="Unigram",
@@ -144,4 +178,11 @@ DEBERTA_V2 = TokenizerClass(
         "mask_token": "[MASK]",
     },
     segments=True,
+)
+T5 = TokenizerClass(
+    kind="Unigram",
+    build=_t5,
+    complete=_complete_t5,
+    named={"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"},
+    usual_extra=_sentinels,
 )

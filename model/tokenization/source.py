@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -15,7 +15,10 @@ from model.errors import CheckpointError
 from model.tokenization.declared import Declared, Token, special_tokens
 from model.tokenization.files import Settings, TokenizerFiles
 
-Kind = Literal["WordPiece", "BPE", "Unigram"]
+Kind = Literal["WordPiece", "BPE", "Unigram", "SentencePiece"]
+"""SentencePiece's is in files of its own, never in tokenizer.json."""
+Side = Literal["source", "target"]
+"""Which texts of an encoder–decoder a tokenizer is for: those it reads, or those it writes."""
 Pieces = list[tuple[str, float]]
 
 
@@ -31,6 +34,9 @@ class Source:
     """All special tokens by name."""
     extra: list[Token]
     """Special tokens without a name."""
+    added: dict[int, AddedToken] = field(default_factory=dict)
+    """Tokens by the ids that they had where they were saved."""
+    side: Side = "source"
 
     def name(self, token: str) -> str:
         """A named special token as a text."""
@@ -92,6 +98,10 @@ class Source:
         return model
 
 
+def _no_tokens(_: Settings) -> Sequence[str]:
+    return ()
+
+
 @dataclass(frozen=True)
 class TokenizerClass:
     """How transformers makes the tokenizers of one of its classes."""
@@ -106,22 +116,29 @@ class TokenizerClass:
     """What it changes once all tokens are there."""
     as_added: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
     """Flags of special tokens that the files name as bare strings."""
-    extra: tuple[str, ...] = ()
-    """Special tokens without a name where the files say nothing of them."""
+    usual_extra: Callable[[Settings], Sequence[str]] = _no_tokens
+    """Special tokens without a name where the files say nothing of them, by the files' flags."""
     vocabulary_files: tuple[str, ...] = ()
     """Files that it takes in place of tokenizer.json."""
     segments: bool = False
     """Whether it hands segments to the model, where the files do not say."""
+    sided: bool = False
+    """Whether its targets may be tokenised otherwise than its sources."""
 
-    def source(self, name: str, files: TokenizerFiles, declared: Declared) -> Source:
+    def source(
+        self, name: str, files: TokenizerFiles, declared: Declared, side: Side = "source"
+    ) -> Source:
         """What a tokenizer of this class, called `name`, is made of.
 
         Raises:
             CheckpointError: files are missing, or their vocabulary is not of the class's kind.
 
         """
-        files.require(name, self.vocabulary_files)
-        if files.stored is not None:
+        if self.kind == "SentencePiece":
+            files.require_all(self.vocabulary_files)
+        else:
+            files.require(name, self.vocabulary_files)
+        if files.stored is not None and self.kind != "SentencePiece":
             self._check_vocabulary(name, files, files.stored["model"])
         named = {
             token: AddedToken(value, **self.as_added[token])
@@ -129,8 +146,11 @@ class TokenizerClass:
             else value
             for token, value in (dict(self.named) | declared.named).items()
         }
-        extra = list(self.extra if declared.extra is None else declared.extra)
-        return Source(files, declared.flags, named, special_tokens(named, declared), extra)
+        extra: list[Token] = list(
+            self.usual_extra(declared.flags) if declared.extra is None else declared.extra
+        )
+        special = special_tokens(named, declared)
+        return Source(files, declared.flags, named, special, extra, declared.added, side)
 
     def _check_vocabulary(self, name: str, files: TokenizerFiles, model: Any) -> None:
         vocabulary = model.get("vocab") if isinstance(model, dict) else None

@@ -13,8 +13,9 @@ from model.errors import CheckpointError
 from model.tokenization.classes import find_class
 from model.tokenization.declared import Declared, add_tokens, read_declared, special_tokens
 from model.tokenization.files import TokenizerFiles
-from model.tokenization.source import Source
+from model.tokenization.source import Side, Source
 from model.tokenization.templates import as_configured
+from model.vocabulary import vocabulary_size
 
 PLACEHOLDERS = {"image_token", "video_token", "audio_token"}
 """Names of tokens that stand for what is no text."""
@@ -38,9 +39,33 @@ def load_tokenizer(folder: Path, config: EncoderConfig, *, lowercase: bool) -> T
             the vocabulary.
 
     """
+    return _checked(folder, config.vocab_size, lowercase=lowercase)
+
+
+def load_target_tokenizer(folder: Path, vocab_size: int, *, lowercase: bool) -> Tokenizer | None:
+    """The tokenizer of what an encoder–decoder is to write; None where it is that of its sources.
+
+    Args:
+        folder: the checkpoint.
+        vocab_size: bounds the token ids.
+        lowercase: as for the sources.
+
+    Raises:
+        CheckpointError: as `load_tokenizer`; or no language is named.
+
+    """
+    _, kind = find_class(TokenizerFiles.read(folder))
+    if kind is None or not kind.sided:
+        return None
+    target = _checked(folder, vocab_size, lowercase=lowercase, side="target")
+    source = _checked(folder, vocab_size, lowercase=lowercase)
+    return None if target.to_str() == source.to_str() else target
+
+
+def _checked(folder: Path, vocab_size: int, *, lowercase: bool, side: Side = "source") -> Tokenizer:
     try:
-        tokenizer, source = _build(TokenizerFiles.read(folder))
-        tokenizer = _without_placeholders(tokenizer, source, config.vocab_size)
+        tokenizer, source = _build(TokenizerFiles.read(folder), side)
+        tokenizer = _without_placeholders(tokenizer, source, vocab_size)
     except CheckpointError:
         raise
     except Exception as error:  # tokenizers raises the bare class
@@ -51,11 +76,11 @@ def load_tokenizer(folder: Path, config: EncoderConfig, *, lowercase: bool) -> T
         tokenizer.normalizer = normalizers.Sequence([step for step in steps if step])
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
-    if largest >= config.vocab_size:
+    size = vocabulary_size(tokenizer)
+    if size > vocab_size:
         raise CheckpointError(
-            f"{folder}: the tokenizer's ids reach {largest}, "
-            f"the encoder's vocabulary holds {config.vocab_size}"
+            f"{folder}: the tokenizer's ids reach {size - 1}, "
+            f"the encoder's vocabulary holds {vocab_size}"
         )
     return tokenizer
 
@@ -85,7 +110,7 @@ def add_markers(tokenizer: Tokenizer, prompts: Sequence[str]) -> None:
             tokenizer.add_special_tokens([token])
 
 
-def _build(files: TokenizerFiles) -> tuple[Tokenizer, Source]:
+def _build(files: TokenizerFiles, side: Side = "source") -> tuple[Tokenizer, Source]:
     name, kind = find_class(files)
     if files.settings.get("init_inputs"):
         raise CheckpointError(f"{files.folder}: init_inputs of tokenizer_config.json are not read")
@@ -99,10 +124,12 @@ def _build(files: TokenizerFiles) -> tuple[Tokenizer, Source]:
         tokenizer = Tokenizer.from_file(str(files.folder / "tokenizer.json"))
         source = _as_stored(files, declared, tokenizer)
     else:
-        source = kind.source(name, files, declared)
+        source = kind.source(name, files, declared, side)
         tokenizer = kind.build(source)
-        tokenizer.post_processor = source.post_processor() or tokenizer.post_processor
-    add_tokens(tokenizer, source.special, source.extra, declared.added)
+        if kind.kind != "SentencePiece":
+            tokenizer.post_processor = source.post_processor() or tokenizer.post_processor
+    if kind is None or kind.kind != "SentencePiece":  # of which they are already there
+        add_tokens(tokenizer, source.special, source.extra, declared.added)
     if tokenizer.post_processor is None:
         tokenizer.post_processor = as_configured(tokenizer, source)
     if kind and kind.complete:

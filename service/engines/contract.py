@@ -14,12 +14,13 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.pooling import PoolingModes
 from model.artifact.signature import MapKind
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
-Task: TypeAlias = "TextTask | MapsTask"
+Task: TypeAlias = "TextTask | MapsTask | DecomposeTask"
 Ablated: TypeAlias = tuple[tuple[int, int], ...]
 """(layer, head) of heads whose output is zeroed."""
 
@@ -87,6 +88,15 @@ class MapsTask:
         return len(self.queries)
 
 
+@dataclass(frozen=True, slots=True)
+class DecomposeTask:
+    """Shares of input tokens in some states of one text, through one layer."""
+
+    step: DecompositionStep
+    tokens: int  # that take as long to encode
+    last: bool = False  # no layer follows, so that no values are wanted
+
+
 @dataclass(slots=True)
 class TargetOutput:
     """What was asked of a target, in that order."""
@@ -106,6 +116,7 @@ class Output:
     value_products: Floats | None = None  # [S, heads, heads], see `Runtime.value_products`
     scores: Floats | None = None  # of a foreign graph [L, N, S, S]
     target: TargetOutput | None = None
+    decomposed: DecomposedRows | None = None
 
 
 class Engine(ABC):

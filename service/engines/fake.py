@@ -12,9 +12,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.pooling import modes_of
 from model.config import EncoderConfig
-from service.engines.contract import Engine, Floats, MapsTask, Output, Target, TargetOutput, Task
+from service.engines.contract import (
+    DecomposeTask,
+    Engine,
+    Floats,
+    MapsTask,
+    Output,
+    Target,
+    TargetOutput,
+    Task,
+)
 
 
 class FakeEngine(Engine):
@@ -48,6 +58,8 @@ class FakeEngine(Engine):
         if isinstance(task, MapsTask):
             maps = np.stack([self._map(task, head) for head in task.heads])
             return Output(maps=maps, value_products=_products(task) if task.values else None)
+        if isinstance(task, DecomposeTask):
+            return Output(decomposed=self._decomposed(task.step))
         s, h = len(task.input_ids), self._config.hidden_size
         text = task.input_ids.tobytes() + b"|" + task.segment_ids.tobytes()
         text += repr(task.ablated).encode()
@@ -60,6 +72,17 @@ class FakeEngine(Engine):
         if task.target:
             output.target = _of_target(text, task.target, h)
         return output
+
+    def _decomposed(self, step: DecompositionStep) -> DecomposedRows:
+        """Linear in all that enters, so that shares still sum to their state."""
+        config, parts = self._config, step.parts
+        if step.states is not None and step.values is not None:
+            gathered = step.values.mean(axis=(0, 1, 3))[:, None]
+            parts = (parts + gathered) * np.float32(0.5 + 0.1 * step.layer)
+        if step.layer + 1 == config.num_hidden_layers:
+            return DecomposedRows(parts, None)
+        shape = (config.num_key_value_heads, *parts.shape[:2], config.head_size)
+        return DecomposedRows(parts, np.broadcast_to(parts[None, :, :, :1], shape).copy())
 
     @staticmethod
     def _map(task: MapsTask, head: int) -> Floats:

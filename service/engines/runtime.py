@@ -9,7 +9,14 @@ from model.artifact.pooling import TextPooling
 from model.artifact.scores import rows_of, text_scores
 from model.errors import DeviceLostError, ModelError
 from model.runtimes.contract import NO_DECODER, Runtime
-from service.engines.contract import Engine, Floats, MapsTask, Output, Task, TextTask
+from service.engines.contract import (
+    DecomposeTask,
+    Engine,
+    Floats,
+    Output,
+    Task,
+    TextTask,
+)
 from service.engines.decoding import decode
 from service.engines.head_masks import head_mask
 from service.engines.memory import out_of_memory, ran_out_of_memory
@@ -52,7 +59,7 @@ class RuntimeEngine(Engine):
 
         The maps that a foreign graph gives are those of all layers of a text, in a call each.
         """
-        alone = [isinstance(task, MapsTask) or self._gives_maps_of(task) for task in tasks]
+        alone = [not isinstance(task, TextTask) or self._gives_maps_of(task) for task in tasks]
         texts = [
             task
             for task, own in zip(tasks, alone, strict=True)
@@ -60,7 +67,7 @@ class RuntimeEngine(Engine):
         ]
         encoded = iter(self._encode(texts) if texts else ())
         return [
-            self._attend(task) if own else next(encoded)
+            self._alone(task) if own else next(encoded)
             for task, own in zip(tasks, alone, strict=True)
         ]
 
@@ -118,9 +125,14 @@ class RuntimeEngine(Engine):
     def _gives_maps_of(self, task: Task) -> bool:
         return self._runtime.own_maps and isinstance(task, TextTask) and bool(task.scores)
 
-    def _attend(self, task: Task) -> Output:
+    def _alone(self, task: Task) -> Output:
+        if isinstance(task, DecomposeTask):
+            return Output(decomposed=self._runtime.decompose(task.step))
         if isinstance(task, TextTask):
             batch = pack([(task.input_ids, task.segment_ids)])
             return Output(scores=self._runtime.maps(batch))
         maps = self._runtime.attention(task.queries, task.keys, task.layer, task.heads, task.kind)
-        return Output(maps=maps)
+        if not task.values:
+            return Output(maps=maps)
+        products = self._runtime.value_products(task.keys, task.layer, task.heads)
+        return Output(maps=maps, value_products=products)

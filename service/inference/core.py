@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from model.artifact.compare import Comparison
 from model.artifact.foreign import not_in_graph
-from model.artifact.manifest import Manifest
+from model.artifact.manifest import WEIGHTS, Manifest
 from model.artifact.pooling import PoolingName
 from model.artifact.vectors import TextVectors
 from service.engines.contract import Floats, Pooling, TextTask
@@ -95,6 +95,8 @@ class Inference:
         tokenizer: TextTokenizer,
         engines: EnginePool,
         limits: RequestLimits,
+        *,
+        has_weights: bool = True,
     ) -> None:
         """Serve an artifact.
 
@@ -104,6 +106,7 @@ class Inference:
             tokenizer: of the artifact, with the service's limits.
             engines: compute.
             limits: of one request.
+            has_weights: whether the artifact was copied with its float32 weights.
 
         """
         self.manifest = manifest
@@ -113,7 +116,8 @@ class Inference:
         self.vectors = vectors
         self.tokenizer = tokenizer
         self.engines = engines
-        self._tokenizing = Tokenizing(tokenizer, limits, self.config.segments)
+        self._has_weights = has_weights
+        self._tokenizing = Tokenizing(tokenizer, limits, self.config.segments, self.decoder)
 
     async def prepare(
         self,
@@ -151,31 +155,24 @@ class Inference:
         texts = await self._tokenizing.tokenize(inputs, options, caller.finish_by, beside)
         tokens = sum(len(text.input_ids) for text in texts)
         timings = Timings(tokens, began, time.monotonic() - began)
-        size = characters(inputs)
-        return PreparedTexts(texts, caller, scheduler, timings, characters=size)
+        return PreparedTexts(texts, caller, scheduler, timings, characters=characters(inputs))
 
     async def with_targets(
         self, prepared: PreparedTexts, targets: Sequence[str], options: Options
     ) -> PreparedTexts:
         """Tokenise what a decoder is to have written of each of a request's texts.
 
-        Args:
-            prepared: the texts.
-            targets: one a text.
-            options: how they are tokenised.
-
         Raises:
-            Unprocessable: too many characters.
-            InputTooLong: a target that the decoder has not enough positions for.
+            Unprocessable: too many characters, or a target that the decoder has no positions for.
 
         """
-        began = time.monotonic()
-        finish_by, beside = prepared.caller.finish_by, prepared.characters
-        found = await self._tokenizing.tokenize_targets(targets, options, finish_by, beside)
+        began, caller = time.monotonic(), prepared.caller
+        found = await self._tokenizing.tokenize_targets(
+            targets, options, caller.finish_by, prepared.characters
+        )
         tokens = sum(len(target.input_ids) for target in found)
         more = Timings(tokens, began, time.monotonic() - began)
-        timings = dataclasses.replace(prepared.timings + more, began=prepared.timings.began)
-        return dataclasses.replace(prepared, targets=found, timings=timings)
+        return dataclasses.replace(prepared, targets=found, timings=prepared.timings + more)
 
     async def tokenizer_work(
         self, inputs: Sequence[Given], work: Work[Given, Found], caller: Caller
@@ -235,6 +232,22 @@ class Inference:
         """
         if not self.manifest.gives_maps:
             raise NotExported(not_in_graph("attention weights"))
+
+    def require_decomposition(self) -> None:
+        """Refuse a model whose vectors cannot be decomposed, before anything is done.
+
+        Raises:
+            NotExported: what is served is a foreign graph, or a copy without its float32 weights.
+
+        """
+        if self.manifest.foreign:
+            maps = self.manifest.gives_maps
+            raise NotExported(not_in_graph("shares of input tokens", maps=maps))
+        if not self._has_weights:
+            raise NotExported(
+                f"the artifact was copied without {WEIGHTS}, which a decomposition needs: "
+                "serve a copy that has it"
+            )
 
     def attention(
         self,

@@ -91,3 +91,11 @@ def _words(encoding: Encoding) -> list[int]:
 
 def _excerpt(encoding: Encoding, skipped: int = 0) -> Excerpt:
     return Excerpt(encoding, bool(encoding.overflowing), skipped)
+
+
+def closing_ids(tokenizer: Tokenizer) -> list[int]:
+    """Ids of the special tokens that it puts after a text, whether or not one is before."""
+    encoding = tokenizer.encode("a")
+    of_text = [place for place, mask in enumerate(encoding.special_tokens_mask) if not mask]
+    ids: list[int] = encoding.ids[of_text[-1] + 1 if of_text else 1 :]
+    return ids

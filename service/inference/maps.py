@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,8 +18,19 @@ from model.artifact.signature import MapKind
 from model.config import EncoderConfig
 from service.engines.contract import Ablated, Floats, Output
 from service.inference.norms import head_norms, norm_shares
-from service.inference.statistics import rollout_step, statistics, top_k
+from service.inference.statistics import (
+    CROSS_STATISTICS,
+    STATISTICS,
+    rollout_step,
+    statistics,
+    top_k,
+)
 
+STATISTICS_OF: Mapping[MapKind, tuple[str, ...]] = {
+    "encoder": STATISTICS,
+    "decoder": STATISTICS,
+    "cross": CROSS_STATISTICS,
+}
 Convert = Callable[[Any], Any]
 """A function of one array of weights or indices, which runs in the thread that computed it."""
 
@@ -262,7 +273,9 @@ class MapsReduction:
             self.text,
             weights,
             top,
-            statistics(maps, self.separators, kind) if selected and wanted.statistics else None,
+            statistics(maps, self.separators, STATISTICS_OF[kind])
+            if selected and wanted.statistics
+            else None,
             maps.mean(axis=0) if self.layer_pass.rollout else None,
             kind,
             *self._of_values(output),

@@ -7,13 +7,11 @@ row summing to 1; a decoder's is `[T, T]`, one of cross-attention `[T, S]`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-from model.artifact.signature import MapKind
 
 Maps = NDArray[np.float32]
 Indices = NDArray[np.int32]
@@ -21,11 +19,6 @@ Indices = NDArray[np.int32]
 STATISTICS = ("entropy", "distance", "confidence", "cls", "sep", "self", "previous", "next")
 CROSS_STATISTICS = ("entropy", "confidence", "cls", "sep")
 """Those that compare no query's position with a key's, which are of two texts."""
-STATISTICS_OF: Mapping[MapKind, tuple[str, ...]] = {
-    "encoder": STATISTICS,
-    "decoder": STATISTICS,
-    "cross": CROSS_STATISTICS,
-}
 BLOCK_WEIGHTS = 1 << 18
 """Temporaries hold this many weights (one head of 512 tokens): they stay in the cache."""
 SMALLEST = np.finfo(np.float32).tiny
@@ -79,21 +72,23 @@ def sorted_keys(rows: Maps, k: int) -> NDArray[np.integer]:
     return keys & INDEX_MASK
 
 
-def statistics(maps: Maps, separators: Sequence[int], kind: MapKind = "encoder") -> dict[str, Maps]:
+def statistics(
+    maps: Maps, separators: Sequence[int], names: Sequence[str] = STATISTICS
+) -> dict[str, Maps]:
     """Means over all query tokens of what each head's rows do.
 
     `entropy` in nats; `distance` Σ_k a[q, k]·|q − k| in tokens; `confidence` the row's largest
     weight; `cls` the weight on token 0; `sep` the summed weight on the tokens at `separators`;
     `self`; `previous` and `next` over the queries that have such a token, 0 where none has (S = 1).
-    Of cross-attention only `CROSS_STATISTICS`.
+    Of cross-attention there are only `CROSS_STATISTICS`.
 
     Shape: `[…, S, S]` → `[…]` for each name.
     """
-    found = {name: np.empty(maps.shape[:-2], np.float32) for name in STATISTICS_OF[kind]}
+    found = {name: np.empty(maps.shape[:-2], np.float32) for name in names}
     queries, keys = maps.shape[-2:]
     heads = maps.reshape(-1, queries, keys), *(array.reshape(-1) for array in found.values())
     columns, distances = list(separators), None
-    if kind != "cross":
+    if "distance" in names:
         positions = np.arange(keys, dtype=np.float64)
         distances = np.abs(positions[:, None] - positions)
     for block, *results in blocks(BLOCK_WEIGHTS // (queries * keys), *heads):

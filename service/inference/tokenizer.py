@@ -16,7 +16,7 @@ from model.artifact.sentence import SentenceConfig
 from model.artifact.tokenizer import read_tokenizer
 from service.engines.contract import Ids
 from service.errors import InputTooLong, Unprocessable
-from service.inference.excerpt import Cutter, Direction, Excerpt, Offset
+from service.inference.excerpt import Cutter, Direction, Excerpt, Offset, closing_ids
 from service.inference.inputs import Input, Text, TokenIds, characters
 from service.inference.pieces import Spelling
 from service.inference.subwords import Subwords
@@ -96,8 +96,8 @@ class TextTokenizer:
         self.limits = limits
         with reading(path):
             self._whole = read_tokenizer(path)
-        self.separator_ids = frozenset(self._whole.encode("").ids[1:])
-        """Ids of the special tokens that end a text, as [SEP] does."""
+        self.separator_ids = frozenset(closing_ids(self._whole))
+        """Ids of the special tokens that end a text, as [SEP] and </s> do."""
         added = self._whole.get_added_tokens_decoder().values()
         self.special_tokens = frozenset(token.content for token in added if token.special)
         self.word_pieces = isinstance(self._whole.model, WordPiece)

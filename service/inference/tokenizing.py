@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
+from model.decoder.config import DecoderConfig
 from service.errors import DeadlinePassed, Unprocessable
 from service.inference.inputs import Input, characters
 from service.inference.tokenizer import Options, TextTokenizer, TokenizedText
@@ -42,19 +44,27 @@ class RequestLimits:
 class Tokenizing:
     """The threads that tokenise; one slice of a request at a time, so that none keeps others."""
 
-    def __init__(self, tokenizer: TextTokenizer, limits: RequestLimits, segments: int) -> None:
+    def __init__(
+        self,
+        tokenizer: TextTokenizer,
+        limits: RequestLimits,
+        segments: int,
+        decoder: DecoderConfig | None = None,
+    ) -> None:
         """Start nothing yet.
 
         Args:
             tokenizer: of the artifact.
             limits: of a request.
             segments: that the model tells apart; 0 for none, and then a text may have any.
+            decoder: of the model, which has positions of its own.
 
         """
         tokenize_in_the_calling_thread()
         self.tokenizer = tokenizer
         self._limits = limits
         self._segments = segments
+        self._positions = decoder.layers.max_position_embeddings if decoder else 0
         cores = len(os.sched_getaffinity(0))
         self._threads = ThreadPoolExecutor(cores, "tokenizer", lower_priority)
 
@@ -96,9 +106,11 @@ class Tokenizing:
             beside: characters of the request's inputs.
 
         """
+        most = min(self.tokenizer.limits.max_tokens, self._positions)
+        fitting = dataclasses.replace(options, max_tokens=most)
 
         def work(part: Sequence[str], first: int) -> list[TokenizedText]:
-            return self.tokenizer.tokenize(part, options, first)
+            return self.tokenizer.tokenize(part, fitting, first)
 
         return await self.run(targets, work, finish_by, beside)
 

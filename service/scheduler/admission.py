@@ -56,6 +56,8 @@ class Demand:
     caller: Caller
     texts: int
     tokens: int
+    ahead: int = 0
+    """Tokens of what will be computed after these, and waits in no queue yet."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ class Forecast:
     """Until its first text begins."""
     total: float
     """Until its last text is computed."""
+    rest: float = 0.0
+    """From then on, until all that is ahead is computed."""
 
 
 def forecast(
@@ -97,7 +101,8 @@ def forecast(
         work = lane.pace.predict(tokens, most)
         return (min(work / share, work + elsewhere) + running) / workers.threads
 
-    return Forecast(until(before), until(before_last) + lane.pace.predict(last_batch, most))
+    rest = lane.pace.predict(demand.ahead, most) / share / workers.threads
+    return Forecast(until(before), until(before_last) + lane.pace.predict(last_batch, most), rest)
 
 
 def check_admission(
@@ -141,7 +146,7 @@ def check_admission(
     if expected.wait > allowed:
         why = f"a wait of {expected.wait:.1f} s is predicted, and {allowed:.1f} s are allowed"
         return _refused("wait", why, expected.wait)
-    total = expected.total * lane.margin.factor
+    total = (expected.total + expected.rest) * lane.margin.factor
     if total > left:
         lane.margin.relax()
         if not lane.queued_tokens:

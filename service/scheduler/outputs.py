@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from service.engines.contract import Floats, MapsTask, Output, Target, Task
+from service.engines.contract import DecomposeTask, Floats, MapsTask, Output, Target, Task
 from service.errors import EngineFailed
 
 Shape = tuple[int, ...]
@@ -32,11 +32,12 @@ def _asked(task: Task, output: Output, hidden_size: int) -> tuple[list[Floats | 
     """What an output has of what its task asks for, and the shapes that this should have."""
     if isinstance(task, MapsTask):
         heads, keys = len(task.heads), len(task.keys)
-        values = task.values
-        return (
-            [output.maps, *([output.value_products] if values else [])],
-            [(heads, len(task.queries), keys), *([(keys, heads, heads)] if values else [])],
-        )
+        maps = (heads, len(task.queries), keys)
+        if not task.values:
+            return [output.maps], [maps]
+        return [output.maps, output.value_products], [maps, (keys, heads, heads)]
+    if isinstance(task, DecomposeTask):
+        return _asked_of_decomposition(task, output)
     arrays: list[Floats | None] = [*output.hidden]
     shapes: list[Shape] = [(len(task.input_ids), hidden_size)] * len(task.hidden_layers)
     if task.pooling:
@@ -51,6 +52,21 @@ def _asked(task: Task, output: Output, hidden_size: int) -> tuple[list[Floats | 
         arrays += of_target[0]
         shapes += of_target[1]
     return arrays, shapes
+
+
+def _asked_of_decomposition(
+    task: DecomposeTask, output: Output
+) -> tuple[list[Floats | None], list[Shape]]:
+    """Rows as large as they were, and values of as many, if there is a next layer."""
+    found, asked = output.decomposed, task.step
+    if found is None or (found.values is None) != task.last:
+        raise EngineFailed("the engine left out what was asked for")
+    if found.values is None:
+        return [found.parts], [asked.parts.shape]
+    groups, size = found.values.shape[0], found.values.shape[-1]
+    if asked.values is not None:
+        groups, size = asked.values.shape[0], asked.values.shape[-1]
+    return [found.parts, found.values], [asked.parts.shape, (groups, *asked.parts.shape[:2], size)]
 
 
 def _asked_of_target(

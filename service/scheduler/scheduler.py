@@ -88,7 +88,12 @@ class Scheduler:
         self._admit(self.lanes[lane_name], Demand(caller, 0, 0), lambda _: None)
 
     async def submit(
-        self, lane_name: LaneName, tasks: Sequence[Task], caller: Caller = ANYBODY
+        self,
+        lane_name: LaneName,
+        tasks: Sequence[Task],
+        caller: Caller = ANYBODY,
+        *,
+        ahead: int = 0,
     ) -> list[TaskResult]:
         """Compute the tasks of one request, all or none.
 
@@ -98,6 +103,7 @@ class Scheduler:
             lane_name: the queue to wait in.
             tasks: at least one.
             caller: who asks.
+            ahead: tokens of what is to follow with `resume`, for which there has to be time.
 
         Raises:
             Unprocessable: the request alone exceeds the queue.
@@ -116,7 +122,8 @@ class Scheduler:
             submission.predicted_seconds = expected.total
             self._dispatcher.push(lane, submission)
 
-        self._admit(lane, Demand(caller, len(tasks), sum(task.tokens for task in tasks)), push)
+        tokens = sum(task.tokens for task in tasks)
+        self._admit(lane, Demand(caller, len(tasks), tokens, ahead), push)
         results = await self._answered(lane, submission)
         lane.margin.account(submission.predicted_seconds, time.monotonic() - submission.queued_at)
         return results
@@ -132,7 +139,7 @@ class Scheduler:
 
         Args:
             lane_name: its lane.
-            tasks: what more, all texts or all maps.
+            tasks: what more, all texts or all maps; a decomposition waits its turn as texts do.
             reduce: for each, what becomes of its output, in the worker's thread; it stays as it
                 is when None.
             caller: who asks.

@@ -109,6 +109,28 @@ class Reference:
             self._statistics[key] = plain.statistics(maps, self.separators(text))
         return self._statistics[key]
 
+    def value_products(self, text: Text) -> Any:
+        """⟨f_g(x_k), f_h(x_k)⟩ `[L, S, N, N]`, of what the model's own projections give."""
+        values: list[Any] = []
+        handles = [
+            layer.attention.self.value.register_forward_hook(lambda _, __, out: values.append(out))
+            for layer in self._model.encoder.layer
+        ]
+        inputs = self._tokenizer(
+            [text if isinstance(text, str) else list(text)], return_tensors="pt"
+        )
+        with torch.no_grad():
+            self._model(**inputs)
+        for handle in handles:
+            handle.remove()
+        found = []
+        for value, layer in zip(values, self._model.encoder.layer, strict=True):
+            split = value[0].double().reshape(-1, HEADS, HEAD_SIZE)
+            output = layer.attention.output.dense.weight.detach().double()
+            added = torch.einsum("snp,onp->sno", split, output.reshape(-1, HEADS, HEAD_SIZE))
+            found.append((added @ added.transpose(1, 2)).numpy())
+        return np.stack(found)
+
     def shift(self, text: Text, heads: Sequence[Head]) -> float:
         return plain.turned(self.run(text, heads)[1], self.run(text)[1])
 
@@ -182,6 +204,30 @@ def test_rollout_alone(client, reference):
         assert not any(name.startswith(("attention", "stats")) for name in found)
         for index, text in enumerate(PAIRS):
             close(found[f"rollout.{index}"], plain.rollout(reference.run(text)[0]))
+
+
+@pytest.mark.parametrize("backend", ["onnx", "torch"])
+def test_norms_of_what_heads_add(client, reference, backend):
+    asked = {"include": ["weights", "norms", "norm_rollout"], "backend": backend}
+    found = ask(client, SINGLE, **asked)
+    some = {"include": ["norms"], "layers": [5, 1], "heads": [3, 0], "backend": backend}
+    reply = client.post("/attention", json={"inputs": SINGLE[:4], **some}).json()
+    for index, text in enumerate(SINGLE):
+        maps, products = reference.run(text)[0], reference.value_products(text)
+        wanted = plain.norms(maps, products)
+        rows = wanted.max(axis=-1, keepdims=True)
+        np.testing.assert_allclose(
+            found[f"norms.{index}"] / rows, wanted / rows, rtol=1e-4, atol=1e-5
+        )
+        large = wanted > 1e-3 * rows
+        np.testing.assert_allclose(found[f"norms.{index}"][large], wanted[large], rtol=1e-4)
+        close(found[f"norm_rollout.{index}"], plain.norm_rollout(maps, products))
+        if index < 4:
+            assert "attention" not in (result := reply["results"][index])
+            chosen = np.array(result["norms"], np.float32)
+            np.testing.assert_allclose(
+                chosen, found[f"norms.{index}"][[5, 1]][:, [3, 0]], rtol=1e-5
+            )
 
 
 @pytest.mark.parametrize("top_k", [1, 3, 40, 300])

@@ -40,6 +40,9 @@ CLASSES = {
     "Qwen2Tokenizer": "qwen3",
     "GemmaTokenizer": "gemma3_text",
     "TokenizersBackend": "modernbert",
+    "T5Tokenizer": "t5",
+    "MBartTokenizer": "mbart",
+    "MBart50Tokenizer": "mbart50",
 }
 """Each class, under one name, and a `model_type` that has it."""
 VOCAB_SIZE = 2000
@@ -79,6 +82,9 @@ def _tokenizer(name: str) -> Any:
         vocabulary, merges = byte_pairs(*special)
         return cls(vocab=vocabulary, merges=merges)
     special = {
+        "T5Tokenizer": ["<pad>", "</s>", "<unk>"],
+        "MBartTokenizer": [*ROBERTAS[:4], "en_XX", "ro_RO", "<mask>"],
+        "MBart50Tokenizer": [*ROBERTAS[:4], "en_XX", "ro_RO", "<mask>"],
         "XLMRobertaTokenizer": [*ROBERTAS[:4], "<mask>"],
         "CamembertTokenizer": ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"],
         "AlbertTokenizer": ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", "[X]", "THE"],

@@ -1,7 +1,9 @@
-"""The oracle of a tokenizer: transformers' AutoTokenizer on the same folder."""
+"""The oracle of a tokenizer, of either side: transformers' AutoTokenizer on the same folder."""
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,12 +13,15 @@ from transformers import AutoTokenizer
 
 from model.artifact.tokenizer import read_tokenizer
 from model.families.registry import parse_config
-from model.tokenization.tokenizer import load_tokenizer
+from model.tokenization.tokenizer import load_target_tokenizer, load_tokenizer
+from model.vocabulary import model_ids
 from tests.model.checkpoints import TINY
 from tests.model.texts import MORE_TEXTS, PAIRS, TEXTS
 
 SOME_TEXTS = [*MORE_TEXTS, *TEXTS[::6]]
 """Enough where it is a matter of which tokens there are."""
+
+_RUN = re.compile(r"(.{1,2})\1{7,}")
 
 
 def assert_equals_transformers(
@@ -48,3 +53,53 @@ def assert_equals_transformers(
             assert set(found.attention_mask) <= {1}, text
     assert ours.get_vocab(with_added_tokens=True) == theirs.get_vocab()
     return ours
+
+
+def assert_targets_equal_transformers(folder: Path, texts: Sequence[str] = TEXTS) -> None:
+    """Ids, offsets and tokens of targets."""
+    ours = _loaded(folder, target=True)
+    expected = AutoTokenizer.from_pretrained(folder)(
+        text_target=list(texts), return_offsets_mapping=True
+    )
+    for i, (text, found) in enumerate(zip(texts, ours.encode_batch(list(texts)), strict=True)):
+        assert found.ids == expected["input_ids"][i], text
+        assert found.offsets == expected["offset_mapping"][i], text
+        assert found.tokens == expected.tokens(i), text
+
+
+def assert_pieces_equal_transformers(
+    folder: Path, texts: Sequence[str] = (*TEXTS, *MORE_TEXTS), *, target: bool = False
+) -> Tokenizer:
+    """Ids and tokens of one side, of a class without a tokenizer.json, which knows no offsets.
+
+    Long runs are left out: the ways to cut one are equally likely, and SentencePiece's sums of
+    four bytes then go by where they are rounded.
+    """
+    ours = _loaded(folder, target=target)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Recommended: pip install sacremoses")  # not used here
+        theirs = AutoTokenizer.from_pretrained(folder)
+    for text in (text for text in texts if not _RUN.search(text)):
+        expected = theirs(text_target=text) if target else theirs(text)
+        found = ours.encode(text)
+        assert model_ids(ours, found) == expected["input_ids"], text
+        if target:
+            theirs._switch_to_target_mode()
+        pieces = iter(theirs.tokenize(text))
+        theirs._switch_to_input_mode()
+        for token, special in zip(found.tokens, found.special_tokens_mask, strict=True):
+            assert special or token in (next(pieces), "<unk>"), text
+    if not target:
+        for pair in PAIRS:
+            assert model_ids(ours, ours.encode(*pair)) == theirs(*pair)["input_ids"], pair
+    return ours
+
+
+def _loaded(folder: Path, *, target: bool) -> Tokenizer:
+    """A side's tokenizer as it is saved for the service."""
+    config = parse_config(TINY | {"model_type": "bert", "vocab_size": 10_000})
+    found = load_target_tokenizer(folder, 10_000, lowercase=False) if target else None
+    ours = found or load_tokenizer(folder, config, lowercase=False)
+    with TemporaryDirectory() as artifact:
+        ours.save(str(Path(artifact) / "tokenizer.json"))
+        return read_tokenizer(Path(artifact) / "tokenizer.json")

@@ -26,7 +26,11 @@ PREFIXES: dict[MapKind, str] = {"encoder": "", "decoder": "decoder_", "cross": "
 
 def decoder_like(config: EncoderConfig, layers: int, heads: int, start: int) -> DecoderConfig:
     """A decoder of another depth than its encoder, and of other heads."""
-    shape = {"num_hidden_layers": layers, "num_attention_heads": heads}
+    shape = {
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "max_position_embeddings": 300,
+    }
     stack = EncoderConfig.model_validate(config.model_dump() | shape)
     return DecoderConfig(layers=stack, start_token_id=start)
 

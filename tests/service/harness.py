@@ -13,11 +13,20 @@ import httpx
 import numpy as np
 from fastapi import FastAPI
 
+from model.artifact.decomposition import DecompositionStep
 from model.artifact.manifest import Artifact
 from model.config import EncoderConfig
 from model.families.registry import parse_config
 from service.app import create_app
-from service.engines.contract import Engine, MapsTask, Output, Pooling, Task, TextTask
+from service.engines.contract import (
+    DecomposeTask,
+    Engine,
+    MapsTask,
+    Output,
+    Pooling,
+    Task,
+    TextTask,
+)
 from service.engines.fake import FakeEngine
 from service.inference.tokenizer import TokenizedText
 from service.process.listener import bound
@@ -129,6 +138,17 @@ def layer_maps(
     return MapsTask(hidden, hidden, layer, heads)
 
 
+def decomposition(length: int = 4, rows: int = 2, layer: int = 0) -> DecomposeTask:
+    """The first rows of a text through a layer, of random parts that sum to their states."""
+    rng = np.random.default_rng([length, rows])
+    shares = rng.standard_normal((length, length, CONFIG.hidden_size), np.float32)
+    parts = np.concatenate([shares.sum(axis=1, keepdims=True), shares], axis=1)
+    values = rng.standard_normal((2, length, length, 4), np.float32)
+    values = np.concatenate([values.sum(axis=2, keepdims=True), values], axis=2)
+    step = DecompositionStep(parts[:rows], layer, 0, parts[:, 0].copy(), values)
+    return DecomposeTask(step, 10, last=layer + 1 == CONFIG.num_hidden_layers)
+
+
 def tokenized(length: int, seed: int = 0) -> TokenizedText:
     """A text whose tokens need escaping."""
     rng = np.random.default_rng([seed, length] if seed else length)
@@ -146,7 +166,7 @@ def tokenized(length: int, seed: int = 0) -> TokenizedText:
 def assert_same(found: Output, expected: Output) -> None:
     """Both hold the same arrays, bit for bit."""
     assert len(found.hidden) == len(expected.hidden)
-    for name in ("pooled", "maps", "scores", "target"):
+    for name in ("pooled", "maps", "scores", "target", "decomposed"):
         assert (getattr(found, name) is None) == (getattr(expected, name) is None), name
     for one, other in zip(_arrays(found), _arrays(expected), strict=True):
         np.testing.assert_array_equal(one, other, strict=True)
@@ -156,6 +176,8 @@ def _arrays(output: Output) -> list[Any]:
     own = [*output.hidden, output.pooled, output.maps, output.scores]
     if target := output.target:
         own += [*target.hidden, *target.cross, target.logprobs]
+    if decomposed := output.decomposed:
+        own += [decomposed.parts, decomposed.values]
     return [array for array in own if array is not None]
 
 

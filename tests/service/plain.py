@@ -76,6 +76,30 @@ def rollout(maps: Array) -> Array:
     return product
 
 
+def norms(maps: Array, products: Array) -> Array:
+    """‖a · f‖ `[L, N, S, S]` of maps of some layers and heads, and products `[L, S, N, N]`."""
+    squares = np.einsum("lknn->lnk", products.astype(np.float64))
+    return np.einsum("lnqk,lnk->lnqk", maps.astype(np.float64), np.sqrt(squares))
+
+
+def norm_rollout(maps: Array, products: Array) -> Array:
+    """`[S, S]` of all layers and heads: rows of N / 2, which sum to 1/2, and of I / 2.
+
+    N[q, k] is the norm of the sum over heads, Σ_g Σ_h a_g a_h ⟨f_g, f_h⟩ in a square root.
+    """
+    identity = np.eye(maps.shape[-1])
+    product = identity
+    for layer, of_values in zip(maps.astype(np.float64), products.astype(np.float64), strict=True):
+        square = sum(
+            layer[g] * layer[h] * of_values[:, g, h]
+            for g in range(len(layer))
+            for h in range(len(layer))
+        )
+        norm = np.sqrt(square)
+        product = (norm / norm.sum(axis=-1, keepdims=True) + identity) / 2 @ product
+    return product
+
+
 def turned(one: Array, other: Array) -> float:
     """1 − cosine."""
     one, other = one.astype(np.float64), other.astype(np.float64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from model.artifact.manifest import ENCODER_DATA, GOLDEN, WEIGHTS, Artifact
+from model.artifact.manifest import DECODER_DATA, ENCODER_DATA, GOLDEN, WEIGHTS, Artifact
 from service.footprint import Footprint, footprint, report, shortage
 from service.settings import Settings
 from tests.service.harness import serving
@@ -33,6 +33,17 @@ def test_batches_grow_with_calls_and_with_the_longest_text(artifact: Artifact) -
     assert batches(threads=1, max_length=128, max_batch_tokens=1024) == 2 * one
     hidden, inner, heads = 128, 512, 2
     assert one == 512 * 4 * (6 * hidden + 2 * inner + 2 * heads * 128)
+
+
+def test_a_decoder_is_counted(bart_artifact: Artifact) -> None:
+    """Of both stacks the wider, here the decoder's of three heads, and the logits of a call."""
+    found = footprint(bart_artifact, Settings(threads=2, max_length=16, max_batch_tokens=100))
+    hidden, inner, heads, logits = 24, 32, 3, 2**23
+    assert found.batches == 2 * (
+        100 * 4 * (9 * hidden + 2 * inner + 4 * heads * 16) + 2 * 4 * logits
+    )
+    files = bart_artifact.manifest.files
+    assert found.weights > sum(files[name].bytes for name in (ENCODER_DATA, DECODER_DATA))
 
 
 def test_a_line_a_model_and_one_of_all() -> None:

@@ -13,8 +13,7 @@ import numpy as np
 from model.artifact.signature import MapKind
 from service.api.media import JSON_BYTES_PER_FLOAT, JSON_BYTES_PER_INDEX
 from service.api.safetensors import Spec
-from service.inference.maps import AttentionSelection, Lengths
-from service.inference.statistics import STATISTICS_OF
+from service.inference.maps import STATISTICS_OF, AttentionSelection, Lengths
 
 PREFIXES: Mapping[MapKind, str] = {"encoder": "", "decoder": "decoder_", "cross": "cross_"}
 """Of the names `attention` and `stats`, by the kind of maps."""

@@ -262,3 +262,15 @@ def test_equal_rows_of_zeros_agree(shape: tuple[int, ...]) -> None:
     assert found.passed
     assert found.min_cosine == 1.0
     assert not difference(zeros, zeros + 1, Tolerance(2.0, 0.0, 0.99999)).passed
+
+
+def test_a_decoders_tensors_are_bounded_like_the_encoders_and_its_maps_by_both_depths() -> None:
+    assert "cross_attention" not in tolerances_of("fp32", 6)
+    for precision in ("fp32", "fp16"):
+        found = tolerances_of(precision, 6, 2)
+        assert found["decoder_hidden"] == found["cross_queries"] == found["hidden"]
+        assert found["logprobs"] == found["task"]
+    deep = tolerances_of("fp32", 6, 4)
+    assert deep["attention"].atol == 1e-5
+    assert deep["decoder_attention"].atol == deep["cross_attention"].atol == 5e-5
+    assert tolerances_of("fp16", 6, 4)["cross_attention"] == TOLERANCES["fp16"]["attention"]

@@ -14,6 +14,7 @@ from transformers import AutoModel
 
 from model.artifact.golden import GoldenText, golden_inputs, read_golden, save_golden
 from model.artifact.manifest import GOLDEN, TOKENIZER, Artifact
+from model.artifact.targets import TargetTensors
 from model.errors import ArtifactError
 
 
@@ -80,12 +81,18 @@ def test_texts_are_read_in_the_order_in_which_they_were_saved(
     artifact: Artifact, tmp_path: Path
 ) -> None:
     texts = [golden_text(3 + seed % 5, seed) for seed in range(12)]
+    rng = np.random.default_rng(0)
+    shapes = ((3, 5, 4), (2, 5, 4), (2, 2, 5, 5), (2, 2, 5, 7), (5,))
+    target = TargetTensors(*(rng.random(shape, np.float32) for shape in shapes))
+    texts[7] = dataclasses.replace(texts[7], labels=np.arange(5), target=target)
     save_golden(tmp_path / GOLDEN, texts)
     read = read_golden(dataclasses.replace(artifact, folder=tmp_path))
     assert len(read) == len(texts)
     for found, saved in zip(read, texts, strict=True):
-        for name, tensor in vars(saved).items():
-            np.testing.assert_array_equal(getattr(found, name), tensor, strict=True)
+        assert (found.target is None) == (saved.target is None)
+        both = [vars(each) | (vars(each.target) if each.target else {}) for each in (found, saved)]
+        for name in both[1].keys() - {"target"}:
+            np.testing.assert_array_equal(both[0][name], both[1][name], strict=True)
 
 
 def test_a_file_that_cannot_be_read_is_named(artifact: Artifact, tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ from model.errors import ArtifactError
 
 NAMES = (
     "attention.onnx",
+    "decomposition.onnx",
+    "decomposition_values.onnx",
     "device_attention.onnx",
     "device_pooling.onnx",
     "encoder.onnx",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from model.artifact.compare import TOLERANCES, Comparison, Difference, Key
+from model.artifact.compare import TOLERANCES, Comparison, Difference, Key, tolerances_of
 from model.export.failure import first_failure
 
 GOOD, BAD = Difference(1e-6, 1.0, True), Difference(12.5, 0.13, False)
@@ -54,3 +54,30 @@ def test_a_mismatch_comes_before_any_value() -> None:
 def test_what_is_not_finite() -> None:
     found = Comparison(differences={LAST: Difference(math.inf, -1.0, False)})
     assert "max abs diff inf" in first_failure(found, TOLERANCES["fp32"])
+
+
+def test_a_decoder_comes_after_the_encoder_and_log_probabilities_last() -> None:
+    keys = [
+        Key("logprobs"),
+        Key("cross_attention", 0, 1),
+        Key("cross_queries", 0),
+        Key("decoder_attention", 0, 2),
+        Key("decoder_hidden", 0),
+        LAST,
+        Key("attention", 1, 2),
+    ]
+    tolerances = tolerances_of("fp32", 2, 2)
+    named = []
+    while keys:
+        found = Comparison(differences=dict.fromkeys(keys, BAD))
+        named.append(first_failure(found, tolerances).split("first ")[1].split(":")[0])
+        keys.pop()
+    assert named == [
+        "attention of layer 1, head 2",
+        "pooled vector",
+        "decoder state 0",
+        "attention of decoder layer 0, head 2",
+        "query states of cross-attention in layer 0",
+        "cross-attention of layer 0, head 1",
+        "log-probabilities",
+    ]

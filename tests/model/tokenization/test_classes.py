@@ -90,7 +90,7 @@ def refusal(folder: Path) -> str:
     return message
 
 
-@pytest.mark.parametrize("name", ["T5Tokenizer", "LlamaTokenizerFast", "EsmTokenizer"])
+@pytest.mark.parametrize("name", ["PegasusTokenizer", "LlamaTokenizerFast", "EsmTokenizer"])
 def test_a_class_that_is_made_in_another_way_is_refused(tmp_path: Path, name: str) -> None:
     write_case(tmp_path, "bert", {"tokenizer_class": name}, {})
     message = refusal(tmp_path)

@@ -12,7 +12,7 @@ import pytest
 from service.engines.contract import MapsTask, Output, Pooling, Target, TextTask
 from service.engines.fake import FakeEngine
 from service.scheduler.outputs import check_outputs
-from tests.service.harness import CONFIG, assert_same, layer_maps, text
+from tests.service.harness import CONFIG, assert_same, decomposition, layer_maps, text
 
 
 def test_the_fake_answers_by_ids_alone() -> None:
@@ -96,3 +96,15 @@ def test_the_fakes_decoder_maps_look_at_nothing_later() -> None:
     np.testing.assert_allclose(maps.sum(axis=-1), 1, atol=1e-5)
     with pytest.raises(AssertionError):
         assert_same(engine.expected(replace(task, kind="cross")), engine.expected(task))
+
+
+def test_the_fakes_shares_sum_to_their_state() -> None:
+    engine = FakeEngine(CONFIG)
+    for layer in (0, 1):
+        task = decomposition(length=5, rows=3, layer=layer)
+        (answer,) = engine.run([task])
+        check_outputs([task], [answer], CONFIG.hidden_size)
+        assert answer.decomposed is not None
+        parts = answer.decomposed.parts
+        np.testing.assert_allclose(parts[:, 1:].sum(axis=1), parts[:, 0], rtol=1e-4, atol=1e-5)
+        assert np.abs(parts - task.step.parts).mean() > 0.1

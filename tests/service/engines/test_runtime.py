@@ -8,8 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
-from service.engines.contract import Engine, MapsTask, Output, Pooling, Task, TextTask
+from model.artifact.decomposition import DecompositionStep
+from model.artifact.manifest import Artifact
+from service.engines.contract import (
+    DecomposeTask,
+    Engine,
+    MapsTask,
+    Output,
+    Pooling,
+    Task,
+    TextTask,
+)
 from service.engines.onnx import OnnxEngine
 from service.engines.torch import TorchEngine
 from service.errors import EngineFailed
@@ -103,6 +114,24 @@ def test_both_kinds_share_a_batch(engine: Engine) -> None:
         assert (output.maps is None) == isinstance(task, TextTask)
     with pytest.raises(AssertionError):
         assert_close(outputs[0], outputs[2], atol=1e-5)
+
+
+def test_a_decomposition_shares_a_batch_with_others(engine: Engine, artifact: Artifact) -> None:
+    rng = np.random.default_rng(1)
+    states = rng.standard_normal((6, HIDDEN_SIZE), np.float32)
+    step = DecompositionStep(np.stack([states, states], axis=1), -1)
+    task, other = DecomposeTask(step, 3), text(6, 1, hidden_layers=(1,))
+    found, beside, maps = engine.run([task, other, MapsTask(states, states, 0, (1,))])
+    assert_close(beside, engine.run([other])[0], atol=1e-5)
+    assert maps.maps is not None
+    assert found.decomposed is not None
+    assert found.decomposed.values is not None
+    weights = load_file(artifact.path("weights.safetensors"))
+    prefix = "layers.0.attention.value"
+    expected = states @ weights[f"{prefix}.weight"].T + weights[f"{prefix}.bias"]
+    for part in (0, 1):
+        values = found.decomposed.values[:, :, part].swapaxes(0, 1).reshape(6, HIDDEN_SIZE)
+        np.testing.assert_allclose(values, expected, atol=1e-5)
 
 
 def test_ablation_is_of_its_own_text_alone(engine: Engine) -> None:

@@ -12,7 +12,7 @@ from tokenizers.processors import TemplateProcessing
 from tokenizers.trainers import BpeTrainer, UnigramTrainer
 
 from service.inference import excerpt
-from service.inference.excerpt import Cutter, Direction
+from service.inference.excerpt import Cutter, Direction, closing_ids
 
 PROSE = "The water of the river runs down from the hills into one sea, where ships wait. "
 PIECES = st.sampled_from(
@@ -124,3 +124,23 @@ def test_a_pair_is_cut_where_its_longer_text_is(tokenizers_by_name: dict[str, To
     expected = cutting.encode("the water " * 40, "the hill")
     assert (found.encoding.ids, found.offsets) == (expected.ids, expected.offsets)
     assert found.truncated
+
+
+@pytest.mark.parametrize(
+    ("template", "closing"),
+    [
+        ("[CLS] $A [SEP]", ["[SEP]"]),
+        ("$A [SEP]", ["[SEP]"]),
+        ("[CLS] $A", []),
+        ("[CLS] $A [SEP] <|end|>", ["[SEP]", "<|end|>"]),
+        ("$A", []),
+    ],
+)
+def test_what_closes_a_text_is_found_with_or_without_what_opens_it(
+    template: str, closing: list[str]
+) -> None:
+    """BERT's, T5's and Marian's, an encoder's without an end, and mBART's."""
+    tokenizer = with_specials(Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]")))
+    ids = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]", "<|end|>")]
+    tokenizer.post_processor = TemplateProcessing(single=template, special_tokens=ids)
+    assert closing_ids(tokenizer) == [tokenizer.token_to_id(name) for name in closing]

@@ -42,6 +42,7 @@ def selection(**asked: Any) -> AttentionSelection:
         ({"rollout": True, "weights": True, "heads": (3, 2, 1, 0)}, [*range(6)], [*range(6)]),
         ({"rollout": True, "weights": True}, "shared", "shared"),
         ({"rollout": True, "statistics": True}, "shared", "shared"),
+        ({"rollout": True, "norms": True, "weights": True}, "shared", "shared"),
     ],
 )
 def test_no_layer_is_computed_more_often_than_needed(
@@ -58,6 +59,30 @@ def test_no_layer_is_computed_more_often_than_needed(
     assert all(one.selected != one.rollout for one in passes)
     assert all(one.heads == (0, 1, 2, 3) for one in passes if one.rollout)
     assert all(one.heads == selection(**asked).heads for one in passes if one.selected)
+
+
+@pytest.mark.parametrize(
+    ("asked", "norms", "rollouts"),
+    [
+        ({"weights": True}, [], []),
+        ({"norms": True, "layers": (4, 0)}, [4, 0], []),
+        ({"norms": True, "norm_rollout": True}, [*range(6)], [*range(6)]),
+        ({"norm_rollout": True, "weights": True, "layers": (2,)}, [], [*range(6)]),
+        ({"norm_rollout": True, "norms": True, "heads": (2,)}, [*range(6)], [*range(6)]),
+    ],
+)
+def test_values_are_computed_where_norms_are_wanted_and_no_more_often(
+    asked: dict[str, Any], norms: list[int], rollouts: list[int]
+) -> None:
+    passes = layer_passes(selection(**asked), SIX)
+    assert [one.layer for one in passes if one.norms] == norms
+    assert [one.layer for one in passes if one.norm_rollout] == rollouts
+    assert all(one.values == (one.norms or one.norm_rollout) for one in passes)
+    assert not any(one.rollout for one in passes)
+    shared = "norm_rollout" in asked and norms and "heads" not in asked
+    assert len(passes) == len(norms) + (0 if shared else len(rollouts)) + (
+        len(asked.get("layers", range(6))) if asked.get("weights") else 0
+    )
 
 
 def test_a_decoders_layers_come_after_the_encoders_and_have_no_rollout() -> None:

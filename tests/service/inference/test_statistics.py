@@ -118,22 +118,12 @@ def test_statistics_of_real_maps(real):
 def test_statistics_of_cross_attention(seed, queries, keys):
     maps = np.random.default_rng(seed).dirichlet(np.full(keys, 0.1), (2, 3, queries))
     maps, separators = maps.astype(np.float32), [keys - 1, 0][: min(keys, 2)]
-    found = statistics(maps, separators, "cross")
+    found = statistics(maps, separators, CROSS_STATISTICS)
     assert tuple(found) == CROSS_STATISTICS
     np.testing.assert_allclose(found["entropy"], entropy(maps, axis=-1).mean(axis=-1), atol=1e-5)
     wanted = plain.cross_statistics(maps, separators)
     for name, values in found.items():
         np.testing.assert_allclose(values, wanted[name], rtol=1e-6, atol=1e-6, err_msg=name)
-
-
-def test_statistics_of_a_decoder_are_those_of_any_self_attention():
-    maps = np.tril(np.ones((1, 1, 3, 3), np.float32)) / np.array([1, 2, 3], np.float32)[:, None]
-    assert {
-        name: float(array[0, 0]) for name, array in statistics(maps, [0], "decoder").items()
-    } == {
-        name: pytest.approx(value, abs=1e-6)
-        for name, value in plain_statistics(maps[0, 0].tolist(), [0]).items()
-    }
 
 
 def test_statistics_of_one_long_map():

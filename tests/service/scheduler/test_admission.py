@@ -255,6 +255,21 @@ async def test_what_cannot_end_in_time_is_refused_before_it_begins() -> None:
         await fits
 
 
+async def test_what_is_ahead_of_a_request_counts_for_its_deadline_alone() -> None:
+    engine = GatedEngine()
+    with batching(engine, max_queue_tokens=200) as (batcher, recorder):
+        lane = batcher.lanes["attention"]
+        lane.pace = tenth_a_token()
+        soon = Caller(finish_by=time.monotonic() + 20)
+        with pytest.raises(Overloaded, match=r"would take about 25\.0 s, and (20\.0|19\.9) s"):
+            await batcher.submit("attention", [text(50)], soon, ahead=200)
+        assert recorder.refusals == [("attention", "deadline")]
+        engine.let_through()
+        await batcher.submit("attention", [text(50)], soon, ahead=120)
+        assert lane.queued_tokens == 0
+        assert lane.margin.mean < 1.1, "the prediction was of what was submitted"
+
+
 async def test_a_prediction_that_was_wrong_refuses_only_for_a_while() -> None:
     """Each refusal trusts it less, as nothing else could show that it is wrong."""
     with batching(FakeEngine(CONFIG), max_batch_tokens=64) as (batcher, recorder):

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from model.artifact.decomposition import DecomposedRows
 from model.artifact.pooling import PoolingModes
-from service.engines.contract import MapsTask, Output, Pooling, Target, TargetOutput, TextTask
+from service.engines.contract import (
+    DecomposeTask,
+    MapsTask,
+    Output,
+    Pooling,
+    Target,
+    TargetOutput,
+    TextTask,
+)
 from service.errors import EngineFailed
 from service.scheduler.outputs import check_outputs
+from tests.service.harness import decomposition
 
 CROSS = MapsTask(np.zeros((4, 8), np.float32), np.zeros((6, 8), np.float32), 0, (2, 0, 1))
 
@@ -22,6 +34,15 @@ def test_maps_are_queries_by_keys() -> None:
 def test_maps_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(EngineFailed, match="wrong shape"):
         check_outputs([CROSS], [Output(maps=np.zeros(shape, np.float32))], hidden_size=8)
+
+
+def test_products_of_values_are_of_every_key_and_of_two_heads() -> None:
+    asked = dataclasses.replace(CROSS, values=True)
+    maps, products = np.zeros((3, 4, 6), np.float32), np.zeros((6, 3, 3), np.float32)
+    check_outputs([asked], [Output(maps=maps, value_products=products)], hidden_size=8)
+    for wrong, reason in ((None, "left out"), (products[:4], "wrong shape")):
+        with pytest.raises(EngineFailed, match=reason):
+            check_outputs([asked], [Output(maps=maps, value_products=wrong)], hidden_size=8)
 
 
 @pytest.mark.parametrize(("mode", "size"), [("mean", 8), (("mean",), 8), (("cls", "max"), 16)])
@@ -86,3 +107,39 @@ def test_what_a_target_was_asked_for_has_its_length_and_the_text_its_own() -> No
 def test_wrong_answers_to_a_target_are_refused(found: TargetOutput | None, reason: str) -> None:
     with pytest.raises(EngineFailed, match=reason):
         check_outputs([AIMED], [Output(states(4), target=found)], hidden_size=8)
+
+
+ROWS = decomposition(length=4, rows=2)
+LAST = decomposition(length=4, rows=2, layer=1)
+
+
+def rows(*parts: int, values: tuple[int, ...] | None = None) -> DecomposedRows:
+    of_next = None if values is None else np.zeros(values, np.float32)
+    return DecomposedRows(np.zeros(parts, np.float32), of_next)
+
+
+def test_rows_of_a_decomposition_stay_as_many_and_have_values_but_after_the_last_layer() -> None:
+    found = [
+        Output(decomposed=rows(2, 5, 8, values=(2, 2, 5, 4))),
+        Output(decomposed=rows(2, 5, 8)),
+    ]
+    check_outputs([ROWS, LAST], found, hidden_size=8)
+
+
+@pytest.mark.parametrize(
+    ("task", "found", "reason"),
+    [
+        (ROWS, None, "left out"),
+        (ROWS, rows(2, 5, 8), "left out"),
+        (LAST, rows(2, 5, 8, values=(2, 2, 5, 4)), "left out"),
+        (LAST, rows(3, 5, 8), "wrong shape"),
+        (ROWS, rows(2, 5, 8, values=(2, 3, 5, 4)), "wrong shape"),
+        (ROWS, rows(2, 5, 8, values=(1, 2, 5, 4)), "wrong shape"),
+        (LAST, DecomposedRows(np.full((2, 5, 8), np.nan, np.float32), None), "not finite"),
+    ],
+)
+def test_wrong_rows_of_a_decomposition_are_refused(
+    task: DecomposeTask, found: DecomposedRows | None, reason: str
+) -> None:
+    with pytest.raises(EngineFailed, match=reason):
+        check_outputs([task], [Output(decomposed=found)], hidden_size=8)

@@ -21,11 +21,11 @@ from safetensors import safe_open
 from model.config import EncoderConfig
 from service.api.media import JSON_BYTES_PER_FLOAT
 from service.api.native.attention import written as written_parts
-from service.api.native.attention_forms import BinaryWriter, JsonWriter, Writer
+from service.api.native.attention_forms import BinaryWriter, JsonWriter
 from service.api.native.attention_layout import json_bytes
 from service.api.native.targets import AimedTexts
 from service.api.native.texts import Header
-from service.engines.contract import MapsTask, Pooling, TextTask
+from service.engines.contract import MapsTask, Output, Pooling, TextTask
 from service.engines.fake import FakeEngine
 from service.inference.attention import AttentionStream
 from service.inference.attention_text import AttentionText
@@ -61,6 +61,8 @@ def asking(
         rollout="rollout" in include,
         top_k=top_k,
         ablated=ablated,
+        norms="norms" in include,
+        norm_rollout="norm_rollout" in include,
     )
 
 
@@ -68,6 +70,8 @@ def everything() -> list[AttentionSelection]:
     """Each combination of what can be asked."""
     names = ("weights", "stats", "rollout")
     subsets = [chosen for n in (1, 2, 3) for chosen in itertools.combinations(names, n)]
+    subsets += [("norms",), ("norm_rollout",), ("weights", "norms"), ("norms", "rollout")]
+    subsets += [(*names, "norms", "norm_rollout")]
     selections = [(range(3), range(5)), ((2, 0), (4, 1, 3)), ((1,), (2,)), (range(3), (0, 4))]
     ablations: list[tuple[tuple[int, int], ...]] = [(), ((0, 3), (2, 0))]
     return [
@@ -94,7 +98,7 @@ def written(
     """The reply to some texts."""
     texts = [tokenized(length, seed) for seed, length in enumerate(lengths)]
     header = Header("a/model", "torch", {"layers": [*asked.layers], "heads": [*asked.heads]})
-    writer: Writer
+    writer: BinaryWriter | JsonWriter
     if binary:
         writer = BinaryWriter(header, asked, AimedTexts(texts), half=half)
     else:
@@ -105,6 +109,7 @@ def written(
             of = [AttentionText(text, separators(text), POOLING) for text in texts]
             timings = Timings(0, 0.0, 0.0)
             stream = AttentionStream(batcher, ODD, asked, of, timings, convert=writer.dump)
+            stream.convert_norms = writer.dump_norms
             return [bytes(part) async for part in written_parts(stream, writer)]
 
     body = b"".join(asyncio.run(parts()))
@@ -116,12 +121,26 @@ def maps_of(
     text: TokenizedText, asked: AttentionSelection, layers: Sequence[int], heads: Sequence[int]
 ) -> Any:
     """`[layers, heads, S, S]`, from the engine itself."""
+    return np.stack([found.maps for found in answers(text, asked, layers, heads)])  # type: ignore[arg-type]
+
+
+def products_of(
+    text: TokenizedText, asked: AttentionSelection, layers: Sequence[int], heads: Sequence[int]
+) -> Any:
+    """`[layers, S, heads, heads]`, likewise."""
+    found = answers(text, asked, layers, heads)
+    return np.stack([one.value_products for one in found])  # type: ignore[arg-type]
+
+
+def answers(
+    text: TokenizedText, asked: AttentionSelection, layers: Sequence[int], heads: Sequence[int]
+) -> list[Output]:
     task = TextTask(text.input_ids, text.segment_ids, tuple(layers), None, asked.ablated)
-    hidden = ENGINE.expected(task).hidden
-    tasks = [
-        MapsTask(states, states, n, tuple(heads)) for states, n in zip(hidden, layers, strict=True)
+    hidden = zip(ENGINE.expected(task).hidden, layers, strict=True)
+    return [
+        ENGINE.expected(MapsTask(states, states, n, tuple(heads), values=True))
+        for states, n in hidden
     ]
-    return np.stack([ENGINE.expected(task).maps for task in tasks])  # type: ignore[arg-type]
 
 
 def expected_shift(text: TokenizedText, asked: AttentionSelection) -> float:
@@ -157,6 +176,16 @@ def assert_result(found: dict[str, Any], text: TokenizedText, asked: AttentionSe
         fields.add("rollout")
         whole = plain.rollout(maps_of(text, asked, range(3), range(5)))
         np.testing.assert_allclose(np.array(found["rollout"]), whole, atol=1e-6, strict=True)
+    if asked.norms:
+        fields.add("norms")
+        wanted_norms = plain.norms(maps, products_of(text, asked, asked.layers, asked.heads))
+        norms = np.array(found["norms"])
+        np.testing.assert_allclose(norms, wanted_norms, rtol=1e-6, strict=True)
+    if asked.norm_rollout:
+        fields.add("norm_rollout")
+        every = text, asked, range(3), range(5)
+        whole = plain.norm_rollout(maps_of(*every), products_of(*every))
+        np.testing.assert_allclose(np.array(found["norm_rollout"]), whole, atol=1e-6, strict=True)
     if asked.ablated:
         fields.add("pooled_shift")
         assert found["pooled_shift"] == pytest.approx(expected_shift(text, asked), abs=1e-6)
@@ -190,6 +219,8 @@ def tensors_of(reply: dict[str, Any], asked: AttentionSelection, *, half: bool) 
             found[f"stats.{index}.{name}"] = np.array(values, np.float32)
         if asked.rollout:
             found[f"rollout.{index}"] = np.array(result["rollout"], np.float32)
+        for name in {"norms", "norm_rollout"} & result.keys():
+            found[f"{name}.{index}"] = np.array(result[name], np.float32)
     if asked.ablated:
         shifts = [result["pooled_shift"] for result in results]
         found["pooled_shift"] = np.array(shifts, np.float32)

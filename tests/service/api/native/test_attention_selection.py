@@ -52,6 +52,10 @@ def test_the_defaults_are_all_whole_maps_in_float32() -> None:
         ({"include": ["stats"]}, "statistics", True),
         ({"include": ["rollout", "weights"]}, "rollout", True),
         ({"include": ["rollout", "weights"]}, "weights", True),
+        ({"include": ["norms"]}, "norms", True),
+        ({"include": ["norms"]}, "weights", False),
+        ({"include": ["norm_rollout"]}, "norm_rollout", True),
+        ({"include": ["norm_rollout", "rollout"]}, "norms", False),
         ({"top_k": 1}, "top_k", 1),
         ({"top_k": 10**6}, "top_k", 10**6),
     ],
@@ -76,6 +80,7 @@ def test_what_is_asked(body: dict[str, Any], name: str, wanted: Any) -> None:
         ({"ablate": [head(1, 2), head(1, 2)]}, "ablate: one is listed twice"),
         ({"ablate": [head(0, 3), head(2, 2), head(-6, -1)]}, "ablate: one is listed twice"),
         ({"top_k": 3, "include": ["stats", "rollout"]}, "top_k is of the weights"),
+        ({"top_k": 3, "include": ["norms"]}, "top_k is of the weights"),
     ],
 )
 def test_what_cannot_be_asked(body: dict[str, Any], says: str) -> None:
@@ -88,6 +93,8 @@ def test_what_cannot_be_asked(body: dict[str, Any], says: str) -> None:
     [
         {"include": ["weights", "stats"]},
         {"include": ["weights", "rollout"]},
+        {"include": ["weights", "norms"]},
+        {"include": ["weights", "norm_rollout"]},
         {"include": ["stats"]},
         {"top_k": 3},
         {"ablate": [head(0, 0)]},

@@ -108,13 +108,14 @@ async def test_one_text_and_a_pair(aimed: httpx.AsyncClient) -> None:
 
 
 async def test_a_long_target_is_cut_where_it_is_asked(aimed: httpx.AsyncClient) -> None:
+    """The encoder has 512 positions, the decoder 300."""
     body = {"inputs": ["a"] * 2, "targets": ["b", "b " * 600], "heads": [0], "layers": [0]}
     refused = await aimed.post("/attention", json=body)
-    assert_problem(refused, 422, "targets[1] has 602 tokens; at most 512 fit", "Tokenizer")
+    assert_problem(refused, 422, "targets[1] has 602 tokens; at most 300 fit", "Tokenizer")
     reply = (await aimed.post("/attention", json=body | {"truncate": True})).json()
     assert [one["target_truncated"] for one in reply["results"]] == [False, True]
     assert [one["truncated"] for one in reply["results"]] == [False, False]
-    assert len(reply["results"][1]["target_tokens"]) == 512
+    assert len(reply["results"][1]["target_tokens"]) == 300
 
 
 async def test_characters_of_both_are_counted(aimed_artifact: Artifact) -> None:

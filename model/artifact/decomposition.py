@@ -1,0 +1,215 @@
+"""Decomposition of an encoder's states into shares of input tokens: its steps and tensors.
+
+Along the axis of P = S + 1 parts, part 0 is the state of a token and part i the share that input
+token i − 1 has in it; parts 1 … S sum to part 0. numpy only.
+
+Notation: S tokens of one text, C of them that are computed together, P parts, H hidden size,
+I intermediate size, L layers, N heads of queries and m of keys and values, p size of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.artifact.pooling import PoolingModes, modes_of
+from model.artifact.signature import GraphSignature, TensorSpec
+from model.config import EncoderConfig
+
+Floats = NDArray[np.float32]
+Shape = tuple[int | str, ...]
+Shapes = dict[str, tuple[int, ...]]
+APPLIES = "attention_norm.applies"
+"""Above 0 where a layer's input is normalised, of an encoder whose first layer's is not."""
+VALUE_BIAS = "attention.value.bias"
+"""Of the first layer it belongs to the values, of the others to what is attended to, as DecompX's
+code has it: before the first layer a state is its own token's alone, and so is its bias."""
+_NORMS = {
+    "post_norm": ("attention_norm", "output_norm"),
+    "pre_norm": ("feed_forward_norm",),
+    "sandwich_norm": ("attended_norm", "feed_forward_norm", "output_norm"),
+}
+"""Norms of a layer beside that of its input."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecompositionStep:
+    """Rows of a text's decomposition on their way through one layer."""
+
+    parts: Floats
+    """`[C, P, H]`, of the tokens `first_row` … `first_row + C − 1`, as they enter the layer."""
+    layer: int
+    """0 … L−1; −1 for hidden state 0 itself, of which only values are computed."""
+    first_row: int = 0
+    states: Floats | None = None
+    """`[S, H]`, the hidden state that enters the layer; None with layer −1, like `values`."""
+    values: Floats | None = None
+    """`[m, S, P, p]`, the value projections of all tokens' parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecomposedRows:
+    """The rows of a step after its layer."""
+
+    parts: Floats
+    """`[C, P, H]`; after the last layer normalised where the encoder has a norm there."""
+    values: Floats | None
+    """`[m, C, P, p]`, what the next layer's heads project of them; None after the last."""
+
+
+def layer_shapes(config: EncoderConfig) -> Shapes:
+    """Name → shape of what a layer has beside what its maps follow from and its input's norm."""
+    h, n, m, p = _sizes(config)
+    i, layout, biases = config.intermediate_size, config.layer, config.attention
+    shapes: Shapes = {"attention.output.weight": (h, n * p)}
+    if biases.bias:
+        shapes[VALUE_BIAS] = (m * p,)
+    if biases.output_bias:
+        shapes["attention.output.bias"] = (h,)
+    for name, outputs, inputs in (("expand", i, h), ("gate", i, h), ("contract", h, i)):
+        if name == "gate" and not layout.gated:
+            continue
+        shapes[f"feed_forward.{name}.weight"] = (outputs, inputs)
+        if layout.feed_forward_bias:
+            shapes[f"feed_forward.{name}.bias"] = (outputs,)
+    for name in _NORMS[layout.order]:
+        shapes |= _norm_shapes(name, config)
+    return shapes
+
+
+def value_shapes(config: EncoderConfig) -> Shapes:
+    """Name → shape of what turns the parts that enter a layer into values."""
+    shapes: Shapes = {}
+    if config.layer.order != "post_norm":
+        shapes |= _norm_shapes("attention_norm", config)
+        if not config.layer.first_attention_norm:
+            shapes[APPLIES] = (1,)
+    width = config.num_key_value_heads * config.head_size
+    shapes["attention.value.weight"] = (width, config.hidden_size)
+    return shapes | ({VALUE_BIAS: (width,)} if config.attention.bias else {})
+
+
+def decomposition_signature(config: EncoderConfig, heads: Shapes) -> GraphSignature:
+    """Some rows of a text's parts → the same rows after a layer, given by its parameters.
+
+    Args:
+        config: the encoder's.
+        heads: name → shape of one head's parameter; the graph takes `[N, …]`.
+
+    """
+    h, n, m, p = _sizes(config)
+    states: Shape = ("keys", h)
+    parts: Shape = ("queries", "parts", h)
+    shapes: dict[str, Shape] = {"states": states, "values": (m, "keys", "parts", p), "parts": parts}
+    parameters = {name: (n, *shape) for name, shape in heads.items()} | layer_shapes(config)
+    rows = TensorSpec(name="rows", dtype="int64", axes=("queries",))
+    return GraphSignature(
+        inputs=(*_specs(shapes), rows, *_specs(parameters)), outputs=_specs({"decomposed": parts})
+    )
+
+
+def decomposition_values_signature(config: EncoderConfig) -> GraphSignature:
+    """Parts `[C, P, H]` → `entering` `[C, P, H]`, normalised, and `values` `[m, C, P, p]`.
+
+    Without a norm before attention there are values alone.
+    """
+    h, _, m, p = _sizes(config)
+    parts: Shape = ("queries", "parts", h)
+    outputs: dict[str, Shape] = {"values": (m, "queries", "parts", p)}
+    if config.layer.order != "post_norm":
+        outputs = {"entering": parts} | outputs
+    return GraphSignature(
+        inputs=_specs({"parts": parts} | value_shapes(config)), outputs=_specs(outputs)
+    )
+
+
+def layer_keys(config: EncoderConfig, layer: int) -> dict[str, str]:
+    """Names of `layer_shapes` → keys of the encoder's parameters, of layer 0 … L−1.
+
+    What has no key is 0 there.
+    """
+    prefix = f"layers.{config.layer_group(layer)}"
+    names = layer_shapes(config).keys() - ({VALUE_BIAS} if layer == 0 else set())
+    return {name: f"{prefix}.{name}" for name in sorted(names)}
+
+
+def value_keys(config: EncoderConfig, layer: int) -> dict[str, str]:
+    """Names of `value_shapes` but `APPLIES` → keys, of layer 0 … L−1; what has none is 0 there.
+
+    Layer L stands for the norm after the last layer. A layer without a norm of its input has one
+    that does not apply.
+    """
+    last = config.num_hidden_layers - 1
+    prefix = f"layers.{config.layer_group(min(layer, last))}"
+    names = value_shapes(config).keys() - ({APPLIES, VALUE_BIAS} if layer else {APPLIES})
+    norm = f"{prefix}.attention_norm"
+    if layer > last:
+        norm = "final_norm"
+    elif not norm_applies(config, layer):
+        norm = f"{prefix}.feed_forward_norm"
+    return {
+        name: f"{prefix}.{name}".replace(f"{prefix}.attention_norm", norm) for name in sorted(names)
+    }
+
+
+def norm_applies(config: EncoderConfig, layer: int) -> bool:
+    """Whether the input of a layer with a norm before its attention is normalised."""
+    return layer > 0 or config.layer.first_attention_norm
+
+
+def pooled_parts(parts: Floats, pooling: PoolingModes, first_token: int = 0) -> Floats:
+    """Decomposition of a pooled vector.
+
+    Args:
+        parts: `[S, P, H]`, of every token.
+        pooling: as for `pool`; each feature of "max" is that of the token which has it largest.
+        first_token: number of the first token that counts.
+
+    Returns:
+        `[P, H]`, or `[P, n · H]` for n modes.
+
+    """
+    found = []
+    for mode in modes_of(pooling):
+        if mode == "max":
+            largest = first_token + parts[first_token:, 0].argmax(axis=0)
+            features = np.arange(parts.shape[2])
+            found.append(parts[largest, :, features].T)
+            continue
+        weights = np.zeros(len(parts), np.float32)
+        counted = weights[first_token:]
+        match mode:
+            case "mean":
+                counted[:] = 1 / len(counted)
+            case "cls":
+                counted[0] = 1
+            case "last":
+                counted[-1] = 1
+            case "mean_sqrt_len_tokens":
+                counted[:] = 1 / np.sqrt(len(counted))
+            case "weightedmean":
+                counted[:] = np.arange(first_token + 1, len(parts) + 1)
+                counted /= counted.sum()
+        found.append(np.tensordot(weights, parts, axes=1))
+    joined: Floats = np.concatenate(found, axis=1)
+    return joined
+
+
+def _norm_shapes(name: str, config: EncoderConfig) -> Shapes:
+    shapes: Shapes = {f"{name}.weight": (config.hidden_size,)}
+    if config.layer.norm == "layer_norm" and config.layer.norm_bias:
+        shapes[f"{name}.bias"] = (config.hidden_size,)
+    return shapes
+
+
+def _sizes(config: EncoderConfig) -> tuple[int, int, int, int]:
+    """H, N, m and p."""
+    groups = config.num_key_value_heads
+    return config.hidden_size, config.num_attention_heads, groups, config.head_size
+
+
+def _specs(shapes: Mapping[str, Shape]) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(name=name, dtype="float32", axes=axes) for name, axes in shapes.items())

@@ -1,0 +1,146 @@
+"""A layer's decomposition: what its heads attend to, and both of its residual sums, part by part.
+
+Attention weights, scales of norms, slopes of activations and gates are those of the state, frozen;
+the layers are those of `model.encoder.layers`, of which this needs the parameters alone.
+
+Notation: S tokens of a text, C of them that are computed, P parts, H hidden size, N heads of
+queries and m of keys and values, p size of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from model.artifact.decomposition import APPLIES, VALUE_BIAS
+from model.attention.weights import AttentionRule, Heads
+from model.config import EncoderConfig
+from model.decomposition.parts import (
+    bias_shares,
+    normalized,
+    projected,
+    shifted,
+    slope,
+    whole,
+)
+from model.encoder.feed_forward import ACTIVATIONS
+
+
+@dataclass(frozen=True)
+class LayerDecomposition:
+    """One layer, given by its parameters."""
+
+    config: EncoderConfig
+    rule: AttentionRule
+    heads: Mapping[str, Tensor]
+    """Of all N heads, as `Heads.from_parameters` takes them."""
+    parameters: Mapping[str, Tensor]
+    """By the names of `layer_shapes`."""
+
+    def through(self, states: Tensor, rows: Tensor, values: Tensor, parts: Tensor) -> Tensor:
+        """Parts of some tokens after the layer.
+
+        Args:
+            states: the hidden state that enters the layer, `[S, H]`.
+            rows: numbers of the tokens, int64 `[C]`.
+            values: `[m, S, P, p]`, as `values` gives them of the parts that enter, for all tokens.
+            parts: those of the tokens that enter, `[C, P, H]`.
+
+        Returns:
+            `[C, P, H]`.
+
+        """
+        context = self._context(self.maps(states, rows), values)
+        attended = projected(context, self.parameters["attention.output.weight"])
+        match self.config.layer.order:
+            case "post_norm":
+                middle = self._norm("attention_norm", shifted(parts + attended, self._bias()))
+                return self._norm("output_norm", middle + self._feed_forward(middle))
+            case "pre_norm":
+                middle = shifted(parts + attended, self._bias())
+                return middle + self._feed_forward(self._norm("feed_forward_norm", middle))
+            case "sandwich_norm":
+                added = self._norm("attended_norm", shifted(attended, self._bias()))
+                middle = parts + added
+                fed = self._feed_forward(self._norm("feed_forward_norm", middle))
+                return middle + self._norm("output_norm", fed)
+
+    def maps(self, states: Tensor, rows: Tensor) -> Tensor:
+        """Attention weights `[N, C, S]` of some queries, by the one definition."""
+        heads = Heads.from_parameters(self.heads, self.rule)
+        query, key = heads.projected(states[None], states[None])
+        distance = torch.arange(states.shape[0], device=states.device) - rows[:, None]
+        return heads.weights(torch.index_select(query, 2, rows), key, distance=distance)[0]
+
+    def _context(self, maps: Tensor, values: Tensor) -> Tensor:
+        """What the heads gather, `[C, P, N·p]`; heads in a row that share their values at once."""
+        n, c, s = maps.shape
+        m, _, count, p = values.shape
+        gathered = maps.reshape(m, n // m * c, s) @ values.reshape(m, s, count * p)
+        return gathered.reshape(n, c, count, p).permute(1, 2, 0, 3).reshape(c, count, n * p)
+
+    def _bias(self) -> Tensor | None:
+        """W_o b_v + b_o: as weights sum to 1, the bias of values is one of the output."""
+        output = self.parameters.get("attention.output.bias")
+        values = self.parameters.get(VALUE_BIAS)
+        if values is None:
+            return output
+        of_heads = values.reshape(self.config.num_key_value_heads, 1, -1)
+        times = self.config.num_attention_heads // self.config.num_key_value_heads
+        every = of_heads.expand(-1, times, -1).flatten()
+        return functional.linear(every, self.parameters["attention.output.weight"], output)
+
+    def _feed_forward(self, parts: Tensor) -> Tensor:
+        """`[C, P, H]` → `[C, P, H]`: W₂ (s ⊙ (W₁ x + b₁)) + b₂ with the state's own s, frozen.
+
+        s is the slope of the activation, or the activated gate. The first bias is added at the
+        output: x · W₁ᵀ b₁ says how much of W₂ (s ⊙ b₁) a part takes, without going through it.
+        """
+        activation = ACTIVATIONS[self.config.hidden_act]
+        weight, bias = self._linear("expand")
+        if self.config.layer.gated:
+            scale = activation(functional.linear(whole(parts), *self._linear("gate")))
+        else:
+            scale = slope(functional.linear(whole(parts), weight, bias), activation)
+        contract, last = self._linear("contract")
+        fed = functional.linear(functional.linear(parts, weight) * scale, contract)
+        if bias is not None:
+            taken = bias_shares(parts @ (bias @ weight))
+            fed = fed + taken[..., None] * functional.linear(scale * bias, contract)
+        return shifted(fed, last)
+
+    def _linear(self, name: str) -> tuple[Tensor, Tensor | None]:
+        prefix = f"feed_forward.{name}"
+        return self.parameters[f"{prefix}.weight"], self.parameters.get(f"{prefix}.bias")
+
+    def _norm(self, name: str, parts: Tensor) -> Tensor:
+        return norm_of_parts(self.config, self.parameters, name, parts)
+
+
+def norm_of_parts(
+    config: EncoderConfig, parameters: Mapping[str, Tensor], name: str, parts: Tensor
+) -> Tensor:
+    """A norm of the encoder's kind of parts `[C, P, H]`."""
+    weight, bias = parameters[f"{name}.weight"], parameters.get(f"{name}.bias")
+    return normalized(parts, config.layer.norm, weight, bias, config.layer_norm_eps)
+
+
+def entering(config: EncoderConfig, parameters: Mapping[str, Tensor], parts: Tensor) -> Tensor:
+    """Parts `[C, P, H]` as a layer's projections take them, by the names of `value_shapes`."""
+    if config.layer.order == "post_norm":
+        return parts
+    normed = norm_of_parts(config, parameters, "attention_norm", parts)
+    if APPLIES not in parameters:
+        return normed
+    return torch.where(parameters[APPLIES] > 0, normed, parts)
+
+
+def values(config: EncoderConfig, parameters: Mapping[str, Tensor], parts: Tensor) -> Tensor:
+    """Values `[m, C, P, p]` of parts `[C, P, H]` as they enter the projection."""
+    found = projected(parts, parameters["attention.value.weight"], parameters.get(VALUE_BIAS))
+    split = found.reshape(*found.shape[:2], config.num_key_value_heads, config.head_size)
+    return split.permute(2, 0, 1, 3)

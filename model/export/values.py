@@ -1,0 +1,62 @@
+"""The graph of what heads add of each token, and the parameters that it takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import torch
+from torch import Tensor, nn
+
+from model.artifact.manifest import VALUE_NORMS_GRAPH
+from model.artifact.signature import GraphSignature, value_norms_signature
+from model.attention.self_attention import attention_rule
+from model.attention.values import value_products
+from model.attention.weights import AttentionRule
+from model.config import EncoderConfig
+from model.encoder.encoder import Encoder
+from model.export.to_onnx import example_of, save_graph, to_onnx
+
+
+class ValueProducts(nn.Module):
+    """A layer's input and n heads' parameters to inner products of what the heads add.
+
+    It holds no weights of its own, so one graph serves every head of every layer.
+    """
+
+    def __init__(self, rule: AttentionRule, signature: GraphSignature) -> None:
+        super().__init__()
+        self.rule = rule
+        self.parameter_names = [spec.name for spec in signature.inputs[1:]]
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Key states `[S, H]`, parameters `[n, …]` → `[S, n, n]`."""
+        states, *parameters = inputs
+        named = dict(zip(self.parameter_names, parameters, strict=True))
+        return value_products(named, self.rule, states)
+
+
+def values_signature(config: EncoderConfig) -> GraphSignature:
+    """The graph's signature."""
+    with torch.device("meta"):
+        encoder = Encoder(config.model_copy(update={"num_hidden_layers": 1}))
+        (parameters,) = encoder.value_parameters()
+    shapes = {name: tuple(each.shape[1:]) for name, each in parameters.items()}
+    return value_norms_signature(config, shapes)
+
+
+def export_value_norms(config: EncoderConfig) -> onnx.ModelProto:
+    """The graph, with dynamic axes of keys and heads."""
+    signature = values_signature(config)
+    graph = ValueProducts(attention_rule(config), signature)
+    return to_onnx(graph.eval(), example_of(signature), signature)
+
+
+def save_values(config: EncoderConfig, folder: Path) -> None:
+    """Write the graph of an artifact.
+
+    Raises:
+        ArtifactError: the file cannot be written.
+
+    """
+    save_graph(export_value_norms(config), folder / VALUE_NORMS_GRAPH)

@@ -1,0 +1,142 @@
+"""Decomposition by an artifact's own graphs, on the host and in float32 in every precision.
+
+Sessions are made, and files of weights mapped, at the first step: a service that is never asked
+holds nothing of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from model.artifact.decomposition import (
+    APPLIES,
+    DecomposedRows,
+    DecompositionStep,
+    Shapes,
+    layer_keys,
+    layer_shapes,
+    norm_applies,
+    value_keys,
+    value_shapes,
+)
+from model.artifact.manifest import (
+    DECOMPOSITION_GRAPH,
+    DECOMPOSITION_VALUES_GRAPH,
+    HEADS,
+    WEIGHTS,
+    Artifact,
+    reading,
+)
+from model.artifact.mapped import mapped_tensors
+from model.artifact.signature import STATES, head_parameter_name
+from model.errors import ArtifactError
+from model.runtimes.contract import Floats
+
+Feed = dict[str, Any]
+
+
+class Session(Protocol):
+    """A loaded graph, as ONNX Runtime has it."""
+
+    def run(self, names: Sequence[str], feed: Mapping[str, Any]) -> list[Floats]:
+        """The outputs of these names."""
+
+
+class _Loaded(NamedTuple):
+    """What steps compute with."""
+
+    layer: Session
+    values: Session
+    heads: dict[str, Floats]
+    weights: dict[str, Floats]
+
+
+class GraphDecomposition:
+    """The steps of a decomposition; calls are safe from several threads at once."""
+
+    def __init__(self, artifact: Artifact, session: Callable[[Path], Session]) -> None:
+        """Load nothing yet.
+
+        Args:
+            artifact: one of ours.
+            session: loads a graph, to be run on its caller's thread.
+
+        """
+        self._artifact = artifact
+        self._session = session
+        self._config = artifact.manifest.config
+        self._lock = threading.Lock()
+        self._kept: _Loaded | None = None
+
+    def step(self, step: DecompositionStep) -> DecomposedRows:
+        """Rows through their layer, and what the next one's heads project of them.
+
+        Raises:
+            ArtifactError: the artifact was copied without its weights.
+            ModelError: a graph cannot be loaded.
+
+        """
+        loaded, config = self._loaded(), self._config
+        parts = step.parts
+        if step.layer >= 0:
+            parts = self._through(loaded, step)
+        after = step.layer + 1
+        if after < config.num_hidden_layers:
+            feed = self._entering(loaded, after) | {"parts": parts}
+            return DecomposedRows(parts, loaded.values.run(["values"], feed)[0])
+        if config.layer.order != "post_norm":
+            feed = self._entering(loaded, after) | {"parts": parts}
+            (parts,) = loaded.values.run(["entering"], feed)
+        return DecomposedRows(parts, None)
+
+    def _through(self, loaded: _Loaded, step: DecompositionStep) -> Floats:
+        heads = self._artifact.manifest.signature["attention"].inputs[len(STATES) :]
+        shapes, keys = layer_shapes(self._config), layer_keys(self._config, step.layer)
+        feed: Feed = _parameters(shapes, keys, loaded.weights) | {
+            spec.name: loaded.heads[head_parameter_name(spec.name, step.layer)] for spec in heads
+        }
+        rows: Any = np.arange(step.first_row, step.first_row + len(step.parts))
+        feed |= {"states": step.states, "values": step.values, "parts": step.parts, "rows": rows}
+        return loaded.layer.run(["decomposed"], feed)[0]
+
+    def _entering(self, loaded: _Loaded, layer: int) -> Feed:
+        shapes = value_shapes(self._config)
+        feed = _parameters(shapes, value_keys(self._config, layer), loaded.weights)
+        if APPLIES in shapes:
+            feed[APPLIES] = np.full(1, norm_applies(self._config, layer), np.float32)
+        return feed
+
+    def _loaded(self) -> _Loaded:
+        with self._lock:
+            if self._kept is None:
+                self._kept = self._load()
+            return self._kept
+
+    def _load(self) -> _Loaded:
+        artifact = self._artifact
+        if not artifact.path(WEIGHTS).is_file():
+            raise ArtifactError(
+                f"{artifact.folder} holds no {WEIGHTS}, which a decomposition needs"
+            )
+        layer, values = (
+            self._session(artifact.path(name))
+            for name in (DECOMPOSITION_GRAPH, DECOMPOSITION_VALUES_GRAPH)
+        )
+        tensors = []
+        for name in (HEADS, WEIGHTS):
+            with reading(artifact.path(name)):
+                tensors.append(mapped_tensors(artifact.path(name)))
+        return _Loaded(layer, values, *tensors)
+
+
+def _parameters(shapes: Shapes, keys: Mapping[str, str], weights: Mapping[str, Floats]) -> Feed:
+    """A graph's inputs by name; zeros for those without a key."""
+    return {
+        name: weights[keys[name]] if name in keys else np.zeros(shape, np.float32)
+        for name, shape in shapes.items()
+    }

@@ -1,0 +1,96 @@
+"""Every family's shares sum to the hidden state that transformers computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    AlbertConfig,
+    AlbertModel,
+    BertConfig,
+    BertModel,
+    DebertaV2Config,
+    DebertaV2Model,
+    DistilBertConfig,
+    DistilBertModel,
+    ElectraConfig,
+    ElectraModel,
+    Gemma3TextConfig,
+    Gemma3TextModel,
+    ModernBertConfig,
+    ModernBertModel,
+    MPNetConfig,
+    MPNetModel,
+    NomicBertConfig,
+    NomicBertModel,
+    Qwen3Config,
+    Qwen3Model,
+    RobertaConfig,
+    RobertaModel,
+)
+
+from model.checkpoint import load_checkpoint
+from model.decomposition.encoder import beginning, decomposed
+from tests.model.checkpoints import write_checkpoint
+from tests.model.families.parity import SIZES, VOCABULARY, saved
+from tests.model.families.test_deberta_v2 import VERSION_3
+from tests.model.families.test_distilbert import TINY as DISTILBERT
+from tests.model.families.test_gemma3 import TINY as GEMMA3
+from tests.model.families.test_modernbert import TINY as MODERNBERT
+from tests.model.families.test_qwen3 import TINY as QWEN3
+
+SPLIT = {"embedding_size": 16}
+MODELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+    "albert": (AlbertConfig, AlbertModel, SIZES | SPLIT | {"num_hidden_groups": 2}),
+    "bert": (BertConfig, BertModel, SIZES),
+    "deberta": (DebertaV2Config, DebertaV2Model, SIZES | VERSION_3),
+    "distilbert": (DistilBertConfig, DistilBertModel, DISTILBERT),
+    "electra": (ElectraConfig, ElectraModel, SIZES | SPLIT),
+    "gemma3": (Gemma3TextConfig, Gemma3TextModel, GEMMA3),
+    "modernbert": (ModernBertConfig, ModernBertModel, MODERNBERT),
+    "modernbert-biases": (
+        ModernBertConfig,
+        ModernBertModel,
+        MODERNBERT | {"norm_bias": True, "attention_bias": True, "mlp_bias": True},
+    ),
+    "mpnet": (MPNetConfig, MPNetModel, SIZES),
+    "nomic-bert": (NomicBertConfig, NomicBertModel, SIZES),
+    "qwen3": (Qwen3Config, Qwen3Model, QWEN3),
+    "roberta": (RobertaConfig, RobertaModel, SIZES),
+}
+IDS = torch.randint(3, VOCABULARY, (19,), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_shares_sum_to_transformers_hidden_state(name: str, tmp_path: Path) -> None:
+    config, model, fields = MODELS[name]
+    reference = model(config(**fields))
+    encoder = load_checkpoint(saved(reference, tmp_path))
+    with torch.no_grad():
+        states = reference(IDS[None], output_hidden_states=True).hidden_states
+        found = decomposed(encoder, states[0][0])
+    scale = states[-1].abs().max().item()
+    torch.testing.assert_close(found[:, 0], states[-1][0], atol=1e-5 * scale, rtol=0)
+    torch.testing.assert_close(found[:, 1:].sum(dim=1), states[-1][0], atol=1e-5 * scale, rtol=0)
+    assert found[:, 1:].norm(dim=-1).mean() > 0.05 * scale, "no share is of any size"
+
+
+@pytest.mark.parametrize("score", ["additive", "cosine"])
+def test_other_scores_and_normalizers_sum_too(score: str, tmp_path: Path) -> None:
+    fields = {"attention_score": score, "attention_normalizer": "sparsemax"}
+    encoder = load_checkpoint(write_checkpoint(tmp_path / "it", **fields))
+    embedded = torch.randn(7, 12, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        found = decomposed(encoder, embedded)
+    torch.testing.assert_close(found[:, 1:].sum(dim=1), found[:, 0], atol=1e-5, rtol=1e-5)
+
+
+def test_at_the_beginning_each_token_is_its_own() -> None:
+    parts = beginning(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    assert parts.tolist() == [
+        [[1.0, 2.0], [1.0, 2.0], [0.0, 0.0]],
+        [[3.0, 4.0], [0.0, 0.0], [3.0, 4.0]],
+    ]

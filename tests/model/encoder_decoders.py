@@ -1,0 +1,146 @@
+"""Small random encoder–decoders as transformers writes them, and what it computes of a pair.
+
+Encoder and decoder differ in depth and, where the family lets them, in their number of heads.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    BartConfig,
+    BartForConditionalGeneration,
+    PreTrainedTokenizerFast,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from model.artifact.targets import Ids, TargetTensors
+from tests.model.families.parity import randomized
+
+WORDS = ["<s>", "<pad>", "</s>", "<unk>", *(f"w{n}" for n in range(56))]
+PAIRS = [(9, 4), (1, 1), (3, 12), (17, 6)]
+"""Tokens of sources and their targets."""
+
+
+def write_encoder_decoder(folder: Path, family: str) -> Path:
+    """A checkpoint and its tokenizer."""
+    torch.manual_seed(0)
+    model = {"bart": _bart, "t5": _t5}[family]()
+    randomized(model).save_pretrained(folder)
+    tokenizer = Tokenizer(models.WordLevel({w: n for n, w in enumerate(WORDS)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 2)]
+    )
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="</s>", pad_token="<pad>", unk_token="<unk>"
+    ).save_pretrained(folder)
+    return folder
+
+
+def _bart() -> BartForConditionalGeneration:
+    sizes = {"d_model": 24, "encoder_ffn_dim": 40, "decoder_ffn_dim": 32}
+    depths = {"encoder_layers": 1, "decoder_layers": 2}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 3}
+    ids = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    config = BartConfig(
+        vocab_size=len(WORDS), max_position_embeddings=48, **sizes, **depths, **heads, **ids
+    )
+    model = BartForConditionalGeneration(config)
+    model.final_logits_bias.normal_()
+    return model
+
+
+def _t5() -> T5ForConditionalGeneration:
+    config = T5Config(
+        vocab_size=len(WORDS),
+        d_model=24,
+        d_kv=6,
+        d_ff=40,
+        num_layers=1,
+        num_decoder_layers=2,
+        num_heads=3,
+        relative_attention_num_buckets=8,
+        relative_attention_max_distance=20,
+        feed_forward_proj="gated-gelu",
+        pad_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=1,
+    )
+    return T5ForConditionalGeneration(config)
+
+
+def pairs(lengths: list[tuple[int, int]]) -> list[tuple[Ids, Ids]]:
+    """Random ids of sources and labels of their targets; no padding among them."""
+    rng = np.random.default_rng(3)
+    return [(rng.integers(3, 60, s), rng.integers(3, 60, t)) for s, t in lengths]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What transformers computes of a source and the labels of its target."""
+
+    encoded: list[np.ndarray]
+    """Every hidden state of the encoder, `[S, H]`."""
+    encoder_maps: list[np.ndarray]
+    """`[N, S, S]` a layer."""
+    hidden: list[np.ndarray]
+    """Every hidden state of the decoder, `[T, H]`."""
+    maps: np.ndarray
+    """`[L_d, N_d, T, T]`."""
+    cross_maps: np.ndarray
+    """`[L_d, N_d, T, S]`."""
+    logprobs: np.ndarray
+    """`[T]`."""
+
+
+@functools.cache
+def _reference(checkpoint: Path) -> Any:
+    return AutoModelForSeq2SeqLM.from_pretrained(
+        checkpoint, attn_implementation="eager", dtype=torch.float32
+    ).eval()
+
+
+def transformers_says(checkpoint: Path, source: Ids, labels: Ids) -> Pair:
+    """One pair alone, in float32."""
+    with torch.inference_mode():
+        found = _reference(checkpoint)(
+            input_ids=torch.from_numpy(source)[None],
+            labels=torch.from_numpy(labels)[None],
+            output_hidden_states=True,
+            output_attentions=True,
+        )
+    logprobs = found.logits[0].log_softmax(dim=-1).numpy()
+    return Pair(
+        *(
+            [each[0].numpy() for each in every]
+            for every in (
+                found.encoder_hidden_states,
+                found.encoder_attentions,
+                found.decoder_hidden_states,
+            )
+        ),
+        maps=torch.cat(found.decoder_attentions).numpy(),
+        cross_maps=torch.cat(found.cross_attentions).numpy(),
+        logprobs=logprobs[np.arange(len(labels)), labels],
+    )
+
+
+def assert_equal(found: TargetTensors, expected: Pair) -> None:
+    """Hidden states and log-probabilities within 1e-4, maps within 1e-5; nothing looks ahead."""
+    for ours, theirs in zip(found.hidden, expected.hidden, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-4 * max(1, np.abs(theirs).max()), rtol=0)
+    np.testing.assert_allclose(found.maps, expected.maps, atol=1e-5, rtol=0, strict=True)
+    np.testing.assert_allclose(
+        found.cross_maps, expected.cross_maps, atol=1e-5, rtol=0, strict=True
+    )
+    np.testing.assert_allclose(found.logprobs, expected.logprobs, atol=1e-4, rtol=0, strict=True)
+    assert not np.triu(found.maps, 1).any()

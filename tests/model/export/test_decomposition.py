@@ -1,0 +1,52 @@
+"""The graphs of a decomposition on ONNX Runtime, layer by layer, against PyTorch's whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from model.artifact.manifest import HEADS, WEIGHTS
+from model.checkpoint import load_checkpoint
+from model.decomposition.encoder import decomposed
+from model.export.decomposition import save_decomposition
+from model.export.graphs import head_parameters, signatures
+from model.runtimes.decomposition import GraphDecomposition
+from model.runtimes.registry import host_session
+from tests.model.decomposition.test_encoder import IDS, MODELS
+from tests.model.families.parity import saved
+from tests.model.runtimes.test_decomposition import by_steps
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("name", ["modernbert", "gemma3"])
+def test_graphs_equal_pytorch(name: str, tmp_path: Path) -> None:
+    """A first layer without a norm, windows, gates; grouped keys."""
+    config, model, fields = MODELS[name]
+    reference = model(config(**fields))
+    encoder = load_checkpoint(saved(reference, tmp_path))
+    with torch.no_grad():
+        states = reference(IDS[None], output_hidden_states=True).hidden_states
+        expected = decomposed(encoder, states[0][0])
+    save_decomposition(encoder.config, tmp_path)
+    save_file(dict(sorted(encoder.state_dict().items())), tmp_path / WEIGHTS)
+    save_file(head_parameters(encoder), tmp_path / HEADS)
+    manifest = SimpleNamespace(
+        config=encoder.config, signature=signatures(encoder.config, "float32")
+    )
+    artifact: Any = SimpleNamespace(
+        manifest=manifest, folder=tmp_path, path=lambda name: tmp_path / name
+    )
+    graphs = GraphDecomposition(artifact, host_session)
+    runtime = SimpleNamespace(decompose=graphs.step)
+    found = by_steps(runtime, encoder.config.num_hidden_layers, states[0][0].numpy(), rows=8)
+    scale = states[-1].abs().max().item()
+    np.testing.assert_allclose(found, expected.numpy(), atol=2e-5 * scale)
+    last = states[-1][0].numpy()
+    np.testing.assert_allclose(found[:, 1:].sum(axis=1), last, atol=1e-5 * scale)

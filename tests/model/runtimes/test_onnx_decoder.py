@@ -1,0 +1,171 @@
+"""A decoder on ONNX Runtime, of host and device, against transformers and PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from model.artifact.batch import pack
+from model.artifact.manifest import GRAPHS, Artifact, load_artifact
+from model.artifact.targets import TargetTensors
+from model.errors import ModelError
+from model.export.verify_decoder import runtime_targets, shifted
+from model.runtimes import onnx_decoder
+from model.runtimes.contract import Decoding, Runtime
+from model.runtimes.onnx import OnnxRuntime
+from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder
+from model.runtimes.onnx_device import ALIGNED, BoundRuntime, Place
+from model.runtimes.registry import load_runtime
+from tests.model.encoder_decoders import PAIRS, assert_equal, pairs, transformers_says
+
+Made = list[tuple[list[np.ndarray], TargetTensors]]
+
+
+def on_device(artifact: Artifact) -> BoundRuntime:
+    """The way of a device, on a CPU."""
+    sessions: dict[Any, Any] = {
+        name: onnxruntime.InferenceSession(
+            artifact.path(GRAPHS[name]), providers=["CPUExecutionProvider"]
+        )
+        for name in (*BoundRuntime.GRAPHS, *DECODER_GRAPHS)
+    }
+    config = artifact.manifest.decoder
+    assert config is not None
+    loaded = DecoderSessions(sessions, sessions["decoder"], ALIGNED)
+    decoder = OnnxDecoder(artifact, config, loaded, onnx_decoder.Calls())
+    upload = onnxruntime.OrtValue.ortvalue_from_numpy
+    return BoundRuntime(artifact, sessions, upload, Place("cpu"), decoder)
+
+
+RUNTIMES: dict[str, Callable[[Artifact], Runtime]] = {
+    "host": lambda artifact: OnnxRuntime(artifact, threads=2),
+    "device": on_device,
+    "pytorch": lambda artifact: load_runtime(artifact, name="pytorch"),
+}
+
+
+def made(runtime: Runtime, lengths: list[tuple[int, int]]) -> Made:
+    """Each text's hidden states and its target's tensors, all in one pass of each."""
+    texts = pairs(lengths)
+    source = pack([(ids, np.zeros_like(ids)) for ids, _ in texts])
+    last = runtime.config.num_hidden_layers
+    asked = [(text, layer) for text in range(len(texts)) for layer in range(last + 1)]
+    states, _ = runtime.encode(source, asked, [])
+    own = [states[n * (last + 1) : (n + 1) * (last + 1)] for n in range(len(texts))]
+    assert runtime.decoder is not None
+    labels = [labels for _, labels in texts]
+    found = runtime_targets(runtime, runtime.decoder, source, [each[-1] for each in own], labels)
+    return list(zip(own, found, strict=True))
+
+
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_every_tensor_is_transformers(translator: tuple[Path, Artifact], name: str) -> None:
+    """In company of other lengths; transformers has each pair alone."""
+    checkpoint, artifact = translator
+    runtime = RUNTIMES[name](artifact)
+    heads = range(runtime.config.num_attention_heads)
+    for pair, (states, target) in zip(pairs(PAIRS), made(runtime, PAIRS), strict=True):
+        expected = transformers_says(checkpoint, *pair)
+        for found, theirs in zip(states, expected.encoded, strict=True):
+            atol = 1e-4 * max(1, np.abs(theirs).max())
+            np.testing.assert_allclose(found, theirs, atol=atol, rtol=0)
+        for layer, theirs in enumerate(expected.encoder_maps):
+            found = runtime.attention(states[layer], states[layer], layer, heads)
+            np.testing.assert_allclose(found, theirs, atol=1e-5, rtol=0)
+        assert_equal(target, expected)
+
+
+@pytest.mark.slow
+def test_half_precision_is_within_its_tolerance(
+    exported: Callable[..., Artifact], encoder_decoders: Callable[[str], Path]
+) -> None:
+    checkpoint = encoder_decoders("bart")
+    runtime = load_runtime(exported(checkpoint, "bart", "fp16"))
+    for pair, (_, target) in zip(pairs(PAIRS), made(runtime, PAIRS), strict=True):
+        expected = transformers_says(checkpoint, *pair)
+        np.testing.assert_allclose(target.cross_maps, expected.cross_maps, atol=0.02)
+        np.testing.assert_allclose(target.maps, expected.maps, atol=0.02)
+        np.testing.assert_allclose(target.logprobs, expected.logprobs, atol=0.05, rtol=0.01)
+        np.testing.assert_allclose(target.hidden, np.stack(expected.hidden), atol=0.05)
+        assert target.hidden.dtype == np.float32
+        assert np.abs(target.hidden - np.stack(expected.hidden)).max() > 1e-5
+
+
+def decoding(runtime: Runtime, **asked: Any) -> Decoding:
+    """The pairs, over states that are random."""
+    texts, config = pairs(PAIRS), runtime.config
+    source = pack([(ids, np.zeros_like(ids)) for ids, _ in texts])
+    shape = (len(source.input_ids), config.hidden_size)
+    encoded = np.random.default_rng(0).standard_normal(shape, np.float32)
+    assert runtime.decoder is not None
+    return Decoding(
+        source, encoded, shifted([labels for _, labels in texts], runtime.decoder), **asked
+    )
+
+
+def test_masks_multiply_what_heads_give(bart_artifact: Artifact) -> None:
+    """As in PyTorch; a mask of either kind of heads alone changes what follows it."""
+    runtimes = [make(bart_artifact) for make in RUNTIMES.values()]
+    masks = np.random.default_rng(1).random((2, len(PAIRS), 2, 3), np.float32)
+    asked = {"states": [(2, 2), (0, 1), (3, 0)], "cross": [(1, 1), (2, 0)]}
+    plain = runtimes[0].decode(decoding(runtimes[0], **asked))
+    for own, cross in ((masks[0], None), (None, masks[1]), (masks[0], masks[1])):
+        answers = []
+        for runtime in runtimes:
+            given = decoding(runtime, **asked, head_mask=own, cross_head_mask=cross)
+            answers.append(runtime.decode(given))
+        for states, queries in answers:
+            assert [each.shape for each in states] == [(12, 24), (4, 24), (6, 24)]
+            assert [each.shape for each in queries] == [(1, 24), (12, 24)]
+            for found, expected in zip(
+                [*states, *queries], [*answers[0][0], *answers[0][1]], strict=True
+            ):
+                np.testing.assert_allclose(found, expected, atol=2e-5)
+        assert np.abs(answers[0][0][0] - plain[0][0]).max() > 1e-2
+        np.testing.assert_array_equal(answers[0][0][2], plain[0][2])
+
+
+def test_nothing_is_computed_of_what_nobody_asks_for(bart_artifact: Artifact) -> None:
+    runtime = OnnxRuntime(bart_artifact)
+    assert runtime.decode(decoding(runtime)) == ([], [])
+
+
+def test_rows_are_scored_some_at_a_time(
+    bart_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = np.random.default_rng(0).standard_normal((11, 24), np.float32)
+    labels = np.arange(11) * 5
+    whole = OnnxRuntime(bart_artifact).logprobs(rows, labels)
+    for module in ("onnx_decoder", "pytorch_decoder"):
+        monkeypatch.setattr(f"model.runtimes.{module}.LOGITS", 4 * 60)
+    for make in RUNTIMES.values():
+        np.testing.assert_allclose(make(bart_artifact).logprobs(rows, labels), whole, atol=1e-5)
+
+
+def test_there_may_be_no_decoder(tiny_artifact: Artifact) -> None:
+    states, labels = np.zeros((2, 12), np.float32), np.zeros(2, np.int64)
+    for name in ("onnx", "pytorch"):
+        runtime = load_runtime(tiny_artifact, name=name)  # type: ignore[arg-type]
+        assert runtime.decoder is None
+        for ask in (
+            lambda runtime=runtime: runtime.attention(states, states, 0, [0], "cross"),
+            lambda runtime=runtime: runtime.logprobs(states, labels),
+        ):
+            with pytest.raises(ModelError, match="the artifact has no decoder"):
+                ask()
+
+
+def test_a_graph_that_cannot_be_loaded_is_named(bart_artifact: Artifact, tmp_path: Path) -> None:
+    for path in bart_artifact.folder.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    (tmp_path / "logprobs.onnx").unlink()
+    (tmp_path / "logprobs.onnx").write_bytes(b"no graph")
+    manifest = bart_artifact.manifest
+    with pytest.raises(ModelError, match=r"ONNX Runtime cannot load logprobs\.onnx"):
+        OnnxRuntime(Artifact(tmp_path, manifest, bart_artifact.sha256))
+    assert load_artifact(bart_artifact.folder).manifest == manifest

@@ -1,0 +1,87 @@
+"""What heads add, from every runtime: by the float32 weights, loaded when it is first asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from model.artifact.manifest import Artifact
+from model.errors import ArtifactError, ModelError
+from model.runtimes.contract import Floats
+from model.runtimes.foreign import ForeignRuntime
+from model.runtimes.registry import host_session, load_runtime
+from model.runtimes.values import GraphValues
+
+STATES: Floats = np.random.default_rng(0).standard_normal((9, 12), np.float32)
+N, P, H = 3, 4, 12
+
+
+def expected(artifact: Artifact, layer: int, heads: list[int]) -> Any:
+    """From the artifact's float32 weights, in float64."""
+    stored = load_file(artifact.path("weights.safetensors"))
+    prefix = f"layers.{layer}.attention."
+    values = STATES.astype(np.float64) @ stored[f"{prefix}value.weight"].T
+    values = (values + stored[f"{prefix}value.bias"]).reshape(len(STATES), N, P)
+    output = stored[f"{prefix}output.weight"].reshape(H, N, P).astype(np.float64)
+    added = np.einsum("snp,hnp->snh", values, output)[:, heads]
+    return np.einsum("sgh,sfh->sgf", added, added)
+
+
+@pytest.mark.parametrize("heads", [[0, 1, 2], [2, 0], [1]])
+@pytest.mark.parametrize("name", ["onnx", "pytorch"])
+def test_products_are_of_the_heads_asked_for(
+    name: Any, heads: list[int], tiny_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = load_runtime(tiny_artifact, name=name)
+    for layer in (0, 1):
+        wanted = expected(tiny_artifact, layer, heads)
+        whole = runtime.value_products(STATES, layer, heads)
+        np.testing.assert_allclose(whole, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+        for floats in (1, 2 * len(heads) * H, 8 * len(heads) * H):
+            monkeypatch.setattr("model.runtimes.values.FLOATS", floats)
+            parts = runtime.value_products(STATES, layer, heads)
+            np.testing.assert_allclose(parts, whole, rtol=1e-5, atol=1e-6 * np.abs(wanted).max())
+        monkeypatch.undo()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fixture", ["tiny_fp16", "tiny_bf16"])
+def test_other_precisions_have_the_float32_values(
+    fixture: str, request: pytest.FixtureRequest
+) -> None:
+    artifact: Artifact = request.getfixturevalue(fixture)
+    wanted = expected(artifact, 1, [0, 1, 2])
+    found = load_runtime(artifact).value_products(STATES, 1, [0, 1, 2])
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+def test_nothing_is_loaded_before_the_first_call(tiny_artifact: Artifact) -> None:
+    opened = []
+
+    def session(graph: Path) -> Any:
+        opened.append(graph.name)
+        return host_session(graph)
+
+    values = GraphValues(tiny_artifact, session)
+    assert opened == []
+    for layer in (0, 1):
+        values.products(STATES, layer, [0])
+    assert opened == ["value_norms.onnx"]
+
+
+def test_damaged_parameters_are_named(artifact_copy: Path, tiny_artifact: Artifact) -> None:
+    runtime = load_runtime(tiny_artifact.__class__(artifact_copy, tiny_artifact.manifest, ""))
+    (artifact_copy / "heads.safetensors").write_bytes(b"damaged!!")
+    with pytest.raises(ArtifactError, match=r"heads\.safetensors cannot be read"):
+        runtime.value_products(STATES, 0, [0])
+
+
+def test_a_foreign_graph_says_so() -> None:
+    runtime = ForeignRuntime.__new__(ForeignRuntime)
+    runtime.own_maps = True
+    with pytest.raises(ModelError, match="not what a head adds"):
+        runtime.value_products(STATES, 0, [0])

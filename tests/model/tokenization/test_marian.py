@@ -1,0 +1,92 @@
+"""Marian's tokenizer: transformers' own, over SentencePiece itself, is the oracle."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import sentencepiece
+
+from model.errors import CheckpointError
+from model.tokenization.tokenizer import load_target_tokenizer
+from model.vocabulary import model_ids
+from tests.model.checkpoints import edit_json
+from tests.model.piece_folders import write_marian
+from tests.model.tokenizer_oracle import SOME_TEXTS, assert_pieces_equal_transformers
+
+CODED = [
+    ">>fra<< The water.",
+    ">>fra<<The water",
+    ">>deu<<  two spaces",
+    ">>xyz<< unknown",
+    ">>x y\nz<< the ship",
+    ">>fra<<",
+    ">>fra<< ",
+    ">>fra<< >>deu<< both",
+    " >>fra<< not at the start",
+    "the >>fra<< within, >>deu<<",
+    ">><<",
+    ">> fra <<",
+    ">>fra< no code",
+    "</s>>>fra<< after a token",
+    "<pad> in</s> texts<unk>",
+    "＜/s＞ and ＞＞fra＜＜ widened",
+    "\x00\x01 \x7f\u200b\ufeff\r\n\tthe ship\r\n",
+    "▁the▁ ship▁",
+]
+
+
+@pytest.mark.parametrize("target", [False, True], ids=["source", "target"])
+@pytest.mark.parametrize("separate", [False, True], ids=["shared", "separate"])
+def test_each_side(tmp_path: Path, separate: bool, target: bool) -> None:
+    write_marian(tmp_path, separate=separate)
+    assert_pieces_equal_transformers(tmp_path, target=target)
+    assert_pieces_equal_transformers(tmp_path, CODED, target=target)
+
+
+def test_pieces_without_an_id_are_there(tmp_path: Path) -> None:
+    """Else the texts above would show nothing of them."""
+    tokenizer = assert_pieces_equal_transformers(write_marian(tmp_path), SOME_TEXTS)
+    found = tokenizer.encode_batch(SOME_TEXTS)
+    assert any(model_ids(tokenizer, encoding) != encoding.ids for encoding in found)
+
+
+def test_added_tokens(tmp_path: Path) -> None:
+    flags = {"single_word": False, "lstrip": False, "rstrip": False}
+    added = {
+        "9000": {"content": "ship", "normalized": True, "special": False} | flags,
+        "9001": {"content": "<x>", "normalized": False, "special": True} | flags,
+    }
+    write_marian(tmp_path, added_tokens_decoder=added, extra_special_tokens=["<y>"])
+    texts = [*SOME_TEXTS, "the ship and<x>ships <y>"]
+    assert_pieces_equal_transformers(tmp_path, texts)
+    assert_pieces_equal_transformers(tmp_path, texts, target=True)
+
+
+def test_offsets_are_sentencepieces(tmp_path: Path) -> None:
+    tokenizer = assert_pieces_equal_transformers(write_marian(tmp_path), SOME_TEXTS)
+    theirs = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "source.spm"))
+    for text in ("The river runs.", "the ship, the hill", "Water isn't 1999"):
+        found = tokenizer.encode(text, add_special_tokens=False)
+        pieces = theirs.encode(text, return_type="proto").pieces
+        for ours, piece in zip(found.offsets, pieces, strict=True):
+            # a space before the text, alone, is the first character's
+            assert ours == (piece.begin, piece.end or 1)
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    def refusal() -> str:
+        with pytest.raises(CheckpointError) as caught:
+            load_target_tokenizer(tmp_path, 10_000, lowercase=False)
+        return str(caught.value)
+
+    write_marian(tmp_path, separate=True)
+    edit_json(tmp_path / "target_vocab.json", **{"<unk>": 8000})
+    assert "has another id for <unk> than vocab.json" in refusal()
+    (tmp_path / "target_vocab.json").unlink()
+    assert "target_vocab.json is missing, the targets' vocabulary" in refusal()
+    (tmp_path / "vocab.json").write_text(json.dumps({"</s>": 0}))
+    assert "vocabulary lacks <unk>, its unknown token" in refusal()
+    (tmp_path / "target.spm").unlink()
+    assert "holds no whole tokenizer: target.spm missing" in refusal()

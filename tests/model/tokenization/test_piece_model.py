@@ -1,0 +1,54 @@
+"""SentencePiece's model files: its own library is the oracle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
+
+from model.errors import CheckpointError
+from model.tokenization.piece_model import read_piece_model
+from tests.model.piece_folders import piece_model
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_pieces_scores_and_normalisation(tmp_path: Path, kind: str) -> None:
+    (path := tmp_path / "x.spm").write_bytes(content := piece_model(kind))
+    found = read_piece_model(path)
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=content)
+    cut = [index for index in range(theirs.get_piece_size()) if not theirs.is_control(index)]
+    cut = [index for index in cut if not theirs.is_unknown(index)]
+    assert found.pieces == [(theirs.id_to_piece(i), theirs.get_score(i)) for i in cut]
+    assert found.kind.lower() == kind
+    proto = sentencepiece_model_pb2.ModelProto.FromString(content)
+    assert found.charsmap == proto.normalizer_spec.precompiled_charsmap != b""
+    assert found.add_dummy_prefix
+    assert found.remove_extra_whitespaces
+    options = {"add_dummy_prefix": False, "remove_extra_whitespaces": False}
+    path.write_bytes(piece_model(normalization_rule_name="identity", **options))
+    found = read_piece_model(path)
+    assert (found.charsmap, found.add_dummy_prefix, found.remove_extra_whitespaces) == (
+        *(b"", False, False),
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"none", "is no SentencePiece model"),
+        (b"", "no pieces"),
+        (piece_model("char"), "words or characters"),
+        (piece_model(user_defined_symbols="<x>"), "user-defined pieces"),
+        (piece_model(byte_fallback=True), "bytes as pieces"),
+        (piece_model(treat_whitespace_as_suffix=True), "spaces at the ends of words"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+    (path := tmp_path / "x.spm").write_bytes(content)
+    with pytest.raises(CheckpointError, match=said) as caught:
+        read_piece_model(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)

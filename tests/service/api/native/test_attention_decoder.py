@@ -1,0 +1,124 @@
+"""`POST /attention` of encoder–decoders, through ONNX: transformers' numbers for every kind."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from safetensors.numpy import load
+
+from model.artifact.manifest import Artifact
+from service.api.media import SAFETENSORS
+from service.engines.onnx import OnnxEngine
+from tests.model.encoder_decoders import Pair, transformers_says
+from tests.service import plain
+from tests.service.harness import serving
+
+pytestmark = pytest.mark.anyio
+ALL = ["encoder", "decoder", "cross"]
+TEXTS = ["w1 w2 w3 w4 w5 w6 w7 w8", "", "w9", "w3 w3", " ".join(f"w{n}" for n in range(40))]
+TARGETS = ["w7 w8", "w4 w5 w6", "", " ".join(f"w{n}" for n in range(30, 55)), "w11 w12"]
+"""Mixed lengths; an empty source, and an empty target."""
+BODY = {"inputs": TEXTS, "targets": TARGETS, "maps": ALL}
+
+
+@pytest.fixture(scope="module")
+async def served(
+    translator: tuple[Path, Artifact], anyio_backend: str
+) -> AsyncIterator[httpx.AsyncClient]:
+    async with serving(translator[1], OnnxEngine(translator[1], "cpu", threads=2)) as client:
+        yield client
+
+
+async def results_of(client: httpx.AsyncClient, **body: Any) -> list[dict[str, Any]]:
+    response = await client.post("/attention", json=body)
+    assert response.status_code == 200, response.text
+    results: list[dict[str, Any]] = response.json()["results"]
+    return results
+
+
+def expected_of(checkpoint: Path, result: dict[str, Any]) -> Pair:
+    ids = [np.array(result[name]) for name in ("token_ids", "target_token_ids")]
+    return transformers_says(checkpoint, *ids)
+
+
+def close(found: Any, wanted: Any, atol: float) -> None:
+    assert np.shape(found) == wanted.shape
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=atol)
+
+
+async def test_all_kinds_of_maps_are_transformers(
+    served: httpx.AsyncClient, translator: tuple[Path, Artifact]
+) -> None:
+    include = ["weights", "stats", "rollout", "logprobs"]
+    every = await results_of(served, **BODY, include=include)
+    assert [len(one["tokens"]) for one in every] == [9, 1, 2, 3, 41]
+    assert [len(one["target_tokens"]) for one in every] == [3, 4, 1, 26, 3]
+    for found in every:
+        wanted = expected_of(translator[0], found)
+        encoder = np.stack(wanted.encoder_maps)
+        close(found["attention"], encoder, 1e-5)
+        close(found["decoder_attention"], wanted.maps, 1e-5)
+        close(found["cross_attention"], wanted.cross_maps, 1e-5)
+        assert not np.triu(np.array(found["decoder_attention"]), 1).any()
+        close(found["target_logprobs"], wanted.logprobs, 1e-4)
+        close(found["rollout"], plain.rollout(encoder), 1e-5)
+        for name, values in plain.cross_statistics(wanted.cross_maps, [-1]).items():
+            close(found["cross_stats"][name], values, 1e-4)
+
+
+async def test_layers_and_heads_are_of_each_kind_and_both_forms_are_one(
+    served: httpx.AsyncClient, translator: tuple[Path, Artifact]
+) -> None:
+    asked = BODY | {"layers": [-1], "heads": [1, 0]}
+    every = await results_of(served, **asked)
+    headers = {"accept": SAFETENSORS}
+    binary = await served.post("/attention", json=asked, headers=headers)
+    tensors = load(binary.content)
+    for i, found in enumerate(every):
+        wanted = expected_of(translator[0], found)
+        close(found["attention"], np.stack(wanted.encoder_maps)[-1:, [1, 0]], 1e-5)
+        close(found["decoder_attention"], wanted.maps[-1:, [1, 0]], 1e-5)
+        close(found["cross_attention"], wanted.cross_maps[-1:, [1, 0]], 1e-5)
+        for name in ("attention", "decoder_attention", "cross_attention"):
+            close(tensors[f"{name}.{i}"], np.array(found[name], "f4"), 1e-6)
+
+
+@pytest.mark.parametrize("of", ALL)
+async def test_an_ablated_head_changes_what_the_target_is_worth(
+    served: httpx.AsyncClient, translator: tuple[Path, Artifact], of: str
+) -> None:
+    """Its shift is that of the log-probabilities that are told with and without."""
+    asked = {"inputs": TEXTS, "targets": TARGETS, "include": ["logprobs"]}
+    heads = [{"layer": 0, "head": 1, "map": of}]
+    before = await results_of(served, **asked)
+    after = await results_of(served, **asked, ablate=heads)
+    shifts = []
+    for one, other in zip(before, after, strict=True):
+        close(one["target_logprobs"], expected_of(translator[0], one).logprobs, 1e-4)
+        shift = np.mean(other["target_logprobs"]) - np.mean(one["target_logprobs"])
+        assert other["target_logprob_shift"] == pytest.approx(shift, abs=1e-5)
+        shifts.append(shift)
+        assert (other["pooled_shift"] > 1e-6) == (of == "encoder" and len(one["tokens"]) > 1)
+    assert max(map(abs, shifts)) > 1e-3
+
+
+async def test_a_text_alone_is_as_in_company(served: httpx.AsyncClient) -> None:
+    together = await results_of(served, **BODY)
+    for text, target, found in zip(TEXTS, TARGETS, together, strict=True):
+        (alone,) = await results_of(served, inputs=text, targets=target, maps=ALL)
+        close(alone["cross_attention"], np.array(found["cross_attention"]), 1e-6)
+
+
+async def test_vectors_are_the_encoders(
+    served: httpx.AsyncClient, translator: tuple[Path, Artifact]
+) -> None:
+    reply = (await served.post("/encode", json={"inputs": TEXTS})).json()
+    for result in reply["results"]:
+        ids = np.array(result["token_ids"])
+        wanted = transformers_says(translator[0], ids, np.array([2])).encoded[-1]
+        close(result["embeddings"], wanted, 1e-4 * max(1, np.abs(wanted).max()))

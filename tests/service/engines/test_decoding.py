@@ -1,0 +1,133 @@
+"""Targets through an engine: as transformers has them, whatever their company."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model.artifact.manifest import Artifact
+from model.runtimes.registry import load_runtime
+from service.engines.contract import Engine, Output, Pooling, Target, TargetOutput, TextTask
+from service.engines.onnx import OnnxEngine
+from service.engines.runtime import RuntimeEngine
+from service.engines.whole_targets import target_maps, target_tensors, whole_target
+from service.errors import EngineFailed
+from service.scheduler.outputs import check_outputs
+from tests.model.encoder_decoders import PAIRS, assert_equal, pairs, transformers_says
+from tests.service.harness import text
+
+MADE = {
+    "onnx": lambda artifact: OnnxEngine(artifact, threads=2),
+    "torch": lambda artifact: RuntimeEngine("torch", load_runtime(artifact, name="pytorch"), 1),
+}
+
+
+@pytest.fixture(scope="module", params=MADE)
+def engine(request: pytest.FixtureRequest, bart_artifact: Artifact) -> Engine:
+    make: Callable[[Artifact], Engine] = MADE[request.param]
+    return make(bart_artifact)
+
+
+def tasks(**asked: object) -> list[TextTask]:
+    """The pairs, each with a target of which this is asked."""
+    found = []
+    for ids, labels in pairs(PAIRS):
+        target = Target(labels, **asked)  # type: ignore[arg-type]
+        found.append(TextTask(ids, np.zeros_like(ids), (0, 1), target=target))
+    return found
+
+
+def answered(engine: Engine, asked: list[TextTask]) -> list[Output]:
+    outputs = engine.run(asked)
+    check_outputs(asked, outputs, engine.hidden_size)
+    return outputs
+
+
+def of_target(output: Output) -> TargetOutput:
+    assert output.target is not None
+    return output.target
+
+
+def test_everything_is_transformers(
+    engine: Engine, bart_artifact: Artifact, encoder_decoders: Callable[[str], Path]
+) -> None:
+    """Among texts without a target."""
+    decoder = bart_artifact.manifest.decoder
+    assert decoder is not None
+    whole = [
+        replace(task, target=whole_target(labels, decoder))
+        for task, (_, labels) in zip(tasks(), pairs(PAIRS), strict=True)
+    ]
+    plain = [replace(task, target=None, pooling=Pooling(1, "mean")) for task in whole]
+    outputs = answered(engine, [each for both in zip(plain, whole, strict=True) for each in both])
+    assert all(output.target is None for output in outputs[::2])
+    for pair, output in zip(pairs(PAIRS), outputs[1::2], strict=True):
+        found = target_tensors(output, engine.run(target_maps(output, decoder)))
+        assert_equal(found, transformers_says(encoder_decoders("bart"), *pair))
+
+
+def test_each_target_has_what_it_asks_for_and_in_its_order(engine: Engine) -> None:
+    whole = [
+        of_target(each)
+        for each in answered(
+            engine, tasks(hidden_layers=(0, 1, 2), cross_layers=(0, 1), logprobs=True)
+        )
+    ]
+    selections: list[dict[str, object]] = [
+        {"hidden_layers": (2, 0)},
+        {},
+        {"cross_layers": (1, 0), "logprobs": True},
+        {"logprobs": True, "hidden_layers": (2,)},
+    ]
+    mixed = [tasks(**asked)[n] for n, asked in enumerate(selections)]
+    found = [of_target(each) for each in answered(engine, mixed)]
+    expected = [
+        TargetOutput([whole[0].hidden[2], whole[0].hidden[0]]),
+        TargetOutput(),
+        TargetOutput([], whole[2].cross[::-1], whole[2].logprobs),
+        TargetOutput([whole[3].hidden[2]], [], whole[3].logprobs),
+    ]
+    for ours, theirs in zip(found, expected, strict=True):
+        assert (ours.logprobs is None) == (theirs.logprobs is None)
+        if ours.logprobs is not None and theirs.logprobs is not None:
+            np.testing.assert_allclose(ours.logprobs, theirs.logprobs, atol=2e-5)
+        for one, other in zip(
+            [*ours.hidden, *ours.cross], [*theirs.hidden, *theirs.cross], strict=True
+        ):
+            np.testing.assert_allclose(one, other, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", ["ablated", "cross_ablated"])
+def test_ablation_is_of_its_own_target_and_from_its_layer_on(engine: Engine, kind: str) -> None:
+    asked = {"hidden_layers": (0, 1, 2), "cross_layers": (0, 1)}
+    plain = tasks(**asked)[0]
+    ablated = tasks(**asked, **{kind: ((1, 2),)})[0]
+    together = [of_target(each) for each in answered(engine, [plain, ablated, plain])]
+    alone = of_target(answered(engine, [ablated])[0])
+    for found, expected in zip(together[1].hidden, alone.hidden, strict=True):
+        np.testing.assert_allclose(found, expected, atol=2e-5)
+    for layer in (0, 1):
+        np.testing.assert_allclose(together[1].hidden[layer], together[0].hidden[layer], atol=2e-5)
+    assert np.abs(together[1].hidden[2] - together[0].hidden[2]).max() > 1e-3
+    np.testing.assert_allclose(together[2].hidden[2], together[0].hidden[2], atol=2e-5)
+    # queries of cross-attention come after self-attention and before cross-attention
+    apart = np.abs(together[1].cross[1] - together[0].cross[1]).max()
+    assert (apart > 1e-3) == (kind == "ablated")
+
+
+def test_an_ablated_head_of_the_encoder_reaches_the_decoder(engine: Engine) -> None:
+    plain = tasks(hidden_layers=(0, 2))[0]
+    both = answered(engine, [plain, replace(plain, ablated=((0, 1),))])
+    states = [of_target(each).hidden for each in both]
+    np.testing.assert_allclose(states[0][0], states[1][0], atol=1e-6)
+    assert np.abs(states[0][1] - states[1][1]).max() > 1e-3
+
+
+def test_an_encoder_alone_has_no_targets(onnx_engine: OnnxEngine) -> None:
+    asked = text(4, target=Target(np.zeros(2, np.int64)), hidden_layers=(0,))
+    with pytest.raises(EngineFailed, match="ModelError"):
+        onnx_engine.run([asked])
