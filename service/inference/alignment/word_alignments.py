@@ -6,6 +6,7 @@ Notation: T tokens of a target, S of a source; W_s and W_t of their words.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -108,13 +109,14 @@ class CrossAlignment:
         """
         found: list[WordAlignment] = []
         total: Any = 0
-        async for result in self._stream.results():
-            if isinstance(result, LayerMaps):
-                total = total + result.weights
-                continue
-            mean = total / np.float32(self._layers)
-            found.append(await asyncio.to_thread(_of_weights, self._pairs[result.text], mean))
-            total = 0
+        async with contextlib.aclosing(self._stream.results()) as results:
+            async for result in results:
+                if isinstance(result, LayerMaps):
+                    total = total + result.weights
+                    continue
+                mean = total / np.float32(self._layers)
+                found.append(await asyncio.to_thread(_of_weights, self._pairs[result.text], mean))
+                total = 0
         return found
 
 

@@ -97,7 +97,7 @@ def test_softmax_by_hand() -> None:
 def test_scores_are_cosines() -> None:
     source, target = np.array([[3, 4], [0, 0]], np.float32), np.array([[-3, -4]], np.float32)
     for method in ("mutual", "itermax"):
-        found = match_vectors(source, target, method)  # type: ignore[arg-type]
+        found = match_vectors(source, target, method)
         np.testing.assert_allclose(found.scores, [[-1], [0]], atol=1e-7)
         np.testing.assert_array_equal(found.aligned, [[False], [True]])
     assert unit_vectors(source).tolist() == [[np.float32(0.6), np.float32(0.8)], [0, 0]]
