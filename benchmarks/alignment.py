@@ -1,27 +1,42 @@
 """Alignment error rates of `POST /align` on hand-aligned sentences, by method and layer.
 
-Every sentence goes through HTTP with its words as spaces part them. Och and Ney 2003, section 4
-(https://aclanthology.org/J03-1002): of alignments A, sure ones S and possible ones P ⊇ S,
+Words are what spaces part. Och and Ney 2003, section 4 (https://aclanthology.org/J03-1002): of
+alignments A, sure ones S and possible ones P ⊇ S,
 
     AER = 1 − (|A ∩ S| + |A ∩ P|) / (|A| + |S|)
 
     text    a pair a line, `source ||| target`
     gold    a pair a line, `i-j` of sure words and `ipj` of possible ones
+
+With an artifact every text is encoded once, in this process, and every method aligns the vectors of
+every layer; with a service each pair goes through HTTP for each method, at its default layer.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import sys
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from benchmarks.harness.report import markdown
 from headscope import Client
+from model.artifact.manifest import TOKENIZER, Artifact, load_artifact
+from service.engines.contract import TextTask
+from service.engines.onnx import OnnxEngine
+from service.inference.alignment.matching import (
+    VECTOR_METHODS,
+    VectorMethod,
+    lift,
+    match_vectors,
+)
+from service.inference.alignment.words import aligned_text
+from service.inference.tokenizer import Limits, Options, TextTokenizer
 
-METHODS = ("mutual", "itermax", "softmax")
+PAIRS_PER_REQUEST = 16
 LINK = re.compile(r"(\d+)([-p?])(\d+)")
 Links = set[tuple[int, int]]
 
@@ -68,17 +83,42 @@ def score(pairs: Sequence[Aligned], found: Sequence[Links]) -> tuple[float, floa
     return of_possible / max(links, 1), of_sure / max(sure, 1), rate
 
 
-def run(
-    client: Client, pairs: Sequence[Aligned], layers: Sequence[int], methods: Sequence[str]
-) -> Iterator[Score]:
-    """Every method of every layer; cross-attention's one mean."""
+def ask(client: Client, pairs: Sequence[Aligned], methods: Sequence[str]) -> Iterator[Score]:
+    """Every method of a service that is running."""
     texts = [(pair.source, pair.target) for pair in pairs]
     for method in methods:
-        for layer in [None] if method == "cross" else layers:
-            asked: dict[str, Any] = {} if layer is None else {"layer": layer}
-            found = client.align(texts, method=method, split="spaces", truncate=True, **asked)
-            links = [{(link.source, link.target) for link in one.links} for one in found]
-            yield Score(method, layer, *score(pairs, links))
+        links: list[Links] = []
+        for start in range(0, len(texts), PAIRS_PER_REQUEST):
+            batch = texts[start : start + PAIRS_PER_REQUEST]
+            found = client.align(batch, method=method, split="spaces", truncate=True)
+            links += [{(link.source, link.target) for link in one.links} for one in found]
+        yield Score(method, None, *score(pairs, links))
+
+
+def compute(
+    artifact: Artifact, pairs: Sequence[Aligned], methods: Sequence[VectorMethod]
+) -> Iterator[Score]:
+    """Every method of every layer, with the functions of the service."""
+    manifest, engine = artifact.manifest, OnnxEngine(artifact, "cpu")
+    limits = Limits(manifest.sentence.max_length, sys.maxsize)
+    tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, limits)
+    layers = tuple(range(manifest.config.num_hidden_layers + 1))
+    links: dict[tuple[VectorMethod, int], list[Links]] = defaultdict(list)
+    for pair in pairs:
+        texts = (pair.source, pair.target)
+        tokenized = tokenizer.tokenize(texts, Options(truncate=True))
+        tasks = [TextTask(one.input_ids, one.segment_ids, layers) for one in tokenized]
+        words = [aligned_text(*one, "spaces") for one in zip(texts, tokenized, strict=True)]
+        states = [output.hidden for output in engine.run(tasks)]
+        for layer, hidden in enumerate(zip(*states, strict=True)):
+            vectors = [own[one.tokens] for own, one in zip(hidden, words, strict=True)]
+            for method in methods:
+                aligned, _ = lift(match_vectors(*vectors, method), *words)
+                rows, columns = aligned.nonzero()
+                every = zip(words[0].worded[rows], words[1].worded[columns], strict=True)
+                links[method, layer].append({(int(i), int(j)) for i, j in every})
+    for (method, layer), found in links.items():
+        yield Score(method, layer, *score(pairs, found))
 
 
 def table(rows: Sequence[Score]) -> str:
@@ -97,24 +137,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("text", type=Path, help="pairs, `source ||| target`")
     parser.add_argument("gold", type=Path, help="their alignments, `1-1 2p3`")
-    parser.add_argument("--url", required=True, help="of a running service")
+    served = parser.add_mutually_exclusive_group(required=True)
+    served.add_argument("--artifact", type=Path, help="of an encoder")
+    served.add_argument("--url", help="of a running service")
     parser.add_argument("--first", type=int, default=1, help="what words are counted from")
-    parser.add_argument("--layers", type=int, nargs="*", help="hidden states; all by default")
-    parser.add_argument("--methods", nargs="*", default=METHODS)
+    parser.add_argument("--methods", nargs="*", default=VECTOR_METHODS)
     options = parser.parse_args()
-    with (
-        options.text.open(encoding="utf-8") as texts,
-        options.gold.open(encoding="utf-8") as gold,
-        Client(options.url, timeout=3600) as client,
-    ):
+    with options.text.open(encoding="utf-8") as texts, options.gold.open(encoding="utf-8") as gold:
         pairs = list(read(texts, gold, options.first))
-        layers = (
-            range((client.info().layers or 0) + 1) if options.layers is None else options.layers
-        )
-        rows = list(run(client, pairs, layers, options.methods))
+    if options.artifact:
+        rows = list(compute(load_artifact(options.artifact), pairs, options.methods))
+    else:
+        with Client(options.url, timeout=3600) as client:
+            rows = list(ask(client, pairs, options.methods))
     print(f"{len(pairs)} pairs, AER in percent\n\n{table(rows)}\n")
-    best = min(rows, key=lambda row: row.error_rate)
-    print(f"best: {best}")
+    print(f"best: {min(rows, key=lambda row: row.error_rate)}")
 
 
 if __name__ == "__main__":
