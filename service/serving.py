@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from model.artifact.manifest import TOKENIZER, WEIGHTS, Artifact
+from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER, WEIGHTS, Artifact
 from model.artifact.vectors import TextVectors
 from service.engines.contract import Engine
 from service.engines.fake import FakeEngine
@@ -67,7 +67,8 @@ def start_model(
     trial = GoldenCheck(artifact)
     factories = engine_factories(settings, artifact, trial)
     limits = token_limits(settings, artifact)
-    tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, limits)
+    target = artifact.path(TARGET_TOKENIZER) if manifest.own_target_tokenizer else None
+    tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, limits, target)
     vectors = TextVectors.of(artifact)
     engine = engine or factories[settings.engine]()
     batch_tokens = settings.max_batch_tokens or engine.batch_tokens

@@ -19,6 +19,7 @@ from tokenizers import Tokenizer
 from model.artifact.manifest import GOLDEN, Artifact, reading, writing
 from model.artifact.targets import TargetTensors
 from model.config import EncoderConfig
+from model.vocabulary import model_ids
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -58,7 +59,7 @@ def golden_inputs(tokenizer: Tokenizer, config: EncoderConfig) -> Iterator[tuple
         segment_ids = np.array(encoding.type_ids, np.int64)
         fits = 0 < len(segment_ids) <= config.max_position_embeddings
         if fits and config.knows_segment(int(segment_ids.max())):
-            yield np.array(encoding.ids, np.int64), segment_ids
+            yield np.array(model_ids(tokenizer, encoding), np.int64), segment_ids
     length = min(RANDOM_TOKENS, config.max_position_embeddings)
     ids = np.random.default_rng(0).integers(0, config.vocab_size, length)
     yield ids, np.zeros_like(ids)

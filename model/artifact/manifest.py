@@ -13,6 +13,7 @@
     golden.safetensors      a few texts and what PyTorch computes of them, to try an engine on
     modules.safetensors     the parameters of the modules after pooling; often none
     tokenizer.json
+    target_tokenizer.json   that of the decoder's texts, where it differs
     task.onnx               rows of the last hidden state → what the task head answers
     task.safetensors        the task head in float32, for PyTorch alone: may be left out of a copy
     decoder.onnx            shifted labels, the encoder's last states → the decoder's states
@@ -65,6 +66,7 @@ WEIGHTS = "weights.safetensors"
 GOLDEN = "golden.safetensors"
 VECTOR_MODULES = "modules.safetensors"
 TOKENIZER = "tokenizer.json"
+TARGET_TOKENIZER = "target_tokenizer.json"
 TASK_GRAPH = "task.onnx"
 TASK_WEIGHTS = "task.safetensors"
 DECODER_GRAPH = "decoder.onnx"
@@ -172,6 +174,8 @@ class Manifest(BaseModel):
     """The task head; None without."""
     decoder: DecoderConfig | None = None
     """The decoder over the encoder's last hidden state; None without."""
+    own_target_tokenizer: bool = False
+    """Whether what the decoder writes is tokenised otherwise than what the encoder reads."""
     signature: dict[GraphName, GraphSignature]
     files: dict[str, FileRecord]
     verification: VerificationRecord
@@ -198,7 +202,9 @@ class Manifest(BaseModel):
         if self.foreign:
             return FOREIGN_FILES
         of_task = TASK_FILES if self.task else ()
-        return (*FILES, *of_task, *(DECODER_FILES if self.decoder else ()))
+        of_decoder = DECODER_FILES if self.decoder else ()
+        of_targets = (TARGET_TOKENIZER,) if self.own_target_tokenizer else ()
+        return (*FILES, *of_task, *of_decoder, *of_targets)
 
 
 @dataclass(frozen=True)
@@ -241,8 +247,9 @@ def load_artifact(folder: Path) -> Artifact:
     if set(manifest.files) != set(names):
         raise ArtifactError(f"{path} does not list exactly {', '.join(names)}")
     there = [name for name in names if name not in FOR_PYTORCH or os.path.lexists(folder / name)]
+    records = {name: (record.sha256, record.bytes) for name, record in manifest.files.items()}
     with ThreadPoolExecutor() as threads:  # hashing leaves the interpreter to others
-        list(threads.map(lambda name: _check(folder / name, manifest.files[name]), there))
+        list(threads.map(lambda name: check_file(folder / name, *records[name]), there))
     for name in set(GRAPHS.values()).intersection(names):
         check_locations(folder / name, DATA_OF.get(name, ()))
     return Artifact(folder, manifest, hashlib.sha256(content).hexdigest())
@@ -289,7 +296,3 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     temporary = folder / f".{MANIFEST}.part"
     temporary.write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
     temporary.replace(folder / MANIFEST)
-
-
-def _check(path: Path, record: FileRecord) -> None:
-    check_file(path, record.sha256, record.bytes)

@@ -8,6 +8,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from model.artifact.batch import Batch, pack
+from model.vocabulary import model_ids
 
 TEXTS = Path(__file__).with_name("calibration.txt")
 _BATCH = 16
@@ -25,6 +26,10 @@ def calibration_batches(tokenizer: Tokenizer, max_length: int) -> Iterator[Batch
     tokenizer.enable_truncation(max_length)
     encodings = tokenizer.encode_batch([*lines, " ".join(lines)])
     tokenizer.no_truncation()
-    texts = [(encoding.ids, encoding.type_ids) for encoding in encodings if encoding.ids]
+    texts = [
+        (model_ids(tokenizer, encoding), encoding.type_ids)
+        for encoding in encodings
+        if encoding.ids
+    ]
     for start in range(0, len(texts), _BATCH):
         yield pack(texts[start : start + _BATCH])

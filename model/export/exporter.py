@@ -65,6 +65,7 @@ from model.export.module_tensors import module_tensors
 from model.export.placement import Exported, Progress, place
 from model.export.quantization import quantize
 from model.export.to_onnx import save_graph
+from model.export.tokenizers import save_tokenizers, target_tokenizer
 from model.export.values import save_values
 from model.export.verify import verify
 from model.families.registry import read_config
@@ -164,8 +165,8 @@ def _build(
     encoder, head, decoder = modules
     if decoder is not None:
         check_precision(precision)
-    with writing(path := folder / TOKENIZER):
-        tokenizer.save(str(path), pretty=False)
+    target = target_tokenizer(inside, decoder, lowercase=sentence.lowercase)
+    save_tokenizers(tokenizer, target, folder)
     _save_tensors(dict(sorted(encoder.state_dict().items())), folder / WEIGHTS)
     _save_tensors(head_parameters(encoder), folder / HEADS)
     _save_tensors(module_tensors(checkpoint, sentence.modules), folder / VECTOR_MODULES)
@@ -192,6 +193,7 @@ def _build(
         sentence=sentence,
         task=task,
         decoder=decoder.config if decoder else None,
+        own_target_tokenizer=target is not None,
         signature=_signatures(modules, _dtype(precision)),
         files={},
         verification=_UNVERIFIED,

@@ -46,6 +46,7 @@ from model.runtimes.contract import Device, Runtime
 from model.runtimes.pytorch import PyTorchRuntime, load_decoder, load_encoder, load_head
 from model.runtimes.registry import load_runtime
 from model.tasks.head import TaskModule, scores_of_text
+from model.vocabulary import model_ids
 
 Segments = tuple[list[int], list[int]]
 """One text's token ids and segment ids."""
@@ -195,7 +196,7 @@ def grid(artifact: Artifact) -> Iterator[list[Segments]]:
     tokenizer.enable_truncation(min(sentence.max_length, longest_text(config)))
     encodings = [tokenizer.encode(*([t] if isinstance(t, str) else t)) for t in TEXTS]
     odd = [
-        (encoding.ids, encoding.type_ids)
+        (model_ids(tokenizer, encoding), encoding.type_ids)
         for encoding in encodings
         if encoding.ids and config.knows_segment(max(encoding.type_ids))
     ]

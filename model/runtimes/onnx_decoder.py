@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from model.artifact.batch import Batch, Ids, coarser, widen
+from model.artifact.batch import Batch, Ids, coarser, pack, widen
 from model.artifact.decoder_signature import cross_query_name, decoder_state_name
 from model.artifact.manifest import Artifact
 from model.artifact.signature import ATTENTION_OF, GraphName, MapKind
@@ -109,6 +109,20 @@ class OnnxDecoder:
             for first in range(0, len(rows), step)
         ]
         return np.concatenate(parts)
+
+    def warm_up(self, batch_tokens: int, longest: int) -> None:
+        """The fullest batch of targets as long as their texts, its maps and log-probabilities."""
+        config = self.config.layers
+        length = min(longest, config.max_position_embeddings)
+        texts = range(max(1, batch_tokens // (2 * length)))
+        batch = pack([(np.zeros(length, np.int64), np.zeros(length, np.int64)) for _ in texts])
+        encoded = np.zeros((len(batch.input_ids), config.hidden_size), np.float32)
+        last = [(text, config.num_hidden_layers) for text in texts]
+        (states, *_), _ = self.decode(Decoding(batch, encoded, batch, last))
+        kinds: tuple[MapKind, ...] = ("decoder", "cross")
+        for kind in kinds:
+            self.attention(states, states, 0, range(config.num_attention_heads), kind)
+        self.logprobs(states, batch.input_ids[:length])
 
 
 def decoder_of(decoder: OnnxDecoder | None) -> OnnxDecoder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,13 +33,15 @@ class Spelling:
 
     text: str
     encoding: Encoding
+    ids: Sequence[int]
+    """Of the tokens."""
     characters: int
     """Of all pieces: some may stand for the same ones."""
 
     @classmethod
-    def of(cls, text: str, encoding: Encoding) -> Spelling:
+    def of(cls, text: str, encoding: Encoding, ids: Sequence[int]) -> Spelling:
         """A text's."""
-        return cls(text, encoding, sum(end - start for start, end in encoding.offsets))
+        return cls(text, encoding, ids, sum(end - start for start, end in encoding.offsets))
 
     def pieces(self) -> list[Piece]:
         """The tokens, in order."""
@@ -48,7 +51,7 @@ class Spelling:
             if special
             else Piece(token_id, self.text[start:end], special=False, start=at[start], stop=at[end])
             for token_id, token, special, (start, end) in zip(
-                encoding.ids,
+                self.ids,
                 encoding.tokens,
                 encoding.special_tokens_mask,
                 encoding.offsets,

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from tokenizers import Encoding
 from tokenizers.models import WordPiece
 
-from model.artifact.manifest import reading
 from model.artifact.sentence import SentenceConfig
-from model.artifact.tokenizer import read_tokenizer
 from service.engines.contract import Ids
 from service.errors import InputTooLong, Unprocessable
-from service.inference.excerpt import Cutter, Direction, Excerpt, Offset, closing_ids
+from service.inference.cutting import CuttingTokenizer
+from service.inference.excerpt import Direction, Excerpt
 from service.inference.inputs import Input, Text, TokenIds, characters
 from service.inference.pieces import Spelling
+from service.inference.prompts import NO_PROMPT, Prompt, with_prompt, without_prompt
 from service.inference.subwords import Subwords
 
 
@@ -57,18 +55,6 @@ class TokenizedText:
         return min(self.prompt_tokens, len(self.input_ids) - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A prefix of texts."""
-
-    text: str
-    tokens: int
-    """Of the prompt alone, special tokens at its beginning included."""
-
-
-NO_PROMPT = Prompt("", 0)
-
-
 @dataclass(frozen=True)
 class Options:
     """How texts are to be tokenised."""
@@ -88,26 +74,39 @@ class Options:
 
 
 class TextTokenizer:
-    """The artifact's tokenizer, with the service's limits."""
+    """The artifact's tokenizers, with the service's limits."""
 
-    def __init__(self, path: Path, sentence: SentenceConfig, limits: Limits) -> None:
-        """Read `tokenizer.json`."""
+    def __init__(
+        self,
+        path: Path,
+        sentence: SentenceConfig,
+        limits: Limits,
+        target: Path | None = None,
+    ) -> None:
+        """Read `tokenizer.json`.
+
+        Args:
+            path: of it.
+            sentence: the checkpoint's prompts.
+            limits: of one input.
+            target: `target_tokenizer.json`; None where targets are tokenised as inputs are.
+
+        """
         self._sentence = sentence
         self.limits = limits
-        with reading(path):
-            self._whole = read_tokenizer(path)
-        self.separator_ids = frozenset(closing_ids(self._whole))
-        """Ids of the special tokens that end a text, as [SEP] and </s> do."""
-        added = self._whole.get_added_tokens_decoder().values()
+        self._source = CuttingTokenizer(path)
+        self._target = CuttingTokenizer(target) if target else self._source
+        whole = self._source.whole
+        self.separator_ids = frozenset(whole.encode("").ids[1:])
+        """Ids of the special tokens that end a text, as [SEP] does."""
+        added = whole.get_added_tokens_decoder().values()
         self.special_tokens = frozenset(token.content for token in added if token.special)
-        self.word_pieces = isinstance(self._whole.model, WordPiece)
+        self.word_pieces = isinstance(whole.model, WordPiece)
         """Whether its tokens are WordPieces, of which those that continue a word are marked."""
-        self.subwords = Subwords(self._whole)
-        self._cutters: dict[tuple[Direction, int], Cutter] = {}
+        self.subwords = Subwords(whole)
         self._prompts = {
             name: Prompt(prompt, self._length(prompt)) for name, prompt in sentence.prompts.items()
         }
-        self._lock = threading.Lock()
 
     def tokenize(
         self, inputs: Sequence[Input], options: Options, first: int = 0
@@ -125,27 +124,23 @@ class TextTokenizer:
 
         """
         prompt = self._prompt(options.prompt_name)
-        limit = options.max_tokens or self.limits.max_tokens
-        for index, text in enumerate(inputs, first):
-            self._check_characters(options.name(index), text)
+        self._check_lengths(inputs, options, first)
         read = [
             self._read(options.name(index), text, prompt.text)
             for index, text in enumerate(inputs, first)
         ]
-        texts = []
-        for index, excerpt in enumerate(self._excerpts(read, options, limit), first):
-            count = len(excerpt.encoding.ids)
-            # also when cut: a limit below the number of special tokens cuts nothing
-            if count > limit:
-                raise InputTooLong(
-                    f"{options.name(index)} has {count} tokens; at most {limit} fit "
-                    "(`truncate` cuts it)"
-                )
-            if not count:
-                raise Unprocessable(f"{options.name(index)} has no tokens")
-            cut_left = excerpt.truncated and options.direction == "left"
-            texts.append(_tokenized(excerpt, prompt, cut_left=cut_left))
-        return texts
+        return self._fitting(self._source, read, options, first, prompt)
+
+    def tokenize_targets(
+        self, targets: Sequence[str], options: Options, first: int = 0
+    ) -> list[TokenizedText]:
+        """Tokenise what a decoder is to have written, without any prompt; else as `tokenize`.
+
+        The ids are the labels that transformers makes of a `text_target`.
+        """
+        self._check_lengths(targets, options, first)
+        read = [(target, True) for target in targets]
+        return self._fitting(self._target, read, options, first, NO_PROMPT)
 
     def spell(
         self, texts: Sequence[str], prompt_name: str | None, first: int, *, special_tokens: bool
@@ -167,8 +162,9 @@ class TextTokenizer:
         for index, text in enumerate(texts, first):
             self._check_characters(f"inputs[{index}]", text)
         whole = [prompt + text for text in texts]
-        encodings = self._whole.encode_batch(whole, add_special_tokens=special_tokens)
-        return list(map(Spelling.of, whole, encodings))
+        encodings = self._source.whole.encode_batch(whole, add_special_tokens=special_tokens)
+        ids = map(self._source.ids, encodings)
+        return list(map(Spelling.of, whole, encodings, ids))
 
     def decode(self, name: str, given: TokenIds, *, skip_special_tokens: bool) -> str:
         """The text of some ids.
@@ -182,16 +178,16 @@ class TextTokenizer:
             Unprocessable: an id that no token has.
 
         """
-        size = self._whole.get_vocab_size()
+        size = self._source.size
         for token in given.ids:
             if not 0 <= token < size:
                 raise Unprocessable(f"{name} has the token id {token}: ids are 0 … {size - 1}")
-        text: str = self._whole.decode(given.ids, skip_special_tokens=skip_special_tokens)
+        text: str = self._source.whole.decode(given.ids, skip_special_tokens=skip_special_tokens)
         return text
 
     def vocabulary(self, indices: Iterable[int]) -> list[str | None]:
         """The tokens of these ids; None where the tokenizer has none."""
-        return [self._whole.id_to_token(index) for index in indices]
+        return [self._source.whole.id_to_token(index) for index in indices]
 
     def _prompt(self, name: str | None) -> Prompt:
         default = self._sentence.default_prompt_name
@@ -207,7 +203,7 @@ class TextTokenizer:
 
     def _length(self, prompt: str) -> int:
         """Tokens of a prompt, less a special one at its end, as sentence-transformers counts."""
-        special = self._whole.encode(prompt).special_tokens_mask if prompt else []
+        special = self._source.whole.encode(prompt).special_tokens_mask if prompt else []
         return len(special) - bool(special and special[-1])
 
     def _read(self, name: str, given: Input, prompt: str) -> tuple[Text, bool]:
@@ -217,23 +213,43 @@ class TextTokenizer:
         special tokens, or after a prompt with the tokenizer's.
         """
         if not isinstance(given, TokenIds):
-            return _with_prompt(prompt, given), True
+            return with_prompt(prompt, given), True
         text = self.decode(name, given, skip_special_tokens=bool(prompt))
         self._check_characters(name, text)
         return prompt + text, bool(prompt)
 
-    def _excerpts(
-        self, texts: Sequence[tuple[Text, bool]], options: Options, limit: int
-    ) -> list[Excerpt]:
+    def _fitting(
+        self,
+        tokenizer: CuttingTokenizer,
+        texts: Sequence[tuple[Text, bool]],
+        options: Options,
+        first: int,
+        prompt: Prompt,
+    ) -> list[TokenizedText]:
+        """The tokens of texts, each of them within the limit."""
+        limit = options.max_tokens or self.limits.max_tokens
         if options.truncate:
-            cut = self._cutter(options.direction, limit)
-            return [cut.encode(text, special_tokens=special) for text, special in texts]
-        if all(special for _, special in texts):
-            whole = self._whole.encode_batch([text for text, _ in texts])
+            excerpts = tokenizer.cut_texts(texts, options.direction, limit)
         else:
-            encode = self._whole.encode
-            whole = [encode(text, add_special_tokens=special) for text, special in texts]
-        return [Excerpt(encoding) for encoding in whole]
+            excerpts = tokenizer.whole_texts(texts)
+        found = []
+        for index, excerpt in enumerate(excerpts, first):
+            ids = tokenizer.ids(excerpt.encoding)
+            # also when cut: a limit below the number of special tokens cuts nothing
+            if len(ids) > limit:
+                raise InputTooLong(
+                    f"{options.name(index)} has {len(ids)} tokens; at most {limit} fit "
+                    "(`truncate` cuts it)"
+                )
+            if not ids:
+                raise Unprocessable(f"{options.name(index)} has no tokens")
+            cut_left = excerpt.truncated and options.direction == "left"
+            found.append(_tokenized(excerpt, ids, prompt, cut_left=cut_left))
+        return found
+
+    def _check_lengths(self, inputs: Sequence[Input], options: Options, first: int) -> None:
+        for index, text in enumerate(inputs, first):
+            self._check_characters(options.name(index), text)
 
     def _check_characters(self, name: str, text: Input) -> None:
         count = characters([text])
@@ -243,49 +259,25 @@ class TextTokenizer:
                 f"{self.limits.max_characters} are taken, whatever `truncate` says"
             )
 
-    def _cutter(self, direction: Direction, max_tokens: int) -> Cutter:
-        with self._lock:
-            if (direction, max_tokens) not in self._cutters:
-                cutter = Cutter(self._whole, max_tokens, direction)
-                self._cutters[direction, max_tokens] = cutter
-            return self._cutters[direction, max_tokens]
 
-
-def _with_prompt(prompt: str, text: Text) -> Text:
-    return prompt + text if isinstance(text, str) else (prompt + text[0], text[1])
-
-
-def _tokenized(excerpt: Excerpt, prompt: Prompt, *, cut_left: bool) -> TokenizedText:
+def _tokenized(
+    excerpt: Excerpt, ids: Sequence[int], prompt: Prompt, *, cut_left: bool
+) -> TokenizedText:
     encoding = excerpt.encoding
     offsets = excerpt.offsets
     special = encoding.special_tokens_mask
     prompt_tokens = 0
     if prompt.text:
-        offsets, prompt_tokens = _without_prompt(encoding, offsets, len(prompt.text))
+        offsets, prompt_tokens = without_prompt(encoding, offsets, len(prompt.text))
         if not cut_left:
             prompt_tokens = prompt.tokens
         special = [1] * prompt_tokens + special[prompt_tokens:]
     return TokenizedText(
         tokens=encoding.tokens,
-        input_ids=np.array(encoding.ids, np.int64),
+        input_ids=np.array(ids, np.int64),
         segment_ids=np.array(encoding.type_ids, np.int64),
         offsets=offsets,
         truncated=excerpt.truncated,
         prompt_tokens=prompt_tokens,
         special_tokens_mask=special,
     )
-
-
-def _without_prompt(
-    encoding: Encoding, offsets: Sequence[Offset], prompt_length: int
-) -> tuple[list[Offset], int]:
-    """Offsets in the caller's string, and the number of tokens up to the prompt's last."""
-    found, prompt_tokens = [], 0
-    for index, (start, end) in enumerate(offsets):
-        if encoding.sequence_ids[index] == 0:
-            if end <= prompt_length:
-                prompt_tokens = index + 1
-            found.append((max(start - prompt_length, 0), max(end - prompt_length, 0)))
-        else:
-            found.append((start, end))
-    return found, prompt_tokens

@@ -110,7 +110,7 @@ class Tokenizing:
         fitting = dataclasses.replace(options, max_tokens=most)
 
         def work(part: Sequence[str], first: int) -> list[TokenizedText]:
-            return self.tokenizer.tokenize(part, fitting, first)
+            return self.tokenizer.tokenize_targets(part, fitting, first)
 
         return await self.run(targets, work, finish_by, beside)
 

@@ -223,7 +223,8 @@ def test_norms_of_what_heads_add(client, reference, backend):
         np.testing.assert_allclose(found[f"norms.{index}"][large], wanted[large], rtol=1e-4)
         close(found[f"norm_rollout.{index}"], plain.norm_rollout(maps, products))
         if index < 4:
-            assert "attention" not in (result := reply["results"][index])
+            result = reply["results"][index]
+            assert "attention" not in result
             chosen = np.array(result["norms"], np.float32)
             np.testing.assert_allclose(
                 chosen, found[f"norms.{index}"][[5, 1]][:, [3, 0]], rtol=1e-5

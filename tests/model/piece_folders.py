@@ -48,8 +48,8 @@ def write_marian(
 
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "source.spm").write_bytes(piece_model(vocab_size=600))
-    (folder / "target.spm").write_bytes(piece_model(vocab_size=450))
+    (folder / "source.spm").write_bytes(piece_model())
+    (folder / "target.spm").write_bytes(piece_model(vocab_size=340))
     sides = [_pieces(folder / f"{side}.spm", lacking) for side in ("source", "target")]
     first = ["</s>", "<unk>"]
     if separate:

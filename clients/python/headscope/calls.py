@@ -114,7 +114,9 @@ def attention(
         maps *= len(fields.get("maps") or ("cross",))
         top_k = fields.get("top_k")
         row = tokens if top_k is None else 2 * min(top_k, tokens)
-        return FLOAT_BYTES * tokens * (maps * row if "weights" in included else tokens)
+        row = maps * row if "weights" in included else tokens
+        row += maps * tokens if "norms" in included else 0
+        return FLOAT_BYTES * tokens * row
 
     included = fields.get("include", ("weights",))
     return Call(

@@ -54,7 +54,7 @@ class AttentionFields(TextFields, total=False):
     maps: Sequence[MapKind] | None
     layers: Sequence[int] | None
     heads: Sequence[int] | None
-    include: Sequence[Literal["weights", "stats", "rollout", "logprobs"]]
+    include: Sequence[Literal["weights", "stats", "rollout", "norms", "norm_rollout", "logprobs"]]
     top_k: int | None
     ablate: Sequence[Head] | None
     dtype: Literal["float32", "float16"]

@@ -67,6 +67,19 @@ class Reply(TokenizedText):
         """`[S, S]`, through all layers (Abnar & Zuidema 2020)."""
         return self._tensor("rollout", 'include "rollout"')
 
+    @property
+    def norms(self) -> NDArray[np.float32]:
+        """`[layers, heads, S, S]`: length of the vector that a key adds to a query in a head.
+
+        Kobayashi et al. 2020, https://arxiv.org/abs/2004.10102.
+        """
+        return self._tensor("norms", 'include "norms"')
+
+    @property
+    def norm_rollout(self) -> NDArray[np.float32]:
+        """`[S, S]`, through all layers, by norms of what the heads of each add together."""
+        return self._tensor("norm_rollout", 'include "norm_rollout"')
+
     @cached_property
     def statistics(self) -> dict[str, NDArray[Any]]:
         """`[layers, heads]` by name: entropy, distance, confidence, cls, sep, self, and so on."""

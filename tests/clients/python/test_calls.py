@@ -91,7 +91,8 @@ async def test_one_text_is_a_list_of_one(both):
 @pytest.mark.parametrize("inputs", [TEXTS, PAIRS])
 async def test_attention(both, inputs):
     client, plain = both
-    asked = {"layers": [-1, 0], "heads": [1], "include": ["weights", "stats", "rollout"]}
+    names = ["weights", "stats", "rollout", "norms", "norm_rollout"]
+    asked = {"layers": [-1, 0], "heads": [1], "include": names}
     found = await client.attention(inputs, **asked)
     expected = await one_by_one(plain, "/attention", inputs, **asked)
     for one, result, text in zip(found, expected, inputs, strict=True):
@@ -99,6 +100,8 @@ async def test_attention(both, inputs):
         assert (one.layers, one.heads) == ([1, 0], [1])
         np.testing.assert_allclose(one.weights, result["attention"], atol=1e-6)
         np.testing.assert_allclose(one.rollout, result["rollout"], atol=1e-6)
+        np.testing.assert_allclose(one.norms, result["norms"], rtol=1e-6)
+        np.testing.assert_allclose(one.norm_rollout, result["norm_rollout"], atol=1e-6)
         assert one.statistics.keys() == result["stats"].keys()
     half = await client.attention(inputs, dtype="float16", top_k=2)
     assert half[0].tensors["attention.values"].dtype == np.float16

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import BartConfig, CLIPConfig, GPT2Config, T5Config, ViTConfig, WhisperConfig
+from transformers import (
+    CLIPConfig,
+    GPT2Config,
+    LongT5Config,
+    PegasusConfig,
+    ViTConfig,
+    WhisperConfig,
+)
 
 from model.checkpoint import load_checkpoint
 from model.errors import CheckpointError, ConfigError, ModelError
@@ -23,8 +30,9 @@ from tests.model.checkpoints import edit_json
 
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 90868376\n"
 FOREIGN = {
-    T5Config: "is an encoder–decoder, which is not served yet: its model_type is 't5'",
-    BartConfig: "is an encoder–decoder, which is not served yet: its model_type is 'bart'",
+    LongT5Config: "is an encoder–decoder of a kind that is not served: its model_type is 'longt5'",
+    PegasusConfig: "is an encoder–decoder of a kind that is not served: its model_type is "
+    "'pegasus'",
     GPT2Config: "is a decoder-only language model, which is not served: its model_type is 'gpt2'",
     CLIPConfig: "is a model of text and images, no text encoder: its model_type is 'clip'",
     ViTConfig: "is a vision model, no text encoder: its model_type is 'vit'",
@@ -108,7 +116,7 @@ def test_an_unknown_model_type_is_named(folder: Path) -> None:
 def test_no_model_type(folder: Path) -> None:
     (folder / "config.json").write_text("{}")
     assert refusal(folder, ConfigError).startswith(
-        "it names no model_type; supported are albert, bert"
+        "it names no model_type; supported are albert, bart, bert"
     )
 
 

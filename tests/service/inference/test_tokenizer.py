@@ -132,7 +132,7 @@ def test_characters_are_counted_before_anything_is_tokenised(
     artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = tokenizer(artifact, max_characters=20)
-    monkeypatch.setattr(one, "_whole", None)  # whoever touches it fails
+    monkeypatch.setattr(one, "_source", None)  # whoever touches it fails
     with pytest.raises(InputTooLong, match=r"inputs\[2\]"):
         one.tokenize(["fits", "fits", "x" * 10**7, "fits"], Options(truncate=True))
 
@@ -147,7 +147,7 @@ def test_an_error_says_nothing_of_the_text(artifact: Artifact) -> None:
 
 def test_a_text_without_tokens_is_refused(artifact: Artifact) -> None:
     one = tokenizer(artifact)
-    one._whole.post_processor = None  # of a tokenizer that adds no special tokens
+    one._source.whole.post_processor = None  # of a tokenizer that adds no special tokens
     with pytest.raises(Unprocessable, match=r"inputs\[1\] has no tokens"):
         one.tokenize(["some", " "], Options())
 

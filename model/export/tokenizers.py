@@ -1,0 +1,41 @@
+"""An artifact's tokenizers: of what the encoder reads, and of what a decoder writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER, writing
+from model.decoder.decoder import Decoder
+from model.tokenization.tokenizer import load_target_tokenizer
+
+
+def target_tokenizer(folder: Path, decoder: Decoder | None, *, lowercase: bool) -> Tokenizer | None:
+    """The tokenizer of what a decoder writes; None where it is the encoder's, or there is none.
+
+    Args:
+        folder: of the checkpoint's tokenizer.
+        decoder: of the checkpoint.
+        lowercase: whether texts are lower-cased first.
+
+    Raises:
+        CheckpointError: as `load_target_tokenizer`.
+
+    """
+    if decoder is None:
+        return None
+    return load_target_tokenizer(folder, decoder.config.layers.vocab_size, lowercase=lowercase)
+
+
+def save_tokenizers(source: Tokenizer, target: Tokenizer | None, folder: Path) -> None:
+    """Write `tokenizer.json`, and `target_tokenizer.json` where there is another of targets.
+
+    Raises:
+        ArtifactError: a file cannot be written.
+
+    """
+    for name, tokenizer in ((TOKENIZER, source), (TARGET_TOKENIZER, target)):
+        if tokenizer is not None:
+            with writing(path := folder / name):
+                tokenizer.save(str(path), pretty=False)
