@@ -84,7 +84,9 @@ def test_fields(schema):
 
 def test_fields_of_alignments():
     text = read("docs/api.md").split("## POST /align")[1].split("## POST /verify")[0]
-    assert {f"`{name}`" for name in AlignRequest.model_fields} <= set(re.findall(r"`[a-z_]+`", text))
+    assert {f"`{name}`" for name in AlignRequest.model_fields} <= set(
+        re.findall(r"`[a-z_]+`", text)
+    )
 
 
 def test_metrics():

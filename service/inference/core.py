@@ -126,7 +126,6 @@ class Inference:
         caller: Caller,
         lane: LaneName,
         engine: str | None = None,
-        *,
         beside: int = 0,
     ) -> PreparedTexts:
         """Tokenise a request's inputs, and find who computes them.
@@ -149,8 +148,7 @@ class Inference:
         """
         if lane == "attention":
             self.require_maps()
-        began = time.monotonic()
-        scheduler = await self.engines.get(engine)
+        began, scheduler = time.monotonic(), await self.engines.get(engine)
         scheduler.check_room(lane, caller)
         texts = await self._tokenizing.tokenize(inputs, options, caller.finish_by, beside)
         tokens = sum(len(text.input_ids) for text in texts)

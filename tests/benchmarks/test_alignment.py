@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.alignment import Aligned, Score, read, run, score, table
+from benchmarks.alignment import Aligned, Score, ask, compute, read, score, table
 from headscope import Link
 
 TEXTS = ["the  big dog ||| der große Hund \n", "so ||| \n"]
@@ -34,28 +34,40 @@ def test_error_rates_by_hand():
     assert score(pairs, [set(), set()]) == (0, 0, 1)
 
 
-def test_every_method_of_every_layer():
+def test_every_method_of_a_service():
     asked = []
 
     def align(texts: Any, **fields: Any) -> list[Any]:
-        asked.append(fields)
-        right = [Link(0, 0, 1.0), Link(2, 2, 1.0)]
-        links = right[: 2 if fields.get("layer") == 1 else 1]
-        assert texts == [("the big dog", "der große Hund"), ("so", "")]
-        return [SimpleNamespace(links=links), SimpleNamespace(links=[])]
+        asked.append((len(texts), fields))
+        links = [Link(0, 0, 1.0), Link(2, 2, 1.0)][: 2 if fields["method"] == "cross" else 1]
+        return [SimpleNamespace(links=links if text[1] else []) for text in texts]
 
     client: Any = SimpleNamespace(align=align)
-    rows = list(run(client, list(read(TEXTS, GOLD, 1)), [0, 1], ["mutual", "cross"]))
-    assert rows == [
-        Score("mutual", 0, 1.0, 0.5, pytest.approx(1 / 3)),
-        Score("mutual", 1, 1.0, 1.0, 0.0),
-        Score("cross", None, 1.0, 0.5, pytest.approx(1 / 3)),
+    pairs = [*read(TEXTS, GOLD, 1)] * 9
+    assert list(ask(client, pairs, ["mutual", "cross"])) == [
+        Score("mutual", None, 1.0, 0.5, pytest.approx(1 / 3)),
+        Score("cross", None, 1.0, 1.0, 0.0),
     ]
     common = {"split": "spaces", "truncate": True}
     assert asked == [
-        *({"method": "mutual", "layer": layer} | common for layer in (0, 1)),
-        {"method": "cross"} | common,
+        (count, {"method": method} | common) for method in ("mutual", "cross") for count in (16, 2)
     ]
-    heads, _, *lines = table(rows).splitlines()
-    assert heads == "| layer | mutual | cross |"
-    assert lines == ["| 0 | 33.3 |  |", "| 1 | 0.0 |  |", "|  |  | 33.3 |"]
+
+
+def test_a_text_is_aligned_with_itself_in_every_layer(exported, small_checkpoint):
+    text = "the animal was too tired , unbelievably"
+    gold = {(i, i) for i in range(7)}
+    rows = list(
+        compute(exported(small_checkpoint, "small"), [Aligned(text, text, gold, gold)], ["mutual"])
+    )
+    assert rows == [Score("mutual", layer, 1.0, 1.0, 0.0) for layer in (0, 1, 2)]
+
+
+def test_a_table_has_a_row_a_layer():
+    rows = [Score("a", 0, 1, 1, 1 / 3), Score("b", 0, 1, 1, 0.5), Score("a", 1, 1, 1, 0.0)]
+    assert table(rows).splitlines() == [
+        "| layer | a | b |",
+        "| --- | --- | --- |",
+        "| 0 | 33.3 | 50.0 |",
+        "| 1 | 0.0 |  |",
+    ]
