@@ -80,7 +80,7 @@ class AlignRequest(ModelRequest, StrictRequest):
     layer: int | None = Field(
         None,
         description="Which hidden state's vectors are compared: 0 = embeddings … L = last, "
-        "negative from the end; two thirds of the way up by default. Not of `cross`.",
+        "negative from the end; the middle one by default. Not of `cross`.",
     )
     layers: Indices = Field(None, description="The decoder's, of `cross`; all by default.")
     heads: Indices = Field(None, description="The decoder's, of `cross`; all by default.")
@@ -206,5 +206,5 @@ def _layer(asked: int | None, inference: Inference) -> int:
 
 
 def default_layer(layers: int) -> int:
-    """Two thirds of the way up: of 12 layers the 8th, as SimAlign and awesome-align have it."""
-    return round(2 * layers / 3)
+    """The middle one, of 12 layers the 6th: see the error rates of docs/align.md."""
+    return (layers + 1) // 2

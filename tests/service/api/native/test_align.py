@@ -167,7 +167,7 @@ async def test_defaults(plain: httpx.AsyncClient, aimed: httpx.AsyncClient) -> N
         for asked in ({}, {"threshold": 0.001}, {"threshold": 0.9})
     ]
     assert softmax[0] == softmax[1] != softmax[2]
-    assert [default_layer(layers) for layers in (1, 2, 6, 12, 24)] == [1, 1, 4, 8, 16]
+    assert [default_layer(layers) for layers in (1, 2, 6, 12, 24)] == [1, 1, 3, 6, 12]
 
 
 async def test_words_parted_by_spaces_alone(plain: httpx.AsyncClient) -> None:
