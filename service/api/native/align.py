@@ -75,7 +75,7 @@ class AlignRequest(ModelRequest, StrictRequest):
     inputs: Pairs = Field(description="Pairs of a source and a target.")
     method: Method | None = Field(
         None,
-        description="`cross` of an encoder–decoder and `itermax` of any other model by default.",
+        description="`cross` of an encoder–decoder and `mutual` of any other model by default.",
     )
     layer: int | None = Field(
         None,
@@ -146,7 +146,7 @@ def alignment_options(request: AlignRequest, inference: Inference) -> AlignmentO
 
     """
     decoder = inference.decoder
-    method = request.method or ("cross" if decoder else "itermax")
+    method = request.method or ("cross" if decoder else "mutual")
     _check_fields(request, method)
     if method == "cross":
         if decoder is None:

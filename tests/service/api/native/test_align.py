@@ -157,7 +157,7 @@ async def test_cross_attention_of_chosen_heads(aimed: httpx.AsyncClient) -> None
 
 async def test_defaults(plain: httpx.AsyncClient, aimed: httpx.AsyncClient) -> None:
     pair = PAIRS[:1]
-    told = await posted(plain, "/align", inputs=pair, method="itermax", layer=default_layer(2))
+    told = await posted(plain, "/align", inputs=pair, method="mutual", layer=default_layer(2))
     assert await posted(plain, "/align", inputs=pair) == told
     both = {"layers": [0, 1, 2], "heads": [0, 1, 2, 3]}
     told = await posted(aimed, "/align", inputs=pair, method="cross", **both)
@@ -202,9 +202,9 @@ async def test_what_is_cut_is_said_and_not_aligned(plain: httpx.AsyncClient) -> 
         ({"method": "cross"}, "method cross: this model has no decoder"),
         ({"method": "best"}, "method: "),
         ({"method": "cross", "layer": 1}, "layer is not of the method cross"),
-        ({"layers": [1]}, "layers is not of the method itermax"),
-        ({"heads": [1]}, "heads is not of the method itermax"),
-        ({"threshold": 0.1}, "threshold is not of the method itermax"),
+        ({"layers": [1]}, "layers is not of the method mutual"),
+        ({"heads": [1]}, "heads is not of the method mutual"),
+        ({"threshold": 0.1}, "threshold is not of the method mutual"),
         ({"method": "softmax", "threshold": 1.0}, "threshold: "),
         ({"layer": 3}, "layer 3 is not in -3 … 2"),
         ({"prompt_name": "query"}, "unknown prompt_name"),
