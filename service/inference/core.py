@@ -126,6 +126,7 @@ class Inference:
         caller: Caller,
         lane: LaneName,
         engine: str | None = None,
+        beside: int = 0,
     ) -> PreparedTexts:
         """Tokenise a request's inputs, and find who computes them.
 
@@ -135,6 +136,7 @@ class Inference:
             caller: who asks.
             lane: where they will be computed; a request that it would refuse costs nothing.
             engine: name of the engine; the service's own when None.
+            beside: characters that the request has beside these inputs.
 
         Raises:
             Unprocessable: too many inputs, or one that does not fit the model.
@@ -146,10 +148,9 @@ class Inference:
         """
         if lane == "attention":
             self.require_maps()
-        began = time.monotonic()
-        scheduler = await self.engines.get(engine)
+        began, scheduler = time.monotonic(), await self.engines.get(engine)
         scheduler.check_room(lane, caller)
-        texts = await self._tokenizing.tokenize(inputs, options, caller.finish_by)
+        texts = await self._tokenizing.tokenize(inputs, options, caller.finish_by, beside)
         tokens = sum(len(text.input_ids) for text in texts)
         timings = Timings(tokens, began, time.monotonic() - began)
         return PreparedTexts(texts, caller, scheduler, timings, characters=characters(inputs))

@@ -69,9 +69,15 @@ class Tokenizing:
         self._threads = ThreadPoolExecutor(cores, "tokenizer", lower_priority)
 
     async def tokenize(
-        self, inputs: Sequence[Input], options: Options, finish_by: float
+        self, inputs: Sequence[Input], options: Options, finish_by: float, beside: int = 0
     ) -> list[TokenizedText]:
         """Tokenise a request's inputs; cancelling the call ends it after the slice that runs.
+
+        Args:
+            inputs: of one request.
+            options: how they are tokenised.
+            finish_by: `time.monotonic()` of the deadline.
+            beside: characters that the request has beside these inputs.
 
         Raises:
             Unprocessable: too many inputs or characters, or an input that does not fit the model.
@@ -82,7 +88,7 @@ class Tokenizing:
         def work(part: Sequence[Input], first: int) -> list[TokenizedText]:
             return self.tokenizer.tokenize(part, options, first)
 
-        texts = await self.run(inputs, work, finish_by)
+        texts = await self.run(inputs, work, finish_by, beside)
         for index, text in enumerate(texts):
             if 0 < self._segments <= text.segment_ids.max():
                 raise Unprocessable(f"inputs[{index}] is a pair; this model has one segment only")

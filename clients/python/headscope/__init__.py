@@ -1,3 +1,4 @@
+from headscope.alignment import AlignedWord, Alignment, Link
 from headscope.async_client import AsyncClient
 from headscope.client import Client
 from headscope.errors import (
@@ -32,6 +33,8 @@ from headscope.results import (
 from headscope.words import Word, merge, words_of
 
 __all__ = [
+    "AlignedWord",
+    "Alignment",
     "AsyncClient",
     "Client",
     "DeadlineExceeded",
@@ -44,6 +47,7 @@ __all__ = [
     "Info",
     "InvalidReply",
     "Label",
+    "Link",
     "NoConnection",
     "NotFound",
     "Overloaded",

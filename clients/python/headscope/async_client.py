@@ -71,6 +71,7 @@ class AsyncClient:
     encode = method(calls.encode)
     embed = method(calls.embed)
     attention = method(calls.attention)
+    align = method(calls.align)
     predict = method(calls.predict)
     rerank = method(calls.rerank)
     embed_sparse = method(calls.embed_sparse)

@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope import reading
+from headscope.alignment import Alignment, read_alignments
 from headscope.call import FLOAT_BYTES, Call
 from headscope.fields import (
+    AlignFields,
     AttentionFields,
     EncodeFields,
     PredictFields,
@@ -22,7 +24,7 @@ from headscope.fields import (
     SparseFields,
     VerifyFields,
 )
-from headscope.inputs import Text, only_texts, targets_of, texts_of
+from headscope.inputs import Text, only_pairs, only_texts, targets_of, texts_of
 from headscope.joining import chained, of_one_model, only, ranked, worst
 from headscope.reply import Reply
 from headscope.results import (
@@ -37,6 +39,9 @@ from headscope.results import (
 
 T = TypeVar("T")
 BINARY = "application/vnd.safetensors"
+WORD_BYTES = 200
+"""About what a word and its alignments have in JSON."""
+SCORE_BYTES = 15
 
 
 def encode(inputs: str | Sequence[Text], **fields: Unpack[EncodeFields]) -> Call[Any, Encodings]:
@@ -122,6 +127,35 @@ def attention(
         lambda parts: of_one_model(chained(parts)),
         BINARY,
         targets=() if targets is None else targets_of(targets, every),
+        weigh=weigh,
+    )
+
+
+def align(
+    inputs: Sequence[Sequence[str]], **fields: Unpack[AlignFields]
+) -> Call[Any, list[Alignment]]:
+    """Which words of a target translate which words of its source.
+
+    Args:
+        inputs: a list of pairs, each a source and its target.
+        fields: of `POST /align`.
+
+    Returns:
+        An alignment a pair, in their order.
+
+    """
+
+    def weigh(tokens: int, info: Info) -> int:
+        vectors = FLOAT_BYTES * tokens * (info.hidden_size or 0)
+        scores = SCORE_BYTES * (tokens // 2) ** 2 if fields.get("matrix") else 0
+        return vectors + WORD_BYTES * tokens + scores
+
+    return Call(
+        "/align",
+        only_pairs(inputs),
+        {**fields},
+        read_alignments,
+        lambda parts: of_one_model(chained(parts)),
         weigh=weigh,
     )
 

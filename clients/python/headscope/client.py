@@ -75,6 +75,7 @@ class Client:
     encode = method(calls.encode)
     embed = method(calls.embed)
     attention = method(calls.attention)
+    align = method(calls.align)
     predict = method(calls.predict)
     rerank = method(calls.rerank)
     embed_sparse = method(calls.embed_sparse)

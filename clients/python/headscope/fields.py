@@ -60,6 +60,18 @@ class AttentionFields(TextFields, total=False):
     dtype: Literal["float32", "float16"]
 
 
+class AlignFields(TextFields, total=False):
+    """`POST /align`."""
+
+    method: Literal["cross", "mutual", "itermax", "softmax"] | None
+    layer: int | None
+    layers: Sequence[int] | None
+    heads: Sequence[int] | None
+    threshold: float | None
+    split: Literal["punctuation", "spaces"]
+    matrix: bool
+
+
 class VerifyFields(ModelField, total=False):
     """`POST /verify`."""
 

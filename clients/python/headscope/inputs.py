@@ -49,6 +49,20 @@ def targets_of(targets: str | Sequence[str], inputs: Sequence[Text]) -> list[str
     return every
 
 
+def only_pairs(pairs: Sequence[Sequence[str]]) -> list[list[str]]:
+    """A list of pairs.
+
+    Raises:
+        TypeError: something is no pair of texts.
+
+    """
+    every = texts_of(pairs)
+    for i, one in enumerate(every):
+        if isinstance(one, str):
+            raise TypeError(f"inputs[{i}] is no pair of texts")
+    return [list(one) for one in every]
+
+
 def only_texts(texts: Sequence[str]) -> list[str]:
     """A list of texts.
 

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from headscope.alignment import Alignment
 from headscope.errors import InvalidReply
 from headscope.results import Difference, Rank, TokenizedText, Verification
 
 T = TypeVar("T")
-R = TypeVar("R", bound=TokenizedText)
+R = TypeVar("R", bound=TokenizedText | Alignment)
 
 
 def only(parts: Sequence[T]) -> T:

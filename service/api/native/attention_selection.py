@@ -176,11 +176,11 @@ def _of_target(
 
 
 def _layers(request: AttentionRequest, config: EncoderConfig, whose: str) -> tuple[int, ...]:
-    return _selected("layers", request.layers, config.num_hidden_layers, whose)
+    return selected_indices("layers", request.layers, config.num_hidden_layers, whose)
 
 
 def _heads(request: AttentionRequest, config: EncoderConfig, whose: str) -> tuple[int, ...]:
-    return _selected("heads", request.heads, config.num_attention_heads, whose)
+    return selected_indices("heads", request.heads, config.num_attention_heads, whose)
 
 
 def _ablated(
@@ -199,7 +199,9 @@ def _ablated(
     return _distinct("ablate", found)
 
 
-def _selected(name: str, asked: Sequence[int] | None, size: int, whose: str) -> tuple[int, ...]:
+def selected_indices(
+    name: str, asked: Sequence[int] | None, size: int, whose: str
+) -> tuple[int, ...]:
     """Negative ones counted from the end; in the order asked."""
     if asked is None:
         return tuple(range(size))

@@ -102,6 +102,58 @@ class AttentionReply(BaseModel):
     usage: Usage
 
 
+class AlignedWord(BaseModel):
+    """A word of a text."""
+
+    text: str
+    start: int = Field(description="Code points of the text before it.")
+    end: int
+
+
+class AlignedWords(BaseModel):
+    """The words of a pair of texts."""
+
+    source: list[AlignedWord]
+    target: list[AlignedWord]
+
+
+class AlignedPair(BaseModel):
+    """A word of a source and one of its target, by their numbers."""
+
+    source: int
+    target: int
+    score: float
+
+
+class Truncated(BaseModel):
+    """Whether each text of a pair was cut."""
+
+    source: bool
+    target: bool
+
+
+class AlignResult(BaseModel):
+    """The word alignment of a pair of texts."""
+
+    words: AlignedWords
+    alignments: list[AlignedPair] = Field(description="Ascending.")
+    pharaoh: str = Field(description="The same as `i-j`, parted by spaces.")
+    truncated: Truncated
+    matrix: list[list[float]] | None = Field(
+        None, description="Scores of all words of the source with all of the target."
+    )
+
+
+class AlignReply(BaseModel):
+    """The reply of `POST /align`."""
+
+    model: str
+    backend: str
+    method: Literal["cross", "mutual", "itermax", "softmax"]
+    results: list[AlignResult]
+    usage: Usage
+
+
 class LayerDifference(BaseModel):
     """How far one hidden state is from PyTorch's."""
 

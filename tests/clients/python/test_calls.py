@@ -11,6 +11,7 @@ import pytest
 
 from headscope import AsyncClient, Label, NotFound, Refused, Span, calls, fields
 from model.artifact.manifest import Artifact
+from service.api.native.align import AlignRequest
 from service.api.native.attention_selection import AttentionRequest
 from service.api.native.encode import EncodeRequest
 from service.api.native.verify import VerifyRequest
@@ -261,11 +262,34 @@ def test_each_input_has_one_target():
         calls.attention(["a", "b"], targets=["c", 1])
 
 
+async def test_align(both):
+    """In parts of two pairs, as one by one."""
+    client, plain = both
+    pairs = [("The cat sat.", "Die Katze saß."), ("", "a"), *PAIRS]
+    asked = {"method": "softmax", "matrix": True}
+    found = await client.align(pairs, **asked)
+    expected = await one_by_one(plain, "/align", pairs, **asked)
+    for one, result in zip(found, expected, strict=True):
+        assert (one.model, one.backend, one.method) == ("small", "fake", "softmax")
+        assert [link._asdict() for link in one.links] == result["alignments"]
+        assert [word._asdict() for word in one.source] == result["words"]["source"]
+        assert [word._asdict() for word in one.target] == result["words"]["target"]
+        assert (one.pharaoh, one.truncated) == (result["pharaoh"], (False, False))
+        assert one.matrix.shape == (len(one.source), len(one.target))
+        np.testing.assert_array_equal(one.matrix.ravel(), np.ravel(result["matrix"]).astype("f4"))
+    assert len((await client.align(pairs[:1], split="spaces"))[0].source) == 3
+    with pytest.raises(TypeError, match=r"inputs\[0\] is no pair"):
+        await client.align(["a", "b"])
+    with pytest.raises(Refused, match="no decoder"):
+        await client.align(pairs, method="cross")
+
+
 @pytest.mark.parametrize(
     ("kind", "schema"),
     [
         (fields.EncodeFields, EncodeRequest),
         (fields.AttentionFields, AttentionRequest),
+        (fields.AlignFields, AlignRequest),
         (fields.VerifyFields, VerifyRequest),
         (fields.PredictFields, PredictRequest),
         (fields.RerankFields, RerankRequest),

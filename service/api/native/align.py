@@ -1,0 +1,210 @@
+"""`POST /align`: the words of a target that translate those of a source."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from pydantic import Field, PlainValidator
+from pydantic.json_schema import WithJsonSchema
+from pydantic_core import PydanticCustomError
+from starlette.responses import Response
+
+from service.api.media import JSON
+from service.api.native.alignment_reply import AlignmentReply
+from service.api.native.attention_selection import Indices, selected_indices
+from service.api.native.replies import AlignReply
+from service.api.native.texts import BackendName, StrictRequest, check_size
+from service.api.problems import PROBLEMS
+from service.api.route import (
+    JsonRoute,
+    ModelRequest,
+    PartsResponse,
+    Reply,
+    caller_of,
+    model_of,
+    service_of,
+)
+from service.errors import Unprocessable
+from service.inference.alignment.matching import SOFTMAX_THRESHOLD, Method
+from service.inference.alignment.pairs import AlignmentOptions, prepare_pairs
+from service.inference.alignment.word_alignments import CrossAlignment, align_vectors
+from service.inference.alignment.words import Split
+from service.inference.core import Inference
+from service.inference.excerpt import Direction
+from service.inference.tokenizer import Options
+
+router = APIRouter(route_class=JsonRoute, tags=["inference"])
+
+
+def _pairs(value: Any) -> list[tuple[str, str]]:
+    """`[[str, str]]`; stops at the first thing that is no pair."""
+    if not isinstance(value, list) or not value:
+        raise PydanticCustomError("inputs", "a list of pairs, [[source, target]], is needed")
+    pairs = []
+    for index, pair in enumerate(value):
+        match pair:
+            case [str(source), str(target)]:
+                pairs.append((source, target))
+            case _:
+                raise PydanticCustomError(
+                    "inputs", "inputs[{index}] is no pair of texts", {"index": index}
+                )
+    return pairs
+
+
+Pairs = Annotated[
+    list[tuple[str, str]],
+    PlainValidator(_pairs),
+    WithJsonSchema(
+        {
+            "type": "array",
+            "items": {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2},
+            "minItems": 1,
+            "examples": [[["the tired animal", "das müde Tier"]]],
+        }
+    ),
+]
+
+
+class AlignRequest(ModelRequest, StrictRequest):
+    """`POST /align`."""
+
+    inputs: Pairs = Field(description="Pairs of a source and a target.")
+    method: Method | None = Field(
+        None,
+        description="`cross` of an encoder–decoder and `mutual` of any other model by default.",
+    )
+    layer: int | None = Field(
+        None,
+        description="Which hidden state's vectors are compared: 0 = embeddings … L = last, "
+        "negative from the end; the middle one by default. Not of `cross`.",
+    )
+    layers: Indices = Field(None, description="The decoder's, of `cross`; all by default.")
+    heads: Indices = Field(None, description="The decoder's, of `cross`; all by default.")
+    threshold: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description=f"That both probabilities of `softmax` exceed; {SOFTMAX_THRESHOLD} by default.",
+    )
+    split: Split = Field(
+        "punctuation",
+        description="Whether punctuation marks are words, or words are what spaces part.",
+    )
+    matrix: bool = Field(False, description="Whether the scores of all pairs of words are wanted.")
+    truncate: bool = Field(False, description="Cut a text that is too long, instead of refusing.")
+    truncation_direction: Direction = Field("right", description="Which side is cut.")
+    prompt_name: str | None = Field(
+        None, description="A prefix that the checkpoint's own configuration names."
+    )
+    backend: BackendName | None = Field(
+        None, description="Which engine answers; never replaced by another."
+    )
+
+    @property
+    def tokenization(self) -> Options:
+        """How the texts are tokenised."""
+        return Options(self.truncate, self.truncation_direction, self.prompt_name)
+
+
+@router.post("/align", response_model=None, responses={200: {"model": AlignReply}, **PROBLEMS})
+async def align(body: AlignRequest, request: Request) -> Response:
+    """The words of each target that translate those of its source."""
+    model, caller = model_of(request), caller_of(request)
+    inference = model.inference
+    options = alignment_options(body, inference)
+    prepared = await prepare_pairs(
+        inference, body.inputs, options, body.tokenization, caller, body.backend
+    )
+    reply = AlignmentReply(model.name, prepared, options.method, matrix=body.matrix)
+    if options.method == "cross":
+        cross = CrossAlignment(inference, prepared, options)
+        computing = cross.hidden_bytes
+    else:
+        cross, computing = None, 4 * inference.config.hidden_size * prepared.tokens
+    state, size = service_of(request), reply.most_bytes + computing + prepared.working_bytes
+    check_size(size, state.settings.max_response_bytes, "send fewer pairs", binary=True)
+    with contextlib.ExitStack() as held:
+        held.enter_context(state.replies.hold(size))
+        if cross:
+            found = await cross.results()
+        else:
+            found = await align_vectors(inference, prepared, options)
+        parts = await asyncio.to_thread(reply.written, found)
+        release = held.pop_all().close
+    return PartsResponse(Reply(parts, JSON, prepared.texts.timings, release=release))
+
+
+def alignment_options(request: AlignRequest, inference: Inference) -> AlignmentOptions:
+    """How a request wants its pairs aligned, with its indices counted from the first.
+
+    Raises:
+        Unprocessable: a layer or head that there is not, or a field that is of another method.
+
+    """
+    decoder = inference.decoder
+    method = request.method or ("cross" if decoder else "mutual")
+    _check_fields(request, method)
+    if method == "cross":
+        if decoder is None:
+            raise Unprocessable("method cross: this model has no decoder")
+        stack, whose = decoder.layers, " of the decoder"
+        return AlignmentOptions(
+            method,
+            request.split,
+            layers=selected_indices("layers", request.layers, stack.num_hidden_layers, whose),
+            heads=selected_indices("heads", request.heads, stack.num_attention_heads, whose),
+        )
+    threshold = SOFTMAX_THRESHOLD if request.threshold is None else request.threshold
+    layer = _layer(request.layer, inference)
+    return AlignmentOptions(method, request.split, layer, threshold=threshold)
+
+
+def _check_fields(request: AlignRequest, method: Method) -> None:
+    """Refuse the fields of other methods.
+
+    Raises:
+        Unprocessable: one is given.
+
+    """
+    cross = method == "cross"
+    others = {
+        "layer": not cross,
+        "layers": cross,
+        "heads": cross,
+        "threshold": method == "softmax",
+    }
+    for name, fits in others.items():
+        if getattr(request, name) is not None and not fits:
+            raise Unprocessable(f"{name} is not of the method {method}: {_INSTEAD[name]}")
+
+
+_INSTEAD = {
+    "layer": "`layers` are the decoder's",
+    "layers": "`layer` is the one whose vectors are compared",
+    "heads": "they are of cross",
+    "threshold": "it is of softmax",
+}
+
+
+def _layer(asked: int | None, inference: Inference) -> int:
+    """The hidden state whose vectors are compared.
+
+    Raises:
+        Unprocessable: the encoder has no such layer.
+
+    """
+    layers = inference.config.num_hidden_layers
+    if asked is None:  # a foreign graph has the last alone
+        return layers if inference.manifest.foreign else default_layer(layers)
+    if not -layers - 1 <= asked <= layers:
+        raise Unprocessable(f"layer {asked} is not in {-layers - 1} … {layers}")
+    return asked % (layers + 1)
+
+
+def default_layer(layers: int) -> int:
+    """The middle one, of 12 layers the 6th: see the error rates of docs/align.md."""
+    return (layers + 1) // 2

@@ -1,0 +1,91 @@
+"""The reply of `POST /align`.
+
+Notation: W_s and W_t words of a source and a target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+
+from service.api.media import JSON_BYTES_PER_FLOAT, Part
+from service.inference.alignment.matching import Method
+from service.inference.alignment.pairs import Pair, PreparedPairs
+from service.inference.alignment.word_alignments import WordAlignment
+from service.inference.alignment.words import AlignedText
+
+CHARACTER_BYTES = 6
+"""Most bytes of a character in JSON."""
+LINK_BYTES = 80
+"""Of an alignment in JSON, and in Pharaoh's form, with indices of six digits."""
+WORD_BYTES = 48
+"""Of a word in JSON beside its characters."""
+RESULT_BYTES = 256
+"""Of a result beside its lists, and of a reply beside its results."""
+
+
+@dataclass(frozen=True)
+class AlignmentReply:
+    """What a reply is made of beside the alignments."""
+
+    model: str
+    prepared: PreparedPairs
+    method: Method
+    matrix: bool
+    """Whether the scores of all pairs of words are wanted."""
+
+    @property
+    def most_bytes(self) -> int:
+        """Bytes that it has at most."""
+        return RESULT_BYTES + sum(map(self._result_bytes, self.prepared.pairs))
+
+    def written(self, found: Sequence[WordAlignment]) -> list[Part]:
+        """It in JSON."""
+        return [orjson.dumps(self.content(found), option=orjson.OPT_SERIALIZE_NUMPY)]
+
+    def content(self, found: Sequence[WordAlignment]) -> dict[str, Any]:
+        """All of it."""
+        texts = self.prepared.texts
+        return {
+            "model": self.model,
+            "backend": texts.engine,
+            "method": self.method,
+            "results": [
+                self._result(pair, cut, one)
+                for pair, cut, one in zip(
+                    self.prepared.pairs, self.prepared.truncated, found, strict=True
+                )
+            ],
+            "usage": {"inputs": len(self.prepared.pairs), "tokens": self.prepared.tokens},
+        }
+
+    def _result_bytes(self, pair: Pair) -> int:
+        words = sum(WORD_BYTES * len(one.words) + CHARACTER_BYTES * len(one.text) for one in pair)
+        cells = len(pair.source.words) * len(pair.target.words) if self.matrix else 0
+        links = LINK_BYTES * pair.most_links(self.method)
+        return RESULT_BYTES + words + links + JSON_BYTES_PER_FLOAT * cells
+
+    def _result(self, pair: Pair, cut: tuple[bool, bool], found: WordAlignment) -> dict[str, Any]:
+        links = found.links.tolist()
+        result = {
+            "words": {"source": _words(pair.source), "target": _words(pair.target)},
+            "alignments": [
+                {"source": i, "target": j, "score": score}
+                for (i, j), score in zip(links, found.scores, strict=True)
+            ],
+            "pharaoh": " ".join(f"{i}-{j}" for i, j in links),
+            "truncated": {"source": cut[0], "target": cut[1]},
+        }
+        if self.matrix:
+            matrix = np.zeros((len(pair.source.words), len(pair.target.words)), np.float32)
+            matrix[np.ix_(pair.source.worded, pair.target.worded)] = found.words
+            result["matrix"] = matrix
+        return result
+
+
+def _words(one: AlignedText) -> list[dict[str, Any]]:
+    return [{"text": one.text[start:end], "start": start, "end": end} for start, end in one.words]

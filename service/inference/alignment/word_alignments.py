@@ -1,0 +1,147 @@
+"""The word alignments of pairs of texts.
+
+Notation: T tokens of a target, S of a source; W_s and W_t of their words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.engines.contract import Floats
+from service.errors import DeadlinePassed
+from service.inference.alignment.matching import Matches, lift, match_cross, match_vectors
+from service.inference.alignment.pairs import AlignmentOptions, Pair, PreparedPairs, grouped
+from service.inference.core import EncodeOptions, Inference
+from service.inference.maps import AttentionSelection, LayerMaps, TargetSelection
+
+
+@dataclass(frozen=True)
+class WordAlignment:
+    """The word alignment of a pair of texts."""
+
+    links: NDArray[np.intp]
+    """`[k, 2]`, indices of a word of the source and one of the target, ascending."""
+    scores: Floats
+    """`[k]`."""
+    words: Floats
+    """`[W_s, W_t]`, scores of the words that have tokens."""
+
+
+async def align_vectors(
+    inference: Inference, prepared: PreparedPairs, options: AlignmentOptions
+) -> list[WordAlignment]:
+    """The word alignments of pairs by the vectors of their tokens.
+
+    Raises:
+        NotExported: another layer than the last, of a foreign graph.
+        Overloaded: the queue has no room, or the deadline cannot be met.
+        ServiceError: the engine failed.
+
+    """
+    wanted = EncodeOptions(options.layer, tokens=True, pooled=False)
+    encodings = await inference.encode(prepared.texts, wanted)
+    vectors = [np.asarray(encoding.tokens) for encoding in encodings]
+    count = len(prepared.pairs)
+    jobs = [*zip(prepared.pairs, vectors[:count], vectors[count:], strict=True)]
+
+    def match(pair: Pair, source: Floats, target: Floats) -> WordAlignment:
+        both = source[pair.source.tokens], target[pair.target.tokens]
+        if options.method == "cross" or not min(map(len, both)):
+            return _none(pair)
+        return _aligned(pair, match_vectors(*both, options.method, options.threshold))
+
+    def match_all(group: Sequence[tuple[Pair, Floats, Floats]]) -> list[WordAlignment]:
+        return [match(*job) for job in group]
+
+    found: list[WordAlignment] = []
+    for group in grouped(jobs):
+        if found and time.monotonic() >= prepared.texts.caller.finish_by:
+            raise DeadlinePassed(
+                f"the deadline came when {len(found)} of {count} pairs were aligned",
+                retry_after_seconds=1,
+            )
+        found += await asyncio.to_thread(match_all, group)
+    return found
+
+
+class CrossAlignment:
+    """Pairs to be aligned by the mean of some heads' cross-attention."""
+
+    def __init__(
+        self, inference: Inference, prepared: PreparedPairs, options: AlignmentOptions
+    ) -> None:
+        """Compute nothing yet.
+
+        Raises:
+            ReplyTooLarge: the maps of a layer of a pair are too large.
+
+        """
+        target = TargetSelection(("cross",), options.layers, options.heads, logprobs=False)
+        selection = AttentionSelection(
+            layers=(),
+            heads=(),
+            weights=True,
+            statistics=False,
+            rollout=False,
+            top_k=None,
+            ablated=(),
+            target=target,
+        )
+        self._pairs = prepared.pairs
+        self._layers = len(options.layers)
+        self._stream = inference.attention(prepared.texts, selection, _mean_of_heads)
+        self.hidden_bytes = self._stream.hidden_bytes
+
+    async def results(self) -> list[WordAlignment]:
+        """The word alignments, in order.
+
+        Raises:
+            ServiceError: the request was not admitted, or the engine failed.
+
+        """
+        found: list[WordAlignment] = []
+        total: Any = 0
+        async with contextlib.aclosing(self._stream.results()) as results:
+            async for result in results:
+                if isinstance(result, LayerMaps):
+                    total = total + result.weights
+                    continue
+                mean = total / np.float32(self._layers)
+                found.append(await asyncio.to_thread(_of_weights, self._pairs[result.text], mean))
+                total = 0
+        return found
+
+
+def _mean_of_heads(maps: Floats) -> Floats:
+    """`[heads, T, S]` → `[T, S]`."""
+    mean: Floats = maps.mean(axis=0)
+    return mean
+
+
+def _of_weights(pair: Pair, weights: Floats) -> WordAlignment:
+    """By cross-attention `[T, S]` of all tokens."""
+    kept = weights[np.ix_(pair.target.tokens, pair.source.tokens)]
+    return _aligned(pair, match_cross(kept)) if kept.size else _none(pair)
+
+
+def _aligned(pair: Pair, matches: Matches) -> WordAlignment:
+    """The pairs of words, of matches of tokens."""
+    aligned, scores = lift(matches, *pair)
+    rows, columns = aligned.nonzero()
+    links = np.stack([pair.source.worded[rows], pair.target.worded[columns]], axis=1)
+    return WordAlignment(links, scores[rows, columns], scores)
+
+
+def _none(pair: Pair) -> WordAlignment:
+    """Of texts one of which has no token."""
+    shape = len(pair.source.worded), len(pair.target.worded)
+    empty = np.zeros(0, np.float32)
+    return WordAlignment(np.zeros((0, 2), np.intp), empty, np.zeros(shape, np.float32))
