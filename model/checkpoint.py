@@ -7,19 +7,24 @@ together.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from model.config import EncoderConfig
 from model.encoder.encoder import Encoder
+from model.encoder.sinusoids import sinusoid_table
 from model.errors import CheckpointError
+from model.families.family import Family
 from model.families.registry import FAMILIES, read_config
+
+Made = TypeVar("Made", bound=nn.Module)
 
 
 def load_checkpoint(
@@ -39,15 +44,34 @@ def load_checkpoint(
     """
     config = config or read_config(folder)
     family = FAMILIES[config.model_type]
+    tensors = collect(folder, family, lambda keys: family.encoder_keys(keys - set(apart)))
+    return build_encoder(config, tensors, source=str(folder))
+
+
+def collect(
+    folder: Path, family: Family, names_of: Callable[[set[str]], Mapping[str, str]]
+) -> dict[str, Tensor]:
+    """The tensors of a module of a checkpoint, by the module's own keys.
+
+    Args:
+        folder: the checkpoint.
+        family: its family.
+        names_of: all keys of the checkpoint → those of the module, with its own names of them.
+
+    Raises:
+        CheckpointError: a file cannot be read, or a tensor is there twice.
+
+    """
+    paths = weight_files(folder)
+    names = names_of({key for path in paths for key in tensor_keys(path)})
     tensors: dict[str, Tensor] = {}
-    for path in weight_files(folder):
-        for key, tensor in read_tensors(path).items():
-            name = None if key in apart else family.encoder_key(key)
-            found = {} if name is None else family.convert(name, tensor)
+    for path in paths:
+        for key, tensor in read_tensors(path, names.__contains__).items():
+            found = family.convert(names[key], tensor)
             if twice := sorted(tensors.keys() & found.keys()):
                 raise CheckpointError(f"{folder} holds {twice[0]} twice")
             tensors |= found
-    return build_encoder(config, tensors, source=str(folder))
+    return tensors
 
 
 def build_encoder(config: EncoderConfig, tensors: Mapping[str, Tensor], source: str) -> Encoder:
@@ -63,10 +87,29 @@ def build_encoder(config: EncoderConfig, tensors: Mapping[str, Tensor], source: 
             the sizes of the config that no tensors of these could have.
 
     """
+    return build(lambda: Encoder(config), config, tensors, source)
+
+
+def build(
+    make: Callable[[], Made], config: EncoderConfig, tensors: Mapping[str, Tensor], source: str
+) -> Made:
+    """A module of an encoder's layers, or a decoder's, that holds exactly these tensors.
+
+    Args:
+        make: the module, with any parameters.
+        config: of its layers.
+        tensors: its parameters, by its own keys.
+        source: where they come from, for the report.
+
+    Raises:
+        CheckpointError: as `build_encoder`.
+
+    """
     _check_sizes(config, tensors, source)
+    tensors = _with_sinusoids(config, tensors)
     with torch.device("meta"), _Uninitialised():
-        encoder = Encoder(config)
-    wanted = {name: tuple(p.shape) for name, p in encoder.state_dict().items()}
+        module = make()
+    wanted = {name: tuple(p.shape) for name, p in module.state_dict().items()}
     problems = [
         *_listed("missing", wanted.keys() - tensors.keys()),
         *_listed("unexpected", tensors.keys() - wanted.keys()),
@@ -86,8 +129,17 @@ def build_encoder(config: EncoderConfig, tensors: Mapping[str, Tensor], source: 
     if problems:
         raise CheckpointError(f"{source} does not fit its config: {'; '.join(problems)}")
     state = {name: tensors[name].to(torch.float32) for name in wanted}
-    encoder.load_state_dict(state, assign=True)
-    return encoder.eval().requires_grad_(False)
+    module.load_state_dict(state, assign=True)
+    return module.eval().requires_grad_(False)
+
+
+def _with_sinusoids(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """The tensors with the position table, where it is one that a checkpoint may leave out."""
+    family = FAMILIES.get(config.model_type)
+    name = "embeddings.position.weight"
+    if family is None or family.sinusoids is None or name in tensors:
+        return tensors
+    return {**tensors, name: sinusoid_table(family.sinusoids, config)}
 
 
 class _Uninitialised(TorchFunctionMode):
@@ -131,7 +183,9 @@ def _sizes(config: EncoderConfig) -> dict[str, int]:
     """Sizes of the config, each of which is an axis of a tensor, or part of one."""
     names = ("vocab_size", "hidden_size", "intermediate_size", "type_vocab_size")
     sizes = {name: getattr(config, name) for name in names}
-    if config.embeddings.positions != "none":
+    family = FAMILIES.get(config.model_type)
+    computed = family is not None and family.sinusoids is not None
+    if config.embeddings.positions != "none" and not computed:
         sizes["max_position_embeddings"] = config.max_position_embeddings
     if config.attention.position_buckets is not None:
         sizes["relative positions"] = config.attention.position_buckets.count
@@ -178,6 +232,17 @@ def weight_files(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
+def tensor_keys(path: Path) -> list[str]:
+    """The keys of a safetensors file.
+
+    Raises:
+        CheckpointError: the file cannot be read.
+
+    """
+    with _opened(path) as file:
+        return list(file.keys())
+
+
 def read_tensors(path: Path, wanted: Callable[[str], bool] = lambda _: True) -> dict[str, Tensor]:
     """The tensors of a safetensors file by their keys.
 
@@ -189,10 +254,16 @@ def read_tensors(path: Path, wanted: Callable[[str], bool] = lambda _: True) -> 
         CheckpointError: the file cannot be read.
 
     """
+    with _opened(path) as file:
+        keys = file.keys()
+        return {key: file.get_tensor(key) for key in keys if wanted(key)}
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, framework="pt") as file:
-            keys = file.keys()
-            return {key: file.get_tensor(key) for key in keys if wanted(key)}
+            yield file
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} is not a readable safetensors file: {error}") from None
 

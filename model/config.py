@@ -46,10 +46,11 @@ class EmbeddingLayout(_Part):
 class LogBuckets(_Part):
     """Distances of a query from a key, put into buckets that widen with the distance."""
 
-    kind: Literal["t5", "deberta", "exact"]
-    """`exact`: a DeBERTa's without buckets, each distance up to the largest has one of its own."""
+    kind: Literal["t5", "t5_causal", "deberta", "exact"]
+    """`t5_causal`: those of T5's decoder, where no key is after the query. `exact`: a DeBERTa's
+    without buckets, each distance up to the largest has one of its own."""
     count: int = Field(gt=0)
-    """Buckets of both directions with T5, of one with the others."""
+    """Buckets of both directions with `t5`, of one with the others."""
     max_distance: int = Field(gt=0)
     """The distance from which on all share a bucket."""
 

@@ -16,12 +16,13 @@ FLOORS = {
     "model": (
         {"errors"},
         {"config", "modules"},
+        {"decoder.config", "decoder.shift"},
         {"artifact", "families", "norms", "tokenization"},
         {"packing"},
         {"attention", "sources"},
         {"encoder"},
         {"checkpoint", "decomposition"},
-        {"tasks"},
+        {"decoder", "tasks"},
         {"runtimes"},
         {"export"},
     ),
@@ -54,10 +55,17 @@ FLOORS = {
         {"__main__"},
     ),
 }
-"""The rooms of each package, folders and loose files, from the ground up."""
+"""The rooms of each package, folders and loose files, from the ground up.
+
+A file of a folder has a floor of its own where it is named here.
+"""
+ROOMS = {room for floors in FLOORS.values() for rooms in floors for room in rooms}
 CORE = ("engines", "scheduler", "inference")
 """Rooms of the service that know no wire form."""
-TORCH_FREE = ("errors", "config", "modules", "artifact", "sources")
+TORCH_FREE = (
+    *("errors", "config", "modules", "artifact", "sources"),
+    *("decoder.config", "decoder.shift"),
+)
 """Rooms of the model that the service may import anywhere."""
 TORCH_FREE_RUNTIMES = {
     "model.runtimes",
@@ -135,7 +143,8 @@ def package_of(module: str) -> str:
 
 def room_of(module: str) -> str:
     """The folder or loose file of a package that a module is in."""
-    return module.split(".")[1] if "." in module else ""
+    parts = module.split(".")[1:3]
+    return ".".join(parts) if ".".join(parts) in ROOMS else "".join(parts[:1])
 
 
 def under(*prefixes: str) -> set[str]:

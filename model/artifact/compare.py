@@ -119,10 +119,19 @@ class Key:
     layer: int = 0
     head: int = 0
 
+    @property
+    def of_head(self) -> bool:
+        """Whether a head of a layer has such a tensor."""
+        return self.kind.endswith("attention")
+
+    @property
+    def of_layer(self) -> bool:
+        """Whether a layer has, or each of its heads."""
+        return self.of_head or self.kind in _OF_LAYERS
+
     def __str__(self) -> str:
-        if self.kind.endswith("attention"):
-            return f"{self.kind} {self.layer}.{self.head}"
-        return f"{self.kind} {self.layer}" if self.kind in _OF_LAYERS else self.kind
+        where = f" {self.layer}" if self.of_layer else ""
+        return self.kind + where + (f".{self.head}" if self.of_head else "")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ gets from them is float32 in every precision. Axes that are strings are dynamic.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -32,6 +33,12 @@ IN_FLOAT32 = {"frequencies", "window", "input_norm_applies"}
 """Parameters of a head that are float32 in every precision: angles, distances and choices."""
 MapKind = Literal["encoder", "decoder", "cross"]
 """Whose heads: the encoder's, the decoder's own, or those that look from decoder to encoder."""
+ATTENTION_OF: Mapping[MapKind, Literal["attention", "decoder_attention", "cross_attention"]] = {
+    "encoder": "attention",
+    "decoder": "decoder_attention",
+    "cross": "cross_attention",
+}
+"""Names of these heads' graph, and of their maps where these are compared."""
 GraphName = Literal[
     "encoder",
     "attention",

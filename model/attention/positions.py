@@ -55,24 +55,25 @@ def bucket_table(buckets: LogBuckets, longest: int) -> Tensor:
     distance = torch.arange(1 - longest, longest, device="cpu")
     count, farthest = buckets.count, buckets.max_distance
     if buckets.kind == "t5":
-        return _t5_buckets(distance, count, farthest)
+        after = count // 2 * (distance > 0).long()
+        return _t5_buckets(distance.abs(), count // 2, farthest) + after
+    if buckets.kind == "t5_causal":
+        return _t5_buckets(-distance.clamp_max(0), count, farthest)
     relative = -distance  # from the key to the query
     if buckets.kind == "deberta":
         relative = _deberta_buckets(relative, count, farthest)
     return (relative + count).clamp(0, 2 * count - 1)
 
 
-def _t5_buckets(distance: Tensor, count: int, max_distance: int) -> Tensor:
-    """Half of the buckets for keys after the query; half of these exact, the rest logarithmic.
+def _t5_buckets(far: Tensor, count: int, max_distance: int) -> Tensor:
+    """The bucket of each distance in one direction: half are exact, the rest logarithmic.
 
     Raffel et al. 2020, section 2.1 (https://arxiv.org/abs/1910.10683).
     """
-    half = count // 2
-    exact = half // 2
-    far = distance.abs()
+    exact = count // 2
     ratio = (far.clamp_min(1).float() / exact).log() / math.log(max_distance / exact)
-    logarithmic = (exact + (ratio * (half - exact)).long()).clamp_max(half - 1)
-    return torch.where(far < exact, far, logarithmic) + half * (distance > 0).long()
+    logarithmic = (exact + (ratio * (count - exact)).long()).clamp_max(count - 1)
+    return torch.where(far < exact, far, logarithmic)
 
 
 def _deberta_buckets(relative: Tensor, count: int, max_distance: int) -> Tensor:

@@ -115,7 +115,7 @@ class SelfAttention(AttentionProjections):
         else:
             context = attend_in_chunks(heads, query, key, value, batch.mask, self._chunks)
         packed = batch.pack(merge_heads(ablated(context, head_mask)))
-        return self.output(packed.reshape(*hidden.shape[:-1], -1))
+        return self.output(packed.reshape(*hidden.shape[:-1], packed.shape[-1]))
 
     def maps(self, hidden: Tensor, batch: PackedBatch, relative: Relative) -> Tensor:
         """The weights `[B, N, S, S]`, of the same arguments; only these are padded."""

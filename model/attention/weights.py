@@ -226,7 +226,7 @@ def some_heads(
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
     """`[B, S, N·p]` → `[B, N, S, p]`."""
-    return x.reshape(*x.shape[:2], num_heads, -1).transpose(1, 2)
+    return x.reshape(*x.shape[:2], num_heads, x.shape[2] // num_heads).transpose(1, 2)
 
 
 def repeat_heads(x: Tensor, times: int) -> Tensor:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from model.config import EncoderConfig
 
@@ -24,3 +26,10 @@ class DecoderConfig(BaseModel):
     output_bias: bool = False
     tied_output: bool = True
     """Whether the output map is the word embedding."""
+
+    @model_validator(mode="after")
+    def _starts_with_a_word(self) -> Self:
+        start, words = self.start_token_id, self.layers.vocab_size
+        if start is not None and start >= words:
+            raise ValueError(f"decoder_start_token_id {start} is none of {words} words")
+        return self

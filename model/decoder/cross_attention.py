@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from model.attention.long_texts import attend_in_chunks, query_chunks
 from model.attention.multi_head import AttentionProjections, AttentionSizes, ablated, merge_heads
 from model.attention.weights import AttentionRule, Heads, attention_weights
 from model.decoder.config import DecoderConfig
@@ -32,6 +33,7 @@ class CrossAttention(AttentionProjections):
         sizes = AttentionSizes(layers.num_attention_heads, h, h, h, p, p, p, h)
         super().__init__(sizes, rule.score, bias=bias, output_bias=bias)
         self.rule = rule
+        self._chunks = query_chunks(layers)
 
     def attend(
         self,
@@ -54,22 +56,27 @@ class CrossAttention(AttentionProjections):
             `[T_all, H]`.
 
         """
-        values = self.value_heads(source.pad(self.value(encoded)))
-        context = self.maps(queries, target, encoded, source) @ values
+        heads = self._heads(target, source)
+        query, key = heads.projected(queries, encoded)
+        value = self.value_heads(source.pad(self.value(encoded)))
+        context = attend_in_chunks(heads, query, key, value, source.mask, self._chunks)
         return self.output(target.pack(merge_heads(ablated(context, head_mask))))
 
     def maps(
         self, queries: Tensor, target: PackedBatch, encoded: Tensor, source: PackedBatch
     ) -> Tensor:
         """The weights `[B, N, T, S]`, of the same arguments."""
-        heads = Heads(
+        return attention_weights(self._heads(target, source), queries, encoded, source.mask)
+
+    def _heads(self, target: PackedBatch, source: PackedBatch) -> Heads:
+        """All N heads, which project packed targets and sources into their grids."""
+        return Heads(
             self.num_heads,
             lambda x: target.pad(self.query(x)),
             lambda x: source.pad(self.key(x)),
             self.rule,
             self.named_score_parameters(),
         )
-        return attention_weights(heads, queries, encoded, source.mask)
 
     def head_parameters(self) -> dict[str, Tensor]:
         """All that the maps of the N heads follow from, beside both states: `[N, …]` each."""

@@ -69,9 +69,7 @@ class Decoder(nn.Module):
         target: PackedBatch,
         source: PackedBatch,
         encoded: Tensor,
-        head_mask: Tensor | None = None,
-        cross_head_mask: Tensor | None = None,
-        *,
+        *head_masks: Tensor | None,
         output_attentions: bool = False,
         relative: Sequence[Relative] | None = None,
     ) -> DecoderOutput:
@@ -81,8 +79,8 @@ class Decoder(nn.Module):
             target: the targets' tokens, shifted right (see `shift_right`).
             source: the tokens of their sources, in the same order.
             encoded: the encoder's last hidden state of these, `[S_all, H]`.
-            head_mask: `[B, L, N]`, multiplies a self-attention head's output; 0 ablates it.
-            cross_head_mask: the same of cross-attention.
+            head_masks: of self-attention and of cross-attention, `[B, L, N]` each or None; they
+                multiply a head's output, and 0 ablates it. Both or neither.
             output_attentions: also return the weights of every layer.
             relative: as `relative_parameters` gives them, where they are computed beforehand.
 
@@ -90,6 +88,7 @@ class Decoder(nn.Module):
             All hidden states and query states and, when asked, all attentions.
 
         """
+        own, cross = head_masks or (None, None)
         hidden_states, cross_queries = [self.embeddings(target)], []
         attentions, cross_attentions = [], []
         for number, of_heads in enumerate(relative or self.relative_parameters()):
@@ -99,9 +98,9 @@ class Decoder(nn.Module):
                 target=target,
                 encoded=encoded,
                 source=source,
-                head_mask=_of_layer(cross_head_mask, number),
+                head_mask=_of_layer(cross, number),
             )
-            leaving = layer(entering, target, _of_layer(head_mask, number), of_heads, read)
+            leaving = layer(entering, target, _of_layer(own, number), of_heads, read)
             hidden_states.append(leaving.hidden)
             cross_queries.append(leaving.cross_queries)
             if output_attentions:

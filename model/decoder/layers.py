@@ -35,6 +35,7 @@ class DecoderLayer(nn.Module, ABC):
     """Self-attention and feed-forward are those of an encoder's layer of the same order."""
 
     own: Layer
+    cross_norm: nn.Module
 
     def __init__(self, config: DecoderConfig, rule: AttentionRule) -> None:
         """Allocate the cross-attention.
@@ -72,6 +73,8 @@ class DecoderLayer(nn.Module, ABC):
 class PostNormDecoderLayer(DecoderLayer):
     """norm(x + f(x)) for each of the three parts (Vaswani et al. 2017, section 3.1)."""
 
+    own: PostNormLayer
+
     def __init__(
         self, config: DecoderConfig, number: int, rule: AttentionRule, cross: AttentionRule
     ) -> None:
@@ -96,6 +99,8 @@ class PostNormDecoderLayer(DecoderLayer):
 
 class PreNormDecoderLayer(DecoderLayer):
     """x + f(norm(x)) for each of the three parts."""
+
+    own: PreNormLayer
 
     def __init__(
         self, config: DecoderConfig, number: int, rule: AttentionRule, cross: AttentionRule

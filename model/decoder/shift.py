@@ -7,7 +7,10 @@ from numpy.typing import NDArray
 
 
 def shift_right(labels: NDArray[np.int64], start_token_id: int | None) -> NDArray[np.int64]:
-    """Labels `[T]` → `[T]`: the start token, or where it is None the last label, then all but it."""
+    """Labels `[T]` → `[T]`: the start token, then all of them but the last.
+
+    Without a start token the last label comes first, as in mBART.
+    """
     shifted = np.roll(labels, 1)
     if start_token_id is not None:
         shifted[:1] = start_token_id

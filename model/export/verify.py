@@ -37,6 +37,7 @@ from model.artifact.scores import rows_of, text_scores
 from model.artifact.signature import GraphSignature
 from model.artifact.vectors import TextVectors
 from model.config import EncoderConfig
+from model.decoder.config import DecoderConfig
 from model.encoder.encoder import Encoder
 from model.export.failure import first_failure
 from model.export.filled_up import compare_filled_up
@@ -178,12 +179,14 @@ def report(result: Verification) -> str:
     )
 
 
-def longest_text(config: EncoderConfig) -> int:
-    """Tokens of the longest text: the most that the encoder takes, or what its maps leave room for.
+def longest_text(config: EncoderConfig, decoder: DecoderConfig | None = None) -> int:
+    """Tokens of the longest text: the most that the encoder takes, or what all maps leave room for.
 
-    PyTorch's maps of all heads are in memory at once.
+    PyTorch's maps of all heads are in memory at once, a decoder's of a target as long as its text.
     """
     heads = config.num_hidden_layers * config.num_attention_heads
+    if decoder is not None:
+        heads += 2 * decoder.layers.num_hidden_layers * decoder.layers.num_attention_heads
     room = math.isqrt(MAP_BYTES // (4 * heads))
     return min(config.max_position_embeddings, max(ALWAYS_TOKENS, room))
 
@@ -191,8 +194,9 @@ def longest_text(config: EncoderConfig) -> int:
 def grid(artifact: Artifact) -> Iterator[list[Segments]]:
     """Batches of token ids: odd texts, each length alone, and mixed batches of each size."""
     config, sentence = artifact.manifest.config, artifact.manifest.sentence
+    longest = longest_text(config, artifact.manifest.decoder)
     tokenizer = Tokenizer.from_file(str(artifact.path(TOKENIZER)))
-    tokenizer.enable_truncation(min(sentence.max_length, longest_text(config)))
+    tokenizer.enable_truncation(min(sentence.max_length, longest))
     encodings = [tokenizer.encode(*([t] if isinstance(t, str) else t)) for t in TEXTS]
     odd = [
         (encoding.ids, encoding.type_ids)
@@ -200,7 +204,6 @@ def grid(artifact: Artifact) -> Iterator[list[Segments]]:
         if encoding.ids and config.knows_segment(max(encoding.type_ids))
     ]
     generator = np.random.default_rng(0)
-    longest = longest_text(config)
     lengths = sorted(
         {*(n for n in LENGTHS if n < longest), min(sentence.max_length, longest), longest}
     )

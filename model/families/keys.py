@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import re
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from model.config import ActivationName, NormalizerName, ScoreName
 
@@ -41,6 +42,30 @@ class SharedKeys(BaseModel):
     add_cross_attention: Literal[False] = False
     attention_score: ScoreName = "scaled_dot_product"
     attention_normalizer: NormalizerName = "softmax"
+
+
+class EncoderDecoderKeys(BaseModel):
+    """Keys that tell an encoder–decoder from one half of it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    architectures: tuple[str, ...] | None = None
+    is_encoder_decoder: bool = True
+    is_decoder: Literal[False] = False
+
+    @property
+    def encoder_alone(self) -> bool:
+        """Whether the checkpoint is one of the encoder, as `T5EncoderModel`'s."""
+        names = self.architectures or ()
+        return any(re.search(r"Encoder(Model)?$", name) for name in names)
+
+    @model_validator(mode="after")
+    def _has_an_encoder(self) -> Self:
+        if not (self.is_encoder_decoder or self.encoder_alone):
+            raise ValueError(
+                "is_encoder_decoder is false, and no name among architectures is an encoder's"
+            )
+        return self
 
 
 LLAMA_RENAMES = (

@@ -3,42 +3,55 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from model.config import EncoderConfig
+from model.decoder.config import DecoderConfig
 from model.errors import ConfigError
 from model.families.albert import ALBERT
+from model.families.bart import BART
 from model.families.bert import BERT
 from model.families.deberta_v2 import DEBERTA_V2
 from model.families.distilbert import DISTILBERT
 from model.families.electra import ELECTRA
 from model.families.family import Family
 from model.families.gemma3 import GEMMA3
+from model.families.m2m_100 import M2M_100
+from model.families.marian import MARIAN
+from model.families.mbart import MBART
 from model.families.modernbert import MODERNBERT
 from model.families.mpnet import MPNET
 from model.families.nomic_bert import NOMIC_BERT
 from model.families.qwen3 import QWEN3
 from model.families.roberta import ROBERTA
+from model.families.t5 import T5
 
+Config = TypeVar("Config")
 _LAYOUTS = ("embeddings", "attention", "layer")
 """Names of our own, which a `config.json` cannot set."""
 FAMILIES: Mapping[str, Family] = {
     "albert": ALBERT,
+    "bart": BART,
     "bert": BERT,
     "camembert": ROBERTA,
     "deberta-v2": DEBERTA_V2,
     "distilbert": DISTILBERT,
     "electra": ELECTRA,
     "gemma3_text": GEMMA3,
+    "m2m_100": M2M_100,
+    "marian": MARIAN,
+    "mbart": MBART,
     "modernbert": MODERNBERT,
     "mpnet": MPNET,
+    "mt5": T5,
     "nomic_bert": NOMIC_BERT,
     "qwen3": QWEN3,
     "roberta": ROBERTA,
+    "t5": T5,
     "xlm-roberta": ROBERTA,
 }
 
@@ -50,6 +63,20 @@ def read_config(folder: Path) -> EncoderConfig:
         ConfigError: the file is missing, not JSON, or describes something unsupported.
 
     """
+    return parse_config(_read_fields(folder))
+
+
+def read_decoder_config(folder: Path) -> DecoderConfig | None:
+    """The configuration of the decoder beside a checkpoint's encoder; None without one.
+
+    Raises:
+        ConfigError: as `read_config`.
+
+    """
+    return parse_decoder_config(_read_fields(folder))
+
+
+def _read_fields(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
         raise ConfigError(f"{folder} holds no config.json")
@@ -59,7 +86,7 @@ def read_config(folder: Path) -> EncoderConfig:
         raise ConfigError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(fields, dict):
         raise ConfigError(f"{path} does not hold a JSON object")
-    return parse_config(fields)
+    return fields
 
 
 def parse_config(fields: Mapping[str, Any]) -> EncoderConfig:
@@ -69,17 +96,38 @@ def parse_config(fields: Mapping[str, Any]) -> EncoderConfig:
         ConfigError: a field is missing, invalid or not supported; names every one.
 
     """
+    return _parsed(_family(fields).config, fields, "encoder")
+
+
+def parse_decoder_config(fields: Mapping[str, Any]) -> DecoderConfig | None:
+    """The decoder's configuration from the content of a `config.json`; None without one.
+
+    Raises:
+        ConfigError: as `parse_config`.
+
+    """
+    read = _family(fields).decoder
+    return None if read is None else _parsed(read, fields, "decoder")
+
+
+def _family(fields: Mapping[str, Any]) -> Family:
     family = FAMILIES.get(str(fields.get("model_type")))
     if family is None:
         raise ConfigError(f"config.json is not a supported encoder: {unsupported(fields)}")
+    return family
+
+
+def _parsed(
+    read: Callable[[Mapping[str, Any]], Config], fields: Mapping[str, Any], what: str
+) -> Config:
     try:
-        return family.config({k: v for k, v in fields.items() if k not in _LAYOUTS})
+        return read({k: v for k, v in fields.items() if k not in _LAYOUTS})
     except ValidationError as error:
         problems = "; ".join(
             f"{'.'.join(map(str, item['loc'])) or 'config'}: {item['msg']}"
             for item in error.errors(include_url=False, include_input=False)
         )
-        raise ConfigError(f"config.json is not a supported encoder: {problems}") from None
+        raise ConfigError(f"config.json is not a supported {what}: {problems}") from None
 
 
 def unsupported(fields: Mapping[str, Any]) -> str:

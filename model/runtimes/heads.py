@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from safetensors import safe_open
 
 from model.artifact.manifest import DECODER_HEADS, HEADS, Artifact, reading
-from model.artifact.signature import STATES, GraphName, MapKind, head_parameter_name
+from model.artifact.signature import ATTENTION_OF, STATES, MapKind, head_parameter_name
 from model.runtimes.contract import Floats
-
-GRAPH_OF: Mapping[MapKind, GraphName] = {
-    "encoder": "attention",
-    "decoder": "decoder_attention",
-    "cross": "cross_attention",
-}
-"""The graph that these heads' parameters feed."""
 
 
 def read_heads(artifact: Artifact, kind: MapKind = "encoder") -> list[dict[str, Floats]]:
@@ -26,7 +19,7 @@ def read_heads(artifact: Artifact, kind: MapKind = "encoder") -> list[dict[str, 
 
     """
     manifest = artifact.manifest
-    inputs = manifest.signature[GRAPH_OF[kind]].inputs[len(STATES) :]
+    inputs = manifest.signature[ATTENTION_OF[kind]].inputs[len(STATES) :]
     config = manifest.decoder.layers if kind != "encoder" and manifest.decoder else manifest.config
     path = artifact.path(HEADS if kind == "encoder" else DECODER_HEADS)
     with reading(path), safe_open(path, framework="numpy") as file:

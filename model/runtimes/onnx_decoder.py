@@ -14,15 +14,15 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from model.artifact.batch import Batch, Ids, coarser, widen
+from model.artifact.batch import Batch, Ids, coarser, pack, widen
 from model.artifact.decoder_signature import cross_query_name, decoder_state_name
 from model.artifact.manifest import Artifact
-from model.artifact.signature import GraphName, MapKind
+from model.artifact.signature import ATTENTION_OF, GraphName, MapKind
 from model.config import EncoderConfig
 from model.decoder.config import DecoderConfig
 from model.errors import ModelError
 from model.runtimes.contract import LOGITS, NO_DECODER, Decoding, Floats, every_head
-from model.runtimes.heads import GRAPH_OF, HeadParameters
+from model.runtimes.heads import HeadParameters
 from model.runtimes.host import Calls, cut
 
 DECODER_GRAPHS: tuple[GraphName, ...] = (
@@ -95,7 +95,7 @@ class OnnxDecoder:
         """`[heads, T, S]`."""
         states = {"query_states": queries[None], "key_states": keys[None]}
         feed = states | self._heads[kind].feed(layer, heads)
-        found: Floats = self._sessions.shared[GRAPH_OF[kind]].run(["attention"], feed)[0][0]
+        found: Floats = self._sessions.shared[ATTENTION_OF[kind]].run(["attention"], feed)[0][0]
         return found
 
     def logprobs(self, rows: Floats, labels: Ids) -> Floats:
@@ -109,6 +109,20 @@ class OnnxDecoder:
             for first in range(0, len(rows), step)
         ]
         return np.concatenate(parts)
+
+    def warm_up(self, batch_tokens: int, longest: int) -> None:
+        """The fullest batch of targets as long as their texts, its maps and log-probabilities."""
+        config = self.config.layers
+        length = min(longest, config.max_position_embeddings)
+        texts = range(max(1, batch_tokens // (2 * length)))
+        batch = pack([(np.zeros(length, np.int64), np.zeros(length, np.int64)) for _ in texts])
+        encoded = np.zeros((len(batch.input_ids), config.hidden_size), np.float32)
+        last = [(text, config.num_hidden_layers) for text in texts]
+        (states, *_), _ = self.decode(Decoding(batch, encoded, batch, last))
+        kinds: tuple[MapKind, ...] = ("decoder", "cross")
+        for kind in kinds:
+            self.attention(states, states, 0, range(config.num_attention_heads), kind)
+        self.logprobs(states, batch.input_ids[:length])
 
 
 def decoder_of(decoder: OnnxDecoder | None) -> OnnxDecoder:

@@ -228,6 +228,9 @@ class BoundRuntime:
             self.encode(pack([text] * len(texts)), [], vectors)
             states = np.zeros((length, self.config.hidden_size), np.float32)
             self.attention(states, states, 0, every)
+        if self._decoder is not None:
+            with self._watched():
+                self._decoder.warm_up(batch_tokens, longest)
 
     def _states(
         self, batch: Batch, layers: Sequence[int], head_mask: Floats | None

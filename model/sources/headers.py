@@ -40,22 +40,24 @@ def check_weights(folder: Path, files: Iterable[Path], config: EncoderConfig) ->
         CheckpointError: names the file and the reason.
 
     """
-    encoder_key = FAMILIES[config.model_type].encoder_key
-    shapes: dict[str | None, tuple[int, ...]] = {}
-    for path in files:
-        tensors = _tensors(path)
+    headers = {path: _tensors(path) for path in files}
+    names = FAMILIES[config.model_type].encoder_keys(
+        [key for each in headers.values() for key in each]
+    )
+    shapes: dict[str, tuple[int, ...]] = {}
+    for path, tensors in headers.items():
         _check_types(path, tensors)
-        for key, (dtype, shape) in tensors.items():
-            name = encoder_key(key)
-            if name is not None and dtype not in _FLOATS:
+        for key in tensors.keys() & names.keys():
+            dtype, shape = tensors[key]
+            if dtype not in _FLOATS:
                 raise CheckpointError(f"{path}: {key} is {dtype}, not a float: {FULL}")
-            shapes[name] = shape
+            shapes[names[key]] = shape
     words = shapes.get("embeddings.word.weight")
     expected = (config.vocab_size, config.embeddings.size or config.hidden_size)
     if words != expected:
         found = f"are {words}, not {expected}" if words else "are missing"
         raise CheckpointError(f"{folder} does not fit its config: word embeddings {found}")
-    layers = {match[1] for key in shapes if (match := _LAYER.match(key or ""))}
+    layers = {match[1] for name in shapes if (match := _LAYER.match(name))}
     if len(layers) != config.layer_groups:
         raise CheckpointError(
             f"{folder} does not fit its config: there are tensors of {len(layers)} layers, "

@@ -12,7 +12,7 @@ from typing import Any
 VISION = "a vision model, no text encoder"
 AUDIO = "an audio model, no text encoder"
 MULTIMODAL = "a model of text and images, no text encoder"
-ENCODER_DECODER = "an encoder–decoder, which is not served yet"
+ENCODER_DECODER = "an encoder–decoder of a family that is not served"
 DECODER = "a decoder-only language model, which is not served"
 KINDS: Mapping[str, str] = {
     "clip": MULTIMODAL,
@@ -45,14 +45,8 @@ KINDS: Mapping[str, str] = {
     "wav2vec2": AUDIO,
     "wav2vec2-bert": AUDIO,
     "wavlm": AUDIO,
-    "t5": ENCODER_DECODER,
-    "mt5": ENCODER_DECODER,
     "umt5": ENCODER_DECODER,
     "longt5": ENCODER_DECODER,
-    "bart": ENCODER_DECODER,
-    "mbart": ENCODER_DECODER,
-    "m2m_100": ENCODER_DECODER,
-    "marian": ENCODER_DECODER,
     "pegasus": ENCODER_DECODER,
     "encoder-decoder": ENCODER_DECODER,
     "gpt2": DECODER,

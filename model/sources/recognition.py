@@ -15,7 +15,13 @@ from typing import Any
 from model.artifact.sentence import SentenceConfig
 from model.config import EncoderConfig
 from model.errors import CheckpointError, ConfigError
-from model.families.registry import FAMILIES, parse_config, read_config, unsupported
+from model.families.registry import (
+    FAMILIES,
+    parse_config,
+    parse_decoder_config,
+    read_config,
+    unsupported,
+)
 from model.sources.checkpoint_files import (
     CONFIG,
     DESCRIPTIONS,
@@ -181,6 +187,7 @@ def _checked_config(config: Mapping[str, Any], source: str) -> EncoderConfig:
             f"read: {FULL}; export --precision int8 quantises it here"
         )
     try:
+        parse_decoder_config(config)
         return parse_config(config)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None

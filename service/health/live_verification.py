@@ -6,10 +6,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-from model.artifact.compare import TOLERANCES, Difference, Floats, Kind, difference
+from model.artifact.compare import Difference, Floats, Kind, difference, tolerances_of
 from model.artifact.manifest import Precision
 from model.artifact.pooling import l2_normalize
-from service.engines.contract import DecomposeTask, MapsTask, Output, Task
+from model.artifact.signature import ATTENTION_OF
+from service.engines.contract import DecomposeTask, MapsTask, Output, TargetOutput, Task
 from service.errors import ServiceError
 from service.scheduler.scheduler import Scheduler
 from service.telemetry.metrics import Metrics
@@ -47,7 +48,7 @@ class LiveVerification:
         """The first disagreement beyond tolerance."""
         self._share = share
         self._reference = reference
-        self._tolerances = TOLERANCES[precision]
+        self._tolerances = tolerances_of(precision, layers=0, decoder_layers=1)
         self._metrics = metrics
         self._label = label
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -126,7 +127,7 @@ def _pairs(task: Task, expected: Output, found: Output) -> Iterator[tuple[Kind, 
     if isinstance(task, MapsTask):
         assert expected.maps is not None  # noqa: S101 - both batchers have checked their outputs
         assert found.maps is not None  # noqa: S101
-        yield "attention", expected.maps, found.maps
+        yield ATTENTION_OF[task.kind], expected.maps, found.maps
         return
     for one, other in zip(expected.hidden, found.hidden, strict=True):
         yield "hidden", one, other
@@ -134,3 +135,16 @@ def _pairs(task: Task, expected: Output, found: Output) -> Iterator[tuple[Kind, 
         yield "pooled", l2_normalize(expected.pooled), l2_normalize(found.pooled)
     if expected.scores is not None and found.scores is not None:
         yield "task", expected.scores, found.scores
+    if expected.target is not None and found.target is not None:
+        yield from _target_pairs(expected.target, found.target)
+
+
+def _target_pairs(
+    expected: TargetOutput, found: TargetOutput
+) -> Iterator[tuple[Kind, Floats, Floats]]:
+    for one, other in zip(expected.hidden, found.hidden, strict=True):
+        yield "decoder_hidden", one, other
+    for one, other in zip(expected.cross, found.cross, strict=True):
+        yield "cross_queries", one, other
+    if expected.logprobs is not None and found.logprobs is not None:
+        yield "logprobs", expected.logprobs, found.logprobs

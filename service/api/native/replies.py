@@ -103,6 +103,16 @@ class TensorDifference(BaseModel):
     passed: bool
 
 
+class DecoderDifferences(BaseModel):
+    """How far a decoder's tensors are from PyTorch's, each input being its own target."""
+
+    hidden: list[LayerDifference]
+    cross_queries: list[LayerDifference] = Field(description="Query states of cross-attention.")
+    attention: list[HeadDifference]
+    cross_attention: list[HeadDifference]
+    logprobs: TensorDifference
+
+
 class VerifyReply(BaseModel):
     """The reply of `POST /verify`."""
 
@@ -114,6 +124,7 @@ class VerifyReply(BaseModel):
     attention: list[HeadDifference]
     pooled: TensorDifference
     task: TensorDifference | None = Field(None, description="Of a model with a task head.")
+    decoder: DecoderDifferences | None = Field(None, description="Of an encoder–decoder.")
 
 
 def documented(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:

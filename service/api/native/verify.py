@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, get_args
+from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request
@@ -30,27 +31,37 @@ class VerifyRequest(ModelRequest, StrictRequest):
 
 @router.post("/verify", response_model=None, responses={200: {"model": VerifyReply}, **PROBLEMS})
 async def verify(body: VerifyRequest, request: Request) -> Response:
-    """The inputs through PyTorch and ONNX: every hidden state, every map, the pooled vector."""
+    """The inputs through PyTorch and ONNX: every hidden state, every map, the pooled vector.
+
+    A decoder is given each input as its own target.
+    """
     inference = model_of(request).inference
     options = Options(truncate=body.truncate)
     comparison = await inference.verify(body.inputs, options, caller_of(request))
     manifest = inference.manifest
-    tolerances = tolerances_of(manifest.precision, manifest.config.num_hidden_layers)
+    tolerances = tolerances_of(manifest.precision, *manifest.depths)
     content = report(comparison, tolerances)
     return Response(orjson.dumps(content), media_type="application/json")
 
 
 def report(comparison: Comparison, tolerances: Mapping[Kind, Tolerance]) -> dict[str, Any]:
     """A comparison in the shape of the reply."""
-    entries: dict[Kind, list[dict[str, Any]]] = {kind: [] for kind in get_args(Kind)}
+    entries: dict[Kind, list[dict[str, Any]]] = defaultdict(list)
     for key, difference in comparison.differences.items():
-        where = {
-            "hidden": {"layer": key.layer},
-            "attention": {"layer": key.layer, "head": key.head},
-        }.get(key.kind, {})
+        where = {"layer": key.layer} if key.of_layer else {}
+        where |= {"head": key.head} if key.of_head else {}
         tolerance = asdict(tolerances[key.kind])
         entries[key.kind].append(where | asdict(difference) | tolerance)
     of_task = entries["task"] + entries["token_vectors"]
+    of_decoder: dict[str, Any] = {}
+    if entries["logprobs"]:
+        of_decoder = {
+            "hidden": entries["decoder_hidden"],
+            "cross_queries": entries["cross_queries"],
+            "attention": entries["decoder_attention"],
+            "cross_attention": entries["cross_attention"],
+            "logprobs": entries["logprobs"][0],
+        }
     return {
         "passed": comparison.passed,
         "reference": "torch",
@@ -60,4 +71,5 @@ def report(comparison: Comparison, tolerances: Mapping[Kind, Tolerance]) -> dict
         "attention": entries["attention"],
         "pooled": entries["pooled"][0],
         **({"task": of_task[0]} if of_task else {}),
+        **({"decoder": of_decoder} if of_decoder else {}),
     }

@@ -46,6 +46,16 @@ def test_chunks_equal_torchs_attention_of_all(
     assert_same_of_each_text(found, expected, lengths)
 
 
+@pytest.mark.parametrize("queries", [0, 1, 11, 90])
+def test_there_may_be_other_queries_than_keys(queries: int) -> None:
+    query = torch.randn(2, N, queries, P).double()
+    _, key, value, mask = of_lengths([40, 33])
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, mask)
+    for chunks in (1, 3, 8):
+        found = attend_in_chunks(plain(), query, key, value, mask, chunks)
+        torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("lengths", [[1], [7, 2], [40, 33, 1], [150, 96]], ids=str)
 @pytest.mark.parametrize("window", [1, 5, 64, 200])

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 import torch
 from transformers import MPNetConfig, Qwen3Config
 from transformers.models.deberta_v2.modeling_deberta_v2 import build_relative_position
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding, apply_rotary_pos_emb
+from transformers.models.t5.modeling_t5 import T5Attention
 
 from model.attention.positions import bucket_table, distances, rotary_frequencies, rotate
 from model.config import LogBuckets
@@ -45,6 +48,18 @@ def test_buckets_of_t5_equal_transformers(longest: int) -> None:
     assert torch.equal(found, MPNetEncoder.relative_position_bucket(relative))
 
 
+@pytest.mark.parametrize("longest", [1, 40, 700])
+@pytest.mark.parametrize("kind", ["t5", "t5_causal"])
+@pytest.mark.parametrize(("count", "farthest"), [(32, 128), (7, 20), (4, 300)])
+def test_buckets_of_both_halves_of_t5_equal_transformers(
+    kind: Literal["t5", "t5_causal"], longest: int, count: int, farthest: int
+) -> None:
+    found = bucket_table(LogBuckets(kind=kind, count=count, max_distance=farthest), longest)
+    relative = torch.arange(1 - longest, longest)
+    expected = T5Attention._relative_position_bucket(relative, kind == "t5", count, farthest)
+    assert torch.equal(found, expected)
+
+
 @pytest.mark.parametrize(
     ("bucketed", "farthest"),
     [(256, 512), (8, 40), (3, 9), (-1, 30), (0, 30), (30, 30), (40, 30), (90, 30), (2, 1)],
@@ -64,6 +79,6 @@ def test_buckets_of_deberta_equal_transformers(bucketed: int, farthest: int) -> 
 def test_tables_are_real_whatever_the_default_device_is() -> None:
     with torch.device("meta"):
         assert rotary_frequencies(10.0, 4).device.type == "cpu"
-        for kind in ("t5", "deberta", "exact"):
+        for kind in ("t5", "t5_causal", "deberta", "exact"):
             buckets = LogBuckets.model_validate({"kind": kind, "count": 8, "max_distance": 20})
             assert bucket_table(buckets, 30).device.type == "cpu"

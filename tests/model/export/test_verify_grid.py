@@ -6,7 +6,8 @@ import dataclasses
 import itertools
 
 from model.artifact.manifest import Artifact
-from model.export.verify import grid
+from model.decoder.config import DecoderConfig
+from model.export.verify import grid, longest_text
 
 
 def test_the_grid_covers_lengths_batch_sizes_and_segments(tiny_artifact: Artifact) -> None:
@@ -31,3 +32,12 @@ def test_the_grid_stays_within_a_table_of_one_segment(tiny_artifact: Artifact) -
 
 def test_the_grid_is_the_same_every_time(tiny_artifact: Artifact) -> None:
     assert list(grid(tiny_artifact)) == list(grid(tiny_artifact))
+
+
+def test_a_decoders_maps_leave_less_room(tiny_artifact: Artifact) -> None:
+    """2²⁸ bytes of 4 · 6 heads' maps, and of 4 · 6 + 2 · 4 · 6 heads'."""
+    config = tiny_artifact.manifest.config.model_copy(
+        update={"max_position_embeddings": 10**5, "num_hidden_layers": 2, "num_attention_heads": 3}
+    )
+    assert longest_text(config) == 3344
+    assert longest_text(config, DecoderConfig(layers=config, start_token_id=0)) == 1930

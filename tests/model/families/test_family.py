@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 import torch
 
-from model.families.family import Family, split_together
+from model.families.family import WORDS, Family, split_together
 from model.families.registry import parse_config
 
 FAMILY = Family(
@@ -47,3 +48,33 @@ def test_maps_that_are_kept_in_one_tensor_are_taken_apart() -> None:
     gated = split_together("layers.3.feed_forward.together.bias", rows)
     assert [*gated] == ["layers.3.feed_forward.gate.bias", "layers.3.feed_forward.expand.bias"]
     assert split_together("final_norm.weight", rows) == {"final_norm.weight": rows}
+
+
+def test_a_decoders_keys_are_renamed_and_its_layers_are_its_own() -> None:
+    renames = ((r"\.look\.", ".cross."),)
+    tied = ("encoder.words", "shared", "decoder.words")
+    family = replace(FAMILY, decoder_renames=renames, tied_words=tied)
+    keys = {
+        "model.decoder.block.3.w": "layers.3.own.weight",
+        "decoder.block.3.look.w": "layers.3.cross.w",
+        "decoder.layers.0.cross_norm.bias": "layers.0.cross_norm.bias",
+        "decoder.last.bias": "last.bias",
+        "final_logits_bias": "output_bias",
+        "lm_head.weight": "output.weight",
+        "made.up.shared": WORDS,
+    }
+    others = {"decoder.head.w", "block.3.w", "encoder.words"}
+    assert family.decoder_keys([*keys, *others]) == keys
+
+
+def test_the_word_embedding_is_read_from_the_first_that_is_there() -> None:
+    outside = re.compile("^(decoder|shared)|words$")
+    tied = ("encoder.words", "shared", "decoder.words")
+    family = replace(FAMILY, tied_words=tied, outside=outside)
+    assert family.encoder_keys(["decoder.words", "shared", "encoder.words"]) == {
+        "encoder.words": WORDS
+    }
+    assert family.encoder_keys(["decoder.words", "shared"]) == {"shared": WORDS}
+    assert family.encoder_keys(["model.decoder.words"]) == {"model.decoder.words": WORDS}
+    assert family.decoder_keys(["decoder.words", "shared"])["decoder.words"] == WORDS
+    assert family.encoder_keys(["block.0.w"]) == {"block.0.w": "layers.0.weight"}

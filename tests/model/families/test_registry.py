@@ -9,7 +9,13 @@ from transformers import BertConfig, GPT2Config
 
 from model.config import EncoderConfig
 from model.errors import ConfigError
-from model.families.registry import FAMILIES, parse_config, read_config
+from model.families.registry import (
+    FAMILIES,
+    parse_config,
+    parse_decoder_config,
+    read_config,
+    read_decoder_config,
+)
 from tests.model.checkpoints import TINY
 
 VALID = TINY | {"model_type": "bert"}
@@ -45,6 +51,14 @@ def test_a_real_config_is_read(minilm_checkpoint: Path) -> None:
     config = read_config(minilm_checkpoint)
     assert (config.num_hidden_layers, config.num_attention_heads) == (6, 12)
     assert (config.hidden_size, config.head_size) == (384, 32)
+
+
+def test_encoders_have_no_decoder(minilm_checkpoint: Path) -> None:
+    assert read_decoder_config(minilm_checkpoint) is None
+    decoders = {name for name, family in FAMILIES.items() if family.decoder}
+    assert decoders == {"bart", "mbart", "m2m_100", "marian", "t5", "mt5"}
+    with pytest.raises(ConfigError, match="its model_type is 'gpt2'"):
+        parse_decoder_config({"model_type": "gpt2"})
 
 
 def test_unknown_keys_are_ignored() -> None:

@@ -80,6 +80,7 @@ def test_every_tensor_is_transformers(translator: tuple[Path, Artifact], name: s
         assert_equal(target, expected)
 
 
+@pytest.mark.slow
 def test_half_precision_is_within_its_tolerance(
     exported: Callable[..., Artifact], encoder_decoders: Callable[[str], Path]
 ) -> None:
@@ -127,6 +128,22 @@ def test_masks_multiply_what_heads_give(bart_artifact: Artifact) -> None:
                 np.testing.assert_allclose(found, expected, atol=2e-5)
         assert np.abs(answers[0][0][0] - plain[0][0]).max() > 1e-2
         np.testing.assert_array_equal(answers[0][0][2], plain[0][2])
+
+
+def test_a_warm_up_computes_the_fullest_batch_of_targets(
+    bart_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime, seen = on_device(bart_artifact), []
+    decode = OnnxDecoder.decode
+
+    def follow(self: OnnxDecoder, asked: Decoding) -> Any:
+        seen.append((asked.source.padded_index.shape, asked.target.padded_index.shape))
+        return decode(self, asked)
+
+    monkeypatch.setattr(OnnxDecoder, "decode", follow)
+    runtime.warm_up(100, 12)
+    runtime.warm_up(10, 48)
+    assert seen == [((4, 12), (4, 12)), ((1, 48), (1, 48))]
 
 
 def test_nothing_is_computed_of_what_nobody_asks_for(bart_artifact: Artifact) -> None:

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import BartConfig, CLIPConfig, GPT2Config, T5Config, ViTConfig, WhisperConfig
+from transformers import (
+    CLIPConfig,
+    GPT2Config,
+    LongT5Config,
+    PegasusConfig,
+    ViTConfig,
+    WhisperConfig,
+)
 
 from model.checkpoint import load_checkpoint
 from model.errors import CheckpointError, ConfigError, ModelError
@@ -22,9 +29,10 @@ from model.tokenization.tokenizer import load_tokenizer
 from tests.model.checkpoints import edit_json
 
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 90868376\n"
+ENCODER_DECODER = "is an encoder–decoder of a family that is not served"
 FOREIGN = {
-    T5Config: "is an encoder–decoder, which is not served yet: its model_type is 't5'",
-    BartConfig: "is an encoder–decoder, which is not served yet: its model_type is 'bart'",
+    LongT5Config: f"{ENCODER_DECODER}: its model_type is 'longt5'",
+    PegasusConfig: f"{ENCODER_DECODER}: its model_type is 'pegasus'",
     GPT2Config: "is a decoder-only language model, which is not served: its model_type is 'gpt2'",
     CLIPConfig: "is a model of text and images, no text encoder: its model_type is 'clip'",
     ViTConfig: "is a vision model, no text encoder: its model_type is 'vit'",
@@ -95,6 +103,13 @@ def test_models_of_other_kinds(folder: Path, config: Any) -> None:
     assert message == f"{FOREIGN[config]}; supported are {', '.join(FAMILIES)}"
 
 
+def test_a_decoder_that_is_not_supported(folder: Path) -> None:
+    """Told before its weights are read."""
+    edit_json(folder / "config.json", model_type="bart", decoder_start_token_id=99999)
+    message = refusal(folder, ConfigError)
+    assert message.startswith("config.json is not a supported decoder: config: Value error, ")
+
+
 def test_an_unknown_model_type_is_named(folder: Path) -> None:
     edit_json(folder / "config.json", model_type="hyena")
     message = refusal(folder, ConfigError)
@@ -108,7 +123,7 @@ def test_an_unknown_model_type_is_named(folder: Path) -> None:
 def test_no_model_type(folder: Path) -> None:
     (folder / "config.json").write_text("{}")
     assert refusal(folder, ConfigError).startswith(
-        "it names no model_type; supported are albert, bert"
+        "it names no model_type; supported are albert, bart"
     )
 
 

@@ -127,7 +127,7 @@ def test_an_ablated_head_of_the_encoder_reaches_the_decoder(engine: Engine) -> N
     assert np.abs(states[0][1] - states[1][1]).max() > 1e-3
 
 
-def test_an_encoder_alone_has_no_targets(tiny_artifact: Artifact) -> None:
+def test_an_encoder_alone_has_no_targets(onnx_engine: OnnxEngine) -> None:
     asked = text(4, target=Target(np.zeros(2, np.int64)), hidden_layers=(0,))
     with pytest.raises(EngineFailed, match="ModelError"):
-        OnnxEngine(tiny_artifact).run([asked])
+        onnx_engine.run([asked])

@@ -70,6 +70,24 @@ def test_an_engine_that_lies_is_found(
     assert "disagrees with PyTorch" in str(refused.value)
 
 
+def shift_target(task: Task, output: Output) -> None:
+    if output.target is not None:
+        output.target.hidden[1] = output.target.hidden[1] + 0.001
+
+
+def shift_cross(task: Task, output: Output) -> None:
+    if isinstance(task, MapsTask) and task.kind == "cross" and task.layer == 1:
+        output.maps = np.roll(output.maps, 1, axis=0)
+
+
+def test_a_decoder_is_tried_too(bart_artifact: Artifact) -> None:
+    engine, check = OnnxEngine(bart_artifact, "cpu", threads=1), GoldenCheck(bart_artifact)
+    check(engine)
+    for bend, says in ((shift_target, "decoder_hidden 1"), (shift_cross, "cross_attention 1.0")):
+        with pytest.raises(VerificationError, match=says):
+            check(Bent(engine, bend))
+
+
 def test_an_engine_that_answers_nonsense_is_found(
     artifact: Artifact, onnx_engine: OnnxEngine
 ) -> None:

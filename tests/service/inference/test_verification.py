@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from model.artifact.manifest import Artifact
+from model.runtimes.registry import load_runtime
 from service.engines.contract import Engine, MapsTask, Output, Task, TextTask
 from service.engines.onnx import OnnxEngine
-from tests.service.harness import Client, assert_problem, serving
+from service.engines.runtime import RuntimeEngine
+from tests.service.harness import Client, StaysOpen, assert_problem, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 INPUTS = ["The animal didn't cross the street", "because it was too tired", "", "a " * 300]
@@ -131,3 +133,29 @@ async def test_it_ends_at_the_deadline(bent: tuple[Client, Bent]) -> None:
         engine.bend = lambda task, output: None
     passed = await client.post("/verify", json={"inputs": INPUTS[0]})
     assert passed.json()["passed"]
+
+
+async def test_a_decoder_is_compared_with_each_text_as_its_own_target(
+    bart_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = RuntimeEngine("torch", load_runtime(bart_artifact, name="pytorch"), 1)
+    monkeypatch.setattr("service.serving.TorchEngine", lambda *_: StaysOpen(reference))
+    engine = Bent(OnnxEngine(bart_artifact, "cpu", threads=1))
+    async with serving(bart_artifact, engine) as client:
+        report = (await client.post("/verify", json={"inputs": ["w1 w2 w3", "", "w9"]})).json()
+        assert report["passed"] is True
+        decoder = report["decoder"]
+        assert [entry["layer"] for entry in decoder["hidden"]] == [0, 1, 2]
+        assert [len(decoder[kind]) for kind in ("cross_queries", "attention")] == [2, 6]
+        assert decoder["logprobs"]["passed"]
+
+        def bend(task: Task, output: Output) -> None:
+            if isinstance(task, MapsTask) and task.kind == "cross" and task.layer == 1:
+                assert output.maps is not None
+                output.maps[2] += 0.01
+
+        engine.bend = bend
+        report = (await client.post("/verify", json={"inputs": "w1 w2"})).json()
+        failed = [e for e in report["decoder"]["cross_attention"] if not e["passed"]]
+        assert [(entry["layer"], entry["head"]) for entry in failed] == [(1, 2)]
+        assert all(entry["passed"] for entry in report["decoder"]["attention"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from model.artifact.compare import TOLERANCES, Comparison, Difference, Key
+from model.artifact.compare import TOLERANCES, Comparison, Difference, Key, tolerances_of
 from service.api.native.replies import VerifyReply
 from service.api.native.verify import VerifyRequest, report
 
@@ -65,6 +65,21 @@ def test_a_task_head_has_its_difference() -> None:
     tolerance = {"atol": 1e-4, "rtol": 1e-5, "cosine_at_least": -1.0}
     assert found["task"] == {"max_abs_diff": 0.25, "min_cosine": 0.5, "passed": False} | tolerance
     assert VerifyReply.model_validate(found).task is not None
+
+
+def test_a_decoder_has_differences_of_its_own() -> None:
+    comparison = compared()
+    keys = [Key("decoder_hidden", 0), Key("cross_queries", 0), Key("logprobs")]
+    keys += [Key("decoder_attention", 0, 1), Key("cross_attention", 1, 0)]
+    comparison.differences |= dict.fromkeys(keys, BAD)
+    found = report(comparison, tolerances_of("fp32", 1, 2))
+    assert len(found["hidden"]) == len(found["attention"]) == 2
+    told = VerifyReply.model_validate(found).decoder
+    assert told is not None
+    assert [(each.layer, each.head) for each in told.cross_attention] == [(1, 0)]
+    assert [(each.layer, each.head) for each in told.attention] == [(0, 1)]
+    assert [each.layer for each in (*told.hidden, *told.cross_queries)] == [0, 0]
+    assert (told.logprobs.max_abs_diff, told.logprobs.atol) == (0.25, 1e-4)
 
 
 @pytest.mark.parametrize(

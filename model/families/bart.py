@@ -1,0 +1,190 @@
+"""BART (Lewis et al. 2020, https://arxiv.org/abs/1910.13461), and what its descendants share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from model.config import (
+    ActivationName,
+    AttentionLayout,
+    EmbeddingLayout,
+    EncoderConfig,
+    LayerLayout,
+    NormalizerName,
+    ScoreName,
+)
+from model.decoder.config import DecoderConfig
+from model.families.family import OUTPUT, Family, Renames
+from model.families.keys import EncoderDecoderKeys, PaddingId
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_ROWS_BEFORE = 2
+"""Rows of BART's position table that no token has."""
+
+
+class BartKeys(EncoderDecoderKeys):
+    """Keys of `config.json` that BART and its descendants have, with transformers' defaults."""
+
+    model_type: str
+    vocab_size: int = Field(gt=0, default=50265)
+    d_model: int = Field(gt=0, default=1024)
+    encoder_layers: int = Field(gt=0, default=12)
+    encoder_ffn_dim: int = Field(gt=0, default=4096)
+    encoder_attention_heads: int = Field(gt=0, default=16)
+    decoder_layers: int = Field(gt=0, default=12)
+    decoder_ffn_dim: int = Field(gt=0, default=4096)
+    decoder_attention_heads: int = Field(gt=0, default=16)
+    activation_function: ActivationName = "gelu"
+    max_position_embeddings: int = Field(gt=0, default=1024)
+    scale_embedding: bool = False
+    pad_token_id: PaddingId = 1
+    decoder_start_token_id: int | None = Field(ge=0, default=None)
+    tie_word_embeddings: bool = True
+    attention_score: ScoreName = "scaled_dot_product"
+    attention_normalizer: NormalizerName = "softmax"
+
+    @property
+    def embedding_scale(self) -> float:
+        """What a word's embedding is multiplied by."""
+        return self.d_model**0.5 if self.scale_embedding else 1.0
+
+    def encoder(self, layer: LayerLayout, embeddings: EmbeddingLayout) -> EncoderConfig:
+        """The encoder's stack."""
+        return EncoderConfig(
+            num_hidden_layers=self.encoder_layers,
+            num_attention_heads=self.encoder_attention_heads,
+            intermediate_size=self.encoder_ffn_dim,
+            layer=layer,
+            embeddings=embeddings,
+            **self._both(),
+        )
+
+    def decoder(
+        self, layer: LayerLayout, embeddings: EmbeddingLayout, *, output_bias: bool = True
+    ) -> DecoderConfig | None:
+        """The decoder; None for a model that is an encoder alone."""
+        if self.encoder_alone:
+            return None
+        layers = EncoderConfig(
+            num_hidden_layers=self.decoder_layers,
+            num_attention_heads=self.decoder_attention_heads,
+            intermediate_size=self.decoder_ffn_dim,
+            attention=AttentionLayout(causal=True),
+            layer=layer,
+            embeddings=embeddings,
+            **self._both(),
+        )
+        return DecoderConfig(
+            layers=layers,
+            start_token_id=self.decoder_start_token_id,
+            output_bias=output_bias,
+            tied_output=self.tie_word_embeddings,
+        )
+
+    def _both(self) -> dict[str, Any]:
+        """What encoder and decoder have alike."""
+        return {
+            "model_type": self.model_type,
+            "vocab_size": self.vocab_size,
+            "hidden_size": self.d_model,
+            "hidden_act": self.activation_function,
+            "max_position_embeddings": self.max_position_embeddings,
+            "type_vocab_size": 0,
+            "layer_norm_eps": 1e-5,
+            "pad_token_id": self.pad_token_id,
+            "attention_score": self.attention_score,
+            "attention_normalizer": self.attention_normalizer,
+        }
+
+
+class BartConfig(BartKeys):
+    """BART's keys."""
+
+    model_type: Literal["bart"]
+    decoder_start_token_id: int = Field(ge=0, default=2)
+
+
+def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
+    """The encoder of a BART checkpoint.
+
+    Raises:
+        ValidationError: a key is missing, invalid or not supported.
+
+    """
+    config = BartConfig.model_validate(fields)
+    return config.encoder(LayerLayout(), EmbeddingLayout(scale=config.embedding_scale))
+
+
+def read_decoder(fields: Mapping[str, Any]) -> DecoderConfig | None:
+    """The decoder of a BART checkpoint.
+
+    Raises:
+        ValidationError: as `read_config`.
+
+    """
+    config = BartConfig.model_validate(fields)
+    return config.decoder(LayerLayout(), EmbeddingLayout(scale=config.embedding_scale))
+
+
+def without_first_rows(name: str, tensor: Tensor) -> dict[str, Tensor]:
+    """The position table without the rows that no token has."""
+    if name == "embeddings.position.weight":
+        tensor = tensor[_ROWS_BEFORE:].clone()
+    return {name: tensor}
+
+
+TIED_WORDS = (
+    "encoder.embed_tokens.weight",
+    "embed_tokens.weight",
+    "shared.weight",
+    "decoder.embed_tokens.weight",
+    OUTPUT,
+)
+OUTSIDE = (
+    r"^(decoder|shared|lm_head|classification_head|qa_outputs)\.|^final_logits_bias$"
+    r"|^(encoder\.)?embed_tokens\.|^(encoder\.)?version$|embed_positions\.weights$"
+)
+"""The decoder, what is tied, heads of tasks, and buffers of older versions."""
+_ATTENTION = r"^(layers\.\d+\.)self_attn\."
+_CROSS = r"^(layers\.\d+\.)encoder_attn\."
+_PARTS = (
+    ("score", "score_parameters"),
+    ("q_proj", "query"),
+    ("k_proj", "key"),
+    ("v_proj", "value"),
+    ("out_proj", "output"),
+)
+RENAMES: Renames = (
+    (r"^encoder\.", ""),
+    (r"^embed_positions\.", "embeddings.position."),
+    (r"^layernorm_embedding\.", "embeddings.layer_norm."),
+    (r"^layer_norm\.", "final_norm."),
+    *((rf"{_ATTENTION}{theirs}\.", rf"\1attention.{ours}.") for theirs, ours in _PARTS),
+    (r"\.self_attn_layer_norm\.", ".attention_norm."),
+    (r"\.fc1\.", ".feed_forward.expand."),
+    (r"\.fc2\.", ".feed_forward.contract."),
+)
+"""Keys of all that is built like BART → the encoder's; the last norm of a layer is not among
+them."""
+POST_NORM: Renames = ((r"^(layers\.\d+\.)final_layer_norm\.", r"\1output_norm."),)
+PRE_NORM: Renames = ((r"^(layers\.\d+\.)final_layer_norm\.", r"\1feed_forward_norm."),)
+DECODER_RENAMES: Renames = (
+    *((rf"{_CROSS}{theirs}\.", rf"\1cross.{ours}.") for theirs, ours in _PARTS),
+    (r"\.encoder_attn_layer_norm\.", ".cross_norm."),
+)
+BART = Family(
+    config=read_config,
+    prefix="model.",
+    outside=re.compile(OUTSIDE),
+    renames=(*RENAMES, *POST_NORM),
+    convert=without_first_rows,
+    tied_words=TIED_WORDS,
+    decoder=read_decoder,
+    decoder_renames=DECODER_RENAMES,
+)

@@ -1,0 +1,74 @@
+"""M2M-100 (Fan et al. 2020, https://arxiv.org/abs/2010.11125), and NLLB, which is built like it.
+
+mBART with sinusoidal positions, which are counted after the padding token's id.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from model.config import ActivationName, EmbeddingLayout, EncoderConfig, LayerLayout
+from model.decoder.config import DecoderConfig
+from model.families.bart import DECODER_RENAMES, OUTSIDE, PRE_NORM, RENAMES, TIED_WORDS, BartKeys
+from model.families.family import Family
+from model.families.rotary import LONGEST
+
+_LAYER = LayerLayout(order="pre_norm")
+
+
+class M2M100Config(BartKeys):
+    """M2M-100's keys."""
+
+    model_type: Literal["m2m_100"]
+    vocab_size: int = Field(gt=0, default=128112)
+    d_model: int = Field(gt=4, default=1024)
+    activation_function: ActivationName = "relu"
+    max_position_embeddings: int = Field(gt=0, le=LONGEST, default=1024)
+    scale_embedding: bool = True
+    pad_token_id: int = Field(ge=0, default=1)
+    decoder_start_token_id: int = Field(ge=0, default=2)
+
+    @property
+    def embeddings(self) -> EmbeddingLayout:
+        """Of encoder and decoder."""
+        return EmbeddingLayout(
+            positions="table_after_padding", norm=False, scale=self.embedding_scale
+        )
+
+
+def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
+    """The encoder of an M2M-100 checkpoint.
+
+    Raises:
+        ValidationError: a key is missing, invalid or not supported.
+
+    """
+    config = M2M100Config.model_validate(fields)
+    return config.encoder(_LAYER, config.embeddings)
+
+
+def read_decoder(fields: Mapping[str, Any]) -> DecoderConfig | None:
+    """The decoder of an M2M-100 checkpoint.
+
+    Raises:
+        ValidationError: as `read_config`.
+
+    """
+    config = M2M100Config.model_validate(fields)
+    return config.decoder(_LAYER, config.embeddings, output_bias=False)
+
+
+M2M_100 = Family(
+    config=read_config,
+    prefix="model.",
+    outside=re.compile(OUTSIDE),
+    renames=(*RENAMES, *PRE_NORM),
+    tied_words=TIED_WORDS,
+    sinusoids="m2m_100",
+    decoder=read_decoder,
+    decoder_renames=DECODER_RENAMES,
+)

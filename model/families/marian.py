@@ -1,0 +1,79 @@
+"""Marian (Junczys-Dowmunt et al. 2018, https://arxiv.org/abs/1804.00344), as OPUS-MT uses it.
+
+BART with sinusoidal positions, without a norm of the embeddings, and where the checkpoint has it so
+with other words for the target.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from model.config import EmbeddingLayout, EncoderConfig, LayerLayout
+from model.decoder.config import DecoderConfig
+from model.families.bart import DECODER_RENAMES, OUTSIDE, POST_NORM, RENAMES, TIED_WORDS, BartKeys
+from model.families.family import Family
+from model.families.keys import PaddingId
+from model.families.rotary import LONGEST
+
+
+class MarianConfig(BartKeys):
+    """Marian's keys."""
+
+    model_type: Literal["marian"]
+    vocab_size: int = Field(gt=0, default=58101)
+    decoder_vocab_size: int | None = Field(gt=0, default=None)
+    share_encoder_decoder_embeddings: bool = True
+    max_position_embeddings: int = Field(gt=0, le=LONGEST, default=1024)
+    pad_token_id: PaddingId = 58100
+    decoder_start_token_id: int = Field(ge=0, default=58100)
+
+    @property
+    def embeddings(self) -> EmbeddingLayout:
+        """Of encoder and decoder."""
+        return EmbeddingLayout(norm=False, scale=self.embedding_scale)
+
+    @property
+    def target_words(self) -> int:
+        """Words of the decoder."""
+        if self.share_encoder_decoder_embeddings:
+            return self.vocab_size
+        return self.decoder_vocab_size or self.vocab_size
+
+
+def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
+    """The encoder of a Marian checkpoint.
+
+    Raises:
+        ValidationError: a key is missing, invalid or not supported.
+
+    """
+    config = MarianConfig.model_validate(fields)
+    return config.encoder(LayerLayout(), config.embeddings)
+
+
+def read_decoder(fields: Mapping[str, Any]) -> DecoderConfig | None:
+    """The decoder of a Marian checkpoint.
+
+    Raises:
+        ValidationError: as `read_config`.
+
+    """
+    config = MarianConfig.model_validate(fields)
+    config = config.model_copy(update={"vocab_size": config.target_words})
+    return config.decoder(LayerLayout(), config.embeddings)
+
+
+MARIAN = Family(
+    config=read_config,
+    prefix="model.",
+    outside=re.compile(OUTSIDE),
+    renames=(*RENAMES, *POST_NORM),
+    tied_words=TIED_WORDS,
+    sinusoids="marian",
+    decoder=read_decoder,
+    decoder_renames=DECODER_RENAMES,
+)

@@ -1,0 +1,62 @@
+"""mBART (Liu et al. 2020, https://arxiv.org/abs/2001.08210): BART with norms before each part."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from model.config import EmbeddingLayout, EncoderConfig, LayerLayout
+from model.decoder.config import DecoderConfig
+from model.families.bart import (
+    DECODER_RENAMES,
+    OUTSIDE,
+    PRE_NORM,
+    RENAMES,
+    TIED_WORDS,
+    BartKeys,
+    without_first_rows,
+)
+from model.families.family import Family
+
+_LAYER = LayerLayout(order="pre_norm")
+
+
+class MBartConfig(BartKeys):
+    """mBART's keys. Whatever starts generation, a target is read after its own last token."""
+
+    model_type: Literal["mbart"]
+
+
+def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
+    """The encoder of an mBART checkpoint.
+
+    Raises:
+        ValidationError: a key is missing, invalid or not supported.
+
+    """
+    config = MBartConfig.model_validate(fields)
+    return config.encoder(_LAYER, EmbeddingLayout(scale=config.embedding_scale))
+
+
+def read_decoder(fields: Mapping[str, Any]) -> DecoderConfig | None:
+    """The decoder of an mBART checkpoint.
+
+    Raises:
+        ValidationError: as `read_config`.
+
+    """
+    config = MBartConfig.model_validate({**fields, "decoder_start_token_id": None})
+    return config.decoder(_LAYER, EmbeddingLayout(scale=config.embedding_scale))
+
+
+MBART = Family(
+    config=read_config,
+    prefix="model.",
+    outside=re.compile(OUTSIDE),
+    renames=(*RENAMES, *PRE_NORM),
+    convert=without_first_rows,
+    tied_words=TIED_WORDS,
+    decoder=read_decoder,
+    decoder_renames=DECODER_RENAMES,
+)
