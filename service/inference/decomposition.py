@@ -93,10 +93,21 @@ class TextDecomposition:
     pooling: Pooling
     timings: Timings
     caller: Caller = ANYBODY
+    index: int = 0
+    """Of the text among the request's."""
     _parts: Floats = field(init=False)
     """`[S, P, H]`, as they enter the next layer."""
     _values: Floats = field(init=False)
     """`[m, S, P, p]`, what its heads project of them."""
+
+    def __post_init__(self) -> None:
+        """Refuse a text whose shares would take too much memory.
+
+        Raises:
+            ReplyTooLarge: says how many bytes they take.
+
+        """
+        check_decomposable(self.index, len(self.text.input_ids), self.config)
 
     async def result(self) -> DecomposedText:
         """Go through all layers up to the one that is pooled.

@@ -188,10 +188,13 @@ async def test_an_engine_that_leaves_values_out_fails() -> None:
         await of(scheduler).result()
 
 
-def test_a_text_whose_shares_take_too_much_memory_is_refused() -> None:
+async def test_a_text_whose_shares_take_too_much_memory_is_refused() -> None:
     config = CONFIG.model_copy(update={"hidden_size": 768})
     tokens = next(n for n in range(1, 1000) if decomposition_bytes(n, config) > MOST_BYTES)
     assert 200 < tokens < 300
     check_decomposable(0, tokens - 1, config)
-    with pytest.raises(ReplyTooLarge, match=rf"inputs\[3\] has {tokens} tokens: their shares"):
-        check_decomposable(3, tokens, config)
+    with (
+        batching(FakeEngine(config)) as (scheduler, _),
+        pytest.raises(ReplyTooLarge, match=rf"inputs\[3\] has {tokens} tokens: their shares"),
+    ):
+        of(scheduler, tokens, config=config, index=3)
