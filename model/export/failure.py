@@ -9,6 +9,7 @@ from model.artifact.compare import Comparison, Key, Kind, Tolerance
 _PLACES: Mapping[Kind, tuple[int, int]] = {
     "hidden": (0, 0),
     "attention": (0, 1),
+    "values": (0, 2),
     "pooled": (1, 0),
     "task": (1, 0),
     "token_vectors": (1, 0),
@@ -22,6 +23,7 @@ _PLACES: Mapping[Kind, tuple[int, int]] = {
 _NAMES: Mapping[Kind, str] = {
     "hidden": "hidden state {layer}",
     "attention": "attention of layer {layer}, head {head}",
+    "values": "what the heads of layer {layer} add",
     "pooled": "pooled vector",
     "decoder_hidden": "decoder state {layer}",
     "decoder_attention": "attention of decoder layer {layer}, head {head}",

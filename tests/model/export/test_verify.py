@@ -163,7 +163,9 @@ def test_a_changed_head_fails_alone(artifact_copy: Path, parameter: str, head: i
 @pytest.mark.parametrize("parameter", ["value_weight", "value_bias", "output_weight"])
 def test_changed_values_of_a_head_fail_alone(artifact_copy: Path, parameter: str) -> None:
     edit_tensor(artifact_copy / "heads.safetensors", f"{parameter}.1", lambda w: w[2].add_(0.5))
-    assert failed_keys(verified(artifact_copy)) == {Key("values", 1)}
+    result = verified(artifact_copy)
+    assert failed_keys(result) == {Key("values", 1)}
+    assert (result.failed or "").startswith("1 of 12 tensors, first what the heads of layer 1 add:")
 
 
 def test_a_graph_that_sees_padding_fails(artifact_copy: Path) -> None:
@@ -276,7 +278,7 @@ def test_a_report_says_each_layer_and_the_verdict(artifact_copy: Path) -> None:
     assert [line.split()[:3] for line in lines[:-1]] == [
         *(
             [kind, "layer", str(layer)]
-            for kind, n in (("hidden", 3), ("attention", 2))
+            for kind, n in (("hidden", 3), ("attention", 2), ("values", 2))
             for layer in range(n)
         ),
         ["pooled", "layer", "0"],
@@ -286,8 +288,8 @@ def test_a_report_says_each_layer_and_the_verdict(artifact_copy: Path) -> None:
 
     edit_tensor(artifact_copy / "heads.safetensors", "key_weight.1", lambda w: w[2].add_(0.5))
     lines = report(verified(artifact_copy)).splitlines()
-    assert [line.endswith("FAILED") for line in lines[:-2]] == [False] * 4 + [True, False]
-    assert lines[-2].startswith("1 of 10 tensors, first attention of layer 1, head 2: ")
+    assert [line.endswith("FAILED") for line in lines[:-2]] == [False] * 4 + [True] + [False] * 3
+    assert lines[-2].startswith("1 of 12 tensors, first attention of layer 1, head 2: ")
     assert lines[-1].startswith("FAILED: ")
 
     edit_graph(artifact_copy / "encoder.onnx", drop_output)
