@@ -32,14 +32,14 @@ def attend_in_chunks(
 
     Args:
         heads: what attends.
-        query: `[B, N, T, p]`; in self-attention T is S.
-        key: `[B, N, S, p]`, as `Heads.projected` gives both.
-        value: projected, like `key`.
+        query: `[B, N, S, p]`, like `key` and `value`.
+        key: as `Heads.projected` gives them.
+        value: projected.
         mask: boolean `[B, 1, 1, S]`.
         chunks: number of parts.
 
     Returns:
-        `[B, N, T, p]`.
+        `[B, N, S, p]`.
 
     """
     if chunks == 1:
@@ -47,17 +47,14 @@ def attend_in_chunks(
     length = query.shape[2]
     size = (length + chunks - 1) // chunks
     rows = torch.arange(chunks * size, device=query.device).clamp_max(length - 1)
-    parts = torch.index_select(query, 2, rows).reshape(
-        *query.shape[:2], chunks, size, query.shape[3]
-    )
-    keys = torch.arange(key.shape[2], device=query.device)
+    parts = torch.index_select(query, 2, rows).reshape(*query.shape[:2], chunks, size, -1)
+    keys = torch.arange(length, device=query.device)
     contexts = []
     for number, part in enumerate(parts.unbind(2)):
         positions = torch.arange(size, device=query.device) + number * size
         weights = heads.weights(part, key, mask, distance=keys - positions[:, None])
         contexts.append(weights @ value)
-    queries = torch.arange(length, device=query.device)  # not a slice, as below
-    return torch.index_select(torch.cat(contexts, dim=2), 2, queries)
+    return torch.index_select(torch.cat(contexts, dim=2), 2, keys)
 
 
 def attend_in_windows(

@@ -32,9 +32,7 @@ def shifted(parts: Tensor, bias: Tensor | None) -> Tensor:
     This is DecompX's "absdot", the default of its code. Where no share has anything of the bias's
     direction, all take as much.
     """
-    return (
-        parts if bias is None else parts + bias_shares((parts * bias).sum(dim=-1))[..., None] * bias
-    )
+    return parts if bias is None else parts + bias_shares((parts * bias).sum(dim=-1))[..., None] * bias
 
 
 def bias_shares(products: Tensor) -> Tensor:
