@@ -1,5 +1,5 @@
-"""Headscope's own dialect: /encode, /attention and /verify."""
+"""Headscope's own dialect: /encode, /attention, /explain and /verify."""
 
-from service.api.native import attention, encode, verify
+from service.api.native import attention, encode, explain, verify
 
-ROUTERS = (encode.router, attention.router, verify.router)
+ROUTERS = (encode.router, attention.router, explain.router, verify.router)
