@@ -13,6 +13,7 @@ from headscope.errors import (
     Unauthorized,
     Unavailable,
 )
+from headscope.explanation import Explanation, TokenMatch, WordPair
 from headscope.heat_map import HeatMap
 from headscope.notebook import attention, attentions
 from headscope.reply import Reply
@@ -37,6 +38,7 @@ __all__ = [
     "Difference",
     "Encoding",
     "Encodings",
+    "Explanation",
     "Failed",
     "HeadscopeError",
     "HeatMap",
@@ -52,11 +54,13 @@ __all__ = [
     "ServedModel",
     "Span",
     "SparseVector",
+    "TokenMatch",
     "TooLarge",
     "Unauthorized",
     "Unavailable",
     "Verification",
     "Word",
+    "WordPair",
     "attention",
     "attentions",
     "merge",
