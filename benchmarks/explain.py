@@ -1,7 +1,7 @@
 """Occlusion beside encoding as many texts: both requests over HTTP, in turn, as a ratio.
 
-Two texts of S tokens are 2 S + 2 forward passes of a text; the other request is /encode with as many
-texts of S tokens, pooled. Both replies are binary.
+Two texts of S tokens are 2 S + 2 forward passes of a text; the other request is /encode with as
+many texts of S tokens, pooled. Both replies are binary.
 
     python -m benchmarks.explain --tokens 128 --rounds 7
 """

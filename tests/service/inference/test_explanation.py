@@ -19,7 +19,6 @@ from tests.service.harness import Client, assert_problem, serving
 
 pytestmark = pytest.mark.anyio
 PAIR = ["the cat.", "a cat and the cat"]
-PROMPT_TOKENS = 4  # [CLS] the query :
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +59,11 @@ async def test_shares_through_a_linear_module_sum_to_the_similarity(
         assert found["similarity"] == pytest.approx(cosine, abs=1e-5)
         for name, error in (("pairs", 1e-5), ("decomposition", 1e-4)):
             assert np.sum(found[name]) == pytest.approx(cosine, abs=error)
-        pairs, left_out = np.array(found["pairs"]), PROMPT_TOKENS if prompt else 0
+        pairs, offsets = np.array(found["pairs"]), found["texts"][0]["offsets"]
+        left_out = (
+            offsets.index([0, 3]) if prompt else 0
+        )  # those of [CLS] and the prompt are [0, 0]
+        assert bool(left_out) == bool(prompt)
         assert [len(text["tokens"]) for text in found["texts"]] == list(pairs.shape)
         assert not pairs[:left_out].any()
         assert not pairs[:, :left_out].any()
