@@ -61,7 +61,7 @@ class Dense(BaseModel):
         found = vectors @ tensors["linear.weight"].T
         if self.bias:
             found += tensors["linear.bias"]
-        found = _ACTIVATIONS[self.activation](found)
+        found = ACTIVATIONS[self.activation](found)
         if self.residual:
             mapped = tensors.get("residual.weight")
             found = found + (vectors if mapped is None else vectors @ mapped.T)
@@ -168,7 +168,7 @@ def _gelu(x: Floats) -> Floats:
     return x * (1 + erf(x / np.float32(math.sqrt(2)))) / 2
 
 
-_ACTIVATIONS: Mapping[DenseActivation, Callable[[Floats], Floats]] = {
+ACTIVATIONS: Mapping[DenseActivation, Callable[[Floats], Floats]] = {
     "Tanh": np.tanh,
     "Identity": lambda x: x,
     "ReLU": lambda x: np.maximum(x, 0),

@@ -23,11 +23,16 @@ from service.scheduler.submission import Caller
 
 
 class TokenMatch(NamedTuple):
-    """A token of the first text, the token of the second that it matched, and the product."""
+    """A token of the first text, the token of the second that it matched, and the product.
+
+    Of a sparse encoder the tokens that made a word's weight in both texts.
+    """
 
     query: int
     document: int
     score: float
+    token_id: int | None = None
+    """The word of the vocabulary, of a sparse encoder."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +52,13 @@ class PairMatches:
         error = abs(total - self.similarity) if self.matches else 0.0
         return {
             "similarity": self.similarity,
-            "matches": [match._asdict() for match in self.matches],
+            "matches": [_named(match) for match in self.matches],
             "completeness_error": error,
         }
+
+
+def _named(match: TokenMatch) -> dict[str, Any]:
+    return {name: value for name, value in match._asdict().items() if value is not None}
 
 
 def max_sim_matches(query: Floats, document: Floats, kept: tuple[Ids, Ids]) -> list[TokenMatch]:

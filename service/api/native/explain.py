@@ -16,10 +16,12 @@ from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
-from model.artifact.late_interaction import LateInteraction
+from model.artifact.manifest import TASK_WEIGHTS
 from model.artifact.pooling import PoolingName
+from model.artifact.task import TaskConfig, TaskKind
 from service.api.media import JSON, SAFETENSORS
 from service.api.native.explain_forms import (
+    MATCH_BYTES,
     explain_json,
     explain_safetensors,
     json_bytes,
@@ -37,15 +39,18 @@ from service.api.route import (
     service_of,
     wants_safetensors,
 )
-from service.errors import Unprocessable
+from service.errors import NotExported, Unprocessable
 from service.inference.core import Inference, PreparedTexts
 from service.inference.explanation import Explainer, ExplainOptions, check_explainable
 from service.inference.inputs import Input
-from service.inference.token_matches import prepare_matcher
+from service.inference.sparse_matches import SparseMatcher
+from service.inference.token_matches import LateMatcher, prepare_matcher
 from service.scheduler.lanes import LaneName
 from service.scheduler.submission import Caller
 
 Method = Literal["pairs", "occlusion", "decomposition", "matches"]
+MATCHED: tuple[TaskKind, ...] = ("sparse", "late_interaction")
+"""Models whose similarity is a sum over words or tokens."""
 FEWER = "ask for fewer pairs, or for occlusion alone"
 
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
@@ -117,8 +122,8 @@ async def explain(body: ExplainRequest, request: Request) -> Response:
     """Why two texts are alike: shares of tokens in their similarity, and what each is worth."""
     inference = model_of(request).inference
     task = inference.manifest.task
-    if task is not None and task.late is not None:
-        return await explained_by_matches(body, request, task.late)
+    if task is not None and task.kind in MATCHED:
+        return await explained_by_matches(body, request, task)
     caller, binary = caller_of(request), wants_safetensors(request)
     options = explain_options(body, inference)
     check_explainable(inference, options)
@@ -137,12 +142,13 @@ async def explain(body: ExplainRequest, request: Request) -> Response:
 
 
 async def explained_by_matches(
-    body: ExplainRequest, request: Request, late: LateInteraction
+    body: ExplainRequest, request: Request, task: TaskConfig
 ) -> Response:
     """What in two texts matched, of a model whose similarity is no cosine of two vectors.
 
     Raises:
         Unprocessable: the request asks for anything of vectors, or the binary form.
+        NotExported: the artifact was copied without the head's weights.
 
     """
     if body.include not in (None, ["matches"]) or body.layer != -1 or body.pooling is not None:
@@ -152,23 +158,40 @@ async def explained_by_matches(
         )
     if wants_safetensors(request):
         raise Unprocessable(f"matches are JSON: leave {SAFETENSORS} out of Accept")
-    inference, caller = model_of(request).inference, caller_of(request)
-    if body.prompt_name is not None:
-        raise Unprocessable(
-            "prompt_name is not for this model: the first text of a pair is a query, the second a "
-            "document"
-        )
-    matcher = await prepare_matcher(inference, late, body.sides, body.options, caller, body.backend)
-    size = matches_bytes(matcher.texts)
+    matcher = await matcher_of(body, request, task)
     state = service_of(request)
-    check_size(size + matcher.vector_bytes, state.settings.max_response_bytes, FEWER, binary=True)
+    size = matches_bytes(matcher.texts) + matcher.vector_bytes
+    check_size(size, state.settings.max_response_bytes, FEWER, binary=True)
     with contextlib.ExitStack() as held:
-        held.enter_context(state.replies.hold(size + matcher.vector_bytes))
+        held.enter_context(state.replies.hold(size))
         found = await matcher.matches()
+        size = MATCH_BYTES * sum(len(one.matches) for one in found)
+        check_size(size, state.settings.max_response_bytes, FEWER, binary=True)
         header = Header(model_of(request).name, matcher.engine, {})
         parts = await asyncio.to_thread(matches_json, header, matcher.texts, found)
         release = held.pop_all().close
     return PartsResponse(Reply(parts, JSON, matcher.timings, release=release))
+
+
+async def matcher_of(
+    body: ExplainRequest, request: Request, task: TaskConfig
+) -> LateMatcher | SparseMatcher:
+    """The tokenised pairs of a request to a model that has matches."""
+    model, caller = model_of(request), caller_of(request)
+    if task.late is not None:
+        if body.prompt_name is not None:
+            raise Unprocessable(
+                "prompt_name is not for this model: the first text of a pair is a query, the "
+                "second a document"
+            )
+        return await prepare_matcher(
+            model.inference, task.late, body.sides, body.options, caller, body.backend
+        )
+    weights = model.artifact.path(TASK_WEIGHTS)
+    if not weights.is_file():
+        raise NotExported(f"the artifact was copied without {TASK_WEIGHTS}: serve a copy with it")
+    prepared = await prepare(body, model.inference, caller)
+    return SparseMatcher(prepared, task, weights, model.inference.config)
 
 
 def explain_options(body: ExplainRequest, inference: Inference) -> ExplainOptions:

@@ -21,6 +21,8 @@ from service.inference.tokenizer import TokenizedText
 
 TOKEN_BYTES = 64
 """Bytes of a token in JSON, with its id and offsets."""
+MATCH_BYTES = 96
+"""Bytes of a match in JSON."""
 PAIR_BYTES = 512
 """Bytes of a pair in JSON beside its arrays and tokens."""
 ERRORS = {"pairs": "completeness_error", "decomposition": "decomposition_error"}
