@@ -26,7 +26,7 @@ from service.inference.decomposition import (
     pair_shares,
 )
 from service.inference.occlusion import Occlusion, cosine, occlude, occlusion_tokens
-from service.inference.rank_correlation import spearman
+from service.inference.pair_explanation import PairExplanation
 from service.inference.tokenizer import TokenizedText
 
 Pair = tuple[TokenizedText, TokenizedText]
@@ -46,43 +46,6 @@ class ExplainOptions:
     """Whether it is wanted what each token is worth."""
     decomposition: bool
     """Whether the share of each pair of input tokens is wanted."""
-
-
-@dataclass(frozen=True)
-class PairExplanation:
-    """Why two texts are alike; None what is not wanted."""
-
-    similarity: float
-    """Cosine of the two vectors."""
-    pairs: Floats | None = None
-    """`[S_a, S_b]`, which sum to the similarity."""
-    decomposition: Floats | None = None
-    """`[S_a, S_b]` of input tokens, which sum to the similarity."""
-    occlusion: tuple[Floats, Floats] | None = None
-    """`[S_a]` and `[S_b]`: the similarity less the one without that token."""
-
-    @property
-    def shares(self) -> dict[str, Floats]:
-        """The matrices that are there, by their method's name."""
-        named = {"pairs": self.pairs, "decomposition": self.decomposition}
-        return {name: matrix for name, matrix in named.items() if matrix is not None}
-
-    def error(self, matrix: Floats) -> float:
-        """|sum of the shares − similarity|."""
-        return abs(float(matrix.sum(dtype=np.float64)) - self.similarity)
-
-    def agreement(self) -> dict[str, float | None]:
-        """Spearman of each method's row and column sums with occlusion, over both texts' tokens.
-
-        None where all of one are equal; no method where there is no occlusion.
-        """
-        if self.occlusion is None:
-            return {}
-        occluded = np.concatenate(self.occlusion)
-        return {
-            name: spearman(np.concatenate([matrix.sum(axis=1), matrix.sum(axis=0)]), occluded)
-            for name, matrix in self.shares.items()
-        }
 
 
 def check_explainable(inference: Inference, options: ExplainOptions) -> None:

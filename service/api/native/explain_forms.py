@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from service.api.media import JSON_BYTES_PER_FLOAT, Part
 from service.api.native.texts import Header, metadata, text_fields, text_tensors, usage
 from service.api.safetensors import safetensors_parts
-from service.inference.explanation import ExplainOptions, Pair, PairExplanation
+from service.inference.explanation import ExplainOptions, Pair
+from service.inference.pair_explanation import PairExplanation
 from service.inference.token_matches import PairMatches
 from service.inference.tokenizer import TokenizedText
 

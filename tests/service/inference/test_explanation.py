@@ -14,7 +14,6 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 
 from model.artifact.manifest import Artifact
-from service.inference.explanation import PairExplanation
 from tests.service.harness import Client, assert_problem, serving
 
 pytestmark = pytest.mark.anyio
@@ -81,14 +80,3 @@ async def test_modules_that_are_not_linear_have_no_shares(
         assert_problem(response, 422, "modules after pooling that are not linear")
     body = {"inputs": [PAIR], "include": ["occlusion"]}
     assert (await client.post("/explain", json=body)).status_code == 200
-
-
-def test_methods_agree_as_far_as_their_sums_do() -> None:
-    matrix = np.diag(np.array([3, 2, 1], np.float32))
-    losses = np.array([0.3, 0.2, 0.1], np.float32)
-    found = PairExplanation(6.5, matrix, -matrix, (losses, losses))
-    assert found.agreement() == {"pairs": pytest.approx(1), "decomposition": pytest.approx(-1)}
-    assert found.error(matrix) == pytest.approx(0.5)
-    constant = PairExplanation(1.0, np.ones((2, 2), np.float32), None, (losses[:2], losses[:2]))
-    assert constant.agreement() == {"pairs": None}
-    assert PairExplanation(1.0, matrix).agreement() == {}

@@ -26,7 +26,8 @@ async def test_the_tokens_that_made_shared_words(
     vectors = encoder.encode(PAIR, convert_to_sparse_tensor=False, convert_to_tensor=True)
     one, other = vectors.numpy()
     with torch.inference_mode():
-        logits = [encoder[0](encoder.tokenize([text]))["token_embeddings"][0] for text in PAIR]
+        inputs = [encoder.preprocess([text]) for text in PAIR]
+        logits = [encoder[0](one)["token_embeddings"][0].numpy() for one in inputs]
     async with serving(exported(folder, "splade-max")) as client:
         response = await client.post("/explain", json={"inputs": [PAIR] * 2})
         monkeypatch.setattr("service.api.native.explain.TASK_WEIGHTS", f"no-{TASK_WEIGHTS}")

@@ -22,7 +22,7 @@ def test_matches_by_hand() -> None:
     query = np.array([[1, 0], [9, 9], [0, 2]], np.float32)
     document = np.array([[0, 1], [5, 5], [3, 1]], np.float32)
     kept = np.array([0, 2]), np.array([0, 2])
-    assert max_sim_matches(query, document, kept) == [(0, 2, 3.0), (2, 0, 2.0)]
+    assert max_sim_matches(query, document, kept) == [TokenMatch(0, 2, 3.0), TokenMatch(2, 0, 2.0)]
     assert max_sim_matches(query, document, (kept[0], kept[1][:0])) == []
 
 

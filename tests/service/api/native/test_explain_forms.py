@@ -16,7 +16,8 @@ from service.api.native.explain_forms import (
     matches_json,
 )
 from service.api.native.texts import Header
-from service.inference.explanation import ExplainOptions, PairExplanation
+from service.inference.explanation import ExplainOptions
+from service.inference.pair_explanation import PairExplanation
 from service.inference.token_matches import PairMatches, TokenMatch
 from tests.service.harness import tokenized
 
