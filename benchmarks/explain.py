@@ -39,7 +39,8 @@ async def seconds_of(call: Callable[[], Awaitable[None]]) -> float:
 
 async def measure(tokens: int, rounds: int) -> dict[str, list[float]]:
     """Seconds of each round, in turn, once a round did not count."""
-    settings = Settings(max_client_batch_size=4096, request_timeout_seconds=600)
+    limits = {"max_client_batch_size": 4096, "max_queue_tokens": 2**22}
+    settings = Settings(**limits, request_timeout_seconds=600)
     app = create_app(settings, [open_artifact(settings)], [])
     text = WORD * (tokens - SPECIAL_TOKENS)
     occlusion = {"inputs": [[text, text]], "include": ["occlusion"]}

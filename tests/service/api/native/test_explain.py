@@ -12,8 +12,10 @@ import torch
 from safetensors.numpy import load
 from transformers import AutoModel, AutoTokenizer
 
+from model.artifact.manifest import Artifact
 from service.api.media import SAFETENSORS
-from tests.service.harness import assert_problem
+from service.engines.onnx import OnnxEngine
+from tests.service.harness import assert_problem, serving
 
 pytestmark = pytest.mark.anyio
 PAIRS = [
@@ -113,6 +115,18 @@ async def test_company_changes_nothing(client: httpx.AsyncClient) -> None:
         np.testing.assert_allclose(alone["pairs"], found["pairs"], atol=1e-6)
         for one, two in zip(alone["occlusion"], found["occlusion"], strict=True):
             np.testing.assert_allclose(one, two, atol=2e-6)
+
+
+@pytest.mark.usefixtures("started_torch")
+async def test_pytorch_answers_too(artifact: Artifact, onnx_engine: OnnxEngine) -> None:
+    body = {"inputs": PAIRS[:1], "include": ["pairs", "occlusion"]}
+    async with serving(artifact, onnx_engine) as client:
+        onnx, torchs = [
+            (await asked(client, **body, backend=name))[0] for name in ("onnx", "torch")
+        ]
+    np.testing.assert_allclose(torchs["pairs"], onnx["pairs"], atol=1e-5)
+    for one, other in zip(torchs["occlusion"], onnx["occlusion"], strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-5)
 
 
 async def test_the_binary_form_holds_the_same(client: httpx.AsyncClient) -> None:
