@@ -32,7 +32,7 @@ class Batch:
     """`[T]`, the place of each token in its text."""
     padded_index: Ids
     """`[B, S]`, the number n of the token at each place of the grid, −n − 1 of one that no token
-    attends to; `PADDING` for none."""
+    attends to; `PADDING` for none, and for the first token of all where no token attends to it."""
     packed_index: Ids
     """`[T]`, the place of each token in the flattened grid."""
 
@@ -50,17 +50,21 @@ class Batch:
     @property
     def cu_seqlens(self) -> Ids:
         """`[B + 1]`: text i owns tokens `cu_seqlens[i]:cu_seqlens[i + 1]`."""
-        lengths = (self.padded_index != PADDING).sum(axis=1)
+        texts, longest = self.padded_index.shape
+        lengths = np.bincount(self.packed_index // longest, minlength=texts)
         return np.concatenate([[0], np.cumsum(lengths)])
 
 
-def pack(texts: Sequence[tuple[ArrayLike, ArrayLike]], unseen: Sequence[int] = ()) -> Batch:
+def pack(
+    texts: Sequence[tuple[ArrayLike, ArrayLike]], unseen: Sequence[Sequence[int]] = ()
+) -> Batch:
     """Lay texts end to end.
 
     Args:
         texts: token ids and segments of each; none may be empty.
-        unseen: of each text, the number of tokens at its end that no token attends to, and that
-            attend to all others: fewer than it has. None of any text when empty.
+        unseen: of each text, the numbers of tokens that no token attends to, and that attend to all
+            others, as with transformers' `attention_mask` 0 there: fewer than it has. None of any
+            text when empty.
 
     """
     ids = [np.asarray(text_ids, np.int64) for text_ids, _ in texts]
@@ -70,9 +74,9 @@ def pack(texts: Sequence[tuple[ArrayLike, ArrayLike]], unseen: Sequence[int] = (
     real = columns < lengths[:, None]
     padded_index = np.full(real.shape, PADDING, np.int64)
     padded_index[real] = np.arange(lengths.sum())
-    if any(unseen):
-        seen = columns < (lengths - np.asarray(unseen))[:, None]
-        padded_index[real & ~seen] = -1 - padded_index[real & ~seen]
+    for row, hidden in zip(padded_index, unseen or [()] * len(ids), strict=True):
+        places = list(hidden)
+        row[places] = -1 - row[places]
     return Batch(
         input_ids=np.concatenate(ids),
         token_type_ids=np.concatenate(segments),

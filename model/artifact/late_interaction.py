@@ -73,6 +73,10 @@ class LateInteraction(_Part):
         """Tokens that fill up a query of so many."""
         return max(0, self.expansion.length - tokens) if self.expansion else 0
 
+    def unseen_of(self, tokens: int) -> range:
+        """The numbers of the tokens that no token attends to, of a query of so many filled up."""
+        return range(tokens, tokens + self.missing(tokens) if self.unseen else tokens)
+
     def filled_up(self, input_ids: Ids) -> Ids:
         """A query's token ids `[S]` and those that fill it up."""
         if self.expansion is None:

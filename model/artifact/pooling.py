@@ -34,6 +34,9 @@ class TextPooling:
     unit_features: int = 0
     """Number of leading features that are normalised to unit length; the rest is undefined. With 0
     nothing is normalised."""
+    left_out: int | None = None
+    """Number of one more token that does not count, of those from the first on that do; not of the
+    only one."""
 
 
 def modes_of(pooling: PoolingModes) -> tuple[PoolingMode, ...]:
@@ -41,7 +44,12 @@ def modes_of(pooling: PoolingModes) -> tuple[PoolingMode, ...]:
     return pooling if isinstance(pooling, tuple) else (pooling,)
 
 
-def pool(hidden: NDArray[np.float32], pooling: PoolingModes, first_token: int = 0) -> Vector:
+def pool(
+    hidden: NDArray[np.float32],
+    pooling: PoolingModes,
+    first_token: int = 0,
+    left_out: int | None = None,
+) -> Vector:
     """One vector for one text.
 
     Args:
@@ -50,14 +58,18 @@ def pool(hidden: NDArray[np.float32], pooling: PoolingModes, first_token: int = 
             last token, the sum of tokens over the root of their number, or their mean weighted
             1 … S (Muennighoff 2022, https://arxiv.org/abs/2202.08904); or several of them.
         first_token: number of the first token that counts, < S; it keeps its weight.
+        left_out: number of one more token that does not count, as where sentence-transformers'
+            `attention_mask` is 0; the others keep their weights. Not of the only one that does.
 
     Returns:
         `[H]`, or `[n · H]` for n modes; not normalised.
 
     """
     if isinstance(pooling, tuple):
-        return np.concatenate([pool(hidden, mode, first_token) for mode in pooling])
+        return np.concatenate([pool(hidden, mode, first_token, left_out) for mode in pooling])
     counted = hidden[first_token:]
+    if left_out is not None:
+        counted = np.delete(counted, left_out - first_token, axis=0)
     vector: Vector
     match pooling:
         case "mean":
@@ -72,6 +84,9 @@ def pool(hidden: NDArray[np.float32], pooling: PoolingModes, first_token: int = 
             vector = counted.sum(axis=0) / np.sqrt(np.float32(len(counted)))
         case "weightedmean":
             weights = np.arange(first_token + 1, len(hidden) + 1, dtype=np.float32)
+            if left_out is not None:
+                # their first weight is of the first token with a mask, so that it is 1 in any case
+                weights = np.delete(weights, left_out - first_token) - (left_out == 0)
             vector = weights @ counted / weights.sum()
     return vector
 

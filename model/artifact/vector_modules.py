@@ -41,12 +41,27 @@ class Dense(BaseModel):
         mapped = self.residual and self.in_features != self.out_features
         return {"linear.weight": matrix, **bias, **({"residual.weight": matrix} if mapped else {})}
 
+    @property
+    def additive(self) -> bool:
+        """Whether the map of a sum is a sum, beside the bias."""
+        return self.activation == "Identity"
+
+    def shares(self, shares: Floats, tensors: Mapping[str, Floats]) -> Floats:
+        """Shares of a vector `[n, in_features]` → of its map; each has as much of the bias."""
+        found = shares @ tensors["linear.weight"].T
+        if self.bias:
+            found += tensors["linear.bias"] / np.float32(len(shares))
+        if self.residual:
+            mapped = tensors.get("residual.weight")
+            found = found + (shares if mapped is None else shares @ mapped.T)
+        return found
+
     def __call__(self, vectors: Floats, tensors: Mapping[str, Floats]) -> Floats:
         """`[B, in_features]` → `[B, out_features]`."""
         found = vectors @ tensors["linear.weight"].T
         if self.bias:
             found += tensors["linear.bias"]
-        found = _ACTIVATIONS[self.activation](found)
+        found = ACTIVATIONS[self.activation](found)
         if self.residual:
             mapped = tensors.get("residual.weight")
             found = found + (vectors if mapped is None else vectors @ mapped.T)
@@ -60,6 +75,20 @@ class LayerNorm(BaseModel):
 
     kind: Literal["LayerNorm"] = "LayerNorm"
     dimension: int = Field(gt=0)
+
+    @property
+    def additive(self) -> bool:
+        """It is not: its scale depends on the whole vector's features."""
+        return False
+
+    def shares(self, shares: Floats, tensors: Mapping[str, Floats]) -> Floats:
+        """Not defined.
+
+        Raises:
+            NotImplementedError: always.
+
+        """
+        raise NotImplementedError
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name → shape of each of its tensors in a checkpoint."""
@@ -79,6 +108,16 @@ class Normalize(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     kind: Literal["Normalize"] = "Normalize"
+
+    @property
+    def additive(self) -> bool:
+        """Whether the map of a sum is a sum: of one that is there, the scale is a number."""
+        return True
+
+    def shares(self, shares: Floats, _: Mapping[str, Floats]) -> Floats:
+        """Shares of a vector `[n, H]` → of the unit vector."""
+        norm = np.sqrt(np.square(shares.sum(axis=0)).sum())
+        return shares / np.maximum(norm, np.float32(1e-12))
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """It has no tensors."""
@@ -129,7 +168,7 @@ def _gelu(x: Floats) -> Floats:
     return x * (1 + erf(x / np.float32(math.sqrt(2)))) / 2
 
 
-_ACTIVATIONS: Mapping[DenseActivation, Callable[[Floats], Floats]] = {
+ACTIVATIONS: Mapping[DenseActivation, Callable[[Floats], Floats]] = {
     "Tanh": np.tanh,
     "Identity": lambda x: x,
     "ReLU": lambda x: np.maximum(x, 0),

@@ -99,6 +99,25 @@ class TextVectors:
         kept = [vector[:n] for vector in vectors]
         return [l2_normalize(vector) for vector in kept] if unit else kept
 
+    def additive(self, pooling: PoolingModes | None = None) -> bool:
+        """Whether what is added up in a pooled vector adds up in the vector of its text."""
+        return all(module.additive for module, _ in self._fitting(pooling))
+
+    def shares(self, shares: Floats, pooling: PoolingModes | None = None) -> Floats:
+        """Shares of a pooled vector → shares of its text's vector, which is yet to be normalised.
+
+        Args:
+            shares: `[n, H]`, which sum to the pooled vector.
+            pooling: as for `size`; `additive` of it.
+
+        Returns:
+            `[n, D]`, which sum to the vector, with as much of a bias in each.
+
+        """
+        for module, tensors in self._fitting(pooling):
+            shares = module.shares(shares, tensors)
+        return shares[:, : self.kept(pooling)]
+
     def unit(self, hidden: Floats) -> Floats:
         """The unit vector of one text, of a hidden state `[S, H]` and the checkpoint's pooling."""
         return self.units([pool(hidden, self.pooling)])[0]
@@ -111,10 +130,17 @@ class TextVectors:
         self, pooled: Sequence[Floats], pooling: PoolingModes | None = None
     ) -> list[Floats]:
         """What the modules make of pooled vectors, as for `size`."""
-        fit = self._sentence.vector_size(self._hidden_size, pooling) is not None
-        if not (self._steps and fit and pooled):
+        steps = self._fitting(pooling)
+        if not (steps and pooled):
             return list(pooled)
         found = np.stack(pooled)
-        for module, tensors in self._steps:
+        for module, tensors in steps:
             found = module(found, tensors)
         return list(found)
+
+    def _fitting(
+        self, pooling: PoolingModes | None
+    ) -> Sequence[tuple[VectorModule, Mapping[str, Floats]]]:
+        """The modules with their tensors; none where a pooling's size does not fit them."""
+        fit = self._sentence.vector_size(self._hidden_size, pooling) is not None
+        return self._steps if fit else ()

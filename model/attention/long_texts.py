@@ -89,8 +89,8 @@ def attend_in_windows(
     # not a slice, for which the exporter would fix the length
     places = torch.arange(length, device=query.device)
     context = torch.index_select(context.flatten(2, 3), 2, places)
-    keys = mask[:, 0, 0].long().sum(dim=1, keepdim=True)  # the first of each text
-    sees_any = places - window < keys
+    beyond_last = (mask[:, 0, 0].long() * (places + 1)).amax(dim=1, keepdim=True)
+    sees_any = places - window < beyond_last
     return context * sees_any[:, None, :, None].to(context.dtype)
 
 

@@ -49,7 +49,7 @@ def compare_filled_up(
     lengths = [min(length, late.expansion.length) for length in LENGTHS]
     queries = [generator.integers(0, encoder.config.vocab_size, length) for length in lengths]
     filled = [late.filled_up(ids) for ids in queries]
-    unseen = [late.missing(length) if late.unseen else 0 for length in lengths]
+    unseen = [late.unseen_of(length) for length in lengths]
     batch = pack([(ids, np.zeros_like(ids)) for ids in filled], unseen)
     last = encoder.config.num_hidden_layers
     with torch.inference_mode():

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from model.artifact.batch import PADDING, Batch
+from model.artifact.batch import Batch
 from model.artifact.foreign import not_in_graph
 from model.artifact.manifest import Artifact
 from model.artifact.signature import MapKind, TensorSpec
@@ -118,12 +118,11 @@ def padded(batch: Batch, inputs: Sequence[TensorSpec], pad_token_id: int) -> dic
 
     Positions run on over the padding, whose own count for nothing.
     """
-    real = batch.padded_index != PADDING
-    shape = real.shape
+    shape = batch.padded_index.shape
 
     def grid(values: Grid, filler: int) -> Grid:
         found = np.full(shape, filler, np.int64)
-        found[real] = values
+        found.flat[batch.packed_index] = values
         return found
 
     grids = {

@@ -64,7 +64,7 @@ class HostRuntime(ABC):
         pooled = cut(states, batch, [(asked.text, asked.layer) for asked in poolings])
         vectors = []
         for asked, rows in zip(poolings, pooled, strict=True):
-            vector = pool(rows, asked.mode, asked.first_token)
+            vector = pool(rows, asked.mode, asked.first_token, asked.left_out)
             n = asked.unit_features
             if n:
                 vector[:n] = l2_normalize(vector[:n])

@@ -18,7 +18,7 @@ import numpy as np
 from model.artifact.batch import Batch, Ids, coarser, pack, widen
 from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.manifest import Artifact
-from model.artifact.pooling import TextPooling, modes_of
+from model.artifact.pooling import TextPooling, modes_of, pool
 from model.artifact.signature import GraphName, MapKind, hidden_state_name
 from model.errors import DeviceLostError, ModelError
 from model.runtimes import cuda
@@ -151,7 +151,7 @@ class BoundRuntime:
                         states[i] = rows
                 asked = [i for i, one in enumerate(poolings) if one.layer == layer]
                 if asked:
-                    pooled = self._pooled(state, [poolings[i] for i in asked], ends)
+                    pooled = self._all_pooled(state, [poolings[i] for i in asked], ends)
                     for i, vector in zip(asked, pooled, strict=True):
                         vectors[i] = vector
         return states, vectors
@@ -253,6 +253,19 @@ class BoundRuntime:
         """Rows `[n]` of a hidden state as they are, `[n, H]`."""
         none = np.zeros_like(rows)
         return self._vectors(state, Sets(rows, np.ones_like(rows), none, none, none))
+
+    def _all_pooled(self, state: Any, poolings: Sequence[TextPooling], ends: Ids) -> list[Floats]:
+        """Each pooling's vector; those that leave a token out are pooled on the host."""
+        rows_in_a_row = [one for one in poolings if one.left_out is None]
+        pooled = iter(self._pooled(state, rows_in_a_row, ends) if rows_in_a_row else ())
+        vectors = []
+        for one in poolings:
+            if one.left_out is None:
+                vectors.append(next(pooled))
+                continue
+            rows = self._rows(state, np.arange(ends[one.text], ends[one.text + 1]))
+            vectors.append(pool(rows, one.mode, one.first_token, one.left_out))
+        return vectors
 
     def _pooled(self, state: Any, poolings: Sequence[TextPooling], ends: Ids) -> list[Floats]:
         """Each pooling's vector; those of several modes are put together on the host."""

@@ -32,6 +32,7 @@ class Pooling:
     layer: int
     mode: PoolingModes
     first_token: int = 0  # those before it are left out (a prompt that does not count)
+    left_out: int | None = None  # one more token that is; not the only one that counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class TextTask:
     pooling: Pooling | None = None
     ablated: Ablated = ()
     scores: tuple[int, ...] = ()  # axes of what a task head answers, or of a foreign graph's maps
-    unseen: int = 0  # tokens at its end that no token attends to
+    unseen: tuple[int, ...] = ()  # numbers of tokens that no token attends to; not all
     target: Target | None = None  # of an encoder–decoder
 
     @property

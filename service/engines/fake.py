@@ -63,9 +63,13 @@ class FakeEngine(Engine):
         s, h = len(task.input_ids), self._config.hidden_size
         text = task.input_ids.tobytes() + b"|" + task.segment_ids.tobytes()
         text += repr(task.ablated).encode()
+        if task.unseen:
+            text += repr(task.unseen).encode()
         output = Output([_numbers(text, f"hidden {n}", (s, h)) for n in task.hidden_layers])
         if task.pooling:
-            what = f"pooled {task.pooling.layer} {task.pooling.mode}"
+            asked = task.pooling
+            what = f"pooled {asked.layer} {asked.mode}"
+            what += "" if asked.left_out is None else f" without {asked.left_out}"
             output.pooled = _numbers(text, what, (h * len(modes_of(task.pooling.mode)),))
         if task.scores:
             output.scores = _numbers(text, "scores", task.scores)

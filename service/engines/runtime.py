@@ -87,9 +87,11 @@ class RuntimeEngine(Engine):
             + [(text, runtime.config.num_hidden_layers) for text in aimed]
             + rows[0],
             [
-                TextPooling(text, task.pooling.layer, task.pooling.mode, task.pooling.first_token)
+                TextPooling(
+                    text, asked.layer, asked.mode, asked.first_token, left_out=asked.left_out
+                )
                 for text, task in enumerate(tasks)
-                if task.pooling
+                if (asked := task.pooling)
             ]
             + rows[1],
             head_mask([task.ablated for task in tasks], runtime.config),

@@ -191,9 +191,7 @@ class Inference:
             ServiceError: the engine failed.
 
         """
-        if self.manifest.foreign and options.layer != self.config.num_hidden_layers:
-            maps = self.manifest.gives_maps
-            raise NotExported(not_in_graph(f"hidden state {options.layer}", maps=maps))
+        self.require_layer(options.layer)
         mode = options.pooling or self.sentence.pooling
         tasks = [
             TextTask(
@@ -220,6 +218,17 @@ class Inference:
             TextEncoding(output.hidden[0] if options.tokens else None, vector)
             for output, vector in zip(outputs, vectors, strict=True)
         ]
+
+    def require_layer(self, layer: int) -> None:
+        """Refuse a hidden state that the graph does not give, before anything is done.
+
+        Raises:
+            NotExported: another layer than the last, of a foreign graph.
+
+        """
+        if self.manifest.foreign and layer != self.config.num_hidden_layers:
+            maps = self.manifest.gives_maps
+            raise NotExported(not_in_graph(f"hidden state {layer}", maps=maps))
 
     def require_maps(self) -> None:
         """Refuse a model without attention weights, before anything is done.

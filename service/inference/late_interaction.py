@@ -58,8 +58,8 @@ class PreparedRanking:
         text, ids = self.query.texts[0], self.query_ids
         more = len(ids) - len(text.input_ids)
         segments = np.pad(text.segment_ids, (0, more))
-        unseen = more if self.late.unseen else 0
-        query = TextTask(ids, segments, scores=(len(ids), self.features), unseen=unseen)
+        unseen = self.late.unseen_of(len(text.input_ids))
+        query = TextTask(ids, segments, scores=(len(ids), self.features), unseen=tuple(unseen))
         return [
             query,
             *(

@@ -14,6 +14,7 @@ from headscope.errors import (
     Unauthorized,
     Unavailable,
 )
+from headscope.explanation import Explanation, TokenMatch, WordPair
 from headscope.heat_map import HeatMap
 from headscope.notebook import attention, attentions
 from headscope.reply import Reply
@@ -41,6 +42,7 @@ __all__ = [
     "Difference",
     "Encoding",
     "Encodings",
+    "Explanation",
     "Failed",
     "HeadscopeError",
     "HeatMap",
@@ -58,11 +60,13 @@ __all__ = [
     "Span",
     "SparseVector",
     "Target",
+    "TokenMatch",
     "TooLarge",
     "Unauthorized",
     "Unavailable",
     "Verification",
     "Word",
+    "WordPair",
     "attention",
     "attentions",
     "merge",

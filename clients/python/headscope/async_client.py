@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
-from headscope import calls
+from headscope import calls, explanation
 from headscope.call import Call
 from headscope.connection import HTTP_ERRORS, Connection, Settings, answer_of, lost, with_signature
 from headscope.exchange import conduct
@@ -72,6 +72,7 @@ class AsyncClient:
     embed = method(calls.embed)
     attention = method(calls.attention)
     align = method(calls.align)
+    explain = method(explanation.explain)
     predict = method(calls.predict)
     rerank = method(calls.rerank)
     embed_sparse = method(calls.embed_sparse)

@@ -28,14 +28,20 @@ def test_pack_lays_texts_end_to_end() -> None:
 
 def test_tokens_that_no_token_attends_to() -> None:
     texts = [([5, 6, 7], [0, 0, 0]), ([8], [0]), ([9, 5], [0, 0])]
-    batch = pack(texts, [2, 0, 1])
+    batch = pack(texts, [(1, 2), (), (1,)])
     assert batch.padded_index.tolist() == [[0, -2, -3], [3, -1, -1], [4, -6, -1]]
     assert batch.cu_seqlens.tolist() == [0, 3, 4, 6]
     plain = pack(texts)
-    assert plain.padded_index.tolist() == pack(texts, [0, 0, 0]).padded_index.tolist()
+    assert plain.padded_index.tolist() == pack(texts, [()] * 3).padded_index.tolist()
     for name in ("input_ids", "token_type_ids", "position_ids", "packed_index"):
         assert getattr(batch, name).tolist() == getattr(plain, name).tolist()
     assert widen(batch, 3, 4).padded_index[0].tolist() == [0, -2, -3, -1]
+
+
+def test_the_first_token_of_all_may_be_one_that_no_token_attends_to() -> None:
+    batch = pack([([5, 6, 7], [0, 0, 0]), ([8, 9], [0, 0])], [(0,), (0,)])
+    assert batch.padded_index.tolist() == [[-1, 1, 2], [-4, 4, -1]]
+    assert batch.cu_seqlens.tolist() == [0, 3, 5]
 
 
 @settings(deadline=None)

@@ -6,6 +6,7 @@ ModernBERT are held in tests/journeys/test_families.py; here are families, score
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from transformers import (
     Qwen3Model,
 )
 
-from model.artifact.batch import pack, widen
+from model.artifact.batch import Batch, pack, widen
 from model.artifact.signature import hidden_state_name
 from model.attention.normalizers import NORMALIZERS
 from model.attention.scores import SCORES
@@ -91,9 +92,13 @@ def encoder(name: str, tmp_path_factory: pytest.TempPathFactory) -> Encoder:
 
 @pytest.fixture(scope="module")
 def expected(encoder: Encoder) -> Any:
-    batch = pack([(text, [0] * len(text)) for text in texts_of(encoder, LENGTHS)])
+    batch = packed(encoder)
     with torch.no_grad():
         return batch, encoder(PackedBatch.of(batch), output_attentions=True)
+
+
+def packed(encoder: Encoder, unseen: Sequence[tuple[int, ...]] = ()) -> Batch:
+    return pack([(text, [0] * len(text)) for text in texts_of(encoder, LENGTHS)], unseen)
 
 
 def test_hidden_states_equal_pytorchs(name: str, encoder: Encoder, expected: Any) -> None:
@@ -101,7 +106,14 @@ def test_hidden_states_equal_pytorchs(name: str, encoder: Encoder, expected: Any
     run = session(export_encoder(encoder, three_axes=name in THREE_AXES))
     config = encoder.config
     wide = widen(batch, len(LENGTHS) + 1, max(LENGTHS) + 3)
-    for grid in (batch, wide):
+    holes = packed(encoder, [(), (0,), (4,), (1, 32)])  # that they are transformers' is in parity
+    with torch.no_grad():
+        of_holes = encoder(PackedBatch.of(holes)).hidden_states
+    for grid, hidden_states in (
+        (batch, output.hidden_states),
+        (wide, output.hidden_states),
+        (holes, of_holes),
+    ):
         rows = len(grid.padded_index)
         mask = np.ones((rows, config.num_hidden_layers, config.num_attention_heads), np.float32)
         names = [value.name for value in run.get_inputs()]
@@ -109,7 +121,7 @@ def test_hidden_states_equal_pytorchs(name: str, encoder: Encoder, expected: Any
         assert [value.name for value in run.get_outputs()] == [
             hidden_state_name(layer) for layer in range(config.num_hidden_layers + 1)
         ]
-        for state, reference in zip(found, output.hidden_states, strict=True):
+        for state, reference in zip(found, hidden_states, strict=True):
             atol = 1e-5 * reference.abs().max().item()
             np.testing.assert_allclose(state, reference.numpy(), atol=atol, rtol=0)
 

@@ -88,4 +88,24 @@ def assert_equal_to(
                 if len(text) > 16:
                     sharpest = max(sharpest, expected.max().item())
     assert sharpest > 0.4, "attention is nearly even, so that no fault of it would show"
+    assert_masked_tokens_equal(reference, encoder, texts[2])
     return encoder
+
+
+def assert_masked_tokens_equal(
+    reference: PreTrainedModel, encoder: Encoder, text: torch.Tensor
+) -> None:
+    """One token of a text after another unseen, in one batch: transformers' `attention_mask` 0."""
+    places = (0, 4, 5, len(text) - 1)
+    unseen: list[tuple[int, ...]] = [(), *((place,) for place in places), (1, 7)]
+    batch = pack([(text, [0] * len(text))] * len(unseen), unseen)
+    mask = torch.ones(len(unseen), len(text), dtype=torch.long)
+    for row, hidden in zip(mask, unseen, strict=True):
+        row[list(hidden)] = 0
+    with torch.no_grad():
+        ours = encoder(PackedBatch.of(batch)).hidden_states[-1].reshape(*mask.shape, -1)
+        theirs = reference(input_ids=text.repeat(len(unseen), 1), attention_mask=mask)[0]
+    seen = mask.bool()
+    atol = 1e-5 * theirs.abs().max().item()
+    torch.testing.assert_close(ours[seen], theirs[seen], atol=atol, rtol=0)
+    assert (ours[1:] - ours[0])[seen[1:]].abs().max() > 100 * atol

@@ -1,0 +1,76 @@
+"""Logits of some words of the vocabulary, token by token, as a sparse encoder's head has them.
+
+The head's graph gives only their maximum or sum over tokens, and all of its words. numpy only.
+
+Notation: S tokens of one text, H hidden size, E features of the transform, n words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.artifact.mapped import mapped_tensors
+from model.artifact.task import TaskConfig, Transform
+from model.artifact.vector_modules import ACTIVATIONS as OF_MODULES
+from model.artifact.vector_modules import Floats
+from model.config import ActivationName
+
+
+def word_logits(path: Path, task: TaskConfig, rows: Floats, words: NDArray[np.int64]) -> Floats:
+    """Logits `[S, n]`, in float32 whatever precision is served.
+
+    Args:
+        path: the task head's weights, of which the words' rows are read.
+        task: a sparse encoder's head.
+        rows: last hidden state of one text, `[S, H]`.
+        words: token ids.
+
+    """
+    tensors = mapped_tensors(path)
+    if task.transform is not None:
+        rows = _transformed(rows, task.transform, tensors)
+    found: Floats = rows @ tensors["output.weight"][words].T
+    return found + tensors["output.bias"][words] if task.output_bias else found
+
+
+def _transformed(rows: Floats, config: Transform, tensors: Mapping[str, Floats]) -> Floats:
+    """`[S, H]` → `[S, E]`."""
+    found: Floats = rows @ tensors["transform.dense.weight"].T
+    if config.bias:
+        found = found + tensors["transform.dense.bias"]
+    found = _ACTIVATIONS[config.activation](found)
+    if config.norm_eps is not None:
+        centred = found - found.mean(axis=1, keepdims=True)
+        variance = np.square(centred).mean(axis=1, keepdims=True)
+        found = centred / np.sqrt(variance + np.float32(config.norm_eps))
+        found = found * tensors["transform.norm.weight"]
+        if config.norm_bias:
+            found = found + tensors["transform.norm.bias"]
+    return found
+
+
+def _gelu_tanh(x: Floats) -> Floats:
+    inner = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x**3)
+    return x * (1 + np.tanh(inner)) / 2
+
+
+def _quick_gelu(x: Floats) -> Floats:
+    return x * OF_MODULES["Sigmoid"](np.float32(1.702) * x)
+
+
+_ACTIVATIONS: Mapping[ActivationName, Callable[[Floats], Floats]] = {
+    "gelu": OF_MODULES["GELU"],
+    "gelu_fast": _gelu_tanh,
+    "gelu_new": _gelu_tanh,
+    "gelu_python": OF_MODULES["GELU"],
+    "gelu_pytorch_tanh": _gelu_tanh,
+    "quick_gelu": _quick_gelu,
+    "relu": OF_MODULES["ReLU"],
+    "silu": OF_MODULES["SiLU"],
+    "swish": OF_MODULES["SiLU"],
+    "tanh": OF_MODULES["Tanh"],
+}

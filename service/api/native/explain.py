@@ -1,0 +1,239 @@
+"""`POST /explain`: why two texts are alike, as JSON or safetensors.
+
+Notation: B pairs, S_a and S_b tokens of the texts of one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import AfterValidator, Field, PlainValidator
+from pydantic.json_schema import WithJsonSchema
+from pydantic_core import PydanticCustomError
+from starlette.responses import Response
+
+from model.artifact.manifest import TASK_WEIGHTS
+from model.artifact.pooling import PoolingName
+from model.artifact.task import TaskConfig, TaskKind
+from service.api.media import JSON, SAFETENSORS
+from service.api.native.explain_forms import (
+    MATCH_BYTES,
+    explain_json,
+    explain_safetensors,
+    json_bytes,
+    matches_bytes,
+    matches_json,
+)
+from service.api.native.replies import ExplainReply, documented
+from service.api.native.texts import Header, TextRequest, check_size, no_duplicates
+from service.api.route import (
+    JsonRoute,
+    PartsResponse,
+    Reply,
+    caller_of,
+    model_of,
+    service_of,
+    wants_safetensors,
+)
+from service.errors import NotExported, Unprocessable
+from service.inference.core import Inference, PreparedTexts
+from service.inference.explanation import Explainer, ExplainOptions, check_explainable
+from service.inference.inputs import Input
+from service.inference.sparse_matches import SparseMatcher
+from service.inference.token_matches import LateMatcher, prepare_matcher
+from service.scheduler.lanes import LaneName
+from service.scheduler.submission import Caller
+
+Method = Literal["pairs", "occlusion", "decomposition", "matches"]
+MATCHED: tuple[TaskKind, ...] = ("sparse", "late_interaction")
+"""Models whose similarity is a sum over words or tokens."""
+FEWER = "ask for fewer pairs, or for occlusion alone"
+
+router = APIRouter(route_class=JsonRoute, tags=["inference"])
+
+
+def _pairs(value: Any) -> list[Input]:
+    """`[[str, str]]` → a list of pairs; stops at the first thing that is none."""
+    if not isinstance(value, list) or not value:
+        raise PydanticCustomError("inputs", "a list with at least one pair of texts is needed")
+    pairs: list[Input] = []
+    for index, pair in enumerate(value):
+        match pair:
+            case [str(one), str(other)]:
+                pairs.append((one, other))
+            case _:
+                raise PydanticCustomError(
+                    "inputs", "inputs[{index}] is no pair of texts", {"index": index}
+                )
+    return pairs
+
+
+Pairs = Annotated[
+    list[Input],
+    PlainValidator(_pairs),
+    WithJsonSchema(
+        {
+            "type": "array",
+            "items": {
+                "type": "array",
+                "items": {"type": "string"},
+                "minItems": 2,
+                "maxItems": 2,
+            },
+            "minItems": 1,
+            "title": "Inputs",
+            "examples": [[["A man is playing a guitar.", "Someone plays an instrument."]]],
+        }
+    ),
+]
+
+
+class ExplainRequest(TextRequest):
+    """`POST /explain`."""
+
+    inputs: Pairs = Field(description="Pairs of texts, which are encoded as two texts each.")
+    include: (
+        Annotated[list[Method], Field(min_length=1, max_length=4), AfterValidator(no_duplicates)]
+        | None
+    ) = Field(
+        None,
+        description="Shares of each pair of tokens, the loss without each token, shares of each "
+        'pair of input tokens; ["pairs"] by default. Of a sparse encoder and a late-interaction '
+        'model ["matches"] alone.',
+    )
+    layer: int = Field(
+        -1, description="Which hidden state: 0 = embeddings … L = last; negative from the end."
+    )
+    pooling: PoolingName | None = Field(None, description="The checkpoint's own by default.")
+
+    @property
+    def sides(self) -> tuple[list[Input], list[Input]]:
+        """The first text of each pair, and the second."""
+        pairs = [pair for pair in self.inputs if isinstance(pair, tuple)]
+        return [one for one, _ in pairs], [other for _, other in pairs]
+
+
+@router.post("/explain", response_model=None, responses=documented(ExplainReply))
+async def explain(body: ExplainRequest, request: Request) -> Response:
+    """Why two texts are alike: shares of tokens in their similarity, and what each is worth."""
+    inference = model_of(request).inference
+    task = inference.manifest.task
+    if task is not None and task.kind in MATCHED:
+        return await explained_by_matches(body, request, task)
+    caller, binary = caller_of(request), wants_safetensors(request)
+    options = explain_options(body, inference)
+    check_explainable(inference, options)
+    explainer = Explainer(inference, await prepare(body, inference, caller), options)
+    size = json_bytes(options, explainer.pairs)
+    check_size(size, service_of(request).settings.max_response_bytes, FEWER, binary=binary)
+    with contextlib.ExitStack() as held:
+        held.enter_context(service_of(request).replies.hold(size + explainer.bytes_at_a_time))
+        found = await explainer.explain()
+        prepared = explainer.prepared
+        header = Header(model_of(request).name, prepared.engine, {})
+        write = explain_safetensors if binary else explain_json
+        parts = await asyncio.to_thread(write, header, prepared.texts, found)
+        media_type, release = SAFETENSORS if binary else JSON, held.pop_all().close
+    return PartsResponse(Reply(parts, media_type, prepared.timings, release=release))
+
+
+async def explained_by_matches(
+    body: ExplainRequest, request: Request, task: TaskConfig
+) -> Response:
+    """What in two texts matched, of a model whose similarity is no cosine of two vectors.
+
+    Raises:
+        Unprocessable: the request asks for anything of vectors, or the binary form.
+        NotExported: the artifact was copied without the head's weights.
+
+    """
+    if body.include not in (None, ["matches"]) or body.layer != -1 or body.pooling is not None:
+        raise Unprocessable(
+            "of this model there are matches alone, of its last layer: leave include, layer and "
+            "pooling out"
+        )
+    if wants_safetensors(request):
+        raise Unprocessable(f"matches are JSON: leave {SAFETENSORS} out of Accept")
+    matcher = await matcher_of(body, request, task)
+    state = service_of(request)
+    size = matches_bytes(matcher.texts) + matcher.vector_bytes
+    check_size(size, state.settings.max_response_bytes, FEWER, binary=True)
+    with contextlib.ExitStack() as held:
+        held.enter_context(state.replies.hold(size))
+        found = await matcher.matches()
+        size = MATCH_BYTES * sum(len(one.matches) for one in found)
+        check_size(size, state.settings.max_response_bytes, FEWER, binary=True)
+        header = Header(model_of(request).name, matcher.engine, {})
+        parts = await asyncio.to_thread(matches_json, header, matcher.texts, found)
+        release = held.pop_all().close
+    return PartsResponse(Reply(parts, JSON, matcher.timings, release=release))
+
+
+async def matcher_of(
+    body: ExplainRequest, request: Request, task: TaskConfig
+) -> LateMatcher | SparseMatcher:
+    """The tokenised pairs of a request to a model that has matches."""
+    model, caller = model_of(request), caller_of(request)
+    if task.late is not None:
+        if body.prompt_name is not None:
+            raise Unprocessable(
+                "prompt_name is not for this model: the first text of a pair is a query, the "
+                "second a document"
+            )
+        return await prepare_matcher(
+            model.inference, task.late, body.sides, body.options, caller, body.backend
+        )
+    weights = model.artifact.path(TASK_WEIGHTS)
+    if not weights.is_file():
+        raise NotExported(f"the artifact was copied without {TASK_WEIGHTS}: serve a copy with it")
+    prepared = await prepare(body, model.inference, caller)
+    return SparseMatcher(prepared, task, weights, model.inference.config)
+
+
+def explain_options(body: ExplainRequest, inference: Inference) -> ExplainOptions:
+    """The options of a request, with its layer counted from the first.
+
+    Raises:
+        Unprocessable: the encoder has no such layer, or its vectors have no matches.
+
+    """
+    states, include = inference.config.num_hidden_layers + 1, body.include or ["pairs"]
+    if not -states <= body.layer < states:
+        raise Unprocessable(f"layer {body.layer} is not in {-states} … {states - 1}")
+    if "matches" in include:
+        raise Unprocessable(
+            "matches are of sparse encoders and late-interaction models; of vectors of texts there "
+            "are pairs, occlusion and decomposition"
+        )
+    return ExplainOptions(
+        layer=body.layer % states,
+        pooling=body.pooling,
+        pairs="pairs" in include,
+        occlusion="occlusion" in include,
+        decomposition="decomposition" in include,
+    )
+
+
+async def prepare(body: ExplainRequest, inference: Inference, caller: Caller) -> PreparedTexts:
+    """The texts of all pairs, the first and the second of each in turn.
+
+    Raises:
+        Unprocessable: too many pairs, or a text that does not fit the model.
+        EngineUnavailable: the engine has failed, or cannot be started.
+        Overloaded: the queue has no room, or the deadline cannot be met.
+
+    """
+    lane: LaneName = "attention" if inference.manifest.gives_maps else "encode"
+    sides = [
+        await inference.prepare(
+            texts, replace(body.options, naming=f"inputs[{{}}][{side}]"), caller, lane, body.backend
+        )
+        for side, texts in enumerate(body.sides)
+    ]
+    one, other = sides
+    texts = [text for pair in zip(one.texts, other.texts, strict=True) for text in pair]
+    return replace(one, texts=texts, timings=one.timings + other.timings)

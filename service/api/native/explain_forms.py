@@ -1,0 +1,123 @@
+"""The JSON and the binary form of a reply of /explain.
+
+Notation: B pairs, S_a and S_b tokens of the texts of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from service.api.media import JSON_BYTES_PER_FLOAT, Part
+from service.api.native.texts import Header, metadata, text_fields, text_tensors, usage
+from service.api.safetensors import safetensors_parts
+from service.inference.explanation import ExplainOptions, Pair
+from service.inference.pair_explanation import PairExplanation
+from service.inference.token_matches import PairMatches
+from service.inference.tokenizer import TokenizedText
+
+TOKEN_BYTES = 64
+"""Bytes of a token in JSON, with its id and offsets."""
+MATCH_BYTES = 96
+"""Bytes of a match in JSON."""
+PAIR_BYTES = 512
+"""Bytes of a pair in JSON beside its arrays and tokens."""
+ERRORS = {"pairs": "completeness_error", "decomposition": "decomposition_error"}
+"""The field with the error of each method's sum."""
+
+
+def json_bytes(options: ExplainOptions, pairs: Sequence[Pair]) -> int:
+    """Bytes predicted of a reply, in its larger form."""
+    size = 0
+    for one, other in pairs:
+        rows, columns = len(one.input_ids), len(other.input_ids)
+        numbers = rows * columns * (options.pairs + options.decomposition)
+        numbers += (rows + columns) * options.occlusion
+        size += JSON_BYTES_PER_FLOAT * numbers + TOKEN_BYTES * (rows + columns) + PAIR_BYTES
+    return size
+
+
+def matches_bytes(texts: Sequence[TokenizedText]) -> int:
+    """Bytes predicted of a reply with matches."""
+    tokens = sum(len(text.input_ids) for text in texts)
+    return 2 * TOKEN_BYTES * tokens + PAIR_BYTES * len(texts) // 2
+
+
+def explain_json(
+    header: Header, texts: Sequence[TokenizedText], found: Sequence[PairExplanation]
+) -> list[Part]:
+    """The JSON reply; what was not asked for is absent."""
+    return pairs_json(header, texts, [_fields(one) for one in found])
+
+
+def matches_json(
+    header: Header, texts: Sequence[TokenizedText], found: Sequence[PairMatches]
+) -> list[Part]:
+    """The JSON reply of a sparse encoder or a late-interaction model."""
+    return pairs_json(header, texts, [one.fields() for one in found])
+
+
+def pairs_json(
+    header: Header, texts: Sequence[TokenizedText], found: Sequence[dict[str, Any]]
+) -> list[Part]:
+    """Each pair's fields beside its texts, a pair at a time, as nothing else runs meanwhile."""
+    opening = orjson.dumps({**header.names, "results": []}).removesuffix(b"]}")
+    parts: list[Part] = [opening]
+    for number, fields in enumerate(found):
+        sides = [_text(text) for text in texts[2 * number : 2 * number + 2]]
+        result = {"similarity": fields.pop("similarity"), "texts": sides, **fields}
+        written = orjson.dumps(result, option=orjson.OPT_SERIALIZE_NUMPY)
+        parts.append(b"," + written if number else written)
+    parts.append(b'],"usage":' + orjson.dumps(pair_usage(texts)) + b"}")
+    return parts
+
+
+def explain_safetensors(
+    header: Header, texts: Sequence[TokenizedText], found: Sequence[PairExplanation]
+) -> list[Part]:
+    """The binary reply: `similarity` `[B]`, and `pairs.{i}`, `occlusion.{i}.a`, … of each pair."""
+    tensors: dict[str, NDArray[Any]] = {
+        "similarity": np.array([one.similarity for one in found], np.float32)
+    }
+    for number, one in enumerate(found):
+        for name, matrix in one.shares.items():
+            tensors[f"{name}.{number}"] = np.ascontiguousarray(matrix)
+        for side, losses in zip("ab", one.occlusion or (), strict=False):
+            tensors[f"occlusion.{number}.{side}"] = losses
+    for name in found[0].shares:
+        errors = [one.error(one.shares[name]) for one in found]
+        tensors[ERRORS[name]] = np.array(errors, np.float32)
+    for name in found[0].agreement():
+        values = [one.agreement()[name] for one in found]
+        known = [np.nan if value is None else value for value in values]
+        tensors[f"agreement.{name}"] = np.array(known, np.float32)
+    lists = metadata(header, texts)
+    lists["usage"] = orjson.dumps(pair_usage(texts)).decode()
+    return safetensors_parts(tensors | text_tensors(texts), lists)
+
+
+def pair_usage(texts: Sequence[TokenizedText]) -> dict[str, int]:
+    """The cost of a request, in pairs and in tokens of their texts."""
+    return usage(texts) | {"inputs": len(texts) // 2}
+
+
+def _text(text: TokenizedText) -> dict[str, Any]:
+    fields = text_fields(text)
+    del fields["segment_ids"]  # all in one segment
+    return fields
+
+
+def _fields(one: PairExplanation) -> dict[str, Any]:
+    fields: dict[str, Any] = {"similarity": one.similarity}
+    for name, matrix in one.shares.items():
+        fields[name] = np.ascontiguousarray(matrix)
+        fields[ERRORS[name]] = one.error(matrix)
+    if one.occlusion is not None:
+        fields["occlusion"] = list(one.occlusion)
+        if one.shares:
+            fields["agreement"] = one.agreement()
+    return fields

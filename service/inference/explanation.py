@@ -1,0 +1,265 @@
+"""Why the vectors of two texts are alike: shares of their cosine, and what it loses with a token.
+
+Notation: S_a and S_b tokens of two texts, H hidden size, D features of a text's vector.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.artifact.pooling import PoolingModes, PoolingName
+from service.engines.contract import Floats, Output, Pooling, TextTask
+from service.errors import NoEmbeddings, Unprocessable
+from service.inference.attention import CHUNK_TOKENS
+from service.inference.core import Inference, PreparedTexts
+from service.inference.decomposition import (
+    DecomposedText,
+    TextDecomposition,
+    check_decomposable,
+    decomposition_bytes,
+    decomposition_tokens,
+    pair_shares,
+)
+from service.inference.occlusion import Occlusion, cosine, occlude, occlusion_tokens
+from service.inference.pair_explanation import PairExplanation
+from service.inference.tokenizer import TokenizedText
+
+Pair = tuple[TokenizedText, TokenizedText]
+
+
+@dataclass(frozen=True)
+class ExplainOptions:
+    """What a caller wants to know of each pair of texts."""
+
+    layer: int
+    """Hidden state that is pooled, 0 … L."""
+    pooling: PoolingName | None
+    """The checkpoint's own when None."""
+    pairs: bool
+    """Whether the share of each pair of tokens is wanted."""
+    occlusion: bool
+    """Whether it is wanted what each token is worth."""
+    decomposition: bool
+    """Whether the share of each pair of input tokens is wanted."""
+
+
+def check_explainable(inference: Inference, options: ExplainOptions) -> None:
+    """Refuse what the model's vectors do not give, before anything is done.
+
+    Raises:
+        NoEmbeddings: the model gives no vectors of texts.
+        Unprocessable: shares of vectors that are no sum over tokens.
+        NotExported: a foreign graph has no other layer than the last, and is not decomposed; nor
+            is a copy without its weights.
+
+    """
+    task = inference.manifest.task
+    if task is not None:
+        raise NoEmbeddings(
+            f"{inference.manifest.model} gives no vectors of texts, whose cosine could be "
+            "explained: serve an embedding model, a sparse encoder or a late-interaction model"
+        )
+    inference.require_layer(options.layer)
+    mode = options.pooling or inference.sentence.pooling
+    if options.pairs and mode != "mean":
+        raise Unprocessable(
+            f"pairs are shares of means over tokens, and this is pooling {_named(mode)}: ask for "
+            'pooling "mean", or leave pairs out of `include`'
+        )
+    if (options.pairs or options.decomposition) and not inference.vectors.additive(options.pooling):
+        raise Unprocessable(
+            "this model has modules after pooling that are not linear, through which the shares of "
+            'tokens do not add up: ask for include ["occlusion"]'
+        )
+    if options.decomposition:
+        inference.require_decomposition()
+
+
+def _named(mode: PoolingModes) -> str:
+    return mode if isinstance(mode, str) else " + ".join(mode)
+
+
+@dataclass
+class Explainer:
+    """Explains the pairs of one request, some after others."""
+
+    inference: Inference
+    prepared: PreparedTexts
+    """The first and the second text of each pair, in turn."""
+    options: ExplainOptions
+    _pooling: PoolingModes = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Find what is pooled.
+
+        Raises:
+            ReplyTooLarge: the decomposition of a text would take too much memory.
+
+        """
+        self._pooling = self.options.pooling or self.inference.sentence.pooling
+        if self.options.decomposition:
+            for number, text in enumerate(self.prepared.texts):
+                check_decomposable(number // 2, len(text.input_ids), self.inference.config)
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """The texts of the request, two by two."""
+        return list(zip(self.prepared.texts[::2], self.prepared.texts[1::2], strict=True))
+
+    @property
+    def bytes_at_a_time(self) -> int:
+        """Most bytes of hidden states and shares that are kept beside the explanations."""
+        config = self.inference.config
+        lengths = [len(one.input_ids) + len(other.input_ids) for one, other in self.pairs]
+        tokens = min(sum(lengths), max(CHUNK_TOKENS, *lengths)) * self.options.pairs
+        size = 4 * tokens * config.hidden_size
+        if self.options.decomposition:
+            longest = max(len(text.input_ids) for text in self.prepared.texts)
+            size += decomposition_bytes(longest, config)
+        return size
+
+    async def explain(self) -> list[PairExplanation]:
+        """One a pair, in order.
+
+        Raises:
+            Overloaded: the queue has no room, or the deadline cannot be met.
+            EngineTimeout: the deadline came.
+            ServiceError: the engine failed.
+
+        """
+        found: list[PairExplanation] = []
+        for part in _chunks(self.pairs):
+            texts = [text for pair in part for text in pair]
+            outputs = await self._encode(texts, first=not found)
+            vectors = [self._finish(_pooled(output)) for output in outputs]
+            without: list[NDArray[np.float64]] = []
+            if self.options.occlusion:
+                without = await self._without(texts, vectors)
+            for n in range(0, len(texts), 2):
+                similarity = cosine(*vectors[n : n + 2])
+                shares = await self._shares(texts[n : n + 2], outputs[n : n + 2])
+                losses = _losses(similarity, without[n : n + 2])
+                found.append(PairExplanation(similarity, *shares, losses))
+        return found
+
+    async def _encode(self, texts: Sequence[TokenizedText], *, first: bool) -> list[Output]:
+        """The texts' vectors, and their tokens' where they are needed."""
+        options, prepared = self.options, self.prepared
+        layers = (options.layer,) if options.pairs else ()
+        tasks = [
+            TextTask(text.input_ids, text.segment_ids, layers, self._pooling_of(text))
+            for text in texts
+        ]
+        scheduler, caller = prepared.scheduler, prepared.caller
+        if first:
+            ahead = self._tokens() - sum(task.tokens for task in tasks)
+            done = await scheduler.submit("attention", tasks, caller, ahead=ahead)
+        else:
+            done = await scheduler.resume("attention", tasks, caller=caller)
+        prepared.timings.add(done)
+        return [result.output for result in done]
+
+    def _tokens(self) -> int:
+        """Tokens that take as long to encode as all that is asked for."""
+        total = 0
+        for text in self.prepared.texts:
+            tokens = len(text.input_ids)
+            total += tokens
+            total += occlusion_tokens(tokens) * self.options.occlusion
+            if self.options.decomposition:
+                total += decomposition_tokens(tokens, self.inference.config)
+        return total
+
+    def _pooling_of(self, text: TokenizedText) -> Pooling:
+        first = text.first_pooled(self.inference.sentence)
+        return Pooling(self.options.layer, self._pooling, first)
+
+    def _finish(self, pooled: Floats) -> Floats:
+        return self.inference.vectors.finish([pooled], self.options.pooling)[0]
+
+    async def _without(
+        self, texts: Sequence[TokenizedText], vectors: Sequence[Floats]
+    ) -> list[NDArray[np.float64]]:
+        """Of each text `[S]`, the similarities of its pair without each token."""
+        occlusions = [
+            Occlusion(
+                text,
+                self._pooling_of(text),
+                self._finish,
+                other=vectors[n ^ 1],
+                without=np.zeros(len(text.input_ids)),
+            )
+            for n, text in enumerate(texts)
+        ]
+        prepared = self.prepared
+        await occlude(prepared.scheduler, prepared.caller, prepared.timings, occlusions)
+        return [one.without for one in occlusions]
+
+    async def _shares(
+        self, texts: Sequence[TokenizedText], outputs: Sequence[Output]
+    ) -> tuple[Floats | None, Floats | None]:
+        """Of a pair, `pairs` and `decomposition`."""
+        pairs = decomposition = None
+        if self.options.pairs:
+            pairs = await asyncio.to_thread(self._pairs, texts, outputs)
+        if self.options.decomposition:
+            decomposition = await self._decomposed(texts)
+        return pairs, decomposition
+
+    def _pairs(self, texts: Sequence[TokenizedText], outputs: Sequence[Output]) -> Floats:
+        """xᵢ · yⱼ / (S_a S_b ‖x̄‖ ‖ȳ‖) of tokens that are pooled, 0 of others."""
+        first = [text.first_pooled(self.inference.sentence) for text in texts]
+        parts = []
+        for output, start in zip(outputs, first, strict=True):
+            rows = output.hidden[0][start:]
+            parts.append(self._of_vector(_pooled(output), rows / np.float32(len(rows))))
+        return np.pad(pair_shares(*parts), [(start, 0) for start in first])
+
+    async def _decomposed(self, texts: Sequence[TokenizedText]) -> Floats:
+        prepared, config = self.prepared, self.inference.config
+        scheduler, timings, caller = prepared.scheduler, prepared.timings, prepared.caller
+        parts = []
+        for text in texts:
+            pooling = self._pooling_of(text)
+            part = TextDecomposition(scheduler, config, text, pooling, timings, caller)
+            found = await part.result()
+            parts.append(self._of_vector(found.pooled, found.shares))
+        return await asyncio.to_thread(pair_shares, *parts)
+
+    def _of_vector(self, pooled: Floats, shares: Floats) -> DecomposedText:
+        """A pooled vector and its shares → those of the text's vector, before it is normalised."""
+        vectors, pooling = self.inference.vectors, self.options.pooling
+        (vector,) = vectors.finish([pooled], pooling, normalize=False)
+        return DecomposedText(vector, vectors.shares(shares, pooling))
+
+
+def _pooled(output: Output) -> Floats:
+    assert output.pooled is not None  # noqa: S101 - the scheduler has checked every output
+    return output.pooled
+
+
+def _losses(
+    similarity: float, without: Sequence[NDArray[np.float64]]
+) -> tuple[Floats, Floats] | None:
+    """What is lost without each token of two texts; None where nothing was occluded."""
+    if not without:
+        return None
+    one, other = ((similarity - each).astype(np.float32) for each in without)
+    return one, other
+
+
+def _chunks(pairs: Sequence[Pair]) -> Iterator[Sequence[Pair]]:
+    """Neighbours that have at most `CHUNK_TOKENS` together."""
+    start = tokens = 0
+    for number, pair in enumerate(pairs):
+        own = sum(len(text.input_ids) for text in pair)
+        if number > start and tokens + own > CHUNK_TOKENS:
+            yield pairs[start:number]
+            start, tokens = number, 0
+        tokens += own
+    yield pairs[start:]

@@ -1,0 +1,101 @@
+"""The client's explanations, from a reply of the service's own form."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import numpy as np
+import pytest
+
+from headscope import AsyncClient, Client, HeadscopeError, InvalidReply, explanation
+from tests.clients.python.fake import INFO, URL
+
+ONE, OTHER = "the grey cats", "a cat"
+TOKENS = (
+    (
+        ["[CLS]", "the", "grey", "cat", "##s", "[SEP]"],
+        [(0, 0), (0, 3), (4, 8), (9, 12), (12, 13), (0, 0)],
+    ),
+    (["[CLS]", "a", "cat", "[SEP]"], [(0, 0), (0, 1), (2, 5), (0, 0)]),
+)
+PAIRS = np.arange(24, dtype=np.float32).reshape(6, 4) / 100
+
+
+def result(**more):
+    texts = [
+        {
+            "tokens": tokens,
+            "token_ids": list(range(len(tokens))),
+            "offsets": offsets,
+            "truncated": False,
+        }
+        for tokens, offsets in TOKENS
+    ]
+    return {"similarity": 0.5, "texts": texts, **more}
+
+
+def content(*results):
+    return json.dumps({"model": "m", "backend": "onnx", "results": results, "usage": {}}).encode()
+
+
+def test_the_largest_shares_of_words():
+    found = result(pairs=PAIRS.tolist(), completeness_error=1e-8, agreement={"pairs": None})
+    (read,) = explanation.read_explanations(content(found), [[ONE, OTHER]])
+    shares = read.shares()
+    assert shares.shape == (5, 4)
+    assert shares[3].tolist() == pytest.approx((PAIRS[3] + PAIRS[4]).tolist())
+    assert shares.sum() == pytest.approx(PAIRS.sum())
+    best = [(pair.one.text, pair.other.text) for pair in read.top_pairs(2)]
+    assert best == [("cats", "cat"), ("cats", "a")]
+    assert read.top_pairs(1)[0].share == pytest.approx(0.14 + 0.18)
+    assert len(read.top_pairs(99)) == 3 * 2
+    with pytest.raises(HeadscopeError, match="no decomposition: ask for it"):
+        read.top_pairs(method="decomposition")
+    assert read.agreement == {"pairs": None}
+    assert read.occlusion is None
+
+
+def test_losses_and_matches_are_read():
+    found = result(
+        occlusion=[[0.1] * 6, [0.2] * 4], matches=[{"query": 1, "document": 2, "score": 0.5}]
+    )
+    (read,) = explanation.read_explanations(content(found), [[ONE, OTHER]])
+    assert [len(losses) for losses in read.occlusion] == [6, 4]
+    assert read.matches == (explanation.TokenMatch(1, 2, 0.5),)
+
+
+def test_pairs_alone_are_asked_for():
+    with pytest.raises(TypeError, match="a list of pairs is needed"):
+        explanation.explain(["a text"])
+    call = explanation.explain([(ONE, OTHER)], include=["occlusion"])
+    assert (call.path, call.body) == ("/explain", {"include": ["occlusion"]})
+    assert call.weigh(100, INFO) > 0
+
+
+@pytest.mark.anyio
+async def test_both_clients_have_it():
+    def answer(request):
+        if request.url.path == "/info":
+            return httpx.Response(200, json=INFO)
+        asked = json.loads(request.content)["inputs"]
+        return httpx.Response(200, content=content(*[result() for _ in asked]))
+
+    pairs = [(ONE, OTHER)] * 3
+    with Client(URL, transport=httpx.MockTransport(answer)) as client:
+        assert len(client.explain(pairs)) == 3
+    async with AsyncClient(URL, transport=httpx.MockTransport(answer)) as client:
+        assert [one.similarity for one in await client.explain(pairs)] == [0.5] * 3
+
+
+def test_another_matrix_than_of_these_tokens_is_no_reply():
+    def answer(request):
+        if request.url.path == "/info":
+            return httpx.Response(200, json=INFO)
+        return httpx.Response(200, content=content(result(pairs=[[1.0]])))
+
+    with (
+        Client(URL, transport=httpx.MockTransport(answer)) as client,
+        pytest.raises(InvalidReply),
+    ):
+        client.explain([(ONE, OTHER)])

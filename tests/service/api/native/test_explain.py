@@ -1,0 +1,194 @@
+"""/explain over HTTP against transformers: shares, what each token is worth, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load
+from transformers import AutoModel, AutoTokenizer
+
+from model.artifact.manifest import Artifact
+from service.api.media import SAFETENSORS
+from service.engines.onnx import OnnxEngine
+from tests.service.harness import assert_problem, serving
+
+pytestmark = pytest.mark.anyio
+PAIRS = [
+    ["A man is playing a guitar.", "Someone plays an instrument, loudly."],
+    ["", "the cat"],
+    ["the cat sat on the mat", "the cat sat on the mat"],
+]
+
+
+class Oracle:
+    """transformers, one text at a time, with an attention mask."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.model = AutoModel.from_pretrained(
+            folder, attn_implementation="eager", dtype=torch.float32
+        ).eval()
+
+    def states(self, text: str, masked: int | None = None) -> tuple[Any, Any]:
+        """The last hidden states `[S, H]`, and the mask `[S]`."""
+        encoded = self.tokenizer(text, return_tensors="pt")
+        mask = encoded["attention_mask"]
+        if masked is not None:
+            mask[0, masked] = 0
+        with torch.inference_mode():
+            states = self.model(**encoded).last_hidden_state[0]
+        return states.numpy().astype(np.float64), mask[0].bool().numpy()
+
+    def mean(self, text: str, masked: int | None = None) -> Any:
+        states, mask = self.states(text, masked)
+        return states[mask].mean(axis=0)
+
+
+def cosine(one: Any, other: Any) -> float:
+    return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+
+
+@pytest.fixture(scope="module")
+def oracle(small_checkpoint: Path) -> Oracle:
+    return Oracle(small_checkpoint)
+
+
+async def asked(client: httpx.AsyncClient, **body: Any) -> list[dict[str, Any]]:
+    response = await client.post("/explain", json=body)
+    assert response.status_code == 200, response.text
+    results: list[dict[str, Any]] = response.json()["results"]
+    return results
+
+
+async def test_it_equals_transformers(client: httpx.AsyncClient, oracle: Oracle) -> None:
+    results = await asked(client, inputs=PAIRS, include=["pairs", "occlusion"])
+    for (one, other), found in zip(PAIRS, results, strict=True):
+        (x, _), (y, _) = oracle.states(one), oracle.states(other)
+        norms = np.linalg.norm(x.mean(axis=0)) * np.linalg.norm(y.mean(axis=0))
+        expected = x @ y.T / (len(x) * len(y) * norms)
+        np.testing.assert_allclose(found["pairs"], expected, atol=1e-5)
+        similarity = cosine(x.mean(axis=0), y.mean(axis=0))
+        assert found["similarity"] == pytest.approx(similarity, abs=1e-5)
+        assert abs(np.sum(found["pairs"]) - found["similarity"]) < 1e-5
+        assert found["completeness_error"] < 1e-5
+        means = oracle.mean(one), oracle.mean(other)
+        for text, mean, losses in zip(
+            (one, other), reversed(means), found["occlusion"], strict=True
+        ):
+            without = [cosine(oracle.mean(text, i), mean) for i in range(len(losses))]
+            np.testing.assert_allclose(losses, similarity - np.array(without), atol=2e-5)
+    assert [text["tokens"][0] for text in results[0]["texts"]] == ["[CLS]", "[CLS]"]
+    assert all(set(found["agreement"]) == {"pairs"} for found in results)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "max", "last"])
+async def test_occlusion_of_other_poolings(
+    client: httpx.AsyncClient, oracle: Oracle, pooling: str
+) -> None:
+    def pooled(text: str, masked: int | None = None) -> Any:
+        states, mask = oracle.states(text, masked)
+        seen = states[mask]
+        return {"cls": seen[0], "max": seen.max(axis=0), "last": seen[-1]}[pooling]
+
+    one, other = PAIRS[0]
+    (found,) = await asked(client, inputs=[[one, other]], include=["occlusion"], pooling=pooling)
+    plain = cosine(pooled(one), pooled(other))
+    expected = [
+        plain - cosine(pooled(one, i), pooled(other)) for i in range(len(found["occlusion"][0]))
+    ]
+    np.testing.assert_allclose(found["occlusion"][0], expected, atol=2e-5)
+    assert "pairs" not in found
+    assert "agreement" not in found
+
+
+async def test_company_changes_nothing(client: httpx.AsyncClient) -> None:
+    every = ["pairs", "occlusion"]
+    together = await asked(client, inputs=PAIRS, include=every)
+    for pair, found in zip(PAIRS, together, strict=True):
+        (alone,) = await asked(client, inputs=[pair], include=every)
+        assert alone["texts"] == found["texts"]
+        np.testing.assert_allclose(alone["pairs"], found["pairs"], atol=1e-6)
+        for one, two in zip(alone["occlusion"], found["occlusion"], strict=True):
+            np.testing.assert_allclose(one, two, atol=2e-6)
+
+
+@pytest.mark.usefixtures("started_torch")
+async def test_pytorch_answers_too(artifact: Artifact, onnx_engine: OnnxEngine) -> None:
+    body = {"inputs": PAIRS[:1], "include": ["pairs", "occlusion"]}
+    async with serving(artifact, onnx_engine) as client:
+        onnx, torchs = [
+            (await asked(client, **body, backend=name))[0] for name in ("onnx", "torch")
+        ]
+    np.testing.assert_allclose(torchs["pairs"], onnx["pairs"], atol=1e-5)
+    for one, other in zip(torchs["occlusion"], onnx["occlusion"], strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-5)
+
+
+async def test_the_binary_form_holds_the_same(client: httpx.AsyncClient) -> None:
+    body = {"inputs": PAIRS, "include": ["pairs", "occlusion", "decomposition"]}
+    plain = await asked(client, **body)
+    response = await client.post("/explain", json=body, headers={"accept": SAFETENSORS})
+    tensors = load(response.content)
+    for i, found in enumerate(plain):
+        np.testing.assert_allclose(tensors["similarity"][i], found["similarity"], rtol=1e-6)
+        for name in ("pairs", "decomposition"):
+            np.testing.assert_array_equal(tensors[f"{name}.{i}"], np.array(found[name], np.float32))
+        for side, losses in zip("ab", found["occlusion"], strict=True):
+            np.testing.assert_allclose(tensors[f"occlusion.{i}.{side}"], losses, rtol=1e-6)
+        assert tensors["decomposition_error"][i] == pytest.approx(found["decomposition_error"])
+        assert found["decomposition_error"] < 1e-4
+        agreement = found["agreement"]["decomposition"]
+        assert tensors["agreement.decomposition"][i] == pytest.approx(agreement)
+    lengths = [len(text["tokens"]) for found in plain for text in found["texts"]]
+    assert np.diff(tensors["cu_seqlens"]).tolist() == lengths
+
+
+async def test_other_layers_and_the_default(client: httpx.AsyncClient, oracle: Oracle) -> None:
+    (found,) = await asked(client, inputs=[PAIRS[0]], layer=0)
+    assert "occlusion" not in found
+    with torch.inference_mode():
+        x, y = (
+            oracle.model(**oracle.tokenizer(text, return_tensors="pt"), output_hidden_states=True)
+            .hidden_states[0][0]
+            .mean(dim=0)
+            .numpy()
+            for text in PAIRS[0]
+        )
+    assert found["similarity"] == pytest.approx(cosine(x, y), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"inputs": "a text"}, "pair of texts"),
+        ({"inputs": ["a text"]}, "inputs[0] is no pair"),
+        ({"inputs": []}, "at least one pair"),
+        ({"pooling": "cls"}, "pairs are shares of means over tokens"),
+        ({"include": []}, "include"),
+        ({"include": ["pairs", "pairs"]}, "listed twice"),
+        ({"include": ["matches"]}, "matches are of sparse encoders and late-interaction models"),
+        ({"layer": 3}, "layer 3 is not in -3 … 2"),
+        ({"inputs": [["a", "word " * 600]]}, "inputs[0][1] has 602 tokens"),
+    ],
+    ids=str,
+)
+async def test_what_is_refused(
+    client: httpx.AsyncClient, changes: dict[str, Any], says: str
+) -> None:
+    response = await client.post("/explain", json={"inputs": PAIRS} | changes)
+    problem = response.json()
+    assert response.status_code == 422, problem
+    assert says in problem["detail"]
+
+
+async def test_a_reply_that_would_be_too_large_is_refused_beforehand(
+    client: httpx.AsyncClient,
+) -> None:
+    pair = ["word " * 500] * 2
+    response = await client.post("/explain", json={"inputs": [pair] * 40})
+    assert_problem(response, 413, "ask for fewer pairs")

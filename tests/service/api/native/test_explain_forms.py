@@ -1,0 +1,56 @@
+"""Replies of /explain as bytes; their numbers are held in the route's own tests."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load
+
+from service.api.native.explain_forms import (
+    explain_json,
+    explain_safetensors,
+    json_bytes,
+    matches_bytes,
+    matches_json,
+)
+from service.api.native.texts import Header
+from service.inference.explanation import ExplainOptions
+from service.inference.pair_explanation import PairExplanation
+from service.inference.token_matches import PairMatches, TokenMatch
+from tests.service.harness import tokenized
+
+HEADER = Header("a/model", "onnx", {})
+
+
+def test_what_was_not_asked_for_is_absent() -> None:
+    texts = [tokenized(2), tokenized(3)]
+    found = json.loads(b"".join(explain_json(HEADER, texts, [PairExplanation(0.5)])))
+    assert found["results"][0].keys() == {"similarity", "texts"}
+    assert found["results"][0]["texts"][0].keys() == {"tokens", "token_ids", "offsets", "truncated"}
+    assert found["usage"] == {"inputs": 1, "tokens": 5}
+    assert (found["model"], found["backend"]) == ("a/model", "onnx")
+
+
+@pytest.mark.parametrize("length", [1, 40])
+def test_a_reply_is_no_larger_than_predicted(length: int) -> None:
+    texts = [tokenized(length), tokenized(length, seed=1)]
+    rng = np.random.default_rng(0)
+    matrix, losses = (rng.standard_normal(n).astype(np.float32) for n in ((length,) * 2, length))
+    found = PairExplanation(1 / 3, matrix, matrix, (losses, losses))
+    options = ExplainOptions(0, None, pairs=True, occlusion=True, decomposition=True)
+    size = json_bytes(options, [(texts[0], texts[1])])
+    assert sum(map(len, explain_json(HEADER, texts, [found]))) <= size
+    matches = [TokenMatch(i, i, 1 / 3) for i in range(length)]
+    written = matches_json(HEADER, texts, [PairMatches(0.5, matches)])
+    assert sum(map(len, written)) <= matches_bytes(texts)
+
+
+def test_an_agreement_that_there_is_not_is_null_and_nan() -> None:
+    texts, losses = [tokenized(2), tokenized(2)], np.ones(2, np.float32)
+    found = [PairExplanation(0.5, np.ones((2, 2), np.float32), None, (losses, losses))]
+    read = json.loads(b"".join(explain_json(HEADER, texts, found)))
+    assert read["results"][0]["agreement"] == {"pairs": None}
+    tensors = load(b"".join(explain_safetensors(HEADER, texts, found)))
+    assert np.isnan(tensors["agreement.pairs"]).all()
