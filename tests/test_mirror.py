@@ -19,6 +19,7 @@ WITHOUT_TESTS = {
     "service/api/media.py": "names and sizes; the tests of the forms hold the sizes",
     "service/engines/contract.py": "declarations; the tests of each engine hold them",
     "service/scheduler/observer.py": "declarations; the tests of metrics hold what is told",
+    "service/inference/encoding.py": "declarations; the tests of the core hold them",
     "service/files/encoder.py": "declarations; the tests of both encoders hold them",
     "service/files/rows.py": "declarations; the tests of each source hold them",
     "service/errors.py": "names of errors; the tests of problems hold their form",

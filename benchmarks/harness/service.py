@@ -10,7 +10,8 @@ from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.vectors import TextVectors
 from service.artifacts import find_checkpoint, open_artifact
 from service.engines.onnx import OnnxEngine
-from service.inference.core import EncodeOptions, Inference
+from service.inference.core import Inference
+from service.inference.encoding import EncodeOptions
 from service.inference.engine_pool import EnginePool
 from service.inference.tokenizer import Options, TextTokenizer
 from service.inference.tokenizing import RequestLimits

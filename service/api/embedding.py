@@ -23,7 +23,8 @@ from service.api.reserved import reserve, respond_parts
 from service.api.route import caller_of, model_of
 from service.engines.contract import Floats
 from service.errors import EmptyInputs, NoEmbeddings, Unprocessable
-from service.inference.core import EncodeOptions, Inference, PreparedTexts
+from service.inference.core import Inference
+from service.inference.encoding import EncodeOptions, PreparedTexts
 from service.inference.inputs import Input, TokenIds, characters
 from service.inference.timings import Timings
 from service.inference.tokenizer import Options

@@ -21,8 +21,7 @@ from model.artifact.signature import MapKind
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Task: TypeAlias = "TextTask | MapsTask | DecomposeTask"
-Ablated: TypeAlias = tuple[tuple[int, int], ...]
-"""(layer, head) of heads whose output is zeroed."""
+Ablated: TypeAlias = tuple[tuple[int, int], ...]  # (layer, head) of heads whose output is zeroed
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,80 +9,29 @@ import asyncio
 import dataclasses
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from model.artifact.compare import Comparison
 from model.artifact.foreign import not_in_graph
 from model.artifact.manifest import WEIGHTS, Manifest
-from model.artifact.pooling import PoolingName
 from model.artifact.vectors import TextVectors
 from service.engines.contract import Floats, Pooling, TextTask
 from service.errors import NotExported
 from service.inference.attention import AttentionStream
 from service.inference.attention_text import attention_texts
+from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
 from service.inference.engine_pool import EnginePool
 from service.inference.graph_attention import GraphAttentionStream
 from service.inference.inputs import Input, characters
 from service.inference.maps import AttentionSelection, Convert
 from service.inference.timings import Timings
-from service.inference.tokenizer import Options, TextTokenizer, TokenizedText
+from service.inference.tokenizer import Options, TextTokenizer
 from service.inference.tokenizing import Found, Given, RequestLimits, Tokenizing, Work
 from service.inference.verification import compare_engines
 from service.scheduler.lanes import LaneName
-from service.scheduler.scheduler import Scheduler
 from service.scheduler.submission import Caller
 
 INLINE_VECTORS = 32
 """Vectors that are normalised on the event loop; more go to a thread."""
-
-
-@dataclass(frozen=True)
-class PreparedTexts:
-    """The tokenised texts of a request, and who will compute them."""
-
-    texts: list[TokenizedText]
-    caller: Caller
-    scheduler: Scheduler
-    timings: Timings
-    targets: Sequence[TokenizedText] = ()
-    """What a decoder is to have written of each text; none without targets."""
-    characters: int = 0
-    """Of the inputs."""
-
-    @property
-    def engine(self) -> str:
-        """Name of the engine that computes them."""
-        return self.scheduler.engine.name
-
-
-@dataclass(frozen=True)
-class EncodeOptions:
-    """The arrays that a caller wants of each text."""
-
-    layer: int
-    """Hidden state, 0 … L."""
-    tokens: bool
-    """Whether token vectors are wanted."""
-    pooled: bool
-    """Whether the pooled vector is wanted."""
-    pooling: PoolingName | None = None
-    """The checkpoint's own when None."""
-    dimensions: int | None = None
-    """Leading features of the pooled vector that are kept; as many as the checkpoint's own
-    configuration keeps when None."""
-    normalize: bool | None = None
-    """Whether what is kept becomes a unit vector; the checkpoint's own choice when None, which is
-    made before its own cut."""
-
-
-@dataclass(frozen=True, slots=True)
-class TextEncoding:
-    """The arrays of one text; None where not wanted."""
-
-    tokens: Floats | None
-    """`[S, H]`."""
-    pooled: Floats | None
-    """The features that are kept of it."""
 
 
 class Inference:

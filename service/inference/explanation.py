@@ -16,7 +16,7 @@ from model.artifact.pooling import PoolingModes, PoolingName
 from service.engines.contract import Floats, Output, Pooling, TextTask
 from service.errors import NoEmbeddings, Unprocessable
 from service.inference.attention import CHUNK_TOKENS
-from service.inference.core import Inference, PreparedTexts
+from service.inference.core import Inference
 from service.inference.decomposition import (
     DecomposedText,
     TextDecomposition,
@@ -25,6 +25,7 @@ from service.inference.decomposition import (
     decomposition_tokens,
     pair_shares,
 )
+from service.inference.encoding import PreparedTexts
 from service.inference.occlusion import Occlusion, cosine, occlude, occlusion_tokens
 from service.inference.pair_explanation import PairExplanation
 from service.inference.tokenizer import TokenizedText

@@ -13,7 +13,8 @@ import numpy as np
 
 from model.artifact.late_interaction import LateInteraction, max_sim
 from service.engines.contract import Floats, Ids, TextTask
-from service.inference.core import Inference, PreparedTexts
+from service.inference.core import Inference
+from service.inference.encoding import PreparedTexts
 from service.inference.timings import Timings
 from service.inference.tokenizer import Options
 from service.scheduler.submission import Caller

@@ -16,7 +16,7 @@ from model.artifact.task import TaskConfig
 from model.artifact.word_logits import word_logits
 from model.config import EncoderConfig
 from service.engines.contract import Floats, Ids, Output, TextTask
-from service.inference.core import PreparedTexts
+from service.inference.encoding import PreparedTexts
 from service.inference.timings import Timings
 from service.inference.token_matches import PairMatches, TokenMatch
 from service.inference.tokenizer import TokenizedText

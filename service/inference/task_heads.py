@@ -15,7 +15,7 @@ from model.artifact.manifest import Manifest
 from model.artifact.task import TaskConfig, TaskKind
 from service.engines.contract import Floats, Ids, TextTask
 from service.errors import NoTaskHead
-from service.inference.core import PreparedTexts
+from service.inference.encoding import PreparedTexts
 
 _NAMES: Mapping[TaskKind, str] = {
     "sequence_classification": "texts and pairs",

@@ -14,7 +14,8 @@ import numpy as np
 
 from model.artifact.late_interaction import NO_VECTORS, ROLES, LateInteraction, Role
 from service.engines.contract import Floats, Ids
-from service.inference.core import Inference, PreparedTexts
+from service.inference.core import Inference
+from service.inference.encoding import PreparedTexts
 from service.inference.inputs import Input
 from service.inference.late_interaction import PreparedRanking
 from service.inference.timings import Timings

@@ -14,7 +14,7 @@ from typing import Any, Literal, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.calls import FLOAT_BYTES, Call
+from headscope.call import FLOAT_BYTES, Call
 from headscope.errors import HeadscopeError
 from headscope.fields import TextFields
 from headscope.inputs import Text, texts_of

@@ -35,7 +35,8 @@ from service.api.reserved import INLINE_BYTES, reserve
 from service.api.route import PartsResponse, Reply, caller_of, name_model, service_of
 from service.engines.contract import Floats
 from service.errors import Unprocessable
-from service.inference.core import EncodeOptions, Inference, PreparedTexts, TextEncoding
+from service.inference.core import Inference
+from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
 from service.inference.maps import AttentionSelection
 from service.scheduler.lanes import LaneName
 

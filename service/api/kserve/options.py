@@ -9,7 +9,8 @@ from service.api.kserve.schema import InferParameters, InferRequest
 from service.api.native.attention_selection import AttentionRequest, attention_selection
 from service.api.native.encode import EncodeRequest, encode_options
 from service.errors import Unprocessable
-from service.inference.core import EncodeOptions, Inference
+from service.inference.core import Inference
+from service.inference.encoding import EncodeOptions
 from service.inference.maps import AttentionSelection
 
 

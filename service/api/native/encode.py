@@ -46,7 +46,7 @@ from service.api.route import (
 from service.api.safetensors import safetensors_parts
 from service.engines.contract import Floats
 from service.errors import Unprocessable
-from service.inference.core import EncodeOptions, TextEncoding
+from service.inference.encoding import EncodeOptions, TextEncoding
 from service.inference.tokenizer import TokenizedText
 
 INLINE_BYTES = 2**18

@@ -40,7 +40,8 @@ from service.api.route import (
     wants_safetensors,
 )
 from service.errors import NotExported, Unprocessable
-from service.inference.core import Inference, PreparedTexts
+from service.inference.core import Inference
+from service.inference.encoding import PreparedTexts
 from service.inference.explanation import Explainer, ExplainOptions, check_explainable
 from service.inference.inputs import Input
 from service.inference.sparse_matches import SparseMatcher

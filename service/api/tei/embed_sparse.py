@@ -16,7 +16,8 @@ from service.api.route import JsonRoute, caller_of, model_of, service_of
 from service.api.tei.errors import ERRORS
 from service.api.tei.texts import TeiRequest, tell_compute
 from service.inference.bm42.vectors import bm42_vectors, check_word_pieces, last_layer
-from service.inference.core import Inference, PreparedTexts
+from service.inference.core import Inference
+from service.inference.encoding import PreparedTexts
 from service.inference.task_heads import (
     SparseVector,
     required_task,

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from service.api.native.texts import LenientRequest
 from service.errors import Unprocessable
-from service.inference.core import PreparedTexts
+from service.inference.encoding import PreparedTexts
 from service.inference.excerpt import Direction
 from service.inference.shortening import shorten
 from service.inference.tokenizer import Options

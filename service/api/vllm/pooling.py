@@ -31,7 +31,8 @@ from service.api.vllm.errors import ERRORS
 from service.api.vllm.fields import Usage, VllmRequest, envelope
 from service.engines.contract import Floats
 from service.errors import NoTaskHead, Unprocessable
-from service.inference.core import EncodeOptions, Inference, PreparedTexts
+from service.inference.core import Inference
+from service.inference.encoding import EncodeOptions, PreparedTexts
 from service.inference.task_heads import task_scores
 from service.inference.timings import Timings
 

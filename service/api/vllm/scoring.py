@@ -23,7 +23,8 @@ from service.api.reserved import reserve
 from service.api.route import caller_of, model_of
 from service.api.vllm.fields import VllmRequest
 from service.engines.contract import Floats
-from service.inference.core import EncodeOptions, Inference
+from service.inference.core import Inference
+from service.inference.encoding import EncodeOptions
 from service.inference.late_interaction import prepare_ranking, rank
 from service.inference.task_heads import task_scores
 from service.inference.timings import Timings

@@ -14,7 +14,8 @@ from typing import NamedTuple, TypeVar
 from service.errors import ReplyTooLarge
 from service.inference.alignment.matching import SOFTMAX_THRESHOLD, Method
 from service.inference.alignment.words import AlignedText, Split, aligned_text
-from service.inference.core import Inference, PreparedTexts
+from service.inference.core import Inference
+from service.inference.encoding import PreparedTexts
 from service.inference.inputs import characters
 from service.inference.tokenizer import Options
 from service.scheduler.submission import Caller

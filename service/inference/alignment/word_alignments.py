@@ -19,7 +19,8 @@ from service.engines.contract import Floats
 from service.errors import DeadlinePassed
 from service.inference.alignment.matching import Matches, lift, match_cross, match_vectors
 from service.inference.alignment.pairs import AlignmentOptions, Pair, PreparedPairs, grouped
-from service.inference.core import EncodeOptions, Inference
+from service.inference.core import Inference
+from service.inference.encoding import EncodeOptions
 from service.inference.maps import AttentionSelection, LayerMaps, TargetSelection
 
 

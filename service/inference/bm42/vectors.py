@@ -12,7 +12,8 @@ from service.engines.contract import Floats
 from service.errors import NoTaskHead
 from service.inference.attention import AttentionStream
 from service.inference.bm42.words import sparse_vector
-from service.inference.core import Inference, PreparedTexts
+from service.inference.core import Inference
+from service.inference.encoding import PreparedTexts
 from service.inference.maps import AttentionSelection, LayerMaps
 from service.inference.task_heads import SparseVector
 

@@ -19,7 +19,7 @@ from model.modules import transformer_folder
 from model.runtimes.pytorch import PyTorchRuntime
 from model.tokenization.tokenizer import load_tokenizer
 from service.engines.runtime import RuntimeEngine
-from service.inference.core import PreparedTexts
+from service.inference.encoding import PreparedTexts
 from service.inference.late_interaction import PreparedRanking
 from service.inference.timings import Timings
 from service.inference.tokenizer import Limits, Options, TextTokenizer

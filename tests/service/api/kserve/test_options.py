@@ -11,7 +11,8 @@ from model.artifact.manifest import Artifact
 from service.api.kserve.options import map_selection, vector_options
 from service.api.kserve.schema import InferRequest
 from service.errors import Unprocessable
-from service.inference.core import EncodeOptions, Inference
+from service.inference.core import Inference
+from service.inference.encoding import EncodeOptions
 from service.state import state_of
 from tests.service.api.kserve.wire import in_json
 from tests.service.harness import serving

@@ -14,7 +14,7 @@ from service.api.native.replies import AlignReply
 from service.inference.alignment.pairs import Pair, PreparedPairs
 from service.inference.alignment.word_alignments import WordAlignment
 from service.inference.alignment.words import AlignedText, aligned_text
-from service.inference.core import PreparedTexts
+from service.inference.encoding import PreparedTexts
 from service.inference.timings import Timings
 from service.inference.tokenizer import TokenizedText
 

@@ -22,7 +22,7 @@ from service.api.native.encode import EncodeRequest, encode_options
 from service.api.native.texts import Header
 from service.api.safetensors import safetensors_parts
 from service.errors import Unprocessable
-from service.inference.core import EncodeOptions, TextEncoding
+from service.inference.encoding import EncodeOptions, TextEncoding
 from service.inference.tokenizer import TokenizedText
 from tests.service.harness import CONFIG, tokenized
 

@@ -14,7 +14,7 @@ from service.errors import DeadlinePassed
 from service.inference.alignment.pairs import AlignmentOptions, Pair, PreparedPairs
 from service.inference.alignment.word_alignments import align_vectors
 from service.inference.alignment.words import AlignedText
-from service.inference.core import EncodeOptions, PreparedTexts, TextEncoding
+from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
 from service.inference.timings import Timings
 
 pytestmark = pytest.mark.anyio

@@ -1,0 +1,65 @@
+"""A request's tokenised texts, the arrays wanted of them, and those that are given.
+
+Notation: S tokens of one text, H hidden size, L layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from model.artifact.pooling import PoolingName
+from service.engines.contract import Floats
+from service.inference.timings import Timings
+from service.inference.tokenizer import TokenizedText
+from service.scheduler.scheduler import Scheduler
+from service.scheduler.submission import Caller
+
+
+@dataclass(frozen=True)
+class PreparedTexts:
+    """The tokenised texts of a request, and who will compute them."""
+
+    texts: list[TokenizedText]
+    caller: Caller
+    scheduler: Scheduler
+    timings: Timings
+    targets: Sequence[TokenizedText] = ()
+    """What a decoder is to have written of each text; none without targets."""
+    characters: int = 0
+    """Of the inputs."""
+
+    @property
+    def engine(self) -> str:
+        """Name of the engine that computes them."""
+        return self.scheduler.engine.name
+
+
+@dataclass(frozen=True)
+class EncodeOptions:
+    """The arrays that a caller wants of each text."""
+
+    layer: int
+    """Hidden state, 0 … L."""
+    tokens: bool
+    """Whether token vectors are wanted."""
+    pooled: bool
+    """Whether the pooled vector is wanted."""
+    pooling: PoolingName | None = None
+    """The checkpoint's own when None."""
+    dimensions: int | None = None
+    """Leading features of the pooled vector that are kept; as many as the checkpoint's own
+    configuration keeps when None."""
+    normalize: bool | None = None
+    """Whether what is kept becomes a unit vector; the checkpoint's own choice when None, which is
+    made before its own cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextEncoding:
+    """The arrays of one text; None where not wanted."""
+
+    tokens: Floats | None
+    """`[S, H]`."""
+    pooled: Floats | None
+    """The features that are kept of it."""
