@@ -26,7 +26,7 @@ from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTok
 from examples.spelled_dates.sentences import Pair, pairs
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
-BATCH, STEPS, RATE, WARM_UP = 64, 1500, 2e-3, 100
+BATCH, STEPS, RATE, WARM_UP = 64, 1500, 2e-3, 0.1
 IGNORED = -100
 """Label of padding, which the loss leaves out."""
 
@@ -56,7 +56,7 @@ def untrained(vocab_size: int) -> BartForConditionalGeneration:
     config = BartConfig(
         vocab_size=vocab_size,
         d_model=96,
-        encoder_layers=3,
+        encoder_layers=1,
         decoder_layers=2,
         encoder_attention_heads=6,
         decoder_attention_heads=4,
@@ -95,7 +95,7 @@ def train(out: Path, steps: int = STEPS) -> float:
     model = untrained(len(tokenizer)).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, RATE, total_steps=steps, pct_start=WARM_UP / max(steps, 2 * WARM_UP)
+        optimizer, RATE, total_steps=steps, pct_start=WARM_UP
     )
     loss = torch.tensor(torch.inf)
     for step, batch in enumerate(itertools.islice(batches(tokenizer, pairs(1)), steps), start=1):
