@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from typing import get_args
 
 import numpy as np
 import torch
@@ -55,7 +54,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
 def figure(
     name: str, limits: Mapping[Kind, Tolerance], comparison: Comparison, not_finite: int
 ) -> Figure:
-    kinds: tuple[Kind, ...] = get_args(Kind)
+    kinds: list[Kind] = list(dict.fromkeys(key.kind for key in comparison.differences))
     worst = {kind: comparison.worst(kind) for kind in kinds}
     cosine = {kind: comparison.min_cosine(kind) for kind in kinds}
     within = "; ".join(f"{kind} {worst[kind]:.1e} of {limits[kind].atol:g}" for kind in kinds)
@@ -126,5 +125,22 @@ def reference_tensors(
             )
         hidden = [state[0].numpy() for state in output.hidden_states]
         maps = np.stack([weights[0].numpy() for weights in output.attentions])
-        found.append(keyed(hidden, maps, TextVectors.of(encoding.artifact).unit))
+        products = {
+            Key("values", number): value_products(layer, state[0])
+            for number, (layer, state) in enumerate(
+                zip(module.encoder.layer, output.hidden_states, strict=False)
+            )
+        }
+        found.append(keyed(hidden, maps, TextVectors.of(encoding.artifact).unit) | products)
     return found
+
+
+@torch.inference_mode()
+def value_products(layer: torch.nn.Module, state: torch.Tensor) -> Floats:
+    """Products of what all heads of a BERT's layer make of each token, `[S, N · N]`."""
+    attention = layer.attention
+    heads = attention.self.num_attention_heads
+    values = attention.self.value(state).unflatten(-1, (heads, -1))
+    output = attention.output.dense.weight.unflatten(-1, (heads, -1))
+    made = torch.einsum("snp,hnp->snh", values, output)
+    return (made @ made.transpose(1, 2)).flatten(1).numpy()

@@ -31,7 +31,9 @@ IRREGULAR = {
     "twenty": "twentieth",
 }
 """Ordinals that do not merely end in "th"."""
-YEARS, MONTHS, DAYS = range(1910, 2000), range(1, 13), range(1, 29)
+YEARS = [century + year for century in range(1600, 2000, 100) for year in range(10, 100)]
+"""Of several centuries, each of which is spelled by a word that only the year tells."""
+MONTHS, DAYS = range(1, 13), range(1, 29)
 VERBS = ("born", "built", "closed", "opened", "paid", "read", "sent", "sold")
 PREPOSITIONS = ("after", "before", "on", "until")
 

@@ -47,7 +47,7 @@ def test_pad_and_pack_equal_a_loop(leading: tuple[int, ...], lengths: list[int],
 
 def test_tokens_that_no_token_attends_to_are_in_the_grid() -> None:
     texts = [([4, 5, 6], [0] * 3), ([7, 8], [0] * 2)]
-    batch, plain = PackedBatch.of(pack(texts, [2, 1])), PackedBatch.of(pack(texts))
+    batch, plain = PackedBatch.of(pack(texts, [(1, 2), (1,)])), PackedBatch.of(pack(texts))
     tokens = randn(5, 2)
     assert torch.equal(batch.pad(tokens)[0], plain.pad(tokens)[0])
     assert torch.equal(batch.pad(tokens)[1, :2], plain.pad(tokens)[1, :2])

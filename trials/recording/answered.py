@@ -28,6 +28,8 @@ def answered(shape: Shape) -> Iterator[Request]:
     yield from operations()
     yield from both_forms("encode", "/encode", encode_bodies(shape))
     yield from both_forms("attention", "/attention", attention_bodies(shape))
+    yield from both_forms("explain", "/explain", explain_bodies())
+    yield from alignments()
     yield from half_precision(shape)
     yield from texts()
     yield from engines()
@@ -121,6 +123,35 @@ def attention_bodies(shape: Shape) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "all maps", {"inputs": shape.text(60)}
     yield "all maps of the longest", {"inputs": shape.text(shape.tokens)}
     yield "all maps of several", {"inputs": [shape.text(n) for n in (50, 3, 70, 2, 64)]}
+
+    norms = {"include": ["norms", "norm_rollout"]}
+    yield "norms", {"inputs": ["Hello world", ""], **norms, **turned}
+    yield "norms, top_k", {"inputs": "Hello you", "include": ["weights", "norms"], "top_k": 2}
+
+
+def explain_bodies() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every option of /explain, alone and with others."""
+    some = [PAIR, ["Hello world", "no"]]
+    yield "pairs", {"inputs": some}
+    yield "occlusion", {"inputs": some, "include": ["occlusion"]}
+    yield "both", {"inputs": [PAIR], "include": ["occlusion", "pairs"], "layer": 1}
+    yield "no text", {"inputs": [["", "Hello"]], "include": ["pairs", "occlusion"]}
+    yield "another pooling", {"inputs": some, "pooling": "cls", "include": ["occlusion"]}
+    yield "pairs of another pooling", {"inputs": some, "pooling": "cls"}
+
+
+def alignments() -> Iterator[Request]:
+    """Every method of /align that needs no decoder."""
+    bodies: dict[str, dict[str, Any]] = {
+        "default": {},
+        "softmax": {"method": "softmax", "threshold": 0.1},
+        "itermax": {"method": "itermax", "layer": -1, "matrix": True},
+        "spaces": {"method": "mutual", "split": "spaces"},
+        "cross": {"method": "cross"},
+    }
+    for name, body in bodies.items():
+        content = post("/align", {"inputs": [PAIR, ["Hello, world!", ""]], **body})
+        yield Request("align", f"/align {name}", content, exact=False)
 
 
 def half_precision(shape: Shape) -> Iterator[Request]:

@@ -10,7 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Group = Literal["encode", "attention", "engines", "operations", "pages", "errors", "slow", "keys"]
+Group = Literal[
+    *("encode", "attention", "explain", "align"),
+    *("engines", "operations", "pages", "errors", "slow", "keys"),
+]
 """`engines` name an engine, which the fake service has not; `pages` describe the service, and
 change with it; `slow` last until the service's own timeout."""
 
@@ -85,7 +88,7 @@ def both_forms(
 ) -> Iterator[Request]:
     """Each body twice, for JSON and for safetensors."""
     for name, body in named:
-        exact = not inexact(body)
+        exact = group != "explain" and not inexact(body)
         yield Request(group, f"{path} {name}", post(path, body), exact=exact)
         if body.get("dtype") != "float16" and "encoding_format" not in body:
             binary = post(path, body, BINARY)
@@ -94,5 +97,5 @@ def both_forms(
 
 def inexact(body: Mapping[str, Any]) -> bool:
     """Whether the service itself computes sums of many terms, in whatever order is fastest."""
-    asked = {*body.get("include", [])} & {"stats", "rollout"}
+    asked = {*body.get("include", [])} & {"stats", "rollout", "norms", "norm_rollout"}
     return bool(asked or any(body.get(name) for name in ("normalize", "dimensions", "ablate")))

@@ -52,10 +52,17 @@ def test_the_configs_attention_decides_the_parameters_of_a_head() -> None:
 def test_heads_parameters_are_named_by_layer_and_heads_come_first(tiny_checkpoint: Path) -> None:
     stored = load_file(tiny_checkpoint / "model.safetensors")
     found = head_parameters(load_checkpoint(tiny_checkpoint))
-    names = ("query_weight", "query_bias", "key_weight", "key_bias")
+    of_roles = {
+        f"{role}_{kind}" for role in ("query", "key", "value") for kind in ("weight", "bias")
+    }
+    names = {*of_roles, "output_weight"}
     assert found.keys() == {f"{name}.{layer}" for name in names for layer in range(2)}
     for name, tensor in found.items():
         role, kind, layer = re.split("[_.]", name)
+        if role == "output":
+            theirs = stored[f"encoder.layer.{layer}.attention.output.dense.weight"]
+            assert torch.equal(torch.cat([*tensor], dim=1), theirs)
+            continue
         theirs = stored[f"encoder.layer.{layer}.attention.self.{role}.{kind}"]
         assert torch.equal(tensor.flatten(), theirs.flatten())
         assert tensor.shape[:2] == (3, 4)

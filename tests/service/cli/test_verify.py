@@ -11,6 +11,8 @@ from service.cli import main
 def test_verify_reports(artifact: Artifact, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", "--artifact", str(artifact.folder)]) == 0
     *lines, verdict = capsys.readouterr().out.splitlines()
-    assert len(lines) == 3 + 2 + 1  # hidden states, layers with maps, the pooled vector
+    assert (
+        len(lines) == 3 + 2 + 2 + 1
+    )  # hidden states, maps and values of layers, the pooled vector
     assert all(line.endswith("passed") for line in lines)
     assert verdict.startswith("passed: ")
