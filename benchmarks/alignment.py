@@ -9,7 +9,8 @@ alignments A, sure ones S and possible ones P ⊇ S,
     gold    a pair a line, `i-j` of sure words and `ipj` of possible ones
 
 With an artifact every text is encoded once, in this process, and every method aligns the vectors of
-every layer; with a service each pair goes through HTTP for each method, at its default layer.
+every layer; with a service each pair goes through HTTP for each method, at its default layer, and
+for `cross` at each layer of the decoder.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 
 from benchmarks.harness.report import markdown
 from headscope import Client
+from headscope.fields import AlignFields
 from model.artifact.manifest import TOKENIZER, Artifact, load_artifact
 from service.engines.contract import TextTask
 from service.engines.onnx import OnnxEngine
@@ -84,15 +86,18 @@ def score(pairs: Sequence[Aligned], found: Sequence[Links]) -> tuple[float, floa
 
 
 def ask(client: Client, pairs: Sequence[Aligned], methods: Sequence[str]) -> Iterator[Score]:
-    """Every method of a service that is running."""
+    """Every method of a service that is running; cross-attention by each layer as well."""
     texts = [(pair.source, pair.target) for pair in pairs]
+    depth = client.info().decoder_layers or 0
     for method in methods:
-        links: list[Links] = []
-        for start in range(0, len(texts), PAIRS_PER_REQUEST):
-            batch = texts[start : start + PAIRS_PER_REQUEST]
-            found = client.align(batch, method=method, split="spaces", truncate=True)
-            links += [{(link.source, link.target) for link in one.links} for one in found]
-        yield Score(method, None, *score(pairs, links))
+        for layer in (None, *(range(depth) if method == "cross" else ())):
+            chosen = AlignFields() if layer is None else AlignFields(layers=[layer])
+            links: list[Links] = []
+            for start in range(0, len(texts), PAIRS_PER_REQUEST):
+                batch = texts[start : start + PAIRS_PER_REQUEST]
+                found = client.align(batch, method=method, split="spaces", truncate=True, **chosen)
+                links += [{(link.source, link.target) for link in one.links} for one in found]
+            yield Score(method, layer, *score(pairs, links))
 
 
 def compute(

@@ -42,16 +42,16 @@ def test_every_method_of_a_service():
         links = [Link(0, 0, 1.0), Link(2, 2, 1.0)][: 2 if fields["method"] == "cross" else 1]
         return [SimpleNamespace(links=links if text[1] else []) for text in texts]
 
-    client: Any = SimpleNamespace(align=align)
+    client: Any = SimpleNamespace(align=align, info=lambda: SimpleNamespace(decoder_layers=1))
     pairs = [*read(TEXTS, GOLD, 1)] * 9
     assert list(ask(client, pairs, ["mutual", "cross"])) == [
         Score("mutual", None, 1.0, 0.5, pytest.approx(1 / 3)),
         Score("cross", None, 1.0, 1.0, 0.0),
+        Score("cross", 0, 1.0, 1.0, 0.0),
     ]
     common = {"split": "spaces", "truncate": True}
-    assert asked == [
-        (count, {"method": method} | common) for method in ("mutual", "cross") for count in (16, 2)
-    ]
+    fields = [{"method": "mutual"}, {"method": "cross"}, {"method": "cross", "layers": [0]}]
+    assert asked == [(count, one | common) for one in fields for count in (16, 2)]
 
 
 def test_a_text_is_aligned_with_itself_in_every_layer(exported, small_checkpoint):
