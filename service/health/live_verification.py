@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from model.artifact.compare import Difference, Floats, Kind, difference, tolerances_of
 from model.artifact.manifest import Manifest
-from model.artifact.recorded import measured
 from model.artifact.pooling import l2_normalize
+from model.artifact.recorded import measured
 from model.artifact.signature import ATTENTION_OF
 from service.engines.contract import DecomposeTask, MapsTask, Output, TargetOutput, Task
 from service.errors import ServiceError
