@@ -7,8 +7,8 @@ from model.artifact.manifest import Artifact
 from model.artifact.recorded import measured, recorded_tolerances
 
 
-def test_only_what_was_widened_is_the_manifests(artifact: Artifact) -> None:
-    manifest = artifact.manifest
+def test_only_what_was_widened_is_the_manifests(tiny_artifact: Artifact) -> None:
+    manifest = tiny_artifact.manifest
     usual = tolerances_of("fp32", *manifest.depths)
     assert measured(manifest) == {}
     assert recorded_tolerances(manifest) == usual
