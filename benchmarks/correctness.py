@@ -20,7 +20,8 @@ from model.artifact.batch import pack
 from model.artifact.compare import Comparison, Floats, Key, Kind, Tolerance, keyed, tolerances_of
 from model.artifact.manifest import Precision
 from model.artifact.vectors import TextVectors
-from model.export.verify import Segments, grid, runtime_tensors
+from model.export.verify import Segments, grid
+from model.export.verify_encoder import runtime_tensors
 
 LARGEST_BATCH = 12
 """Texts."""

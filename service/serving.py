@@ -75,7 +75,7 @@ def start_model(
     engine.warm_up(batch_tokens, limits.max_tokens)
     metrics.engine.labels(engine.name, engine.provider, manifest.precision, name).set(1)
     live_verification = LiveVerification(
-        settings.verify_share, lambda: engines.get("torch"), manifest.precision, metrics, label
+        settings.verify_share, lambda: engines.get("torch"), manifest, metrics, label
     )
     engines = EnginePool(
         engine,

@@ -16,12 +16,10 @@ from model.artifact.manifest import (
     DECODER_WEIGHTS,
     ENCODER_GRAPH,
     LOGPROBS_GRAPH,
-    Precision,
     writing,
 )
 from model.artifact.signature import Float
 from model.decoder.decoder import Decoder
-from model.errors import ConfigError
 from model.export.decoder_graphs import (
     decoder_head_parameters,
     export_decoder,
@@ -30,21 +28,6 @@ from model.export.decoder_graphs import (
 )
 from model.export.placement import Progress
 from model.export.to_onnx import save_graph
-
-DECODER_PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16")
-
-
-def check_precision(precision: Precision) -> None:
-    """Refuse a precision that a decoder is not exported in.
-
-    Raises:
-        ConfigError: names those that it is exported in.
-
-    """
-    if precision not in DECODER_PRECISIONS:
-        raise ConfigError(
-            f"an encoder–decoder is exported in {' or '.join(DECODER_PRECISIONS)}, not {precision}"
-        )
 
 
 def save_decoder(decoder: Decoder, dtype: Float, folder: Path, progress: Progress) -> None:

@@ -1,9 +1,10 @@
 """A checkpoint folder → an artifact folder.
 
 The same checkpoint gives the same bytes wherever it is exported: graphs name no machine, and
-files are written in a fixed order. Five things depend on the processor's arithmetic: how many bits
+files are written in a fixed order. Six things depend on the processor's arithmetic: how many bits
 int8's weights have, the last bits of the golden tensors, of int8's scales and of projections of
-relative positions, and what verification measured of bf16 and int8.
+relative positions, what verification measured of bf16 and int8, and the tolerances of a checkpoint
+that rounds more than others.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from model.attention.self_attention import Relative
 from model.config import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.export.calibration import calibration_batches
-from model.export.decoder_files import check_precision, save_decoder
+from model.export.decoder_files import save_decoder
 from model.export.decoder_graphs import decoder_signatures_of
 from model.export.decomposition import save_decomposition
 from model.export.golden_texts import golden_texts
@@ -60,12 +61,13 @@ from model.export.graphs import (
 from model.export.loading import Modules, load_modules
 from model.export.module_tensors import module_tensors
 from model.export.placement import Exported, Progress, place
+from model.export.precisions import check_precision
 from model.export.quantization import quantize
 from model.export.to_onnx import save_graph
 from model.export.tokenizers import save_tokenizers, target_tokenizer
 from model.export.values import save_values
 from model.export.verify import verify
-from model.families.registry import read_config
+from model.families.registry import read_config, read_decoder_config
 from model.modules import transformer_folder
 from model.runtimes.contract import Device
 from model.runtimes.pytorch import load_encoder
@@ -138,8 +140,9 @@ def derive(
 
     """
     check_device(runtime_of(precision), device)
-    if base.manifest.decoder is not None:
-        check_precision(precision)
+    check_precision(
+        precision, base.manifest.config.model_type, decoder=base.manifest.decoder is not None
+    )
     return place(
         out,
         lambda folder: _recast(base, folder, precision, progress),
@@ -154,14 +157,14 @@ def _build(
     progress(f"reading {model}")
     inside = transformer_folder(checkpoint)
     config = reading_segments(read_config(inside), inside)
+    has_decoder = read_decoder_config(inside) is not None
+    check_precision(precision, config.model_type, decoder=has_decoder)
     sentence = SentenceConfig.from_checkpoint(
         checkpoint, config.max_position_embeddings, config.hidden_size
     )
     tokenizer = load_tokenizer(inside, config, lowercase=sentence.lowercase)
     modules = load_modules(checkpoint, tokenizer, config)
     encoder, head, decoder = modules
-    if decoder is not None:
-        check_precision(precision)
     target = target_tokenizer(inside, decoder, lowercase=sentence.lowercase)
     save_tokenizers(tokenizer, target, folder)
     _save_tensors(dict(sorted(encoder.state_dict().items())), folder / WEIGHTS)

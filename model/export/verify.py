@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
 import onnx
-import torch
 from tokenizers import Tokenizer
 
-from model.artifact.batch import Batch, pack
+from model.artifact.batch import pack
 from model.artifact.compare import (
     Comparison,
     Difference,
-    Floats,
-    Key,
     Kind,
     Tolerance,
-    keyed,
     next_power_of_ten,
-    task_key,
     tolerances_of,
 )
 from model.artifact.manifest import (
@@ -32,21 +26,18 @@ from model.artifact.manifest import (
     Precision,
     VerificationRecord,
 )
-from model.artifact.pooling import TextPooling
-from model.artifact.scores import rows_of, text_scores
 from model.artifact.signature import GraphSignature
 from model.artifact.vectors import TextVectors
 from model.config import EncoderConfig
 from model.decoder.config import DecoderConfig
-from model.encoder.encoder import Encoder
 from model.export.failure import first_failure
 from model.export.filled_up import compare_filled_up
+from model.export.loading import Modules
+from model.export.rounding import load_references, with_rounding
 from model.export.verify_decoder import add_targets
-from model.packing import PackedBatch
+from model.export.verify_encoder import runtime_tensors, torch_tensors
 from model.runtimes.contract import Device, Runtime
-from model.runtimes.pytorch import PyTorchRuntime, load_decoder, load_encoder, load_head
 from model.runtimes.registry import load_runtime
-from model.tasks.head import TaskModule, scores_of_text
 from model.vocabulary import model_ids
 
 Segments = tuple[list[int], list[int]]
@@ -118,7 +109,8 @@ def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
 
     All hidden states, every head's map, the pooled unit vector of each text, what a task head
     answers and what a decoder makes of a target are compared, over batches of mixed lengths, so a
-    leak of one text into another shows as a difference.
+    leak of one text into another shows as a difference. Where float32 disagrees, PyTorch's own
+    rounding is measured and the comparison repeated (see `model.export.rounding`).
 
     Args:
         artifact: what is verified.
@@ -129,27 +121,41 @@ def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
 
     """
     manifest = artifact.manifest
-    encoder, head = load_encoder(artifact), load_head(artifact)
-    decoder, runtime = load_decoder(artifact), load_runtime(artifact, device)
+    modules, runtime = load_references(artifact), load_runtime(artifact, device)
     tolerances = tolerances_of(manifest.precision, *manifest.depths)
     result = Verification(manifest.precision, runtime.provider, tolerances)
     for name, signature in manifest.signature.items():
         graph = onnx.load(artifact.path(GRAPHS[name]), load_external_data=False).graph
         result.comparison.mismatches += signature_mismatches(graph, signature)
-    vectors = TextVectors.of(artifact)
     if result.comparison.mismatches:
         return result
+    _compare(artifact, modules, runtime, result)
+    if result.passed or result.comparison.mismatches or manifest.precision != "fp32":
+        return result
+    batches = (pack(texts) for texts in grid(artifact))
+    measured = with_rounding(modules, batches, TextVectors.of(artifact), tolerances)
+    if measured == tolerances:
+        return result
+    result = Verification(manifest.precision, runtime.provider, measured)
+    _compare(artifact, modules, runtime, result)
+    return result
+
+
+def _compare(artifact: Artifact, modules: Modules, runtime: Runtime, result: Verification) -> None:
+    """Add all tensors of the grid to a verification."""
+    vectors = TextVectors.of(artifact)
     for texts in grid(artifact):
         batch = pack(texts)
-        references = torch_tensors(encoder, batch, vectors, head)
+        references = torch_tensors(modules.encoder, batch, vectors, modules.head)
         candidates = runtime_tensors(runtime, batch, vectors)
-        if decoder is not None:
-            add_targets(decoder, runtime, batch, (references, candidates))
+        if modules.decoder is not None:
+            add_targets(modules.decoder, runtime, batch, (references, candidates))
         for reference, candidate in zip(references, candidates, strict=True):
-            result.comparison.add(reference, candidate, tolerances)
-    if head is not None and head.config.late is not None:
-        compare_filled_up(encoder, head, runtime, result.comparison, tolerances)
-    return result
+            result.comparison.add(reference, candidate, result.tolerances)
+    if modules.head is not None and modules.head.config.late is not None:
+        compare_filled_up(
+            modules.encoder, modules.head, runtime, result.comparison, result.tolerances
+        )
 
 
 def report(result: Verification) -> str:
@@ -218,59 +224,6 @@ def grid(artifact: Artifact) -> Iterator[list[Segments]]:
         yield [of_length(n)]
     for size in BATCH_SIZES:
         yield [of_length(int(n)) for n in generator.choice(lengths[: len(LENGTHS)], size)]
-
-
-def torch_tensors(
-    encoder: Encoder, batch: Batch, vectors: TextVectors, head: TaskModule | None = None
-) -> list[dict[Key, Floats]]:
-    """The reference tensors of each text of a batch."""
-    with torch.inference_mode():
-        output = encoder(PackedBatch.of(batch), output_attentions=True)
-    hidden = [state.numpy() for state in output.hidden_states]
-    maps = [weights.numpy() for weights in output.attentions]
-    texts, reference = [], PyTorchRuntime(encoder)
-    for row, (start, end) in enumerate(itertools.pairwise(batch.cu_seqlens)):
-        s = end - start
-        own = [state[start:end] for state in hidden]
-        of_text = np.stack([weights[row, :, :s, :s] for weights in maps])
-        texts.append(keyed(own, of_text, vectors.unit) | of_values(reference, own))
-        if head is not None:
-            scores = scores_of_text(head, output.hidden_states[-1][start:end])
-            texts[-1][task_key(head.config)] = scores
-    return texts
-
-
-def runtime_tensors(
-    runtime: Runtime, batch: Batch, vectors: TextVectors
-) -> list[dict[Key, Floats]]:
-    """The same tensors from the artifact's graphs, as a service asks for them."""
-    config = runtime.config
-    texts, last = range(len(batch.padded_index)), config.num_hidden_layers
-    layers, heads = range(last + 1), range(config.num_attention_heads)
-    asked = [(text, layer) for text in texts for layer in layers]
-    poolings = [TextPooling(text, last, vectors.pooling) for text in texts]
-    states, pooled = runtime.encode(batch, asked, poolings)
-    tensors = []
-    for text, vector in zip(texts, vectors.units(pooled), strict=True):
-        own = states[text * len(layers) : (text + 1) * len(layers)]
-        maps = [runtime.attention(own[layer], own[layer], layer, heads) for layer in range(last)]
-        found = keyed(own, np.stack(maps), vectors.unit) | of_values(runtime, own)
-        tensors.append(found | {Key("pooled"): vector})
-    if runtime.task is not None:
-        rows = runtime.encode(batch, *rows_of(runtime.task, texts, last))
-        scores = text_scores(runtime.task, [*rows[0], *rows[1]], runtime.score)
-        for found, of_text in zip(tensors, scores, strict=True):
-            found[task_key(runtime.task)] = of_text
-    return tensors
-
-
-def of_values(runtime: Runtime, hidden: Sequence[Floats]) -> dict[Key, Floats]:
-    """Products of what all heads of each layer add, of one text's hidden states."""
-    heads = range(runtime.config.num_attention_heads)
-    return {
-        Key("values", layer): runtime.value_products(states, layer, heads).reshape(len(states), -1)
-        for layer, states in enumerate(hidden[:-1])
-    }
 
 
 def signature_mismatches(graph: onnx.GraphProto, signature: GraphSignature) -> list[str]:

@@ -73,6 +73,8 @@ class Family:
     raises `ValidationError`."""
     decoder_renames: Renames = ()
     """What comes before `renames` for a decoder's keys."""
+    half: bool = True
+    """Whether hidden states of its checkpoints stay within half precision's 65,504."""
 
     def encoder_keys(self, keys: Collection[str]) -> dict[str, str]:
         """The keys of a checkpoint that are the encoder's → the encoder's own."""

@@ -197,4 +197,5 @@ T5 = Family(
         *((rf"{_CROSS}{theirs}\.", rf"\1cross.{ours}.") for theirs, ours in _PROJECTIONS),
         (r"\.layer\.1\.layer_norm\.", ".cross_norm."),
     ),
+    half=False,
 )

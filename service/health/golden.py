@@ -7,6 +7,7 @@ import numpy as np
 from model.artifact.compare import Comparison, Key, keyed, task_key, tolerances_of
 from model.artifact.golden import read_golden
 from model.artifact.manifest import Artifact
+from model.artifact.recorded import recorded_tolerances
 from model.artifact.vectors import TextVectors
 from model.errors import VerificationError
 from service.engines.contract import Engine, Floats, MapsTask, Output, Task, TextTask
@@ -37,8 +38,9 @@ class GoldenCheck:
         if not (self._texts and self._manifest.verification.passed):
             return
         comparison = Comparison()
-        precision = "fp32" if engine.name == "torch" else self._manifest.precision
-        tolerances = tolerances_of(precision, *self._manifest.depths)
+        exact = engine.name == "torch" and self._manifest.precision != "fp32"
+        of_float32 = tolerances_of("fp32", *self._manifest.depths)
+        tolerances = of_float32 if exact else recorded_tolerances(self._manifest)
         head, unit = self._manifest.task, self._vectors.unit
         for text, output in zip(self._texts, self._encode(engine), strict=True):
             expected = keyed(list(text.hidden), text.maps, unit)

@@ -7,8 +7,9 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from model.artifact.compare import Difference, Floats, Kind, difference, tolerances_of
-from model.artifact.manifest import Precision
+from model.artifact.manifest import Manifest
 from model.artifact.pooling import l2_normalize
+from model.artifact.recorded import measured
 from model.artifact.signature import ATTENTION_OF
 from service.engines.contract import DecomposeTask, MapsTask, Output, TargetOutput, Task
 from service.errors import ServiceError
@@ -29,7 +30,7 @@ class LiveVerification:
         self,
         share: float,
         reference: Callable[[], Awaitable[Scheduler]],
-        precision: Precision,
+        manifest: Manifest,
         metrics: Metrics,
         label: str = "",
     ) -> None:
@@ -39,7 +40,7 @@ class LiveVerification:
             share: of the batches, 0 … 1: of 0.01, each hundredth. While one is compared no other is
                 looked at.
             reference: PyTorch's scheduler.
-            precision: whose tolerances hold.
+            manifest: of the artifact, whose tolerances hold.
             metrics: count what was compared, and hold the worst differences.
             label: before what is logged; of one model among several, its name.
 
@@ -48,7 +49,8 @@ class LiveVerification:
         """The first disagreement beyond tolerance."""
         self._share = share
         self._reference = reference
-        self._tolerances = tolerances_of(precision, layers=0, decoder_layers=1)
+        usual = tolerances_of(manifest.precision, layers=0, decoder_layers=1)
+        self._tolerances = {**usual, **measured(manifest)}
         self._metrics = metrics
         self._label = label
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from model.artifact.compare import Comparison, Key, keyed, task_key, tolerances_of
+from model.artifact.compare import Comparison, Key, keyed, task_key
 from model.artifact.manifest import Manifest
+from model.artifact.recorded import recorded_tolerances
 from model.artifact.vectors import TextVectors
 from model.decoder.config import DecoderConfig
 from service.engines.contract import Floats, Ids, MapsTask, TextTask
@@ -58,7 +59,7 @@ async def _compare(
 ) -> Comparison:
     reference, candidate = await engines.get("torch"), await engines.get("onnx")
     comparison = Comparison()
-    tolerances = tolerances_of(manifest.precision, *manifest.depths)
+    tolerances = recorded_tolerances(manifest)
     for text in texts:
         expected, found = await asyncio.gather(
             _everything(reference, text, manifest, vectors, caller),

@@ -12,7 +12,8 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from model.artifact.compare import Comparison, Kind, Tolerance, tolerances_of
+from model.artifact.compare import Comparison, Kind, Tolerance
+from model.artifact.recorded import recorded_tolerances
 from service.api.native.replies import VerifyReply
 from service.api.native.texts import Inputs, StrictRequest
 from service.api.problems import PROBLEMS
@@ -39,8 +40,7 @@ async def verify(body: VerifyRequest, request: Request) -> Response:
     options = Options(truncate=body.truncate)
     comparison = await inference.verify(body.inputs, options, caller_of(request))
     manifest = inference.manifest
-    tolerances = tolerances_of(manifest.precision, *manifest.depths)
-    content = report(comparison, tolerances)
+    content = report(comparison, recorded_tolerances(manifest))
     return Response(orjson.dumps(content), media_type="application/json")
 
 

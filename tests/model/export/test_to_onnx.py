@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -16,7 +17,7 @@ from model.artifact.signature import GraphSignature, TensorSpec
 from model.attention.multi_head import AttentionSizes, MultiHeadAttention, causal_mask
 from model.config import NormalizerName, ScoreName
 from model.export import to_onnx as to_onnx_module
-from model.export.to_onnx import to_onnx, without_metadata
+from model.export.to_onnx import save_graph, to_onnx, without_metadata
 
 
 class CausalCrossAttention(nn.Module):
@@ -119,3 +120,15 @@ def test_metadata_is_stripped_everywhere() -> None:
         item.metadata_props.add(key="stack trace", value="a path")
     assert traced.SerializeToString().count(b"a path") == 10
     assert b"a path" not in without_metadata(traced).SerializeToString()
+
+
+def test_data_is_there_though_no_tensor_is_large(tmp_path: Path) -> None:
+    """An artifact's file of a graph's weights, which its manifest lists."""
+    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
+    same = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])
+    node = onnx.helper.make_node("Identity", ["x"], ["y"])
+    graph = onnx.helper.make_graph([node], "same", [value], [same])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)])
+    for name in ("first.onnx", "second.onnx"):
+        save_graph(model, tmp_path / name, "data")
+    assert (tmp_path / "data").read_bytes() == b""

@@ -1,0 +1,101 @@
+"""What float32 itself is uncertain by: PyTorch in float32 against PyTorch in float64.
+
+A change of all scores by at most ε changes a weight of a softmax by at most ε / 2, and a score of
+size s has been rounded to some s · 2⁻²⁴. T5's scores are not divided by √p, and reach sizes at
+which two right computations in float32 differ by more than a bound that is made for scores of a few
+units; what they feed differs likewise. Two computations are then allowed what follows from what the
+reference is off by itself.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from model.artifact.batch import Batch
+from model.artifact.compare import Floats, Key, Kind, Tolerance
+from model.artifact.manifest import Artifact
+from model.artifact.vectors import TextVectors
+from model.export.loading import Modules
+from model.export.verify_decoder import labels_for, torch_targets
+from model.export.verify_encoder import torch_tensors
+from model.runtimes.pytorch import load_decoder, load_encoder, load_head
+
+MARGIN = 4.0
+"""Of two computations in float32, by how much of what one of them is off they may differ."""
+MOST = 100.0
+"""How many times its bound a kind of tensor may be allowed; beyond, float32 is no reference."""
+
+
+def load_references(artifact: Artifact) -> Modules:
+    """The float32 modules of an artifact.
+
+    Raises:
+        ModelError: they cannot be loaded.
+
+    """
+    return Modules(load_encoder(artifact), load_head(artifact), load_decoder(artifact))
+
+
+def with_rounding(
+    modules: Modules,
+    batches: Iterable[Batch],
+    vectors: TextVectors,
+    tolerances: Mapping[Kind, Tolerance],
+) -> Mapping[Kind, Tolerance]:
+    """Tolerances that allow for the reference's own rounding.
+
+    The absolute bound of a kind becomes `MARGIN` times the largest difference of any of its tensors
+    from float64, less what its relative bound allows there; rounded up to a digit, never less
+    than it is, at most `MOST` times as much.
+
+    Args:
+        modules: in float32.
+        batches: what is verified.
+        vectors: of the artifact.
+        tolerances: of float32 as a rule.
+
+    """
+    exact = Modules(
+        copy.deepcopy(modules.encoder).double(),
+        copy.deepcopy(modules.head).double() if modules.head else None,
+        copy.deepcopy(modules.decoder).double() if modules.decoder else None,
+    )
+    needed: dict[Kind, float] = {}
+    for batch in batches:
+        rounded = reference_tensors(modules, batch, vectors)
+        for found, expected in zip(rounded, reference_tensors(exact, batch, vectors), strict=True):
+            for key, tensor in expected.items():
+                gap = float(np.abs(found[key] - tensor).max(initial=0.0))
+                size = float(np.abs(tensor).max(initial=0.0))
+                beyond = MARGIN * gap - tolerances[key.kind].rtol * size
+                needed[key.kind] = max(needed.get(key.kind, 0.0), beyond)
+    return {
+        kind: _allowing(tolerance, needed.get(kind, 0.0)) for kind, tolerance in tolerances.items()
+    }
+
+
+def reference_tensors(
+    modules: Modules, batch: Batch, vectors: TextVectors
+) -> list[dict[Key, Floats]]:
+    """All tensors of each text of a batch and of its target, in the modules' type."""
+    texts = torch_tensors(modules.encoder, batch, vectors, modules.head)
+    if modules.decoder is None:
+        return texts
+    last = Key("hidden", modules.encoder.config.num_hidden_layers)
+    labels = labels_for(batch, modules.decoder.config)
+    targets = torch_targets(modules.decoder, batch, [text[last] for text in texts], labels)
+    return [text | target.keyed() for text, target in zip(texts, targets, strict=True)]
+
+
+def _allowing(tolerance: Tolerance, needed: float) -> Tolerance:
+    """A tolerance with room for a difference; one that is not finite has none."""
+    if not tolerance.atol < needed < math.inf:
+        return tolerance
+    digit = 10.0 ** math.floor(math.log10(needed))
+    atol = float(f"{math.ceil(needed / digit) * digit:.0e}")
+    return replace(tolerance, atol=min(atol, MOST * tolerance.atol))

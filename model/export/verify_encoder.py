@@ -1,0 +1,73 @@
+"""An encoder in PyTorch and its graphs: all tensors of the texts that are verified."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from model.artifact.batch import Batch
+from model.artifact.compare import Floats, Key, keyed, task_key
+from model.artifact.pooling import TextPooling
+from model.artifact.scores import rows_of, text_scores
+from model.artifact.vectors import TextVectors
+from model.encoder.encoder import Encoder
+from model.packing import PackedBatch
+from model.runtimes.contract import Runtime
+from model.runtimes.pytorch import PyTorchRuntime
+from model.tasks.head import TaskModule, scores_of_text
+
+
+def torch_tensors(
+    encoder: Encoder, batch: Batch, vectors: TextVectors, head: TaskModule | None = None
+) -> list[dict[Key, Floats]]:
+    """The reference tensors of each text of a batch."""
+    with torch.inference_mode():
+        output = encoder(PackedBatch.of(batch), output_attentions=True)
+    hidden = [state.numpy() for state in output.hidden_states]
+    maps = [weights.numpy() for weights in output.attentions]
+    texts, reference = [], PyTorchRuntime(encoder)
+    for row, (start, end) in enumerate(itertools.pairwise(batch.cu_seqlens)):
+        s = end - start
+        own = [state[start:end] for state in hidden]
+        of_text = np.stack([weights[row, :, :s, :s] for weights in maps])
+        texts.append(keyed(own, of_text, vectors.unit) | of_values(reference, own))
+        if head is not None:
+            scores = scores_of_text(head, output.hidden_states[-1][start:end])
+            texts[-1][task_key(head.config)] = scores
+    return texts
+
+
+def runtime_tensors(
+    runtime: Runtime, batch: Batch, vectors: TextVectors
+) -> list[dict[Key, Floats]]:
+    """The same tensors from the artifact's graphs, as a service asks for them."""
+    config = runtime.config
+    texts, last = range(len(batch.padded_index)), config.num_hidden_layers
+    layers, heads = range(last + 1), range(config.num_attention_heads)
+    asked = [(text, layer) for text in texts for layer in layers]
+    poolings = [TextPooling(text, last, vectors.pooling) for text in texts]
+    states, pooled = runtime.encode(batch, asked, poolings)
+    tensors = []
+    for text, vector in zip(texts, vectors.units(pooled), strict=True):
+        own = states[text * len(layers) : (text + 1) * len(layers)]
+        maps = [runtime.attention(own[layer], own[layer], layer, heads) for layer in range(last)]
+        found = keyed(own, np.stack(maps), vectors.unit) | of_values(runtime, own)
+        tensors.append(found | {Key("pooled"): vector})
+    if runtime.task is not None:
+        rows = runtime.encode(batch, *rows_of(runtime.task, texts, last))
+        scores = text_scores(runtime.task, [*rows[0], *rows[1]], runtime.score)
+        for found, of_text in zip(tensors, scores, strict=True):
+            found[task_key(runtime.task)] = of_text
+    return tensors
+
+
+def of_values(runtime: Runtime, hidden: Sequence[Floats]) -> dict[Key, Floats]:
+    """Products of what all heads of each layer add, of one text's hidden states."""
+    heads = range(runtime.config.num_attention_heads)
+    return {
+        Key("values", layer): runtime.value_products(states, layer, heads).reshape(len(states), -1)
+        for layer, states in enumerate(hidden[:-1])
+    }
