@@ -123,13 +123,14 @@ def share(rows: Sequence[Row], colour: dict[str, str], path: Path) -> Path:
     return save(figure, path)
 
 
-def deletion_curves(curves: Mapping[str, Sequence[float]], path: Path) -> Path:
+def deletion_curves(
+    shares: Sequence[float], curves: Mapping[str, Sequence[float]], path: Path
+) -> Path:
     """The cosine that is left, against the share of tokens that are removed; a line a method."""
     figure, (axes,) = figure_of(7, 4.2)
     for name, curve in sorted(curves.items(), key=lambda item: sum(item[1])):
-        share = [(step + 1) / len(curve) for step in range(len(curve))]
         style = {"color": "#636363", "linestyle": "--"} if name == "random" else {}
-        axes.plot([0, *share], [1, *curve], label=name, **style)
+        axes.plot([0, *shares], [1, *curve], label=name, **style)
     axes.legend()
     axes.set(xlabel="share of tokens removed, most important first", ylabel="cosine left")
     axes.set_title("Deletion: the lower, the more faithful", loc="left")

@@ -45,10 +45,9 @@ def test_importance_is_what_a_token_receives_or_its_row_and_column(pair):
 def test_the_most_important_goes_first_and_special_tokens_stay(pair):
     masks = kept_masks(pair, pair.importance["occlusion"])
     gone = [sum(4 - int(mask.sum()) for mask in both) for both in masks]
-    assert gone == [0, 1, 1, 2, 2, 2, 3, 3, 4, 4]
+    assert gone == [0, 1, 1, 2, 2]
     assert [mask.tolist() for mask in masks[1]] == [[1, 1, 0, 1], [1, 1, 1, 1]]
     assert [mask.tolist() for mask in masks[3]] == [[1, 1, 0, 1], [1, 0, 1, 1]]
-    assert [mask.tolist() for mask in masks[-1]] == [[1, 0, 0, 1]] * 2
 
 
 def test_a_curve_is_over_the_cosine_of_whole_texts(pair):
@@ -58,7 +57,7 @@ def test_a_curve_is_over_the_cosine_of_whole_texts(pair):
 
     curves = deletion([pair], cosines)
     assert set(curves) == {"random", *pair.importance}
-    np.testing.assert_allclose(curves["pairs"], 1 - np.array([0, 1, 1, 2, 2, 2, 3, 3, 4, 4]) / 8)
+    np.testing.assert_allclose(curves["pairs"], 1 - np.array([0, 1, 1, 2, 2]) / 8)
 
 
 def test_agreement_is_a_rank_correlation_over_both_texts(pair):
