@@ -18,7 +18,13 @@ from model.artifact.task import TaskConfig
 
 Floats = NDArray[np.float32]
 DecoderKind = Literal[
-    "decoder_hidden", "cross_queries", "decoder_attention", "cross_attention", "logprobs"
+    "decoder_hidden",
+    "cross_queries",
+    "decoder_attention",
+    "decoder_values",
+    "cross_attention",
+    "cross_values",
+    "logprobs",
 ]
 Kind = Literal["hidden", "attention", "values", "pooled", "task", "token_vectors"] | DecoderKind
 
@@ -82,6 +88,8 @@ _LIKE: Mapping[DecoderKind, Kind] = {
     "cross_queries": "hidden",
     "decoder_attention": "attention",
     "cross_attention": "attention",
+    "decoder_values": "values",
+    "cross_values": "values",
     "logprobs": "task",
 }
 """Kinds of a decoder's tensors, and those that they are bounded like."""
@@ -112,7 +120,14 @@ def tolerances_of(
     return tolerances
 
 
-_OF_LAYERS = ("hidden", "values", "decoder_hidden", "cross_queries")
+_OF_LAYERS: tuple[Kind, ...] = (
+    "hidden",
+    "values",
+    "decoder_hidden",
+    "decoder_values",
+    "cross_queries",
+    "cross_values",
+)
 """Kinds with a tensor a layer."""
 
 

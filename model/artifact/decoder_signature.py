@@ -3,6 +3,7 @@
 * `decoder.onnx`: a target's shifted labels and the encoder's last hidden states to the decoder's
   hidden states and its cross-attention's query states;
 * `decoder_attention.onnx` and `cross_attention.onnx`: as `attention.onnx`, of the decoder's heads;
+* `decoder_value_norms.onnx` and `cross_value_norms.onnx`: as `value_norms.onnx`, likewise;
 * `logprobs.onnx`: rows of its last hidden state to the log-probability of a label each.
 
 What a host gives is float32 in every precision, and so are maps and log-probabilities.
@@ -10,17 +11,29 @@ What a host gives is float32 in every precision, and so are maps and log-probabi
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from model.artifact.signature import (
     Float,
     GraphName,
     GraphSignature,
     TensorSpec,
     attention_signature,
+    value_norms_signature,
 )
 from model.decoder.config import DecoderConfig
 
 Shapes = dict[str, tuple[int, ...]]
 """Name → shape of one head's parameter."""
+
+
+class HeadShapes(NamedTuple):
+    """Shapes of the parameters that maps of one kind of heads, and what these add, follow from."""
+
+    maps: Shapes
+    values: Shapes
+
+
 GRID = ("padded_index", "packed_index")
 """Of a packed batch, what places tokens in their grid."""
 
@@ -79,12 +92,14 @@ def logprobs_signature(decoder: DecoderConfig) -> GraphSignature:
 
 
 def decoder_signatures(
-    decoder: DecoderConfig, dtype: Float, own: Shapes, cross: Shapes
+    decoder: DecoderConfig, dtype: Float, own: HeadShapes, cross: HeadShapes
 ) -> dict[GraphName, GraphSignature]:
     """Of all graphs of a decoder, whose heads have parameters of these shapes."""
     return {
         "decoder": decoder_signature(decoder, dtype),
-        "decoder_attention": attention_signature(decoder.layers, own),
-        "cross_attention": attention_signature(decoder.layers, cross),
+        "decoder_attention": attention_signature(decoder.layers, own.maps),
+        "cross_attention": attention_signature(decoder.layers, cross.maps),
+        "decoder_value_norms": value_norms_signature(decoder.layers, own.values),
+        "cross_value_norms": value_norms_signature(decoder.layers, cross.values),
         "logprobs": logprobs_signature(decoder),
     }

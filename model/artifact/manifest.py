@@ -46,7 +46,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from model.artifact.integrity import check_file, check_locations, sha256_of
 from model.artifact.sentence import SentenceConfig
-from model.artifact.signature import GraphName, GraphSignature
+from model.artifact.signature import OF_DECODER, GraphName, GraphSignature
 from model.artifact.task import TaskConfig
 from model.config import EncoderConfig, UnknownEncoder
 from model.decoder.config import DecoderConfig
@@ -71,8 +71,6 @@ TASK_GRAPH = "task.onnx"
 TASK_WEIGHTS = "task.safetensors"
 DECODER_GRAPH = "decoder.onnx"
 DECODER_DATA = "decoder.onnx.data"
-DECODER_ATTENTION_GRAPH = "decoder_attention.onnx"
-CROSS_ATTENTION_GRAPH = "cross_attention.onnx"
 LOGPROBS_GRAPH = "logprobs.onnx"
 DECODER_HEADS = "decoder_heads.safetensors"
 DECODER_WEIGHTS = "decoder.safetensors"
@@ -86,15 +84,17 @@ GRAPHS: dict[GraphName, str] = {
     "decomposition_values": DECOMPOSITION_VALUES_GRAPH,
     "task": TASK_GRAPH,
     "decoder": DECODER_GRAPH,
-    "decoder_attention": DECODER_ATTENTION_GRAPH,
-    "cross_attention": CROSS_ATTENTION_GRAPH,
+    "decoder_attention": "decoder_attention.onnx",
+    "cross_attention": "cross_attention.onnx",
+    "decoder_value_norms": "decoder_value_norms.onnx",
+    "cross_value_norms": "cross_value_norms.onnx",
     "logprobs": LOGPROBS_GRAPH,
 }
 TASK_FILES = (TASK_GRAPH, TASK_WEIGHTS)
 """Of an artifact with a task head."""
 DECODER_FILES = (
-    *(DECODER_GRAPH, DECODER_DATA, DECODER_ATTENTION_GRAPH, CROSS_ATTENTION_GRAPH),
-    *(LOGPROBS_GRAPH, DECODER_HEADS, DECODER_WEIGHTS),
+    *(GRAPHS[name] for name in OF_DECODER),
+    *(DECODER_DATA, DECODER_HEADS, DECODER_WEIGHTS),
 )
 """Of an artifact with a decoder."""
 FILES = (

@@ -35,12 +35,20 @@ IN_FLOAT32 = {"frequencies", "window", "input_norm_applies"}
 """Parameters of a head that are float32 in every precision: angles, distances and choices."""
 MapKind = Literal["encoder", "decoder", "cross"]
 """Whose heads: the encoder's, the decoder's own, or those that look from decoder to encoder."""
+DECODER_KINDS: tuple[MapKind, MapKind] = ("decoder", "cross")
+"""Of a decoder's heads."""
 ATTENTION_OF: Mapping[MapKind, Literal["attention", "decoder_attention", "cross_attention"]] = {
     "encoder": "attention",
     "decoder": "decoder_attention",
     "cross": "cross_attention",
 }
 """Names of these heads' graph, and of their maps where these are compared."""
+VALUES_OF: Mapping[MapKind, Literal["value_norms", "decoder_value_norms", "cross_value_norms"]] = {
+    "encoder": "value_norms",
+    "decoder": "decoder_value_norms",
+    "cross": "cross_value_norms",
+}
+"""Names of the graph of what these heads add."""
 GraphName = Literal[
     "encoder",
     "attention",
@@ -53,8 +61,16 @@ GraphName = Literal[
     "decoder",
     "decoder_attention",
     "cross_attention",
+    "decoder_value_norms",
+    "cross_value_norms",
     "logprobs",
 ]
+OF_DECODER: tuple[GraphName, ...] = (
+    "decoder",
+    *(graph[kind] for graph in (ATTENTION_OF, VALUES_OF) for kind in DECODER_KINDS),
+    "logprobs",
+)
+"""The graphs of a decoder."""
 
 
 class TensorSpec(BaseModel):

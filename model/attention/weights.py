@@ -167,7 +167,7 @@ class Heads:
         if "position_queries" in self.parameters:
             queries = self.parameters["position_queries"] * self.rule.query_scale
             scores = key @ queries.transpose(-2, -1)  # [B, n, S, 2R]
-            terms.append(_gathered(scores, positions.T).transpose(-2, -1))
+            terms.append(_gathered(scores, positions.transpose(0, 1)).transpose(-2, -1))
         return sum(terms[1:], terms[0]) / query.shape[-1] ** 0.5
 
     def _rows(self, name: str) -> Tensor:

@@ -147,6 +147,16 @@ class Decoder(nn.Module):
         layers = range(self.config.layers.num_hidden_layers)
         return [self.layer(number).cross.head_parameters() for number in layers]
 
+    def value_parameters(self) -> list[dict[str, Tensor]]:
+        """Parameters of what each layer's self-attention heads add; see `value_products`."""
+        layers = range(self.config.layers.num_hidden_layers)
+        return [self.layer(number).own.value_parameters() for number in layers]
+
+    def cross_value_parameters(self) -> list[dict[str, Tensor]]:
+        """The same of cross-attention, whose heads take values from the encoder's last state."""
+        layers = range(self.config.layers.num_hidden_layers)
+        return [self.layer(number).cross.value_parameters() for number in layers]
+
     def relative_parameters(self) -> list[Relative]:
         """What each layer's self-attention heads know of relative positions."""
         shared = self.relative()

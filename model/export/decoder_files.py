@@ -8,13 +8,12 @@ import torch
 from safetensors.torch import save_file
 
 from model.artifact.manifest import (
-    CROSS_ATTENTION_GRAPH,
-    DECODER_ATTENTION_GRAPH,
     DECODER_DATA,
     DECODER_GRAPH,
     DECODER_HEADS,
     DECODER_WEIGHTS,
     ENCODER_GRAPH,
+    GRAPHS,
     LOGPROBS_GRAPH,
     writing,
 )
@@ -23,7 +22,7 @@ from model.decoder.decoder import Decoder
 from model.export.decoder_graphs import (
     decoder_head_parameters,
     export_decoder,
-    export_decoder_attention,
+    export_decoder_heads,
     export_logprobs,
 )
 from model.export.placement import Progress
@@ -54,10 +53,9 @@ def save_decoder(decoder: Decoder, dtype: Float, folder: Path, progress: Progres
     save_graph(export_decoder(decoder, dtype), folder / DECODER_GRAPH, DECODER_DATA, beside)
     beside.append(folder / DECODER_GRAPH)
     save_graph(export_logprobs(decoder, dtype), folder / LOGPROBS_GRAPH, DECODER_DATA, beside)
-    progress("exporting the decoder's attention graphs")
-    own, cross = export_decoder_attention(decoder.config)
-    save_graph(own, folder / DECODER_ATTENTION_GRAPH)
-    save_graph(cross, folder / CROSS_ATTENTION_GRAPH)
+    progress("exporting the graphs of the decoder's heads")
+    for name, graph in export_decoder_heads(decoder.config).items():
+        save_graph(graph, folder / GRAPHS[name])
 
 
 def _sorted(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -13,17 +13,28 @@ import torch
 from torch import Tensor, nn
 
 from model.artifact.decoder_signature import (
+    HeadShapes,
     Shapes,
     decoder_signature,
     decoder_signatures,
     logprobs_signature,
 )
-from model.artifact.signature import Float, GraphName, GraphSignature, attention_signature
+from model.artifact.signature import (
+    ATTENTION_OF,
+    DECODER_KINDS,
+    VALUES_OF,
+    Float,
+    GraphName,
+    GraphSignature,
+    attention_signature,
+    value_norms_signature,
+)
 from model.attention.self_attention import Relative
 from model.decoder.config import DecoderConfig
 from model.decoder.decoder import Decoder
 from model.export.graphs import constant_parameters, export_head_weights, named_heads
 from model.export.to_onnx import example_of, to_onnx
+from model.export.values import export_head_values
 from model.packing import PackedBatch
 
 
@@ -80,13 +91,17 @@ def export_logprobs(decoder: Decoder, dtype: Float) -> onnx.ModelProto:
     return to_onnx(graph.eval(), example_of(signature), signature)
 
 
-def export_decoder_attention(config: DecoderConfig) -> tuple[onnx.ModelProto, onnx.ModelProto]:
-    """The attention graphs of the decoder's own heads and of those of cross-attention."""
-    decoder, (own, cross) = _one_layer(config)
-    return (
-        export_head_weights(decoder.rule, attention_signature(config.layers, own)),
-        export_head_weights(decoder.cross_rule, attention_signature(config.layers, cross)),
-    )
+def export_decoder_heads(config: DecoderConfig) -> dict[GraphName, onnx.ModelProto]:
+    """The graphs of the maps and values of the decoder's own heads and those of cross-attention."""
+    decoder, shapes = _one_layer(config)
+    graphs: dict[GraphName, onnx.ModelProto] = {}
+    rules = decoder.rule, decoder.cross_rule
+    for kind, rule, of_kind in zip(DECODER_KINDS, rules, shapes, strict=True):
+        maps = attention_signature(config.layers, of_kind.maps)
+        values = value_norms_signature(config.layers, of_kind.values)
+        graphs[ATTENTION_OF[kind]] = export_head_weights(rule, maps)
+        graphs[VALUES_OF[kind]] = export_head_values(rule, values)
+    return graphs
 
 
 def decoder_signatures_of(config: DecoderConfig, dtype: Float) -> dict[GraphName, GraphSignature]:
@@ -98,18 +113,21 @@ def decoder_head_parameters(decoder: Decoder) -> dict[str, Tensor]:
     """All parameters of the heads of every layer's self- and cross-attention."""
     heads = decoder.config.layers.num_attention_heads
     return {
-        **named_heads(decoder.head_parameters(), heads, "decoder"),
-        **named_heads(decoder.cross_head_parameters(), heads, "cross"),
+        **named_heads(decoder.head_parameters(), decoder.value_parameters(), heads, "decoder"),
+        **named_heads(
+            decoder.cross_head_parameters(), decoder.cross_value_parameters(), heads, "cross"
+        ),
     }
 
 
-def _one_layer(config: DecoderConfig) -> tuple[Decoder, tuple[Shapes, Shapes]]:
-    """A decoder without values, and the shapes of one head's parameters of each kind."""
+def _one_layer(config: DecoderConfig) -> tuple[Decoder, tuple[HeadShapes, HeadShapes]]:
+    """A decoder without numbers, and the shapes of one head's parameters, as `DECODER_KINDS`."""
     layers = config.layers.model_copy(update={"num_hidden_layers": 1})
     with torch.device("meta"):
         decoder = Decoder(config.model_copy(update={"layers": layers}))
-        own, cross = decoder.head_parameters(), decoder.cross_head_parameters()
-    return decoder, (_shapes(own[0]), _shapes(cross[0]))
+        own = decoder.head_parameters()[0], decoder.value_parameters()[0]
+        cross = decoder.cross_head_parameters()[0], decoder.cross_value_parameters()[0]
+    return decoder, (HeadShapes(*map(_shapes, own)), HeadShapes(*map(_shapes, cross)))
 
 
 def _shapes(parameters: dict[str, Tensor]) -> Shapes:

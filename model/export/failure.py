@@ -15,8 +15,10 @@ _PLACES: Mapping[Kind, tuple[int, int]] = {
     "token_vectors": (1, 0),
     "decoder_hidden": (2, 0),
     "decoder_attention": (2, 1),
-    "cross_queries": (2, 2),
-    "cross_attention": (2, 3),
+    "decoder_values": (2, 2),
+    "cross_queries": (2, 3),
+    "cross_attention": (2, 4),
+    "cross_values": (2, 5),
     "logprobs": (3, 0),
 }
 """Part of the model and place within a layer, in order of computation."""
@@ -27,8 +29,10 @@ _NAMES: Mapping[Kind, str] = {
     "pooled": "pooled vector",
     "decoder_hidden": "decoder state {layer}",
     "decoder_attention": "attention of decoder layer {layer}, head {head}",
+    "decoder_values": "what the heads of decoder layer {layer} add",
     "cross_queries": "query states of cross-attention in layer {layer}",
     "cross_attention": "cross-attention of layer {layer}, head {head}",
+    "cross_values": "what the heads of cross-attention of layer {layer} add",
     "logprobs": "log-probabilities",
 }
 

@@ -242,12 +242,15 @@ def signatures(
 
 def head_parameters(encoder: Encoder) -> dict[str, Tensor]:
     """All parameters of every layer's heads, those of their values too, as `named_heads` gives."""
-    both = zip(encoder.head_parameters(), encoder.value_parameters(), strict=True)
-    return named_heads([one | other for one, other in both], encoder.config.num_attention_heads)
+    heads = encoder.config.num_attention_heads
+    return named_heads(encoder.head_parameters(), encoder.value_parameters(), heads)
 
 
 def named_heads(
-    layers: Sequence[Mapping[str, Tensor]], heads: int, kind: MapKind = "encoder"
+    of_maps: Sequence[Mapping[str, Tensor]],
+    of_values: Sequence[Mapping[str, Tensor]],
+    heads: int,
+    kind: MapKind = "encoder",
 ) -> dict[str, Tensor]:
     """All parameters of every layer's heads, `[N, …]` each: what heads share, once for each.
 
@@ -257,8 +260,8 @@ def named_heads(
         head_parameter_name(name, layer, kind): tensor.repeat_interleave(
             heads // len(tensor), dim=0
         )
-        for layer, parameters in enumerate(layers)
-        for name, tensor in parameters.items()
+        for layer, both in enumerate(zip(of_maps, of_values, strict=True))
+        for name, tensor in {**both[0], **both[1]}.items()
     }
 
 

@@ -7,26 +7,22 @@ no times: the same module gives the same bytes wherever it is exported.
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from unittest import mock
 
 import onnx
 import torch
 from torch import Tensor, nn
-from torch.onnx._internal.exporter import _registration
 
 from model.artifact.manifest import writing
 from model.artifact.signature import GraphSignature
 from model.errors import ArtifactError
 from model.export.shared_tensors import LEAST_BYTES, places_of, refer
+from model.export.torch_exporter import without_spare_work
 
 OPSET = 20
-_operators = functools.cache(_registration.ONNXRegistry.from_torchlib)
-"""PyTorch's table of ONNX operators, whose making for every graph was a fifth of an export."""
 
 
 def example_of(signature: GraphSignature) -> tuple[Tensor, ...]:
@@ -72,7 +68,7 @@ def to_onnx(
         {i: dims[axis] for i, axis in enumerate(spec.axes) if isinstance(axis, str)}
         for spec in signature.inputs
     )
-    with _quiet_exporter(), _one_table_of_operators():
+    with _quiet_exporter(), without_spare_work():
         program = torch.onnx.export(
             module,
             example,
@@ -96,12 +92,6 @@ def _quiet_exporter() -> Iterator[None]:
         warnings.filterwarnings("ignore", message=".*axis name.*will not be used.*")
         warnings.filterwarnings("ignore", message=".*treespec, LeafSpec.*", category=FutureWarning)
         yield
-
-
-def _one_table_of_operators() -> contextlib.AbstractContextManager[object]:
-    """Context in which the table of operators is made for the first graph alone."""
-    table = _registration.ONNXRegistry
-    return mock.patch.object(table, "from_torchlib", staticmethod(_operators))
 
 
 def without_metadata(model: onnx.ModelProto) -> onnx.ModelProto:

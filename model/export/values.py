@@ -47,8 +47,12 @@ def values_signature(config: EncoderConfig) -> GraphSignature:
 
 def export_value_norms(config: EncoderConfig) -> onnx.ModelProto:
     """The graph, with dynamic axes of keys and heads."""
-    signature = values_signature(config)
-    graph = ValueProducts(attention_rule(config), signature)
+    return export_head_values(attention_rule(config), values_signature(config))
+
+
+def export_head_values(rule: AttentionRule, signature: GraphSignature) -> onnx.ModelProto:
+    """The graph of heads of this rule, likewise."""
+    graph = ValueProducts(rule, signature)
     return to_onnx(graph.eval(), example_of(signature), signature)
 
 

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
 
 from model.artifact.batch import Batch, pack
 from model.artifact.compare import Floats, Key
+from model.artifact.signature import MapKind
 from model.artifact.targets import Ids, TargetTensors, random_labels
 from model.decoder.config import DecoderConfig
 from model.decoder.decoder import Decoder
 from model.decoder.shift import shift_right
 from model.packing import PackedBatch
 from model.runtimes.contract import Decoding, Runtime
+from model.runtimes.pytorch_decoder import TorchDecoder
 
 
 def add_targets(
@@ -43,9 +46,32 @@ def add_targets(
     expected = torch_targets(decoder, source, [each[last] for each in references], labels)
     encoded = [each[last] for each in candidates]
     found = runtime_targets(runtime, decoder.config, source, encoded, labels)
-    for texts, targets in ((references, expected), (candidates, found)):
+    for of, texts, targets in (
+        (TorchDecoder(decoder), references, expected),
+        (runtime, candidates, found),
+    ):
         for text, target in zip(texts, targets, strict=True):
-            text.update(target.keyed())
+            text.update(target.keyed() | target_values(of, decoder.config, target, text[last]))
+
+
+class Values(Protocol):
+    """What tells what heads of a decoder add; see `Runtime.value_products`."""
+
+    def value_products(
+        self, states: Floats, layer: int, heads: Sequence[int], kind: MapKind
+    ) -> Floats:
+        """`[S, heads, heads]`."""
+
+
+def target_values(
+    of: Values, config: DecoderConfig, target: TargetTensors, encoded: Floats
+) -> dict[Key, Floats]:
+    """Products of what all heads of each layer add: the decoder's own, and cross-attention's."""
+    heads, found = range(config.layers.num_attention_heads), {}
+    for layer, own in enumerate(target.hidden[:-1]):
+        found[Key("decoder_values", layer)] = of.value_products(own, layer, heads, "decoder")
+        found[Key("cross_values", layer)] = of.value_products(encoded, layer, heads, "cross")
+    return {key: products.reshape(len(products), -1) for key, products in found.items()}
 
 
 def labels_for(batch: Batch, decoder: DecoderConfig) -> list[Ids]:

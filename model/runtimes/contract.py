@@ -210,22 +210,25 @@ class Runtime(Protocol):
 
         """
 
-    def value_products(self, states: Floats, layer: int, heads: Sequence[int]) -> Floats:
-        """Inner products of what any two heads of an encoder's layer add of each token.
+    def value_products(
+        self, states: Floats, layer: int, heads: Sequence[int], kind: MapKind = "encoder"
+    ) -> Floats:
+        """Inner products of what any two heads of a layer add of each token.
 
         On the host, by the float32 weights, in every precision and on every device. See
         `model.attention.values`.
 
         Args:
-            states: key states of one text, `[S, H]`: hidden state `layer`.
+            states: key states of one text, `[S, H]`, as `attention` takes them.
             layer: 0 … L−1.
             heads: which of 0 … N−1; at least one.
+            kind: whose; of a decoder's both kinds, L and N are the decoder's.
 
         Returns:
             `[S, heads, heads]`.
 
         Raises:
-            ModelError: the graph is a foreign one.
+            ModelError: the graph is a foreign one, or there is no such heads.
 
         """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from safetensors import safe_open
 
@@ -21,8 +22,7 @@ def read_heads(artifact: Artifact, kind: MapKind = "encoder") -> list[dict[str, 
     manifest = artifact.manifest
     inputs = manifest.signature[ATTENTION_OF[kind]].inputs[len(STATES) :]
     config = manifest.decoder.layers if kind != "encoder" and manifest.decoder else manifest.config
-    path = artifact.path(HEADS if kind == "encoder" else DECODER_HEADS)
-    with reading(path), safe_open(path, framework="numpy") as file:
+    with reading(path := heads_path(artifact, kind)), safe_open(path, framework="numpy") as file:
         return [
             {
                 spec.name: file.get_tensor(head_parameter_name(spec.name, layer, kind))
@@ -30,6 +30,11 @@ def read_heads(artifact: Artifact, kind: MapKind = "encoder") -> list[dict[str, 
             }
             for layer in range(config.num_hidden_layers)
         ]
+
+
+def heads_path(artifact: Artifact, kind: MapKind) -> Path:
+    """The file of all parameters of heads of a kind."""
+    return artifact.path(HEADS if kind == "encoder" else DECODER_HEADS)
 
 
 class HeadParameters:

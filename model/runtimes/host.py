@@ -11,6 +11,7 @@ from model.artifact.batch import Batch, Ids, pack
 from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.foreign import not_in_graph
 from model.artifact.pooling import TextPooling, l2_normalize, pool
+from model.artifact.signature import MapKind
 from model.artifact.task import TaskConfig
 from model.config import EncoderConfig
 from model.decoder.config import DecoderConfig
@@ -101,16 +102,18 @@ class HostRuntime(ABC):
         del rows
         raise ModelError(NO_TASK_HEAD)
 
-    def value_products(self, states: Floats, layer: int, heads: Sequence[int]) -> Floats:
+    def value_products(
+        self, states: Floats, layer: int, heads: Sequence[int], kind: MapKind = "encoder"
+    ) -> Floats:
         """`[S, heads, heads]`.
 
         Raises:
-            ModelError: the graph is a foreign one.
+            ModelError: the graph is a foreign one, or there is no decoder.
 
         """
         if self.values is None:
             raise ModelError(not_in_graph("what a head adds", maps=self.own_maps))
-        return self.values.products(states, layer, heads)
+        return self.values.products(states, layer, heads, kind)
 
     def decompose(self, step: DecompositionStep) -> DecomposedRows:
         """Rows after their layer, and values for the next one.

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from model.artifact.batch import Batch, Ids, coarser, pack, widen
 from model.artifact.decoder_signature import cross_query_name, decoder_state_name
 from model.artifact.manifest import Artifact
-from model.artifact.signature import ATTENTION_OF, GraphName, MapKind
+from model.artifact.signature import ATTENTION_OF, DECODER_KINDS, GraphName, MapKind
 from model.config import EncoderConfig
 from model.decoder.config import DecoderConfig
 from model.errors import ModelError
@@ -69,8 +69,7 @@ class OnnxDecoder:
         """
         self.config = config
         self._sessions, self._calls = sessions, calls
-        kinds: tuple[MapKind, ...] = ("decoder", "cross")
-        self._heads = {kind: HeadParameters(artifact, kind) for kind in kinds}
+        self._heads = {kind: HeadParameters(artifact, kind) for kind in DECODER_KINDS}
         self._rows = max(1, LOGITS // config.layers.vocab_size)
 
     def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:

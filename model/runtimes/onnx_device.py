@@ -201,9 +201,11 @@ class BoundRuntime:
         with self._watched():
             return self._task.run(["scores"], {"rows": rows})[0]
 
-    def value_products(self, states: Floats, layer: int, heads: Sequence[int]) -> Floats:
+    def value_products(
+        self, states: Floats, layer: int, heads: Sequence[int], kind: MapKind = "encoder"
+    ) -> Floats:
         """On the host, in float32."""
-        return self._values.products(states, layer, heads)
+        return self._values.products(states, layer, heads, kind)
 
     def decompose(self, step: DecompositionStep) -> DecomposedRows:
         """On the host, in float32."""

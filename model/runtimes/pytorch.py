@@ -12,7 +12,6 @@ from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.foreign import not_in_graph
 from model.artifact.manifest import DECODER_WEIGHTS, TASK_WEIGHTS, WEIGHTS, Artifact
 from model.artifact.signature import MapKind
-from model.attention.values import value_products
 from model.attention.weights import some_heads
 from model.checkpoint import load_weights
 from model.decoder.checkpoint import load_decoder_weights
@@ -23,8 +22,7 @@ from model.errors import ArtifactError
 from model.packing import PackedBatch
 from model.runtimes.contract import Decoding, Floats, Resources
 from model.runtimes.host import HostRuntime
-from model.runtimes.pytorch_decoder import TorchDecoder, decoder_of, maps_of
-from model.runtimes.values import in_parts
+from model.runtimes.pytorch_decoder import TorchDecoder, decoder_of, maps_of, products_of
 from model.tasks.checkpoint import load_task_weights
 from model.tasks.head import TaskModule
 
@@ -141,18 +139,15 @@ class PyTorchRuntime(HostRuntime):
         """`[n]`."""
         return decoder_of(self._decoder).logprobs(rows, labels)
 
-    def value_products(self, states: Floats, layer: int, heads: Sequence[int]) -> Floats:
+    def value_products(
+        self, states: Floats, layer: int, heads: Sequence[int], kind: MapKind = "encoder"
+    ) -> Floats:
         """`[S, heads, heads]`."""
+        if kind != "encoder":
+            return decoder_of(self._decoder).value_products(states, layer, heads, kind)
         every = self._encoder.layer(layer).value_parameters()
-
-        def of_some(rows: Floats) -> Floats:
-            found = value_products(parameters, self._encoder.rule, torch.from_numpy(rows))
-            products: Floats = found.numpy()
-            return products
-
-        with torch.inference_mode():
-            parameters = some_heads(every, heads, self.config.num_attention_heads)
-            return in_parts(states, len(heads), of_some)
+        parameters = some_heads(every, heads, self.config.num_attention_heads)
+        return products_of(parameters, self._encoder.rule, states)
 
     def decompose(self, step: DecompositionStep) -> DecomposedRows:
         """Rows after their layer, and values for the next one."""

@@ -10,12 +10,14 @@ from torch import Tensor
 
 from model.artifact.batch import Ids
 from model.artifact.signature import MapKind
+from model.attention.values import value_products
 from model.attention.weights import AttentionRule, Heads, attention_weights, some_heads
 from model.decoder.decoder import Decoder
 from model.errors import ModelError
 from model.packing import PackedBatch
 from model.runtimes.contract import LOGITS, NO_DECODER, Decoding, Floats
 from model.runtimes.host import cut
+from model.runtimes.values import in_parts
 
 
 class TorchDecoder:
@@ -53,10 +55,17 @@ class TorchDecoder:
         self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int], kind: MapKind
     ) -> Floats:
         """`[heads, T, S]`."""
-        rule = self._decoder.rule if kind == "decoder" else self._decoder.cross_rule
         with torch.inference_mode():
             parameters = some_heads(self._parameters[kind][layer], heads, self._heads)
-        return maps_of(parameters, rule, queries, keys)
+        return maps_of(parameters, self._rule(kind), queries, keys)
+
+    def value_products(
+        self, states: Floats, layer: int, heads: Sequence[int], kind: MapKind
+    ) -> Floats:
+        """`[S, heads, heads]`."""
+        own, cross = self._decoder.layer(layer).own, self._decoder.layer(layer).cross
+        every = own.value_parameters() if kind == "decoder" else cross.value_parameters()
+        return products_of(some_heads(every, heads, self._heads), self._rule(kind), states)
 
     def logprobs(self, rows: Floats, labels: Ids) -> Floats:
         """`[n]`, of some rows at a time."""
@@ -64,6 +73,9 @@ class TorchDecoder:
         with torch.inference_mode():
             parts = [self._decoder.logprobs(*pair).numpy() for pair in zip(*pairs, strict=True)]
         return np.concatenate(parts)
+
+    def _rule(self, kind: MapKind) -> AttentionRule:
+        return self._decoder.rule if kind == "decoder" else self._decoder.cross_rule
 
 
 def decoder_of(decoder: TorchDecoder | None) -> TorchDecoder:
@@ -88,3 +100,14 @@ def maps_of(
             0
         ].numpy()
     return maps
+
+
+def products_of(parameters: Mapping[str, Tensor], rule: AttentionRule, states: Floats) -> Floats:
+    """Products `[S, n, n]` of what heads with these parameters add, of states `[S, H]`."""
+
+    def of_some(rows: Floats) -> Floats:
+        products: Floats = value_products(parameters, rule, torch.from_numpy(rows)).numpy()
+        return products
+
+    with torch.inference_mode():
+        return in_parts(states, len(parameters["output_weight"]), of_some)

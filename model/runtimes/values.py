@@ -1,7 +1,7 @@
 """What heads add of each token, by an artifact's own graph, on the host and in float32.
 
-The session is made, and parameters are mapped, at the first call: a service that is never asked
-holds nothing of them.
+A session is made, and parameters are mapped, at the first call for a kind of heads: a service that
+is never asked holds nothing of them.
 
 Notation: S tokens of one text, n heads, H hidden size.
 """
@@ -15,10 +15,12 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from model.artifact.manifest import HEADS, VALUE_NORMS_GRAPH, Artifact, reading
+from model.artifact.manifest import GRAPHS, Artifact, reading
 from model.artifact.mapped import mapped_tensors
-from model.artifact.signature import head_parameter_name
-from model.runtimes.contract import Floats
+from model.artifact.signature import VALUES_OF, MapKind, head_parameter_name
+from model.errors import ModelError
+from model.runtimes.contract import NO_DECODER, Floats
+from model.runtimes.heads import heads_path
 
 FLOATS = 2**21
 """Most features of what heads add that exist at a time: 8 MiB."""
@@ -49,24 +51,26 @@ class GraphValues:
         """
         self._artifact = artifact
         self._session = session
-        self._every = list(range(artifact.manifest.config.num_attention_heads))
         self._lock = threading.Lock()
-        self._kept: _Loaded | None = None
+        self._kept: dict[MapKind, _Loaded] = {}
 
-    def products(self, states: Floats, layer: int, heads: Sequence[int]) -> Floats:
+    def products(
+        self, states: Floats, layer: int, heads: Sequence[int], kind: MapKind = "encoder"
+    ) -> Floats:
         """`[S, n, n]` of key states `[S, H]`.
 
         Raises:
             ArtifactError: the parameters cannot be read.
-            ModelError: the graph cannot be loaded.
+            ModelError: the graph cannot be loaded, or there is no decoder.
 
         """
-        loaded, chosen = self._loaded(), list(heads)
-        specs = self._artifact.manifest.signature["value_norms"].inputs[1:]
+        loaded, chosen = self._loaded(kind), list(heads)
+        specs = self._artifact.manifest.signature[VALUES_OF[kind]].inputs[1:]
         every = {
-            spec.name: loaded.parameters[head_parameter_name(spec.name, layer)] for spec in specs
+            spec.name: loaded.parameters[head_parameter_name(spec.name, layer, kind)]
+            for spec in specs
         }
-        if chosen != self._every:
+        if chosen != list(range(len(every["output_weight"]))):
             every = {name: tensor[chosen] for name, tensor in every.items()}
 
         def of_some(rows: Floats) -> Floats:
@@ -74,14 +78,17 @@ class GraphValues:
 
         return in_parts(states, len(chosen), of_some)
 
-    def _loaded(self) -> _Loaded:
+    def _loaded(self, kind: MapKind) -> _Loaded:
+        artifact = self._artifact
+        if VALUES_OF[kind] not in artifact.manifest.signature:
+            raise ModelError(NO_DECODER)
         with self._lock:
-            if self._kept is None:
-                artifact = self._artifact
-                with reading(path := artifact.path(HEADS)):
+            if kind not in self._kept:
+                with reading(path := heads_path(artifact, kind)):
                     parameters = mapped_tensors(path)
-                self._kept = _Loaded(self._session(artifact.path(VALUE_NORMS_GRAPH)), parameters)
-            return self._kept
+                graph = artifact.path(GRAPHS[VALUES_OF[kind]])
+                self._kept[kind] = _Loaded(self._session(graph), parameters)
+            return self._kept[kind]
 
 
 def in_parts(states: Floats, heads: int, of_some: Callable[[Floats], Floats]) -> Floats:
@@ -94,5 +101,6 @@ def in_parts(states: Floats, heads: int, of_some: Callable[[Floats], Floats]) ->
 
     """
     step = max(1, FLOATS // (heads * states.shape[1]))
-    parts = [of_some(states[first : first + step]) for first in range(0, len(states), step)]
+    firsts = range(0, max(1, len(states)), step)
+    parts = [of_some(states[first : first + step]) for first in firsts]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -23,7 +23,9 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
+from model.artifact.signature import MapKind
 from model.artifact.targets import Ids, TargetTensors
+from tests.model.families.decoder_parity import Added
 from tests.model.families.parity import randomized
 
 WORDS = ["<s>", "<pad>", "</s>", "<unk>", *(f"w{n}" for n in range(56))]
@@ -105,24 +107,37 @@ class Pair:
     """`[L_d, N_d, T, S]`."""
     logprobs: np.ndarray
     """`[T]`."""
+    norms: np.ndarray
+    """‖a · f‖ `[L_d, N_d, T, T]`, of its own value and output projections."""
+    cross_norms: np.ndarray
+    """The same of cross-attention, `[L_d, N_d, T, S]`."""
 
 
 @functools.cache
-def _reference(checkpoint: Path) -> Any:
-    return AutoModelForSeq2SeqLM.from_pretrained(
+def _reference(checkpoint: Path) -> tuple[Any, Added]:
+    model = AutoModelForSeq2SeqLM.from_pretrained(
         checkpoint, attn_implementation="eager", dtype=torch.float32
     ).eval()
+    return model, Added(model)
 
 
 def transformers_says(checkpoint: Path, source: Ids, labels: Ids) -> Pair:
     """One pair alone, in float32."""
+    model, added = _reference(checkpoint)
     with torch.inference_mode():
-        found = _reference(checkpoint)(
+        found = model(
             input_ids=torch.from_numpy(source)[None],
             labels=torch.from_numpy(labels)[None],
             output_hidden_states=True,
             output_attentions=True,
         )
+
+    def norms(kind: MapKind, maps: tuple[torch.Tensor, ...]) -> np.ndarray:
+        """`[L_d, N_d, T, keys]`."""
+        sizes = [added.each(n, kind, of.shape[1]).norm(dim=-1).T for n, of in enumerate(maps)]
+        with torch.inference_mode():
+            return (torch.cat(maps) * torch.stack(sizes)[:, :, None]).numpy()
+
     logprobs = found.logits[0].log_softmax(dim=-1).numpy()
     return Pair(
         *(
@@ -136,6 +151,8 @@ def transformers_says(checkpoint: Path, source: Ids, labels: Ids) -> Pair:
         maps=torch.cat(found.decoder_attentions).numpy(),
         cross_maps=torch.cat(found.cross_attentions).numpy(),
         logprobs=logprobs[np.arange(len(labels)), labels],
+        norms=norms("decoder", found.decoder_attentions),
+        cross_norms=norms("cross", found.cross_attentions),
     )
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from model.artifact.decoder_signature import decoder_signatures
+from model.artifact.decoder_signature import HeadShapes, decoder_signatures
+from model.artifact.signature import OF_DECODER
 from model.decoder.config import DecoderConfig
 from tests.model.artifact.test_targets import LAYERS
 
 
 def test_names_types_and_axes() -> None:
     decoder = DecoderConfig(layers=LAYERS, start_token_id=0)
-    heads = {"query_weight": (2, 4), "key_weight": (2, 4)}
+    values = {"value_weight": (2, 4), "output_weight": (4, 2)}
+    heads = HeadShapes({"query_weight": (2, 4), "key_weight": (2, 4)}, values)
     found = decoder_signatures(decoder, "float16", heads, heads)
-    assert list(found) == ["decoder", "decoder_attention", "cross_attention", "logprobs"]
+    assert set(found) == set(OF_DECODER)
     graph = found["decoder"]
     assert [(spec.name, spec.dtype, spec.axes) for spec in graph.inputs] == [
         ("input_ids", "int64", ("target_tokens",)),
@@ -33,3 +35,7 @@ def test_names_types_and_axes() -> None:
     assert (rows.axes, labels.dtype) == (("vectors", 4), "int64")
     assert found["logprobs"].outputs[0].dtype == "float32"
     assert found["cross_attention"].inputs[2].axes == ("heads", 2, 4)
+    for kind in ("decoder_value_norms", "cross_value_norms"):
+        states, _, output = found[kind].inputs
+        assert (states.axes, output.axes) == (("keys", 4), ("heads", 4, 2))
+        assert found[kind].outputs[0].axes == ("keys", "heads", "heads")

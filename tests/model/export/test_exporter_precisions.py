@@ -172,7 +172,7 @@ def test_another_precision_of_an_artifact_is_what_an_export_gives(
 @pytest.mark.parametrize(
     ("precision", "score", "normalizer", "activation"),
     [
-        ("int8", "additive", "sparsemax", "relu"),
+        ("int8", "additive", "softmax", "relu"),
         ("fp16", "cosine", "sparsemax", "silu"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +10,10 @@ import onnxruntime
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.onnx._internal.exporter import _registration as onnx_exporter
 
 from model.artifact.signature import GraphSignature, TensorSpec
 from model.attention.multi_head import AttentionSizes, MultiHeadAttention, causal_mask
 from model.config import NormalizerName, ScoreName
-from model.export import to_onnx as to_onnx_module
 from model.export.to_onnx import save_graph, to_onnx, without_metadata
 
 
@@ -83,29 +80,6 @@ def test_the_attention_module_is_exported(
             expected = module(*example)
         for found, theirs in zip(session.run(None, feed), expected, strict=True):
             np.testing.assert_allclose(found, theirs.numpy(), atol=5e-5)
-
-
-@pytest.mark.slow
-def test_the_table_of_operators_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where PyTorch makes it; the graph is the same."""
-    module, example = nn.Linear(2, 3).eval(), (torch.zeros(5, 2),)
-    specs = [TensorSpec(name=n, dtype="float32", axes=("rows", k)) for n, k in (("x", 2), ("y", 3))]
-    signature = GraphSignature(inputs=(specs[0],), outputs=(specs[1],))
-
-    class Rows(nn.Module):
-        def forward(self, *inputs: Tensor) -> Tensor:
-            return module(inputs[0])
-
-    made, make = [], onnx_exporter.onnxscript_apis.get_torchlib_ops
-    monkeypatch.setattr(
-        onnx_exporter.onnxscript_apis, "get_torchlib_ops", lambda: made.append(1) or make()
-    )
-    monkeypatch.setattr(
-        "model.export.to_onnx._operators", functools.cache(to_onnx_module._operators.__wrapped__)
-    )
-    graphs = [to_onnx(Rows().eval(), example, signature).SerializeToString() for _ in range(2)]
-    assert len(made) == 1
-    assert graphs[0] == graphs[1]
 
 
 def test_metadata_is_stripped_everywhere() -> None:

@@ -17,7 +17,8 @@ from model.runtimes import pytorch
 def test_what_was_verified_is_recorded(translator: tuple[Path, Artifact]) -> None:
     record = translator[1].manifest.verification
     assert record.passed
-    kinds = {"decoder_hidden", "cross_queries", "decoder_attention", "cross_attention", "logprobs"}
+    kinds = {"decoder_hidden", "decoder_attention", "decoder_values"}
+    kinds |= {"cross_queries", "cross_attention", "cross_values", "logprobs"}
     assert kinds <= record.tolerances.keys() == record.max_abs_diff_below.keys()
     assert record.tolerances["cross_attention"]["atol"] == 1e-5
     assert record.tolerances["logprobs"]["atol"] == record.tolerances["decoder_hidden"]["atol"]

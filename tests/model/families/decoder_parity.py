@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from transformers import PreTrainedModel
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
 from model.artifact.batch import pack
+from model.artifact.signature import MapKind
+from model.attention.values import value_products
 from model.attention.weights import AttentionRule, Heads, attention_weights, some_heads
 from model.checkpoint import load_checkpoint
 from model.decoder.checkpoint import load_decoder
@@ -38,6 +41,11 @@ SIZES: dict[str, Any] = {
 }
 """Of BART and its descendants."""
 Pairs = Sequence[tuple[Tensor, Tensor]]
+PROJECTION = re.compile(
+    r"decoder\.\w+\.(\d+)\..*(self_attn|SelfAttention|encoder_attn|EncDecAttention)"
+    r"\.(v|v_proj|o|out_proj)"
+)
+"""A projection of values or outputs in a decoder of transformers: its layer and its heads' kind."""
 
 
 def saved_pair(model: PreTrainedModel, folder: Path) -> tuple[Encoder, Decoder]:
@@ -103,7 +111,7 @@ def assert_pair_equal_to(
     alone has the maps of all.
     """
     encoder, decoder = saved_pair(reference, folder)
-    pairs = pairs_of(decoder, lengths)
+    pairs, theirs_add = pairs_of(decoder, lengths), Added(reference)
     with torch.no_grad():
         encoded = encoder(packed([ids for ids, _ in pairs]), output_attentions=True)
         ours = decode(encoder, decoder, pairs)
@@ -142,12 +150,57 @@ def assert_pair_equal_to(
                 entering = ours.hidden_states[layer][None, of_target]
                 some = _some(decoder.head_parameters()[layer], decoder.rule, entering, entering)
                 close(some, theirs.decoder_attentions[layer][0, [1, 0]], 1e-5)
+                own = decoder.value_parameters()[layer]
+                theirs_add.equal(own, decoder.rule, entering[0], layer, "decoder")
                 entering = ours.cross_queries[layer][None, of_target]
                 every = decoder.cross_head_parameters()[layer]
                 some = _some(every, decoder.cross_rule, entering, last)
                 close(some, theirs.cross_attentions[layer][0, [1, 0]], 1e-5)
+                own = decoder.cross_value_parameters()[layer]
+                theirs_add.equal(own, decoder.cross_rule, last[0], layer, "cross")
     assert sharpest > 0.4, "attention is nearly even, so that no fault of it would show"
     return decoder
+
+
+class Added:
+    """What heads of a decoder in transformers add of each key, of its last forward pass."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._values: dict[tuple[int, MapKind], Tensor] = {}
+        self._outputs: dict[tuple[int, MapKind], Any] = {}
+        for name, module in model.named_modules():
+            if found := PROJECTION.search(name):
+                kind: MapKind = "decoder" if found[2].lower().startswith("self") else "cross"
+                place = int(found[1]), kind
+                if found[3].startswith("v"):
+                    module.register_forward_hook(
+                        lambda _, __, rows, place=place: self._values.update({place: rows[0]})
+                    )
+                else:
+                    self._outputs[place] = module
+
+    def each(self, layer: int, kind: MapKind, heads: int) -> Tensor:
+        """f_h(x_k) of all heads, float64 `[S, N, H]`."""
+        weight = self._outputs[layer, kind].weight.double()
+        values = self._values[layer, kind].double()
+        of_heads = values.reshape(len(values), heads, -1)
+        return torch.einsum("snp,hnp->snh", of_heads, weight.reshape(len(weight), heads, -1))
+
+    def equal(
+        self,
+        every: Mapping[str, Tensor],
+        rule: AttentionRule,
+        states: Tensor,
+        layer: int,
+        kind: MapKind,
+    ) -> None:
+        """Hold the products of all heads, and of heads 1 and 0 alone, to theirs in float64."""
+        count = len(every["output_weight"])
+        added = self.each(layer, kind, count)
+        for chosen in (list(range(count)), [1, 0]):
+            found = value_products(some_heads(every, chosen, count), rule, states)
+            wanted = torch.einsum("sgh,snh->sgn", added[:, chosen], added[:, chosen])
+            close(found.double(), wanted, 1e-5 * wanted.abs().max().item())
 
 
 def _some(every: dict[str, Tensor], rule: AttentionRule, queries: Tensor, keys: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,37 @@ def test_products_are_of_the_heads_asked_for(
             parts = runtime.value_products(STATES, layer, heads)
             np.testing.assert_allclose(parts, whole, rtol=1e-5, atol=1e-6 * np.abs(wanted).max())
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize("name", ["onnx", "pytorch"])
+@pytest.mark.parametrize(("kind", "module"), [("decoder", "self_attn"), ("cross", "encoder_attn")])
+def test_products_of_a_decoders_heads(
+    name: Any,
+    kind: Any,
+    module: str,
+    bart_artifact: Artifact,
+    encoder_decoders: Callable[[str], Path],
+) -> None:
+    """By the checkpoint's own tensors, in float64; three heads of 8 features."""
+    stored = load_file(encoder_decoders("bart") / "model.safetensors")
+    states = np.random.default_rng(1).standard_normal((7, 24), np.float32)
+    runtime = load_runtime(bart_artifact, name=name)
+    for layer in (1, 0):
+        prefix = f"model.decoder.layers.{layer}.{module}."
+        values = states.astype(np.float64) @ stored[f"{prefix}v_proj.weight"].T
+        values = (values + stored[f"{prefix}v_proj.bias"]).reshape(7, 3, 8)
+        output = stored[f"{prefix}out_proj.weight"].reshape(24, 3, 8).astype(np.float64)
+        for heads in ([0, 1, 2], [2, 0]):
+            added = np.einsum("snp,hnp->snh", values, output)[:, heads]
+            wanted = np.einsum("sgh,sfh->sgf", added, added)
+            found = runtime.value_products(states, layer, heads, kind)
+            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("name", ["onnx", "pytorch"])
+def test_a_model_without_a_decoder_says_so(name: Any, tiny_artifact: Artifact) -> None:
+    with pytest.raises(ModelError, match="no decoder"):
+        load_runtime(tiny_artifact, name=name).value_products(STATES, 0, [0], "cross")
 
 
 @pytest.mark.slow

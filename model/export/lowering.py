@@ -1,0 +1,106 @@
+"""A program that `torch.export` captured → operators that have an ONNX form.
+
+PyTorch's exporter traces each program a second time, to take apart operators without such a form:
+longer than capturing it took. Of an encoder's operators few have none, and another that is the same
+stands here; only a program with one that is not here is traced again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.onnx._internal.exporter import _fx_passes, _registration
+
+_aten = torch.ops.aten
+_CHECKS = {_aten._assert_scalar.default, _aten._assert_tensor_metadata.default}
+"""What the exporter itself leaves out."""
+_traced_again = _fx_passes.decompose_with_registry
+
+
+def lowered(program: ExportedProgram, registry: _registration.ONNXRegistry) -> ExportedProgram:
+    """The program without operators that have no ONNX form; its own nodes are changed.
+
+    Args:
+        program: as captured; no node of its graph stands in another.
+        registry: the operators that have an ONNX form.
+
+    """
+    graph = program.graph
+    graph.eliminate_dead_code()
+    for node in graph.nodes:
+        if node.target in _SAME:
+            _SAME[node.target](node)
+        _put_known_sizes(node)
+    if all(registry.is_registered(operator) for operator in _operators(graph)):
+        return program
+    return _traced_again(program, registry)
+
+
+def _operators(graph: fx.Graph) -> Iterator[_registration.TorchOp]:
+    """What its nodes call, if not a check; one that writes to a tensor has no ONNX form."""
+    for node in graph.nodes:
+        if node.op == "call_function" and node.target not in _CHECKS:
+            yield node.target
+
+
+def _put_known_sizes(node: fx.Node) -> None:
+    """Put sizes that are one number whatever the axes are, such as 3n / n, for their nodes."""
+
+    def known(other: fx.Node) -> fx.node.Argument:
+        value = other.meta.get("val")
+        return int(value) if isinstance(value, torch.SymInt) and _is_number(value) else other
+
+    node.args = fx.node.map_arg(node.args, known)
+
+
+def _is_number(size: torch.SymInt) -> bool:
+    return bool(size.node.expr.is_number)
+
+
+def _cast(node: fx.Node) -> None:
+    """`x.to(dtype)`, which may be its own."""
+    (tensor,) = node.all_input_nodes
+    _, dtype, *rest = node.args
+    if rest or node.kwargs:
+        return
+    if tensor.meta["val"].dtype == dtype:
+        node.target, node.args = _aten.alias.default, (tensor,)
+    else:
+        node.target, node.args, node.kwargs = _aten._to_copy.default, (tensor,), {"dtype": dtype}
+
+
+def _flatten(node: fx.Node) -> None:
+    """`x.flatten(…)` of a single axis, which changes nothing."""
+    (tensor,) = node.all_input_nodes
+    if tensor.meta["val"].ndim == node.meta["val"].ndim > 0:
+        node.target, node.args = _aten.alias.default, (tensor,)
+
+
+def _reversed_difference(node: fx.Node) -> None:
+    """`number - x`."""
+    tensor, number, *scale = node.args
+    if not scale:
+        node.target, node.args = _aten.sub.Tensor, (number, tensor)
+
+
+def _square(node: fx.Node) -> None:
+    """`x.square()`."""
+    node.target, node.args = _aten.pow.Tensor_Scalar, (*node.args, 2)
+
+
+def _and(node: fx.Node) -> None:
+    """`x & y`."""
+    node.target = _aten.bitwise_and.Tensor
+
+
+_SAME: Mapping[object, Callable[[fx.Node], None]] = {
+    _aten.to.dtype: _cast,
+    _aten.flatten.using_ints: _flatten,
+    _aten.rsub.Scalar: _reversed_difference,
+    _aten.square.default: _square,
+    _aten.__and__.Tensor: _and,
+}
+"""Operators, and how a node that calls each is changed for one that does the same."""

@@ -1,0 +1,62 @@
+"""PyTorch's exporter without work that changes nothing: the same bytes in a third of the time.
+
+It makes its table of operators for every graph, traces each program twice, computes every node
+again to find types to promote, tries every rule of the optimizer on every node, and remembers
+shapes that are never asked for again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import onnx_ir
+from onnxscript.rewriter._rewrite_rule import ReplacementSubgraph, RewriteRule
+from torch import fx
+from torch._dynamo import config as dynamo
+from torch.onnx._internal.exporter import _fx_passes, _registration
+from torch.onnx._internal.fx.passes import type_promotion
+
+from model.export.lowering import lowered
+
+_operators = functools.cache(_registration.ONNXRegistry.from_torchlib)
+"""PyTorch's table of ONNX operators."""
+_try_rule = RewriteRule.try_rewrite
+_Promotion = type_promotion._TypePromotionInterpreter
+
+
+@contextlib.contextmanager
+def without_spare_work() -> Iterator[None]:
+    """Context in which `torch.onnx.export` does each thing once."""
+    with (
+        mock.patch.object(_registration.ONNXRegistry, "from_torchlib", staticmethod(_operators)),
+        mock.patch.object(_fx_passes, "decompose_with_registry", lowered),
+        mock.patch.object(_Promotion, "run_node", _promoted),
+        mock.patch.object(RewriteRule, "try_rewrite", _try_rule_of_operator),
+        mock.patch.object(dynamo, "fake_tensor_cache_enabled", False),
+    ):
+        yield
+
+
+def _promoted(interpreter: Any, node: fx.Node) -> object:
+    """A node's value with its arguments promoted; known since the node was traced."""
+    with interpreter._set_current_node(node):
+        rule = type_promotion.get_type_promotion_rule(node, interpreter.type_promotion_table)
+        if rule:
+            interpreter._maybe_promote_node(node, rule)
+    if node.op == "call_function" and "val" in node.meta:
+        return node.meta["val"]
+    return fx.Interpreter.run_node(interpreter, node)
+
+
+def _try_rule_of_operator(
+    rule: RewriteRule, model: onnx_ir.Model, graph: onnx_ir.Graph, node: onnx_ir.Node, **how: Any
+) -> ReplacementSubgraph | None:
+    """Try a rule, unless its pattern ends in another operator than the node's."""
+    pattern = rule._target_pattern
+    if pattern.has_single_output_node and not pattern.output_node.op.matches(node.op_type):
+        return None
+    return _try_rule(rule, model, graph, node, **how)
