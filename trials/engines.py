@@ -12,6 +12,7 @@ import numpy as np
 from model.config import EncoderConfig
 from service.engines.contract import Output, Task, TextTask
 from service.engines.fake import FakeEngine
+from service.engines.onnx import OnnxEngine
 
 Fault = Literal["raise", "count", "shape", "nan", "infinity", "hang"]
 
@@ -84,3 +85,20 @@ class TrialEngine(FakeEngine):
                 output.pooled[0] = np.nan
             case "infinity":
                 output.pooled[-1] = np.inf
+
+
+class DriftingEngine(OnnxEngine):
+    """ONNX Runtime on a processor that computes some texts wrong: those with a certain token."""
+
+    wrong_token = 0
+
+    def run(self, tasks: Sequence[Task]) -> list[Output]:
+        """Compute, with up to a tenth too much in the pooled numbers of those texts."""
+        outputs = super().run(tasks)
+        for task, output in zip(tasks, outputs, strict=True):
+            wrong = isinstance(task, TextTask) and self.wrong_token in task.input_ids
+            if wrong and output.pooled is not None:
+                output.pooled = output.pooled + np.linspace(
+                    0, 0.1, len(output.pooled), dtype=np.float32
+                )
+        return outputs

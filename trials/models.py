@@ -94,7 +94,7 @@ class Judge:
 
 async def trial(scale: Scale) -> list[Gate]:
     """So many clients, each of which asks any model again as soon as it was answered."""
-    count = scale.of(100_000, 2_000)
+    count = scale.of(100_000, 400)
     source, outcomes, judge = requests(random.Random(SEED)), Counter[str](), Judge()
     unknown, todo = 0, iter(range(count))
     async with stub(models=SIZES, max_batch_tokens=128) as service:

@@ -137,7 +137,7 @@ async def trial(scale: Scale) -> list[Gate]:
         await singles(service, seconds)
         outcomes, alone = await singles(service, seconds)
         gates.append(exactly("alone", {"right"}, outcomes))
-        for neighbour in NEIGHBOURS[:: scale.of(1, 3)]:
+        for neighbour in NEIGHBOURS[scale.of(0, 1) :: scale.of(1, 5)]:
             probes = Probes()
             async with probing(service, probes), neighbour.beside(service):
                 outcomes, beside = await singles(service, seconds)

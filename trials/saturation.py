@@ -40,14 +40,14 @@ def requests() -> list[tuple[str, object]]:
     ]
 
 
-async def found_capacity(service: Service, seconds: int) -> float:
+async def found_capacity(service: Service, scale: Scale) -> float:
     """Requests a second."""
     job = Job(
         service.port,
         requests(),
         connections=CONNECTIONS,
-        seconds=float(seconds),
-        warm_up_seconds=1.0,
+        seconds=float(scale.of(15, 1)),
+        warm_up_seconds=float(scale.of(1, 0)),
     )
     result = await asyncio.to_thread(generate, job)
     return result.outcomes.count("right") / result.seconds
@@ -85,8 +85,8 @@ async def trial(scale: Scale) -> list[Gate]:
     """The capacity, and then several times it."""
     gates: list[Gate] = []
     async with serve() as service:
-        capacity = await found_capacity(service, scale.of(15, 1))
-        for times in TIMES[scale.of(0, 1) :]:
+        capacity = await found_capacity(service, scale)
+        for times in TIMES[: scale.of(2, 1)]:
             probes = Probes()
             async with probing(service, probes):
                 asking = asyncio.create_task(at(service, times * capacity, scale.of(40, 1)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from testing import metrics, process
@@ -18,6 +18,7 @@ PATIENT = dict.fromkeys(
     ("queue_timeout_seconds", "queue_target_seconds", "request_timeout_seconds"), 1e6
 )
 """Settings with which nobody is refused or given up for the time that they wait."""
+STUB = (sys.executable, "-m", "trials.stub")
 
 
 class Service(process.Service):
@@ -59,12 +60,12 @@ def stub(
     *,
     models: dict[str, int] | None = None,
     ready: bool = True,
+    command: Sequence[str] = STUB,
     **settings: Any,
 ) -> contextlib.AbstractAsyncContextManager[Service]:
     """The service over a `TrialEngine` a model of these options, with these settings."""
     port = free_port()
     content = Stub(engine=engine or {}, settings={"port": port, **settings}, models=models or {})
-    command = [sys.executable, "-m", "trials.stub"]
     return _ready(Service(command, port, stdin=content.model_dump_json().encode()), wait=ready)
 
 

@@ -12,12 +12,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from model.artifact.manifest import Artifact
 from service.app import create_app
 from service.artifacts import open_artifact
+from service.engines.contract import Engine
 from service.process.listener import bound
 from service.process.server import Server, end
 from service.settings import Settings
-from trials.engines import TrialEngine
+from trials.engines import DriftingEngine, TrialEngine
 from trials.oracle import sized
 
 
@@ -25,26 +27,35 @@ class Stub(BaseModel):
     """What to serve."""
 
     engine: dict[str, Any] = {}
-    """Options of `TrialEngine`."""
+    """Options of `TrialEngine`; or `wrong_token` alone, of `DriftingEngine`."""
     settings: dict[str, Any] = {}
     models: dict[str, int] = {}
     """Hidden sizes of several models, by name; the settings' own one alone when empty."""
+
+
+def _engine(artifact: Artifact, wrong_token: int | None = None, **options: Any) -> Engine:
+    if wrong_token is not None:
+        engine = DriftingEngine(artifact)
+        engine.wrong_token = wrong_token
+        return engine
+    faults = {int(token): fault for token, fault in options.pop("faults", {}).items()}
+    return TrialEngine(artifact.manifest.config, faults=faults, **options)
 
 
 def main() -> int:
     stub = Stub.model_validate_json(sys.stdin.read())
     settings = Settings(log_level="error", **stub.settings)
     artifact = open_artifact(settings)
-    faults = {int(token): fault for token, fault in stub.engine.pop("faults", {}).items()}
     artifacts = [sized(artifact, name, size) for name, size in stub.models.items()] or [artifact]
-    engines = [TrialEngine(one.manifest.config, faults=faults, **stub.engine) for one in artifacts]
+    engines = [_engine(one, **stub.engine) for one in artifacts]
     app = create_app(settings, artifacts, engines)
 
     def counts() -> dict[str, int]:
         """What all engines have done, also what none has."""
         done = Counter[str]()
         for one in engines:
-            done.update(one.counts)
+            if isinstance(one, TrialEngine):
+                done.update(one.counts)
         return done
 
     app.add_api_route("/trial", counts)

@@ -33,6 +33,7 @@ def default_checkpoint() -> Path:
 
 
 EVERYTHING = RequestLimits(10**9, 10**9)
+METRICS = Metrics()
 
 
 class InProcess:
@@ -52,7 +53,7 @@ class InProcess:
         """Seconds for all texts, in requests of 100."""
 
         async def run() -> float:
-            engines = EnginePool(self._engine, {}, self._limits, Metrics())
+            engines = EnginePool(self._engine, {}, self._limits, METRICS.of_model("benchmark"))
             inference = Inference(
                 self._manifest, self._vectors, self._tokenizer, engines, EVERYTHING
             )

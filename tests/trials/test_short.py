@@ -2,15 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from trials import fuzz, soak
+from tests.trials.shared import default_service, lent, stub
+from trials import (
+    bodies,
+    company,
+    disconnects,
+    faults,
+    fuzz,
+    mixups,
+    models,
+    neighbours,
+    overload,
+    saturation,
+    soak,
+    stalls,
+)
 from trials.chaos import TRIALS
 from trials.gates import Scale, Trial
+from trials.servers import Service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    with default_service() as service:
+        yield service
+
+
+@pytest.fixture
+def _few_processes(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (disconnects, faults, mixups, models, overload, stalls):
+        monkeypatch.setattr(module, "stub", stub)
+    for module in (bodies, company, neighbours, saturation):
+        monkeypatch.setattr(module, "serve", lambda: lent(service))
+
+
+@pytest.mark.usefixtures("_few_processes")
 @pytest.mark.parametrize("name", [*TRIALS, "soak", "fuzz"])
 def test_every_gate_holds(name: str) -> None:
     trials: dict[str, Trial] = {**TRIALS, "soak": soak.run, "fuzz": fuzz.run}

@@ -128,6 +128,12 @@ def attention_bodies(shape: Shape) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "norms", {"inputs": ["Hello world", ""], **norms, **turned}
     yield "norms, top_k", {"inputs": "Hello you", "include": ["weights", "norms"], "top_k": 2}
 
+    rows = {"inputs": ["Hello big world", "no"], "queries": [-1, 0], **turned}
+    yield "rows", rows
+    yield "rows and columns", {**rows, "keys": [1]}
+    yield "rows, top_k", {**rows, "top_k": 2}
+    yield "pooled maps", {"inputs": [shape.text(50), "no"], "max_size": 8, **turned}
+
 
 def explain_bodies() -> Iterator[tuple[str, dict[str, Any]]]:
     """Every option of /explain, alone and with others."""

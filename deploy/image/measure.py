@@ -1,0 +1,86 @@
+"""Sizes and cold starts of images, as rows of docs/deployment.md.
+
+`python -m deploy.image.measure --storage FOLDER TARGET...` after `deploy.image.check` has built the
+targets there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from deploy.image.engine import Engine, base_name
+from deploy.image.sandbox import Sandbox, Service, free_port
+from deploy.image.session import opened
+from deploy.image.variants import SERVING
+
+STARTS = 5
+MEGABYTE = 1e6
+
+
+def files(root: Path) -> Iterator[Path]:
+    """Regular files below a folder, links not followed."""
+    for path in root.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            yield path
+
+
+def size(root: Path) -> int:
+    """Bytes of the files below a folder, a file of several names counted once."""
+    found = {
+        (status.st_dev, status.st_ino): status.st_size for status in map(Path.stat, files(root))
+    }
+    return sum(found.values())
+
+
+def cold_start(sandbox: Sandbox, log: Path) -> float:
+    """Median seconds from the command's start until it is ready, files in the page cache."""
+    seconds = []
+    for _ in range(STARTS):
+        with Service(sandbox, log) as service:
+            seconds.append(service.wait_until_ready())
+            service.terminate()
+            service.wait_for_end()
+    return statistics.median(seconds)
+
+
+def sizes(engine: Engine, tag: str, base_layers: int) -> tuple[float, float]:
+    """Megabytes of an image above its base's layers: of its files, and compressed by gzip."""
+    with tempfile.TemporaryDirectory() as folder:
+        layers = engine.push(tag, Path(folder))
+    return size(engine.mount(tag)) / MEGABYTE, sum(layers[base_layers:]) / MEGABYTE
+
+
+def measure(engine: Engine, targets: list[str]) -> None:
+    """Print a table of the targets, the base's own size apart."""
+    base = base_name()
+    with tempfile.TemporaryDirectory() as folder:
+        compressed = engine.push(base, Path(folder))
+    plain = size(engine.mount(base)) / MEGABYTE
+    print(f"base's stand-in: {plain:.0f} MB, compressed {sum(compressed) / MEGABYTE:.0f} MB\n")
+    print("| target | files, MB | compressed, MB | run to ready, s |\n|---|---|---|---|")
+    for target in targets:
+        tag = f"headscope:{target}"
+        with tempfile.TemporaryDirectory() as folder:
+            sandbox = Sandbox(engine.mount(tag), engine.inspect(tag)["config"], free_port())
+            start = cold_start(sandbox, Path(folder, "log"))
+        whole, ours = sizes(engine, tag, len(compressed))
+        print(f"| `{target}` | {whole - plain:.0f} | {ours:.0f} | {start:.2f} |", flush=True)
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("targets", nargs="+", choices=SERVING)
+    parser.add_argument("--storage", type=Path, required=True, help="folder of the images")
+    parser.add_argument("--driver", default="overlay", choices=["overlay", "vfs"])
+    options = parser.parse_args()
+    with opened(options.storage, options.driver) as engine:
+        measure(engine, options.targets)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Headscope under Ray Serve: `serve run deploy.ray.serving:app`, or deploy/ray/serve.yaml.
+
+https://docs.ray.io/en/latest/serve/http-guide.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import FastAPI
+from ray import serve
+from ray.serve import Application
+
+from deploy.ray import replica
+
+MOST_REQUESTS = 20_000
+"""Requests that Serve hands to one replica at a time: more than the service admits (16,384 texts
+a lane), so that its own 429 with `Retry-After` is what a client meets, never Serve's queue."""
+HEALTH_SECONDS = 2.0
+"""Between two checks of a replica; three in a row that fail, or one dead process, replace it."""
+CHECK_SECONDS = 10.0
+"""Time for one check: longer than a probe of every model takes to fail."""
+DRAIN_SECONDS = 35.0
+"""How long requests of a replica that stops may take: the service's own limit on a request, and
+time for the reply."""
+
+
+def application(build: Callable[[], FastAPI], **options: Any) -> Application:
+    """A Serve application of replicas.
+
+    Args:
+        build: makes the ASGI application, in each replica's process.
+        **options: of `serve.deployment`; a configuration file's win over them.
+
+    """
+
+    class Headscope:
+        """One replica."""
+
+        app: FastAPI
+        """That of `build`, which Serve has made."""
+
+        async def check_health(self) -> None:
+            """Serve's health check: our readiness."""
+            await replica.check(self.app)
+
+    deployment = serve.deployment(
+        name=replica.NAME,
+        max_ongoing_requests=MOST_REQUESTS,
+        max_queued_requests=-1,
+        health_check_period_s=HEALTH_SECONDS,
+        health_check_timeout_s=CHECK_SECONDS,
+        graceful_shutdown_timeout_s=DRAIN_SECONDS,
+        graceful_shutdown_wait_loop_s=0.5,
+    )
+    return deployment(serve.ingress(build)(Headscope)).options(**options).bind()
+
+
+app = application(replica.build)

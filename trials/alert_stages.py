@@ -1,0 +1,208 @@
+"""Services to watch, and for each alert what is done to one of them that it is for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from testing import process
+from testing.haproxy import balancing
+from testing.process import free_port
+from trials import happenings, oracle
+from trials.balanced import Replica
+from trials.happenings import Happening, normal
+from trials.memory_group import Group
+from trials.servers import PATIENT, STUB, serve, stub
+
+HANGS = {"batch_timeout_seconds": 1.0, "request_timeout_seconds": 2.0}
+Starting = contextlib.AbstractAsyncContextManager[process.Service]
+Cause = tuple[str, str, Happening]
+"""An alert, what it is for in words, and having that happen."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A service, and what is done to it in turn."""
+
+    start: Callable[[Path], Starting]
+    """From a folder with the artifact to serve."""
+    causes: Sequence[Cause]
+    load: Callable[[process.Service], contextlib.AbstractAsyncContextManager[None]] = normal
+    job: str = "headscope"
+    port: Callable[[Any], int] = attrgetter("port")
+    """Where Prometheus asks."""
+    requests: str = "headscope_requests_total"
+    """What counts the requests of its load."""
+
+
+def stubbed(engine: dict[str, Any] | None = None, **settings: Any) -> Callable[[Path], Starting]:
+    """How to start a stub of this engine and these settings."""
+    return lambda folder: stub(engine, artifact=[str(folder)], **settings)
+
+
+def real(*flags: str) -> Callable[[Path], Starting]:
+    """How to start `headscope serve` with these flags."""
+    return lambda folder: serve("--artifact", str(folder), *flags)
+
+
+def workers() -> list[Stage]:
+    """The model that is served by default, by two workers."""
+    flood = happenings.FLOOD
+    stage = Stage(
+        real("--workers", "2", "--api-keys", "trial"),
+        (
+            ("HeadscopeRefuses", "60 clients of long texts", happenings.clients(60, flood)),
+            (
+                "HeadscopeUnauthorized",
+                "two clients without a key",
+                happenings.clients(2, flood, {}),
+            ),
+            ("HeadscopeEngineRestarted", "PyTorch's process is killed", happenings.engine_killed),
+            ("HeadscopeWorkerRestarted", "a worker is killed", happenings.worker_killed),
+            ("HeadscopeNotReady", "a worker hangs", happenings.worker_stopped),
+            ("HeadscopeWorkerMissing", "a worker cannot start again", happenings.worker_lost),
+            ("HeadscopeDown", "the service is killed", happenings.killed),
+        ),
+    )
+    return [stage]
+
+
+def failures() -> list[Stage]:
+    """Engines and services that fail."""
+    return [
+        Stage(
+            stubbed({"batch_seconds": 0.01, "faults": happenings.faults("poison")}),
+            [("HeadscopeErrors", "a text fails, twice a second", happenings.triggered("poison"))],
+        ),
+        Stage(
+            stubbed({"faults": happenings.faults("hang")}, fallback="torch", **HANGS),
+            [("HeadscopeFallback", "the engine hangs for good", happenings.engine_lost)],
+        ),
+        Stage(
+            stubbed({"wrong_token": oracle.token_id("wolf")}, verify_share=1),
+            [
+                (
+                    "HeadscopeVerificationFailed",
+                    "the engine computes a text wrong",
+                    happenings.triggered("wolf"),
+                )
+            ],
+        ),
+        Stage(
+            real("--engine", "fake"),
+            [("HeadscopeRestarts", "killed and started twice", happenings.killed_again)],
+        ),
+    ]
+
+
+def saturated() -> list[Stage]:
+    """Services of which too much is asked."""
+    slow, small = {"batch_seconds": 0.2}, {"max_batch_tokens": 64}
+    return [
+        Stage(
+            stubbed({"token_seconds": 0.005}, **PATIENT | {"request_timeout_seconds": 2.0}),
+            [
+                (
+                    "HeadscopeSlow",
+                    "texts of 1.2 s, of 2 s allowed",
+                    happenings.clients(1, happenings.LONG),
+                )
+            ],
+        ),
+        Stage(
+            stubbed(slow, **small),
+            [
+                (
+                    "HeadscopeQueueSlow",
+                    "40 clients, for 45 texts a second",
+                    happenings.clients(40, happenings.SMALL_FLOOD),
+                )
+            ],
+        ),
+        Stage(
+            stubbed(slow, **small, **PATIENT, max_queue_texts=32),
+            [
+                (
+                    "HeadscopeQueueFull",
+                    "40 clients of a queue of 32 texts",
+                    happenings.clients(40, happenings.SMALL_FLOOD),
+                )
+            ],
+        ),
+        Stage(
+            stubbed(max_length=512, max_bytes_in_flight=50_000_000, client_timeout_seconds=120),
+            [("HeadscopeBytesInFlight", "large replies are not read", happenings.unread(60))],
+        ),
+    ]
+
+
+def clients() -> list[Stage]:
+    """Services whose clients, or we, do wrong."""
+    return [
+        Stage(
+            stubbed(),
+            [
+                (
+                    "HeadscopeOpenFiles",
+                    "idle connections take 9 of 10 descriptors",
+                    happenings.full_of_connections(200, 0.9),
+                )
+            ],
+        ),
+        Stage(
+            stubbed({"batch_seconds": 0.2}),
+            [("HeadscopeClientsLeave", "four clients leave after 50 ms", happenings.impatient)],
+        ),
+        Stage(
+            stubbed(command=(sys.executable, "-m", "trials.underpredicting")),
+            [
+                (
+                    "HeadscopeReplyUnderpredicted",
+                    "our prediction is a tenth of it",
+                    happenings.clients(1, happenings.SHORT),
+                )
+            ],
+            happenings.without_encode,
+        ),
+    ]
+
+
+def limited(own: Group) -> Stage:
+    """A service in a control group."""
+    return Stage(
+        stubbed(command=own.starting(STUB)),
+        [("HeadscopeMemory", "its limit comes near", happenings.nearly_full(own))],
+    )
+
+
+@contextlib.asynccontextmanager
+async def balanced(_: Path) -> AsyncIterator[process.Service]:
+    """A balancer before one replica."""
+    port = free_port()
+    with Replica(happenings.REPLICA, port) as replica, balancing(port) as balancer:
+        await asyncio.to_thread(replica.wait_until_ready)
+        balancer.names.addresses.append(happenings.REPLICA)
+        await asyncio.to_thread(balancer.wait_until_up, 1)
+        yield balancer
+
+
+def balancers() -> list[Stage]:
+    """The balancer that ships."""
+    stage = Stage(
+        balanced,
+        (
+            ("HeadscopeReplicasLoseRequests", "a replica hangs up", happenings.replica_hangs_up),
+            ("HeadscopeNoReplica", "the only replica is gone", happenings.no_replica),
+            ("HeadscopeBalancerDown", "the balancer is killed", happenings.killed),
+        ),
+        job="balancer",
+        port=attrgetter("metrics_port"),
+        requests="haproxy_frontend_http_requests_total",
+    )
+    return [stage]

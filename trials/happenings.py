@@ -1,0 +1,263 @@
+"""What happens to services that are watched: their clients, their processes, their machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import psutil
+
+from testing.client import Lost, request
+from testing.haproxy import Balancer
+from testing.process import Service
+from trials import oracle
+from trials.faults import TRIGGERS
+from trials.memory_group import Group
+from trials.prometheus import KEY, SCRAPE_SECONDS, asked
+from trials.stalls import BINARY, REPLY, stall
+
+Happening = Callable[[Service, Path], contextlib.AbstractAsyncContextManager[None]]
+"""Of a service and the folder of the artifact that it serves; over when the block ends."""
+REPLICA, BROKEN_REPLICA = "127.0.0.2", "127.0.0.3"
+SHORT = {"inputs": ["a river", "the sea"]}
+LONG = {"inputs": "the water " * 120}
+FLOOD = {"inputs": ["the water of the river " * 20] * 100}
+SMALL_FLOOD = {"inputs": ["the water of the river"] * 4}
+
+
+async def asking(
+    service: Service,
+    body: object,
+    path: str = "/encode",
+    headers: dict[str, str] = KEY,
+    pause: float = 0.05,
+) -> None:
+    """Ask for ever, one request after the other; whatever is answered."""
+    while True:
+        with contextlib.suppress(OSError, Lost):
+            await asked(service.port, path, body, headers)
+        await asyncio.sleep(pause)
+
+
+@contextlib.asynccontextmanager
+async def meanwhile(*jobs: Awaitable[None]) -> AsyncIterator[None]:
+    """Jobs that run for as long as the block does."""
+    tasks = [asyncio.ensure_future(job) for job in jobs]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        for ended in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(ended, Exception):
+                raise ended
+
+
+def normal(service: Service) -> contextlib.AbstractAsyncContextManager[None]:
+    """Two clients of /encode, one of /attention, a probe, and a client who asks for nonsense."""
+    return meanwhile(
+        *(asking(service, SHORT) for _ in range(2)),
+        asking(service, {"inputs": "a river", "layers": [0]}, "/attention"),
+        asking(service, {"inputs": []}),
+        asking(service, None, "/health/ready", {}),
+    )
+
+
+def without_encode(service: Service) -> contextlib.AbstractAsyncContextManager[None]:
+    """Clients of /attention alone."""
+    return meanwhile(asking(service, {"inputs": "a river", "layers": [0]}, "/attention"))
+
+
+def clients(count: int, body: object, headers: dict[str, str] = KEY) -> Happening:
+    """So many clients who all ask for the same."""
+
+    def happening(service: Service, _: Path) -> contextlib.AbstractAsyncContextManager[None]:
+        return meanwhile(*(asking(service, body, headers=headers) for _ in range(count)))
+
+    return happening
+
+
+def triggered(word: str, pause: float = 0.5) -> Happening:
+    """A client whose text has a word for which an engine of trials has a fault."""
+
+    def happening(service: Service, _: Path) -> contextlib.AbstractAsyncContextManager[None]:
+        return meanwhile(asking(service, {"inputs": f"a {word}"}, pause=pause))
+
+    return happening
+
+
+@contextlib.contextmanager
+def without_graphs(folder: Path) -> Iterator[None]:
+    """The artifact's graphs are gone from its folder, so that no engine can be started."""
+    graphs = [*folder.glob("*.onnx")]
+    for graph in graphs:
+        graph.rename(graph.with_suffix(".gone"))
+    try:
+        yield
+    finally:
+        for graph in graphs:
+            graph.with_suffix(".gone").rename(graph)
+
+
+@contextlib.asynccontextmanager
+async def engine_lost(service: Service, folder: Path) -> AsyncIterator[None]:
+    """A batch never ends, and no other engine can be started in place of the one that hangs."""
+    with without_graphs(folder):
+        async with triggered(TRIGGERS["hang"])(service, folder):
+            yield
+
+
+@contextlib.asynccontextmanager
+async def worker_lost(service: Service, folder: Path) -> AsyncIterator[None]:
+    """A worker is killed, and none can be started in its place."""
+    with without_graphs(folder):
+        service.children[0].kill()
+        yield
+
+
+@contextlib.asynccontextmanager
+async def engine_killed(service: Service, _: Path) -> AsyncIterator[None]:
+    """The PyTorch engine of a worker is killed, and asked for again."""
+    body = {"inputs": "a", "backend": "torch"}
+    await asked(service.port, "/encode", body, KEY)
+    for worker in service.children:
+        for child in worker.children():
+            child.kill()
+    async with meanwhile(*(asking(service, body) for _ in range(4))):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def worker_killed(service: Service, _: Path) -> AsyncIterator[None]:
+    """One of the workers is killed."""
+    service.children[0].kill()
+    yield
+
+
+@contextlib.asynccontextmanager
+async def worker_stopped(service: Service, _: Path) -> AsyncIterator[None]:
+    """One of the workers hangs, and so does each that is started in its place."""
+
+    async def stop() -> None:
+        while True:
+            workers = service.children
+            if len(workers) == 2 and workers[0].status() != psutil.STATUS_STOPPED:
+                os.kill(workers[0].pid, signal.SIGSTOP)
+            await asyncio.sleep(0.5)
+
+    async with meanwhile(stop()):
+        yield
+    for worker in service.children:
+        os.kill(worker.pid, signal.SIGCONT)
+
+
+@contextlib.asynccontextmanager
+async def killed(service: Service, _: Path) -> AsyncIterator[None]:
+    """All of it is killed, and started again at the end."""
+    service.kill()
+    yield
+    service.start_again()
+    await asyncio.to_thread(service.wait_until_ready)
+
+
+@contextlib.asynccontextmanager
+async def killed_again(service: Service, _: Path) -> AsyncIterator[None]:
+    """All of it is killed and started again, twice."""
+    for _time in range(2):
+        service.start_again()
+        await asyncio.to_thread(service.wait_until_ready)
+        await asyncio.sleep(SCRAPE_SECONDS)
+    yield
+
+
+def full_of_connections(most: int, share: float) -> Happening:
+    """Clients connect and say nothing until this share of so many descriptors is open."""
+
+    @contextlib.asynccontextmanager
+    async def happening(service: Service, _: Path) -> AsyncIterator[None]:
+        found = psutil.Process(service.process.pid)
+        before = found.rlimit(resource.RLIMIT_NOFILE)
+        found.rlimit(resource.RLIMIT_NOFILE, (most, before[1]))
+        async with contextlib.AsyncExitStack() as stack:
+            for _connection in range(int(share * most) - found.num_fds()):
+                stack.enter_context(stall(service.port, b""))
+            yield
+        found.rlimit(resource.RLIMIT_NOFILE, before)
+
+    return happening
+
+
+def unread(count: int) -> Happening:
+    """So many clients who ask for large replies and do not read them."""
+
+    @contextlib.asynccontextmanager
+    async def happening(service: Service, _: Path) -> AsyncIterator[None]:
+        with contextlib.ExitStack() as stack:
+            for _client in range(count):
+                stack.enter_context(stall(service.port, request("/attention", REPLY, BINARY)))
+            yield
+
+    return happening
+
+
+def impatient(service: Service, _: Path) -> contextlib.AbstractAsyncContextManager[None]:
+    """Clients who leave after a twentieth of a second."""
+
+    async def leaving() -> None:
+        while True:
+            with stall(service.port, request("/encode", SHORT)):
+                await asyncio.sleep(0.05)
+
+    return meanwhile(*(leaving() for _ in range(4)))
+
+
+def nearly_full(group: Group) -> Happening:
+    """The group's limit comes down to a fifteenth above what its processes have."""
+
+    @contextlib.asynccontextmanager
+    async def happening(_service: Service, _folder: Path) -> AsyncIterator[None]:
+        group.leave(1 / 15)
+        try:
+            yield
+        finally:
+            group.free()
+
+    return happening
+
+
+def faults(word: str) -> dict[int, str]:
+    """The fault of `TrialEngine` that a trigger has happen."""
+    (fault,) = (fault for fault, trigger in TRIGGERS.items() if trigger == word)
+    return {oracle.token_id(word): fault}
+
+
+@contextlib.asynccontextmanager
+async def replica_hangs_up(service: Service, _: Path) -> AsyncIterator[None]:
+    """A further replica says that it is ready, and ends every connection with a request."""
+    assert isinstance(service, Balancer)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            if head.startswith(b"GET /health/ready"):
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, BROKEN_REPLICA, service.replica_port):
+        service.names.addresses.append(BROKEN_REPLICA)
+        yield
+        service.names.addresses.remove(BROKEN_REPLICA)
+
+
+@contextlib.asynccontextmanager
+async def no_replica(service: Service, _: Path) -> AsyncIterator[None]:
+    """The name of the replicas has no address."""
+    assert isinstance(service, Balancer)
+    service.names.addresses.remove(REPLICA)
+    yield
+    service.names.addresses.append(REPLICA)

@@ -1,0 +1,9 @@
+"""Ray on this machine: replicas under Ray Serve, and a corpus by Ray Data; `make ray`."""
+
+from __future__ import annotations
+
+from trials import ray_corpus, ray_serve
+from trials.gates import main
+
+if __name__ == "__main__":
+    main(__doc__, serve=ray_serve.run, corpus=ray_corpus.run)
