@@ -1,244 +1,169 @@
 /** Heads switched off: what it does to the embedding and to the other heads. */
 
+import { isPending, shownOf } from './answers.js';
 import { contrast } from './contrast.js';
-import { element } from './dom.js';
-import { Latest } from './latest.js';
+import { html, nothing } from './html.js';
 import { namedMap } from './maps.js';
-import { open, shifts } from './reading.js';
+import { largest } from './matrix.js';
+import { open } from './reading.js';
 import { headPad } from './roving.js';
-import { Threefold } from './threefold.js';
+import { threefold, threefoldJson, threefoldScene } from './threefold.js';
 
-export class AblationView {
-  #reading = null;
-  #state = null;
-  #pads = null;
-  #changes = null;
-  #alone = null;
-  #shown = null;
-  #maps;
-  #contrast;
-  #survey;
+/**
+ * @typedef {import('./store.js').Store} Store
+ * @typedef {import('./reading.js').Reading} Reading
+ * @typedef {Object} Reply
+ * @property {Reading} reading with heads switched off
+ * @property {Float32Array|null} moved how far each head's map moved, `[L · N]`; null when all heads are on
+ * @property {{layer: number, head: number}} place of the head whose maps these are
+ * @property {Float32Array} before `[S, S]`
+ * @property {Float32Array} after `[S, S]`
+ */
 
-  constructor(page) {
-    this.page = page;
-    this.#maps = new Latest(page.report);
-    this.#contrast = new Latest(page.report);
-    this.#survey = new Latest(page.report);
-    this.threefold = new Threefold();
-    this.shift = element('output', { class: 'figure' });
-    this.padPlaces = [element('div'), element('div')];
-    this.measure = element(
-      'button',
-      { type: 'button', class: 'quiet', on: { click: () => this.#measure() } },
-      'Measure each head alone',
+/** @type {import('./store.js').View} */
+export const ablationView = {
+  title: 'Ablation',
+  asks: ({ most, off, layer, head }, reading) =>
+    most && off.length ? { most, layer: 0, head: 0 } : reading.place({ layer, head }),
+
+  async answer({ reading, asked, signal }) {
+    const whole = await open({ texts: asked.texts, cut: asked.cut, off: [] }, signal);
+    const moved = reading.off.length ? await contrast(whole, reading, signal) : null;
+    const place = asked.most && moved ? mostMoved(moved, reading) : reading.place(asked);
+    const [before, after] = await Promise.all(
+      [whole, reading].map((one) => one.map(place.layer, place.head, signal)),
     );
-    this.all = element(
-      'button',
-      { type: 'button', class: 'quiet', on: { click: () => page.go({ off: [] }) } },
-      'Switch all on',
-    );
-    this.title = element('h3');
-    this.legend = element('p', { class: 'says' });
-    this.element = element(
-      'div',
-      {},
-      element('h2', {}, 'Ablation'),
-      element(
-        'div',
-        { class: 'ablation' },
-        element(
-          'section',
-          { 'aria-label': 'Switch heads off' },
-          element('h3', {}, 'Switch heads off'),
-          this.padPlaces[0],
-          this.legend,
-          element('div', { class: 'controls' }, this.measure, this.all),
-        ),
-        element(
-          'section',
-          { 'aria-label': 'The embedding’s shift' },
-          element('h3', {}, 'The embedding’s shift'),
-          this.shift,
-          element(
-            'p',
-            { class: 'says' },
-            '1 − cosine between the text’s embedding with all heads and without these.',
-          ),
-        ),
-        element(
-          'section',
-          { 'aria-label': 'How far the maps moved' },
-          element('h3', {}, 'How far the maps moved'),
-          this.padPlaces[1],
-          element(
-            'p',
-            { class: 'says' },
-            'The share of a row’s weight that went elsewhere, on average. Pick a head to see it.',
-          ),
-        ),
-      ),
-      this.title,
-      this.threefold.element,
-    );
-  }
+    return { reading, moved, place, before, after };
+  },
 
-  show(reading, state) {
-    const layer = Math.min(state.layer, reading.layers - 1);
-    const head = Math.min(state.head, reading.heads - 1);
-    if (reading !== this.#reading) this.#begin(reading);
-    this.#state = { ...state, layer, head };
-    this.shift.textContent = reading.shift === null ? '0' : reading.shift.toPrecision(3);
-    this.all.disabled = state.off.length === 0;
-    this.title.textContent = `Layer ${layer} · Head ${head}`;
-    this.#showPads();
-    this.#compare(reading, state);
-    this.#showMaps(reading);
-  }
-
-  leave() {
-    for (const latest of [this.#maps, this.#contrast, this.#survey]) latest.stop();
-  }
-
-  redraw() {
-    this.threefold.redraw();
-  }
-
-  #begin(reading) {
-    const sameText = this.#reading && this.#reading.texts.join('\0') === reading.texts.join('\0');
-    if (!sameText) {
-      this.#survey.stop();
-      this.#alone = null;
-    }
-    if (!this.#pads || reading.layers !== this.#reading.layers || reading.heads !== this.#reading.heads) {
-      const shape = { layers: reading.layers, heads: reading.heads };
-      this.#pads = [
-        headPad({ ...shape, label: 'Switch heads off', onPick: (layer, head) => this.#toggle(layer, head) }),
-        headPad({
-          ...shape,
-          label: 'Show a head',
-          moves: true,
-          onPick: (layer, head) => this.page.go({ layer, head }, { replace: true }),
-        }),
-      ];
-      this.padPlaces.forEach((place, i) => place.replaceChildren(this.#pads[i].element));
-    }
-    this.#reading = reading;
-    this.#changes = null;
-    this.#shown = null;
-    this.#maps.stop();
-    this.#contrast.stop();
-  }
-
-  #toggle(layer, head) {
-    const name = `${layer}.${head}`;
-    const { off } = this.page.state;
-    this.page.go({
-      off: off.includes(name) ? off.filter((other) => other !== name) : [...off, name],
-      layer,
-      head,
-    });
-  }
-
-  #showPads() {
-    const { off, layer, head } = this.#state;
-    const { heads } = this.#reading;
-    const most = this.#alone ? Math.max(...this.#alone, 1e-12) : 1;
-    this.legend.textContent = this.#alone
-      ? `Shade: the shift with that head alone switched off, up to ${most.toPrecision(3)}.`
-      : 'Click a head to switch it off, again to switch it on.';
-    this.#pads[0].show((l, h) => {
-      const isOff = off.includes(`${l}.${h}`);
-      const alone = this.#alone?.[l * heads + h] ?? 0;
-      return {
-        value: alone / most,
-        pressed: isOff,
-        says: `${isOff ? 'off' : 'on'}${this.#alone ? `, shift alone ${alone.toPrecision(3)}` : ''}`,
-      };
-    });
-    const furthest = this.#changes ? Math.max(...this.#changes, 1e-12) : 1;
-    this.#pads[1].show((l, h) => {
-      const change = this.#changes?.[l * heads + h] ?? 0;
-      return {
-        value: change / furthest,
-        pressed: l === layer && h === head,
-        says: `moved ${change.toFixed(3)}`,
-      };
-    });
-  }
-
-  #whole(signal) {
-    return open({ texts: this.#reading.texts, cut: this.#state.cut, off: [] }, signal);
-  }
-
-  #compare(reading, { off }) {
-    if (off.length === 0 || this.#changes) return;
-    this.#contrast.run(off.join(), async (signal) => {
-      const changes = await contrast(await this.#whole(signal), reading, signal);
-      if (signal.aborted) return;
-      this.#changes = changes;
-      this.#showPads();
-    });
-  }
-
-  #showMaps(reading) {
-    const { layer, head } = this.#state;
-    const key = `${layer}.${head}`;
-    if (this.#shown?.key === key) {
-      this.#draw();
-      return;
-    }
-    this.#maps.run(key, async (signal) => {
-      const whole = await this.#whole(signal);
-      const [before, after] = await Promise.all([
-        whole.map(layer, head, signal),
-        reading.map(layer, head, signal),
-      ]);
-      if (signal.aborted) return;
-      this.#shown = { key, before, after };
-      this.#draw();
-      this.page.say(`Switched off: ${this.#state.off.length}. Layer ${layer} head ${head} shown.`);
-    });
-  }
-
-  #draw() {
-    const named = (weights) => namedMap(weights, this.#reading, this.#state);
-    this.threefold.show(
-      named(this.#shown.before),
-      named(this.#shown.after),
-      ['Before', 'After'],
-      this.#state,
-    );
-  }
-
-  #measure() {
-    const { cut } = this.#state;
-    const reading = this.#reading;
-    this.#survey.run('shifts', async (signal) => {
-      const alone = new Float32Array(reading.layers * reading.heads);
-      this.#alone = alone;
-      for await (const { layer, head, shift } of shifts(reading, cut, signal)) {
-        if (signal.aborted) return;
-        alone[layer * reading.heads + head] = shift;
-        this.#showPads();
+  draw(store, shown) {
+    const reading = shown?.reply.reading ?? store.reading?.reply;
+    const place = shown?.reply.place;
+    return html`<h2 id="view-title" tabindex="-1">Ablation</h2>
+      ${
+        reading
+          ? html`<div class="ablation">
+            <section aria-label="Switch heads off"><h3>Switch heads off</h3>${switches(store, reading)}${survey(store, reading)}</section>
+            <section aria-label="The embedding’s shift"><h3>The embedding’s shift</h3>
+              <output class="figure">${shown ? shiftOf(reading) : '–'}</output>
+              <p class="says">1 − cosine between the text’s embedding with all heads and without these.</p></section>
+            <section aria-label="How far the maps moved"><h3>How far the maps moved</h3>${movements(store, shown, reading)}
+              <p class="says">The share of a row’s weight that went elsewhere, on average. Pick a head to see it.</p></section>
+          </div>`
+          : nothing
       }
-      this.page.say('Each head measured alone.');
-    });
-  }
+      ${
+        shown
+          ? html`<h3>Layer ${place.layer} · Head ${place.head}${shown.asked.most ? ', which moved most' : ''}</h3>
+          <three-maps .data=${figures(store, shown.reply)}></three-maps>`
+          : nothing
+      }`;
+  },
 
-  exported() {
-    const { layer, head, off } = this.#state;
+  says: ({ reply: { reading, place } }) =>
+    `Switched off: ${reading.off.length}. Layer ${place.layer} head ${place.head} shown.`,
+
+  file(store, { reply }) {
+    const { reading, moved, place } = /** @type {Reply} */ (reply);
+    const data = figures(store, reply);
+    const survey = store.survey.answered;
     return {
-      name: `ablation layer ${layer} head ${head}`,
-      scene: this.#shown && this.threefold.scene(),
+      name: `ablation layer ${place.layer} head ${place.head}`,
+      scene: threefoldScene(data),
       json: {
-        layer,
-        head,
-        off,
-        pooled_shift: this.#reading.shift ?? 0,
-        ...(this.#changes ? { moved: [...this.#changes] } : {}),
-        ...(this.#alone ? { shift_alone: [...this.#alone] } : {}),
-        ...(this.#shown ? { maps: this.threefold.json() } : {}),
+        ...place,
+        off: reading.off,
+        pooled_shift: reading.shift,
+        ...(moved ? { moved: [...moved] } : {}),
+        ...(survey ? { shift_alone: [...survey.reply.alone] } : {}),
+        maps: threefoldJson(data),
       },
     };
-  }
+  },
+};
+
+/** @param {Float32Array} moved @param {Reading} reading */
+function mostMoved(moved, { heads, off }) {
+  const on = moved.map((change, i) => (off.includes(`${Math.floor(i / heads)}.${i % heads}`) ? -1 : change));
+  const [place] = largest(on, 1);
+  return { layer: Math.floor(place / heads), head: place % heads };
+}
+
+/** @param {Store} store @param {Reply} reply */
+const figures = ({ state }, { reading, before, after }) =>
+  threefold(
+    namedMap(before, reading, state),
+    namedMap(after, reading, state),
+    ['Before', 'After'],
+    state.linear,
+  );
+
+/** @param {Reading} reading */
+const shiftOf = ({ shift }) => (shift === 0 ? '0' : shift.toPrecision(3));
+
+/** What is asked for is pressed; shades are of the heads measured alone. @param {Store} store @param {Reading} reading */
+function switches(store, reading) {
+  const { off } = store.state;
+  const alone = shownOf(store.survey.answer)?.reply.alone;
+  const most = alone ? Math.max(...alone, 1e-12) : 1;
+  const toggled = (/** @type {string} */ name) =>
+    off.includes(name) ? off.filter((other) => other !== name) : [...off, name];
+  return html`${headPad({
+    label: 'Switch heads off',
+    layers: reading.layers,
+    heads: reading.heads,
+    pick: (layer, head) => store.go({ off: toggled(`${layer}.${head}`), most: true }),
+    cell: (layer, head) => {
+      const shift = alone?.[layer * reading.heads + head] ?? 0;
+      const isOff = off.includes(`${layer}.${head}`);
+      return {
+        value: shift / most,
+        pressed: isOff,
+        says: `${isOff ? 'off' : 'on'}${alone ? `, shift alone ${shift.toPrecision(3)}` : ''}`,
+      };
+    },
+  })}
+    <p class="says">${
+      alone
+        ? `Shade: the shift with that head alone switched off, up to ${most.toPrecision(3)}.`
+        : 'Click a head to switch it off, again to switch it on.'
+    }</p>`;
+}
+
+/** @param {Store} store @param {Reading} reading */
+function survey(store, { layers, heads }) {
+  const { off } = store.state;
+  const all = html`<button type="button" class="quiet" ?disabled=${off.length === 0} @click=${() => store.go({ off: [] })}>Switch all on</button>`;
+  const done = shownOf(store.survey.answer)?.reply.done ?? 0;
+  const cancel = () => {
+    store.survey.clear();
+    store.say('Measuring ended.');
+  };
+  return isPending(store.survey.answer)
+    ? html`<div class="controls"><progress aria-label="Heads measured" max=${layers * heads} .value=${done}></progress>
+        <span class="says">${done} of ${layers * heads}</span>
+        <button type="button" class="quiet" @click=${cancel}>Cancel</button>${all}</div>`
+    : html`<div class="controls"><button type="button" class="quiet" @click=${() => store.measure()}>Measure each head alone</button>${all}</div>`;
+}
+
+/** @param {Store} store @param {import('./store.js').Shown|null} shown @param {Reading} reading */
+function movements(store, shown, reading) {
+  const moved = /** @type {Float32Array|null} */ (shown?.reply.moved ?? null);
+  const furthest = moved ? Math.max(...moved, 1e-12) : 1;
+  const place = shown?.reply.place;
+  return headPad({
+    label: 'Show a head',
+    layers: reading.layers,
+    heads: reading.heads,
+    moves: true,
+    pick: (layer, head, byKey) => store.go({ layer, head, most: false }, { replace: byKey }),
+    cell: (layer, head) => {
+      const change = moved?.[layer * reading.heads + head] ?? 0;
+      return {
+        value: change / furthest,
+        pressed: layer === place?.layer && head === place?.head,
+        says: `moved ${change.toFixed(3)}`,
+      };
+    },
+  });
 }

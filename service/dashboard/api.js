@@ -2,40 +2,106 @@
 
 import { parse } from './safetensors.js';
 
+const LISTS = ['layers', 'heads', 'tokens', 'offsets', 'target_tokens', 'target_offsets'];
 const SAFETENSORS = 'application/vnd.safetensors';
+const KEY = 'headscope-key';
 /** Which of several models the page is about, from its own address; the first when null. */
 const MODEL = new URLSearchParams(location.search).get('model');
 
-/** What went wrong, in words for a person. */
+/**
+ * @typedef {Object} Lists
+ * @property {number[]} layers
+ * @property {number[]} heads
+ * @property {string[][]} tokens
+ * @property {number[][][]} offsets
+ * @property {string[][]} [target_tokens]
+ * @property {number[][][]} [target_offsets]
+ */
+/**
+ * @typedef {Object} AttentionReply
+ * @property {Object<string, import('./safetensors.js').Tensor>} tensors
+ * @property {Lists} lists
+ * @property {string} model
+ * @property {number} milliseconds
+ */
+/**
+ * @typedef {Object} ServiceInfo
+ * @property {string} model_id
+ * @property {Object<string, unknown>} model_type `embedding`, `classifier` or `reranker`
+ * @property {number} layers
+ * @property {number} heads
+ * @property {string} engine
+ * @property {string} provider
+ * @property {string} precision
+ * @property {number|null} decoder_layers
+ * @property {number|null} decoder_heads
+ */
+
+/** What the service said went wrong. */
 export class ApiError extends Error {
-  /** @param {number} status 0 when there was no answer */
+  /**
+   * @param {number} status 0 when there was no answer
+   * @param {string} title
+   * @param {string} detail
+   * @param {number|null} [retryAfterSeconds]
+   */
   constructor(status, title, detail, retryAfterSeconds = null) {
     super(detail);
     this.status = status;
     this.title = title;
     this.retryAfterSeconds = retryAfterSeconds;
   }
+
+  /** Whether it passes when the service is there again. */
+  get passes() {
+    return [0, 502, 503, 504].includes(this.status);
+  }
 }
 
+/** @param {unknown} error */
+export const isAbort = (error) => error instanceof DOMException && error.name === 'AbortError';
+
+/** The key that a person gave: of this tab, until it is closed. */
+export const key = {
+  get: () => stored((storage) => storage.getItem(KEY)),
+  /** @param {string} value */
+  set: (value) => stored((storage) => storage.setItem(KEY, value)),
+};
+
+/** @template T @param {(storage: Storage) => T} use */
+function stored(use) {
+  try {
+    return use(sessionStorage);
+  } catch {
+    return null;
+  }
+}
+
+/** @param {string} path @param {RequestInit} options */
 async function request(path, options) {
+  const known = key.get();
+  // it keeps the browser's own dialog away: this page asks for a key itself
+  const asked = { 'x-requested-with': 'XMLHttpRequest', ...options.headers };
+  const headers = { ...asked, ...(known ? { authorization: `Bearer ${known}` } : {}) };
   let response;
   try {
-    response = await fetch(path, { ...options, cache: 'no-store', credentials: 'same-origin' });
+    response = await fetch(path, { ...options, headers, cache: 'no-store', credentials: 'same-origin' });
   } catch (error) {
-    if (error.name === 'AbortError') throw error;
+    if (isAbort(error)) throw error;
     throw new ApiError(0, 'No answer', 'The service does not answer. It may be restarting.');
   }
   if (!response.ok) throw await problem(response);
   return response;
 }
 
+/** @param {Response} response */
 async function problem(response) {
   const retryAfter = Number(response.headers.get('retry-after')) || null;
   try {
     const { title, detail } = await response.json();
     if (typeof detail === 'string') return new ApiError(response.status, String(title), detail, retryAfter);
   } catch (error) {
-    if (error.name === 'AbortError') throw error;
+    if (isAbort(error)) throw error;
   }
   return new ApiError(response.status, `Error ${response.status}`, 'The service gave no reason.', retryAfter);
 }
@@ -44,10 +110,8 @@ async function problem(response) {
  * `POST /attention` in its binary form.
  *
  * @param {Object} body as the API says
- * @param {AbortSignal} [signal]
- * @returns {Promise<{tensors: Object<string, import('./safetensors.js').Tensor>,
- *   lists: {layers: number[], heads: number[], tokens: string[][], offsets: number[][][]},
- *   milliseconds: number, bytes: number}>}
+ * @param {AbortSignal} signal
+ * @returns {Promise<AttentionReply>}
  */
 export async function attention(body, signal) {
   const response = await request('attention', {
@@ -60,21 +124,48 @@ export async function attention(body, signal) {
   try {
     buffer = await response.arrayBuffer();
   } catch (error) {
-    if (error.name === 'AbortError') throw error;
+    if (isAbort(error)) throw error;
     throw new ApiError(0, 'Cut short', 'The reply ended too early.');
   }
   const { tensors, metadata } = parse(buffer);
-  const lists = {};
-  for (const name of ['layers', 'heads', 'tokens', 'offsets']) lists[name] = JSON.parse(metadata[name]);
+  const lists = /** @type {any} */ ({});
+  for (const name of LISTS) if (name in metadata) lists[name] = JSON.parse(metadata[name]);
   const milliseconds = Number(response.headers.get('x-total-time'));
-  return { tensors, lists, milliseconds, bytes: buffer.byteLength };
+  return { tensors, lists, model: metadata.model, milliseconds };
 }
 
-/** @param {AbortSignal} [signal] */
-export const info = async (signal) => {
+/** `POST /explain` of one pair. @param {Object} body @param {AbortSignal} signal @returns {Promise<any>} */
+export const explain = async (body, signal) => (await json('explain', body, signal)).results[0];
+
+/** `POST /encode`, a pooled vector a text. @param {Object} body @param {AbortSignal} signal @returns {Promise<number[][]>} */
+export const encode = async (body, signal) =>
+  (await json('encode', body, signal)).results.map((/** @type {{pooled: number[]}} */ { pooled }) => pooled);
+
+/** @param {string} path @param {Object} body @param {AbortSignal} signal */
+async function json(path, body, signal) {
+  const response = await request(path, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(MODEL === null ? body : { ...body, model: MODEL }),
+    signal,
+  });
+  return response.json();
+}
+
+/** @param {AbortSignal} signal @returns {Promise<ServiceInfo>} */
+export async function info(signal) {
   const query = MODEL === null ? '' : `?${new URLSearchParams({ model: MODEL })}`;
   return (await request(`info${query}`, { signal })).json();
-};
+}
 
-/** @param {AbortSignal} [signal] */
+/** @param {AbortSignal} signal */
 export const metrics = async (signal) => (await request('metrics', { signal })).text();
+
+/** Whether the service is ready for requests. */
+export async function isReady() {
+  try {
+    return (await fetch('health/ready', { cache: 'no-store' })).ok;
+  } catch {
+    return false;
+  }
+}

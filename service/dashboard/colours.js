@@ -1,5 +1,7 @@
 /** Colours of weights, and those of the theme. */
 
+import { contextOf } from './html.js';
+
 const SEQUENTIAL = {
   light: [
     [255, 255, 255],
@@ -57,18 +59,23 @@ const THEMES = {
 /** @returns {'light'|'dark'} what is seen now */
 export function theme() {
   const chosen = document.documentElement.dataset.theme;
-  if (chosen) return chosen;
+  if (chosen === 'light' || chosen === 'dark') return chosen;
   return matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light';
 }
 
-/** @returns {{ink: string, soft: string, faint: string, ground: string, line: string, mark: string}} */
+/** @typedef {{ink: string, soft: string, faint: string, ground: string, line: string, mark: string}} Theme */
+
+/** @returns {Theme} */
 export const themeColours = () => THEMES[theme()];
 
+/** @type {Map<number[][], Uint32Array>} */
 const ramps = new Map();
 
+/** @param {number[][]} stops @returns {Uint32Array} pixels from the weakest colour to the strongest */
 function ramp(stops) {
-  if (!ramps.has(stops)) {
-    const table = new Uint32Array(STEPS);
+  let table = ramps.get(stops);
+  if (!table) {
+    table = new Uint32Array(STEPS);
     for (let i = 0; i < STEPS; i += 1) {
       const place = (i / (STEPS - 1)) * (stops.length - 1);
       const low = Math.min(Math.floor(place), stops.length - 2);
@@ -79,7 +86,21 @@ function ramp(stops) {
     }
     ramps.set(stops, table);
   }
-  return ramps.get(stops);
+  return table;
+}
+
+/** @param {boolean} signed */
+const colourTable = (signed) => ramp((signed ? DIVERGING : SEQUENTIAL)[theme()]);
+
+/** @param {boolean} signed @returns {HTMLCanvasElement} all colours in a row, weakest first */
+export function rampImage(signed) {
+  const canvas = document.createElement('canvas');
+  canvas.width = STEPS;
+  canvas.height = 1;
+  const image = new ImageData(STEPS, 1);
+  new Uint32Array(image.data.buffer).set(colourTable(signed));
+  contextOf(canvas).putImageData(image, 0, 0);
+  return canvas;
 }
 
 /**
@@ -95,6 +116,8 @@ export const exponentOf = (keys) => (keys > 4 ? Math.log(4) / Math.log(keys) : 1
  *
  * @param {HTMLCanvasElement} canvas is given the map's size
  * @param {Float32Array} values `[height, width]`: 0 … 1, or −1 … 1 when `signed`
+ * @param {number} width
+ * @param {number} height
  * @param {{linear: boolean, signed?: boolean, keys?: number, full?: number}} options `keys` as in
  *   `exponentOf`; `full` is the weight of the strongest colour, 1 when linear
  */
@@ -105,12 +128,12 @@ export function paint(canvas, values, width, height, { linear, signed = false, k
   const pixels = new Uint32Array(image.data.buffer);
   const exponent = linear ? 1 : exponentOf(keys);
   const unit = linear ? 1 : full;
-  const table = ramp((signed ? DIVERGING : SEQUENTIAL)[theme()]);
+  const table = colourTable(signed);
   for (let i = 0; i < pixels.length; i += 1) {
     const value = Math.max(-1, Math.min(1, values[i] / unit));
     const strength = Math.abs(value) ** exponent;
     const place = signed ? 0.5 + 0.5 * Math.sign(value) * strength : strength;
     pixels[i] = table[Math.round(place * (STEPS - 1))];
   }
-  canvas.getContext('2d').putImageData(image, 0, 0);
+  contextOf(canvas).putImageData(image, 0, 0);
 }

@@ -1,222 +1,141 @@
 /** The same heads on another text. */
 
 import { contrast } from './contrast.js';
-import { element } from './dom.js';
-import { Latest } from './latest.js';
+import { field } from './field.js';
+import { errorOf } from './answers.js';
+import { fixed, html, nothing } from './html.js';
 import { namedMap } from './maps.js';
 import { largest } from './matrix.js';
+import { problem } from './problems.js';
 import { open } from './reading.js';
 import { headPad } from './roving.js';
 import { STATISTICS } from './statistics.js';
-import { Threefold } from './threefold.js';
+import { threefold, threefoldJson, threefoldScene } from './threefold.js';
 
-const TYPING_MS = 350;
 const MOST_DIFFERENT = 6;
 
-export class ComparisonView {
-  #reading = null;
-  #other = null;
-  #state = null;
-  #pad = null;
-  #differences = null;
-  #shown = null;
-  #timer = 0;
-  #latest;
-  #maps;
+/**
+ * @typedef {import('./store.js').Store} Store
+ * @typedef {import('./reading.js').Reading} Reading
+ * @typedef {Object} Reply
+ * @property {Reading} reading
+ * @property {Reading} other
+ * @property {Float32Array|null} differences of each head, `[L · N]`; null until they have come
+ * @property {Float32Array[]} maps of both
+ */
 
-  constructor(page) {
-    this.page = page;
-    this.#latest = new Latest(page.report);
-    this.#maps = new Latest(page.report);
-    this.threefold = new Threefold();
-    this.text = element('textarea', {
-      id: 'text-c',
-      rows: 2,
-      spellcheck: false,
-      on: { input: () => this.#typed() },
+/** An error of the other text, which is told under its own box. */
+export class OtherTextError extends Error {
+  /** @param {unknown} cause */
+  constructor(cause) {
+    super('the other text');
+    this.cause = cause;
+  }
+}
+
+/** @type {import('./store.js').View} */
+export const comparisonView = {
+  title: 'Comparison',
+  asks: (state, reading) => ({ other: state.c, ...reading.place(state) }),
+
+  async answer({ reading, asked, signal, come }) {
+    const source = { texts: [asked.other], cut: asked.cut, off: reading.off };
+    const other = await open(source, signal).catch((error) => {
+      throw new OtherTextError(error);
     });
-    this.title = element('h3');
-    this.padPlace = element('div');
-    this.ranking = element('ol', { class: 'ranking' });
-    this.how = element('p', { class: 'says' });
-    this.table = element('tbody');
-    const header = element(
-      'tr',
-      {},
-      ...['', 'Text', 'Other text', 'Difference'].map((name) => element('th', { scope: 'col' }, name)),
-    );
-    this.element = element(
-      'div',
-      {},
-      element('h2', {}, 'Comparison'),
-      element('div', { class: 'field' }, element('label', { for: 'text-c' }, 'Other text'), this.text),
-      element(
-        'div',
-        { class: 'comparison' },
-        element(
-          'section',
-          { 'aria-label': 'Where they differ' },
-          element('h3', {}, 'Where they differ'),
-          this.padPlace,
-          this.how,
-        ),
-        element(
-          'section',
-          { 'aria-label': 'Most different heads' },
-          element('h3', {}, 'Most different heads'),
-          this.ranking,
-        ),
-        element(
-          'section',
-          { 'aria-label': 'Statistics' },
-          this.title,
-          element('table', {}, element('thead', {}, header), this.table),
-        ),
-      ),
-      this.threefold.element,
-    );
-  }
+    const maps = await Promise.all([reading, other].map((one) => one.map(asked.layer, asked.head, signal)));
+    come({ reading, other, maps, differences: null });
+    return { reading, other, maps, differences: await contrast(reading, other, signal) };
+  },
 
-  show(reading, state) {
-    const layer = Math.min(state.layer, reading.layers - 1);
-    const head = Math.min(state.head, reading.heads - 1);
-    if (document.activeElement !== this.text) this.text.value = state.c;
-    const changed = reading !== this.#reading || state.c !== this.#state?.c || state.cut !== this.#state?.cut;
-    this.#state = { ...state, layer, head };
-    if (changed) this.#begin(reading);
-    if (this.#other) this.#showHead();
-    else this.#open();
-  }
+  draw(store, shown) {
+    const error = errorOf(store.answer);
+    return html`<h2 id="view-title" tabindex="-1">Comparison</h2>
+      ${field(store, { id: 'text-c', label: 'Other text', value: store.state.c, patch: (text) => ({ c: text }) })}
+      ${error instanceof OtherTextError ? problem(store, /** @type {Error} */ (error.cause)) : nothing}
+      ${
+        shown
+          ? html`<div class="comparison">
+            <section aria-label="Where they differ"><h3>Where they differ</h3>${differencePad(store, shown)}</section>
+            <section aria-label="Most different heads"><h3>Most different heads</h3>${ranking(store, shown.reply)}</section>
+            <section aria-label="Statistics"><h3>Layer ${shown.asked.layer} · Head ${shown.asked.head}</h3>${table(shown)}</section>
+          </div>
+          <three-maps .data=${figures(store, shown.reply)}></three-maps>`
+          : nothing
+      }`;
+  },
 
-  leave() {
-    clearTimeout(this.#timer);
-    this.#latest.stop();
-    this.#maps.stop();
-  }
+  says: ({ asked: { layer, head } }) => `Layer ${layer} head ${head} of both texts shown.`,
 
-  redraw() {
-    this.threefold.redraw();
-  }
-
-  #typed() {
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.page.go({ c: this.text.value }, { replace: true }), TYPING_MS);
-  }
-
-  #begin(reading) {
-    this.#reading = reading;
-    this.#other = null;
-    this.#differences = null;
-    this.#shown = null;
-    this.#latest.stop();
-    this.#maps.stop();
-    this.#pad = headPad({
-      label: 'Heads, by how far they differ',
-      layers: reading.layers,
-      heads: reading.heads,
-      moves: true,
-      onPick: (layer, head) => this.page.go({ layer, head }, { replace: true }),
-    });
-    this.padPlace.replaceChildren(this.#pad.element);
-  }
-
-  #open() {
-    const { c, cut, off } = this.#state;
-    const reading = this.#reading;
-    this.#latest.run('other', async (signal) => {
-      const other = await open({ texts: [c], cut, off }, signal);
-      if (signal.aborted) return;
-      this.#other = other;
-      this.#showHead();
-      const differences = await contrast(reading, other, signal);
-      if (signal.aborted) return;
-      this.#differences = differences;
-      this.#showPad();
-    });
-  }
-
-  #showHead() {
-    const { layer, head } = this.#state;
-    const [first, second] = [this.#reading, this.#other].map((reading) => reading.statisticsOf(layer, head));
-    this.title.textContent = `Layer ${layer} · Head ${head}`;
-    this.table.replaceChildren(
-      ...Object.entries(STATISTICS).map(([name, { name: called }]) =>
-        element(
-          'tr',
-          {},
-          element('th', { scope: 'row' }, called),
-          ...[first[name], second[name], second[name] - first[name]].map((value) =>
-            element('td', { class: 'number' }, value.toFixed(3)),
-          ),
-        ),
-      ),
-    );
-    this.#showPad();
-    const key = `${layer}.${head}`;
-    if (this.#shown?.key === key) this.#draw();
-    else
-      this.#maps.run(key, async (signal) => {
-        const maps = await Promise.all(
-          [this.#reading, this.#other].map((reading) => reading.map(layer, head, signal)),
-        );
-        if (signal.aborted) return;
-        this.#shown = { key, maps };
-        this.#draw();
-        this.page.say(`Layer ${layer} head ${head} of both texts shown.`);
-      });
-  }
-
-  #showPad() {
-    const { layer, head } = this.#state;
-    const { heads, size } = this.#reading;
-    const most = this.#differences ? Math.max(...this.#differences, 1e-12) : 1;
-    this.#pad.show((l, h) => {
-      const value = this.#differences?.[l * heads + h] ?? 0;
-      return {
-        value: value / most,
-        pressed: l === layer && h === head,
-        says: `differs by ${value.toFixed(3)}`,
-      };
-    });
-    this.how.textContent =
-      this.#other?.size === size
-        ? 'Both have equally many tokens: the share of a row’s weight that lies elsewhere.'
-        : 'The texts differ in length: the mean difference of confidence and shares.';
-    this.ranking.replaceChildren(
-      ...(this.#differences ? largest(this.#differences, MOST_DIFFERENT) : []).map((place) => {
-        const [l, h] = [Math.floor(place / heads), place % heads];
-        return element(
-          'li',
-          {},
-          element(
-            'button',
-            { type: 'button', class: 'chip', on: { click: () => this.page.go({ layer: l, head: h }) } },
-            `${l}·${h}  ${this.#differences[place].toFixed(3)}`,
-          ),
-        );
-      }),
-    );
-  }
-
-  #draw() {
-    const [first, second] = [this.#reading, this.#other].map((reading, i) =>
-      namedMap(this.#shown.maps[i], reading, this.#state),
-    );
-    this.threefold.show(first, second, ['Text', 'Other text'], this.#state);
-  }
-
-  exported() {
-    const { layer, head, c } = this.#state;
+  file(store, { asked, reply }) {
+    const data = figures(store, reply);
     return {
-      name: `comparison layer ${layer} head ${head}`,
-      scene: this.#shown && this.threefold.scene(),
+      name: `comparison layer ${asked.layer} head ${asked.head}`,
+      scene: threefoldScene(data),
       json: {
-        layer,
-        head,
-        other: c,
-        ...(this.#differences ? { differences: [...this.#differences] } : {}),
-        ...(this.#shown ? { maps: this.threefold.json() } : {}),
+        layer: asked.layer,
+        head: asked.head,
+        other: asked.other,
+        differences: [...reply.differences],
+        maps: threefoldJson(data),
       },
     };
-  }
+  },
+};
+
+/** @param {Store} store @param {Reply} reply */
+function figures({ state }, { reading, other, maps }) {
+  const [first, second] = [reading, other].map((one, i) => namedMap(maps[i], one, state));
+  return threefold(first, second, ['Text', 'Other text'], state.linear);
+}
+
+/** @param {Store} store @param {import('./store.js').Shown} shown */
+function differencePad(store, { reply }) {
+  const { reading, other, differences } = /** @type {Reply} */ (reply);
+  const most = differences ? Math.max(...differences, 1e-12) : 1;
+  const asked = reading.place(store.state);
+  return html`${headPad({
+    label: 'Heads, by how far they differ',
+    layers: reading.layers,
+    heads: reading.heads,
+    moves: true,
+    pick: (layer, head, byKey) => store.go({ layer, head, most: false }, { replace: byKey }),
+    cell: (layer, head) => {
+      const value = differences?.[layer * reading.heads + head] ?? 0;
+      return {
+        value: value / most,
+        pressed: layer === asked.layer && head === asked.head,
+        says: `differs by ${value.toFixed(3)}`,
+      };
+    },
+  })}
+    <p class="says">${
+      other.size === reading.size
+        ? 'Both have equally many tokens: the share of a row’s weight that lies elsewhere.'
+        : 'The texts differ in length: the mean difference of confidence and shares.'
+    }</p>`;
+}
+
+/** @param {Store} store @param {Reply} reply */
+function ranking(store, { reading: { heads }, differences }) {
+  if (!differences) return nothing;
+  const chip = (/** @type {number} */ place) => {
+    const [layer, head] = [Math.floor(place / heads), place % heads];
+    return html`<li><button type="button" class="chip" @click=${() => store.go({ layer, head, most: false })}
+      >${`${layer}·${head}  ${differences[place].toFixed(3)}`}</button></li>`;
+  };
+  return html`<ol class="ranking">${largest(differences, MOST_DIFFERENT).map(chip)}</ol>`;
+}
+
+/** @param {import('./store.js').Shown} shown */
+function table({ asked: { layer, head }, reply }) {
+  const [first, second] = [reply.reading, reply.other].map((one) => one.statisticsOf(layer, head));
+  const rows = Object.entries(STATISTICS).map(
+    ([name, { name: called }]) => html`<tr><th scope="row">${called}</th>
+      ${[first[name], second[name], second[name] - first[name]].map((value) => html`<td class="number">${fixed(value, 3)}</td>`)}</tr>`,
+  );
+  const names = ['Statistic', 'Text', 'Other text', 'Difference'].map(
+    (name) => html`<th scope="col">${name}</th>`,
+  );
+  return html`<table><thead><tr>${names}</tr></thead><tbody>${rows}</tbody></table>`;
 }

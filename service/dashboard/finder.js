@@ -1,112 +1,106 @@
-/** Which head links these two? All heads ranked by the weight from one token, or word, to another. */
+/**
+ * Which head links these two? All heads ranked by the weight from one token, or word, to another; the two
+ * are chosen by clicking words of the text, a cell or a row, or from a list where it is short.
+ *
+ * @typedef {import('./words.js').Unit} Unit
+ * @typedef {{reading: import('./reading.js').Reading, first: Unit, second: Unit, weights: Float32Array}}
+ *   Ranking `weights` `[L · N]`
+ */
 
-import { element, setOptions } from './dom.js';
-import { Latest } from './latest.js';
+import { isPending } from './answers.js';
+import { select } from './controls.js';
+import { bdi, html, nothing, share } from './html.js';
 import { placeOf } from './maps.js';
 import { largest } from './matrix.js';
+import { roving } from './roving.js';
 import { unitsOf } from './words.js';
 
 const BEST = 8;
+/** Units that a list is offered for. */
+const LISTED = 64;
 
-export class Finder {
-  #reading = null;
-  #state = null;
-  #latest;
-  #selects;
-  #ranking;
+/** @typedef {import('./store.js').Store} Store */
 
-  constructor(page, place) {
-    this.page = page;
-    this.#latest = new Latest((error) => {
-      this.#reading = null;
-      page.report(error);
-    });
-    this.#selects = ['from', 'to'].map((end) => {
-      const select = element('select', {
-        'aria-label': `${end === 'from' ? 'From' : 'To'} token`,
-        on: { change: () => page.go({ [end]: select.value === '' ? null : Number(select.value) }) },
-      });
-      return select;
-    });
-    this.#ranking = element('ol', { class: 'ranking' });
-    place.append(
-      element('h2', {}, 'Which head links'),
-      this.#selects[0],
-      element('span', { 'aria-hidden': 'true' }, '→'),
-      this.#selects[1],
-      this.#ranking,
-    );
-  }
-
-  show(reading, state) {
-    const { from, to } = state;
-    const same =
-      reading === this.#reading &&
-      this.#state &&
-      from === this.#state.from &&
-      to === this.#state.to &&
-      state.words === this.#state.words;
-    this.#reading = reading;
-    this.#state = state;
-    const units = unitsOf(reading, { words: state.words, bare: false });
-    this.#offer(units);
-    if (same) return;
-    const [first, second] = [from, to].map((token) =>
-      token === null ? undefined : units[placeOf(units, token)],
-    );
-    if (!first || !second) {
-      this.#latest.stop();
-      this.#ranking.replaceChildren(
-        element('li', { class: 'says' }, 'Choose two tokens to see which heads join them.'),
-      );
-      return;
-    }
-    this.#latest.stop();
-    this.#latest.run('rank', async (signal) => {
-      const rows = await reading.lookOf(first.tokens, signal);
-      if (signal.aborted) return;
-      const weights = Float32Array.from({ length: reading.layers * reading.heads }, (_, i) =>
-        second.tokens.reduce((sum, token) => sum + rows[i * reading.size + token], 0),
-      );
-      this.#rank(weights, first, second);
-    });
-  }
-
-  #offer(units) {
-    const options = units.map((unit) => ({ value: String(unit.tokens[0]), label: unit.name }));
-    this.#selects.forEach((select, i) => {
-      const token = [this.#state.from, this.#state.to][i];
-      const place = token === null ? -1 : placeOf(units, token);
-      setOptions(select, [{ value: '', label: '…' }, ...options], place < 0 ? '' : options[place].value);
-    });
-  }
-
-  #rank(weights, first, second) {
-    const { heads } = this.#reading;
-    this.#ranking.replaceChildren(
-      ...largest(weights, BEST).map((place) => {
-        const [layer, head] = [Math.floor(place / heads), place % heads];
-        const button = element(
-          'button',
-          {
-            type: 'button',
-            class: 'chip',
-            data: { layer, head },
-            title: `Show layer ${layer} head ${head}`,
-            on: {
-              click: () => this.page.go({ view: 'head', layer, head, pins: [first.tokens[0]], part: 'all' }),
-            },
-          },
-          element('b', {}, `${layer}·${head}`),
-          ` ${weights[place].toFixed(3)}`,
-        );
-        button.style.setProperty('--share', weights[place]);
-        button.setAttribute(
-          'aria-label',
-          `Layer ${layer} head ${head}: ${first.name} to ${second.name} ${weights[place].toFixed(3)}`,
-        );
-        return element('li', {}, button);
-      }),
-    );
-  }
+/** @param {Store} store */
+export function finder(store) {
+  const reading = store.reading?.reply;
+  const units = reading ? unitsOf(reading, { words: store.state.words, bare: false }) : [];
+  const busy = isPending(store.text.answer) || isPending(store.link.answer);
+  return html`<section id="finder" class="card finder" aria-label="Find heads by a link" aria-busy=${String(busy)}>
+    <h2>Which head links</h2>
+    ${reading ? ends(store, reading, units) : nothing}
+    ${ranking(store)}
+    ${reading ? strip(store, reading, units) : nothing}
+  </section>`;
 }
+
+/** @param {Store} store @param {import('./reading.js').Reading} reading @param {Unit[]} units */
+function ends(store, reading, units) {
+  const seen = store.seen(reading);
+  const [from, to] = /** @type {const} */ (['from', 'to']).map((end) => {
+    const token = seen[end];
+    const place = token === null ? -1 : placeOf(units, token);
+    if (units.length > LISTED) return html`<b class="end">${place < 0 ? '…' : bdi(units[place].name)}</b>`;
+    const options = units.map((unit) => ({ value: String(unit.tokens[0]), label: unit.name }));
+    return select(
+      [{ value: '', label: '…' }, ...options],
+      place < 0 ? '' : options[place].value,
+      ({ target }) => store.go({ [end]: target.value === '' ? null : Number(target.value) }),
+      `${end === 'from' ? 'From' : 'To'} token`,
+    );
+  });
+  return html`${from}<span aria-hidden="true">→</span>${to}`;
+}
+
+/** @param {Store} store */
+function ranking(store) {
+  const shown = store.ranking;
+  if (!shown) {
+    const wanted = store.reading && !isPending(store.link.answer) && !store.problem;
+    return html`<ol class="ranking">${
+      wanted ? html`<li class="says">Click two words of the text to see which heads join them.</li>` : nothing
+    }</ol>`;
+  }
+  const { reading, first, second, weights } = /** @type {Ranking} */ (shown.reply);
+  const chip = (/** @type {number} */ place) => {
+    const [layer, head] = [Math.floor(place / reading.heads), place % reading.heads];
+    const text = `${layer}·${head} ${weights[place].toFixed(3)}`;
+    const open = () =>
+      store.go(
+        { view: 'head', layer, head, most: false, pins: [first.tokens[0]], part: 'all' },
+        { focus: '#view-title' },
+      );
+    return html`<li><button type="button" class="chip" data-layer=${layer} data-head=${head} ?disabled=${shown.old}
+      title=${`Show layer ${layer} head ${head}`} .style=${share(weights[place])}
+      aria-label=${`Layer ${layer} head ${head}, ${text}: ${first.name} to ${second.name}`}
+      @click=${open}><b>${layer}·${head}</b> ${weights[place].toFixed(3)}</button></li>`;
+  };
+  return html`<ol class=${shown.old ? 'ranking stale' : 'ranking'} aria-busy=${String(shown.old)}>${largest(weights, BEST).map(chip)}</ol>`;
+}
+
+/** The text's tokens, or words: a click on one and then on another asks for what links them. @param {Store} store @param {import('./reading.js').Reading} reading @param {Unit[]} units */
+function strip(store, reading, units) {
+  const { old } = /** @type {NonNullable<Store['reading']>} */ (store.reading);
+  const seen = store.seen(reading);
+  const [from, to] = [seen.from, seen.to].map((token) => (token === null ? -1 : placeOf(units, token)));
+  const entered = Math.max(0, from);
+  const click = (/** @type {Unit} */ { tokens: [token] }) => {
+    const first = store.state.from === null || store.state.to !== null;
+    store.go(first ? { from: token, to: null } : { to: token });
+  };
+  const word = (/** @type {Unit} */ unit, /** @type {number} */ place) => {
+    const kind = `${place === from ? ' from' : ''}${place === to ? ' to' : ''}${unit.special ? ' special' : ''}`;
+    const role = place === from ? ', from' : place === to ? ', to' : '';
+    return html`<button type="button" class=${`word${kind}`} .tabIndex=${place === entered ? 0 : -1}
+      aria-pressed=${String(place === from || place === to)} aria-label=${`${unit.name}${role}`} ?disabled=${old}
+      @click=${() => click(unit)}>${bdi(unit.label)}</button>`;
+  };
+  return html`<div class=${old ? 'strip stale' : 'strip'} role="group" aria-label="Tokens: click the one that looks, then the one it looks at"
+    dir=${direction(reading.texts[0])} @keydown=${roving()}>${units.map(word)}</div>`;
+}
+
+/** @param {string} text @returns {'rtl'|'ltr'} by its first letter that has one */
+const direction = (text) =>
+  /^[^\p{L}]*[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}]/u.test(text)
+    ? 'rtl'
+    : 'ltr';

@@ -1,184 +1,113 @@
 /** One head: its map, its statistics, and for a pair where each text looks. */
 
-import { element } from './dom.js';
-import { Latest } from './latest.js';
-import { namedMap, plainMap } from './maps.js';
-import { MapView } from './mapview.js';
+import { partSwitch, scaleSwitch, weakestLink } from './controls.js';
+import { html, nothing, share } from './html.js';
+import { mapDataOf, mapJson, mapOf } from './map-panel.js';
 import { quadrants } from './matrix.js';
+import { mapScene } from './mapview.js';
 import { headPad } from './roving.js';
-import { LABELS, STATISTICS, labelOf } from './statistics.js';
-import { partSwitch, scaleSwitch, weakestLink } from './switches.js';
+import { LABELS, STATISTICS } from './statistics.js';
 import { tokenUnits } from './words.js';
 
-export class HeadView {
-  #reading = null;
-  #state = null;
-  #map = null;
-  #weights = null;
-  #pad = null;
-  #latest;
+/**
+ * @typedef {import('./store.js').Store} Store
+ * @typedef {import('./reading.js').Reading} Reading
+ * @typedef {{reading: Reading, weights: Float32Array}} Reply `weights` `[S, S]`
+ */
 
-  constructor(page) {
-    this.page = page;
-    this.#latest = new Latest(page.report);
-    this.mapView = new MapView(page);
-    this.title = element('h2');
-    this.label = element('p', { class: 'says' });
-    this.statistics = element('dl', { class: 'statistics' });
-    this.padPlace = element('div');
-    this.scale = scaleSwitch(page);
-    this.weakest = weakestLink(page);
-    this.parts = partSwitch(page);
-    this.quadrants = element('div', { class: 'quadrants' });
-    this.element = element(
-      'div',
-      {},
-      element(
-        'div',
-        { class: 'head-top' },
-        element('div', { class: 'head-facts' }, this.title, this.label, this.statistics),
-        this.padPlace,
-      ),
-      element('div', { class: 'controls' }, this.parts.element, this.weakest.element, this.scale.element),
-      this.mapView.element,
-      this.quadrants,
-    );
-  }
+/** @param {{layer: number, head: number}} place */
+const titled = ({ layer, head }) => `Layer ${layer} head ${head}`;
 
-  show(reading, state) {
-    const layer = Math.min(state.layer, reading.layers - 1);
-    const head = Math.min(state.head, reading.heads - 1);
-    if (reading !== this.#reading) this.#begin(reading);
-    this.#state = { ...state, layer, head };
-    this.scale.show(state);
-    this.weakest.show(state);
-    this.parts.show(state, reading);
-    this.#describe();
-    const key = `${layer}.${head}`;
-    if (this.#weights?.key === key) this.#draw();
-    else
-      this.#latest.run(key, async (signal) => {
-        const values = await reading.map(layer, head, signal);
-        if (signal.aborted) return;
-        this.#weights = { key, values };
-        this.#draw();
-      });
-  }
+/** @type {import('./store.js').View} */
+export const headView = {
+  title: 'One head',
+  asks: (state, reading) => reading.place(state),
+  answer: async ({ reading, asked, signal }) => ({
+    reading,
+    weights: await reading.map(asked.layer, asked.head, signal),
+  }),
 
-  leave() {
-    this.#latest.stop();
-  }
+  draw(store, shown) {
+    const reading = shown?.reply.reading ?? store.reading?.reply;
+    const { layer, head } = shown?.asked ?? reading?.place(store.state) ?? store.state;
+    return html`<div class="head-top">
+        <div class="head-facts"><h2 id="view-title" tabindex="-1">Layer ${layer} · Head ${head}</h2>
+          ${shown ? facts(reading, layer, head) : nothing}</div>
+        ${reading ? pad(store, reading) : nothing}
+      </div>
+      ${
+        shown
+          ? html`<div class="controls">${partSwitch(store, reading.texts.length === 2)}${weakestLink(store)}${scaleSwitch(store)}</div>
+          ${mapOf(store, mapDataOf(store.state, shown.reply, titled(shown.asked)))}
+          ${reading.texts.length === 2 ? quadrantTable(shown.reply) : nothing}`
+          : nothing
+      }`;
+  },
 
-  redraw() {
-    if (this.#map) this.mapView.redraw();
-  }
+  says: ({ asked }) => `${titled(asked)} shown.`,
 
-  #begin(reading) {
-    this.#reading = reading;
-    this.#weights = null;
-    this.#latest.stop();
-    this.#pad = headPad({
-      label: 'Heads',
-      layers: reading.layers,
-      heads: reading.heads,
-      moves: true,
-      onPick: (layer, head) =>
-        this.page.go({ layer, head }, { replace: document.activeElement?.dataset.layer !== undefined }),
-    });
-    this.padPlace.replaceChildren(this.#pad.element);
-  }
-
-  #describe() {
-    const { layer, head, sort } = this.#state;
-    const reading = this.#reading;
-    const statistics = reading.statisticsOf(layer, head);
-    const label = labelOf(statistics, reading.size, reading.separators);
-    this.title.textContent = `Layer ${layer} · Head ${head}`;
-    this.label.textContent = label
-      ? `${LABELS[label].name}: ${LABELS[label].says}`
-      : 'No single behaviour dominates.';
-    this.statistics.replaceChildren(
-      ...Object.entries(STATISTICS).map(([name, { name: called, says }]) =>
-        element(
-          'div',
-          { title: says },
-          element('dt', {}, called),
-          element('dd', { data: { statistic: name } }, statistics[name].toFixed(3)),
-        ),
-      ),
-    );
-    const by = sort in STATISTICS ? sort : 'confidence';
-    const most = Math.max(...reading.statistics[by], 1e-9);
-    this.#pad.show((l, h) => {
-      const value = reading.statistics[by][l * reading.heads + h];
-      const off = reading.off.includes(`${l}.${h}`) ? ', switched off' : '';
-      return {
-        value: value / most,
-        pressed: l === layer && h === head,
-        says: `${STATISTICS[by].name} ${value.toFixed(2)}${off}`,
-      };
-    });
-  }
-
-  #draw() {
-    const { layer, head } = this.#state;
-    this.#map = namedMap(this.#weights.values, this.#reading, this.#state);
-    this.mapView.show(this.#map, this.#state, `Layer ${layer} head ${head}`);
-    this.#fillQuadrants();
-    this.page.say(`Layer ${layer} head ${head} shown.`);
-  }
-
-  #fillQuadrants() {
-    const isPair = this.#reading.texts.length === 2;
-    this.quadrants.hidden = !isPair;
-    if (!isPair) return;
-    const shares = quadrants(this.#weights.values, tokenUnits(this.#reading));
-    const header = element(
-      'tr',
-      {},
-      ...['', 'to the first', 'to the second', 'to special tokens'].map((name) =>
-        element('th', { scope: 'col' }, name),
-      ),
-    );
-    const rows = shares.map((row, segment) =>
-      element(
-        'tr',
-        {},
-        element('th', { scope: 'row' }, `from the ${segment ? 'second' : 'first'}`),
-        ...row.map((share) => {
-          const cell = element('td', { class: 'shaded' }, share.toFixed(3));
-          cell.style.setProperty('--share', share);
-          return cell;
-        }),
-      ),
-    );
-    this.quadrants.replaceChildren(
-      element(
-        'table',
-        {},
-        element('caption', {}, 'Where each text looks, on average over its own tokens'),
-        element('thead', {}, header),
-        element('tbody', {}, ...rows),
-      ),
-    );
-  }
-
-  exported() {
-    const { layer, head } = this.#state;
-    const statistics = this.#reading.statisticsOf(layer, head);
+  file({ state }, { asked, reply }) {
+    const { layer, head } = asked;
+    const { reading, weights } = /** @type {Reply} */ (reply);
+    const data = mapDataOf(state, reply, titled(asked));
     return {
-      name: `layer ${layer} head ${head}`,
-      scene: this.#map && this.mapView.scene(),
+      name: titled(asked).toLowerCase(),
+      scene: mapScene(data),
       json: {
         layer,
         head,
-        label: labelOf(statistics, this.#reading.size, this.#reading.separators),
-        statistics,
-        ...(this.#reading.texts.length === 2 && this.#weights
-          ? { quadrants: quadrants(this.#weights.values, tokenUnits(this.#reading)) }
-          : {}),
-        ...(this.#map ? plainMap(this.#map) : {}),
+        label: reading.labelOf(layer, head),
+        statistics: reading.statisticsOf(layer, head),
+        ...(reading.texts.length === 2 ? { quadrants: quadrants(weights, tokenUnits(reading)) } : {}),
+        ...mapJson(data),
       },
     };
-  }
+  },
+};
+
+/** @param {Reading} reading @param {number} layer @param {number} head */
+function facts(reading, layer, head) {
+  const label = reading.labelOf(layer, head);
+  const statistics = reading.statisticsOf(layer, head);
+  return html`<p class="says">${label ? `${LABELS[label].name}: ${LABELS[label].says}` : 'No single behaviour dominates.'}</p>
+    <dl class="statistics">${Object.entries(STATISTICS).map(
+      ([name, { name: called, says }]) => html`<div title=${says}><dt>${called}</dt>
+        <dd data-statistic=${name}>${statistics[name].toFixed(3)}</dd></div>`,
+    )}</dl>`;
+}
+
+/** Every other head: what is asked for is pressed. @param {Store} store @param {Reading} reading */
+function pad(store, reading) {
+  const { sort } = store.state;
+  const by = sort in STATISTICS ? sort : 'confidence';
+  const most = Math.max(...reading.statistics[by], 1e-9);
+  const asked = reading.place(store.state);
+  return headPad({
+    label: 'Heads',
+    layers: reading.layers,
+    heads: reading.heads,
+    moves: true,
+    pick: (layer, head, byKey) => store.go({ layer, head, most: false }, { replace: byKey }),
+    cell: (layer, head) => {
+      const value = reading.statistics[by][layer * reading.heads + head];
+      const off = reading.off.includes(`${layer}.${head}`) ? ', switched off' : '';
+      return {
+        value: value / most,
+        pressed: layer === asked.layer && head === asked.head,
+        says: `${STATISTICS[by].name} ${value.toFixed(2)}${off}`,
+      };
+    },
+  });
+}
+
+/** @param {Reply} reply */
+function quadrantTable({ reading, weights }) {
+  const names = ['tokens', 'to the first', 'to the second', 'to special tokens'];
+  const rows = quadrants(weights, tokenUnits(reading)).map(
+    (row, segment) => html`<tr><th scope="row">from the ${segment ? 'second' : 'first'}</th>
+      ${row.map((value) => html`<td class="shaded" .style=${share(value)}>${value.toFixed(3)}</td>`)}</tr>`,
+  );
+  return html`<div class="quadrants"><table>
+    <caption>Where each text looks, on average over its own tokens</caption>
+    <thead><tr>${names.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead><tbody>${rows}</tbody></table></div>`;
 }

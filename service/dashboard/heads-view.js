@@ -1,252 +1,204 @@
 /** All heads as thumbnails, in the model's order or sorted by what they do. */
 
-import { choice, element, setOptions } from './dom.js';
+import { isPending } from './answers.js';
+import { theme } from './colours.js';
+import { choice, scaleSwitch } from './controls.js';
 import { decode } from './float16.js';
-import { Latest } from './latest.js';
-import { namedMap, placeOf } from './maps.js';
+import { html, nothing, painted, repeat } from './html.js';
+import { namedMap } from './maps.js';
 import { quadrants } from './matrix.js';
-import { enter, rove } from './roving.js';
-import { LABELS, STATISTICS, labelOf } from './statistics.js';
-import { scaleSwitch } from './switches.js';
-import { gallery, makeThumbnail, paintThumbnail, reduced } from './thumbnails.js';
-import { unitsOf } from './words.js';
+import { roving } from './roving.js';
+import { LABELS, STATISTICS } from './statistics.js';
+import { THUMBNAIL, gallery, paintSmall, reduced } from './thumbnails.js';
+import { tokenUnits } from './words.js';
 
 const SIGNIFICANT = 3;
+/** From so many tokens on, the page breathes between two maps. */
+const LONG = 128;
 
-export class HeadsView {
-  /** @type {import('./thumbnails.js').Thumbnail[]} */
-  #thumbnails = [];
-  #reading = null;
-  #state = null;
-  #cross = null;
-  #link = null;
-  #maps;
-  #links;
+/**
+ * @typedef {import('./store.js').Store} Store
+ * @typedef {import('./reading.js').Reading} Reading
+ * @typedef {{reading: Reading, smalls: (import('./thumbnails.js').Small|null)[], cross: Float32Array}} Reply
+ *   `cross`: how much the two texts of a pair look at each other, `[L · N]`
+ * @typedef {{place: number, layer: number, head: number, label: string|null, value: number}} Head
+ */
 
-  constructor(page) {
-    this.page = page;
-    this.#maps = new Latest(page.report);
-    this.#links = new Latest(page.report);
-    this.sort = choice('Sort by', [], 'position', (sort) => page.go({ sort, up: false }));
-    this.direction = element('button', {
-      type: 'button',
-      class: 'quiet',
-      on: { click: () => page.go({ up: !page.state.up }) },
-    });
-    this.says = element('p', { class: 'says' });
-    this.scale = scaleSwitch(page);
-    this.grid = element('div', { class: 'heads' });
-    rove(this.grid);
-    this.element = element(
-      'div',
-      {},
-      element('div', { class: 'controls' }, this.sort.element, this.direction, this.scale.element, this.says),
-      this.grid,
-    );
-  }
+/** @type {import('./store.js').View} */
+export const headsView = {
+  title: 'All heads',
+  asks: ({ words, bare, part }, { texts }) => ({ words, bare, part: texts.length === 2 ? part : 'all' }),
 
-  show(reading, state) {
-    if (reading !== this.#reading) this.#begin(reading);
-    const seen =
-      this.#state &&
-      this.#state.words === state.words &&
-      this.#state.bare === state.bare &&
-      this.#state.part === state.part;
-    this.#state = state;
-    this.scale.show(state);
-    this.#offerSorts();
-    this.#load(reading, state, seen);
-    this.#arrange();
-    this.redraw();
-  }
-
-  leave() {
-    this.#maps.stop();
-    this.#links.stop();
-  }
-
-  #begin(reading) {
-    this.#reading = reading;
-    this.leave();
-    this.#cross = null;
-    this.#link = null;
-    this.#thumbnails = [];
-    for (let layer = 0; layer < reading.layers; layer += 1) {
-      for (let head = 0; head < reading.heads; head += 1) {
-        const statistics = reading.statisticsOf(layer, head);
-        const label = labelOf(statistics, reading.size, reading.separators);
-        const onPick = () => this.page.go({ view: 'head', layer, head });
-        const thumbnail = makeThumbnail(layer, head, label, onPick);
-        thumbnail.button.classList.toggle('off', reading.off.includes(`${layer}.${head}`));
-        this.#thumbnails.push(thumbnail);
-      }
+  async answer({ reading, asked, signal, come }) {
+    const count = reading.layers * reading.heads;
+    /** @type {Reply} */
+    const reply = { reading, smalls: Array(count).fill(null), cross: new Float32Array(count) };
+    come(reply);
+    const { words, bare, texts } = asked;
+    if (reading.size > THUMBNAIL && !words && !bare && texts.length === 1) {
+      const { bits, side } = await reading.smallMaps(THUMBNAIL, signal);
+      const small = (/** @type {number} */ place) =>
+        decode(bits.subarray(place * side ** 2, (place + 1) * side ** 2));
+      const smalls = reply.smalls.map((_, place) => ({
+        values: small(place),
+        width: side,
+        height: side,
+        keys: reading.size,
+      }));
+      return { ...reply, smalls };
     }
-  }
+    await fillFromMaps(reply, asked, signal, come);
+    return reply;
+  },
 
-  #offerSorts() {
-    const options = [
-      { value: 'position', label: 'Layer and head' },
-      { value: 'label', label: 'Behaviour' },
-      ...Object.entries(STATISTICS).map(([value, { name }]) => ({ value, label: name })),
-    ];
-    const [from, to] = this.#ends();
-    if (from && to) options.push({ value: 'link', label: `Link ${from.name} → ${to.name}` });
-    if (this.#reading.texts.length === 2) options.push({ value: 'cross', label: 'Between the texts' });
-    setOptions(this.sort.select, options, this.#sorting());
-    this.direction.hidden = this.#sorting() === 'position';
-    this.direction.textContent = this.#state.up ? '↑ smallest first' : '↓ largest first';
-    this.says.textContent = STATISTICS[this.#sorting()]?.says ?? '';
-  }
+  draw(store, shown) {
+    if (!shown) return html`<div class="heads"></div>`;
+    const { reading } = /** @type {Reply} */ (shown.reply);
+    const sort = sorting(store, reading);
+    const heads = ordered(store, shown.reply);
+    const thumbnails = (/** @type {Head[]} */ some) =>
+      html`<div class="thumbnails">${repeat(
+        some,
+        ({ place }) => place,
+        (head) => thumbnail(store, shown.reply, head),
+      )}</div>`;
+    const layers = Array.from({ length: reading.layers }, (_, layer) => layer);
+    const byLayer = sort === 'position';
+    const waits = sort === 'link' && isPending(store.link.answer);
+    return html`<div class="controls">${sortControls(store, reading, sort)}${scaleSwitch(store)}
+        <p class="says">${STATISTICS[sort]?.says ?? ''}</p></div>
+      <div class=${`heads${byLayer ? ' by-layer' : ''}${waits ? ' stale' : ''}`} aria-busy=${String(waits)} .style=${`--heads: ${reading.heads}`} @keydown=${roving()}>
+        ${
+          byLayer
+            ? layers.map(
+                (layer) => html`<section class="layer" aria-label=${`Layer ${layer}`}><h3>Layer ${layer}</h3>
+              ${thumbnails(heads.slice(layer * reading.heads, (layer + 1) * reading.heads))}</section>`,
+              )
+            : thumbnails(heads)
+        }
+      </div>`;
+  },
 
-  #ends() {
-    const units = unitsOf(this.#reading, { ...this.#state, bare: false });
-    return [this.#state.from, this.#state.to].map((token) =>
-      token === null ? undefined : units[placeOf(units, token)],
-    );
-  }
+  says: ({ reply }) => `${reply.smalls.length} heads drawn.`,
+  ready: (store) => store.state.sort !== 'link' || !isPending(store.link.answer),
 
-  /** The sort that the state asks for, as far as it can be had. */
-  #sorting() {
-    const { sort } = this.#state;
-    const [from, to] = this.#ends();
-    if (sort === 'link') return from && to ? sort : 'position';
-    if (sort === 'cross') return this.#reading.texts.length === 2 ? sort : 'position';
-    return sort in STATISTICS || sort === 'label' ? sort : 'position';
-  }
-
-  #load(reading, state, seen) {
-    if (!seen) {
-      this.#maps.stop();
-      for (const thumbnail of this.#thumbnails) thumbnail.small = null;
-    }
-    if (this.#thumbnails.some((thumbnail) => !thumbnail.small)) {
-      this.#maps.run(`${state.words}${state.bare}${state.part}`, (signal) =>
-        this.#fill(reading, state, signal),
-      );
-    }
-    const [from, to] = this.#ends();
-    if (this.#sorting() === 'link') {
-      this.#links.run(`${from.tokens}-${to.tokens}`, async (signal) => {
-        const rows = await reading.lookOf(from.tokens, signal);
-        if (signal.aborted) return;
-        this.#link = this.#thumbnails.map((_, i) =>
-          to.tokens.reduce((sum, token) => sum + rows[i * reading.size + token], 0),
-        );
-        this.#arrange();
-      });
-    }
-  }
-
-  async #fill(reading, state, signal) {
-    const cross = new Float32Array(this.#thumbnails.length);
-    const units = unitsOf(reading, { words: false, bare: false });
-    for await (const { layer, head, bits } of reading.everyMap(signal)) {
-      if (signal.aborted) return;
-      const weights = decode(bits);
-      const place = layer * reading.heads + head;
-      if (reading.texts.length === 2) {
-        const [first, second] = quadrants(weights, units);
-        cross[place] = (first[1] + second[0]) / 2;
-      }
-      const thumbnail = this.#thumbnails[place];
-      thumbnail.small = reduced(namedMap(weights, reading, state));
-      paintThumbnail(thumbnail, this.#state);
-      if (reading.size > 128)
-        await new Promise((resume) => {
-          setTimeout(resume);
-        });
-    }
-    this.#cross = cross;
-    if (this.#sorting() === 'cross') this.#arrange();
-    this.page.say(`${this.#thumbnails.length} heads drawn.`);
-  }
-
-  redraw() {
-    for (const thumbnail of this.#thumbnails) paintThumbnail(thumbnail, this.#state);
-  }
-
-  #value(thumbnail) {
-    const sorting = this.#sorting();
-    const place = thumbnail.layer * this.#reading.heads + thumbnail.head;
-    if (sorting === 'link') return this.#link?.[place] ?? 0;
-    if (sorting === 'cross') return this.#cross?.[place] ?? 0;
-    return this.#reading.statistics[sorting]?.[place] ?? 0;
-  }
-
-  #ordered() {
-    const sorting = this.#sorting();
-    if (sorting === 'position') return this.#thumbnails;
-    const names = Object.keys(LABELS);
-    const key =
-      sorting === 'label'
-        ? ({ label }) => -(label ? names.indexOf(label) : names.length)
-        : (thumbnail) => this.#value(thumbnail);
-    const sign = this.#state.up ? 1 : -1;
-    return [...this.#thumbnails].sort((a, b) => sign * (key(a) - key(b)));
-  }
-
-  #arrange() {
-    const sorting = this.#sorting();
-    const { layer, head } = this.#state;
-    for (const thumbnail of this.#thumbnails) {
-      const { button, label } = thumbnail;
-      const value =
-        sorting === 'position' || sorting === 'label' ? '' : this.#value(thumbnail).toPrecision(SIGNIFICANT);
-      const name = `${thumbnail.layer}·${thumbnail.head}`;
-      button.querySelector('.thumbnail-name').textContent = value ? `${name}  ${value}` : name;
-      button.querySelector('.thumbnail-label').textContent = label ? LABELS[label].name : '';
-      const off = this.#reading.off.includes(`${thumbnail.layer}.${thumbnail.head}`) ? ', switched off' : '';
-      button.setAttribute(
-        'aria-label',
-        `Layer ${thumbnail.layer} head ${thumbnail.head}${label ? `, ${LABELS[label].name}` : ''}${value ? `, ${value}` : ''}${off}`,
-      );
-      button.title = label ? LABELS[label].says : '';
-      button.classList.toggle('current', thumbnail.layer === layer && thumbnail.head === head);
-    }
-    this.#lay(
-      this.#ordered().map(({ button }) => button),
-      sorting === 'position',
-    );
-    enter(this.grid, this.grid.querySelector('.current') ?? this.grid.querySelector('button'));
-  }
-
-  #lay(buttons, byLayer) {
-    const focused = document.activeElement;
-    const { layers, heads } = this.#reading;
-    this.grid.style.setProperty('--heads', heads);
-    this.grid.classList.toggle('by-layer', byLayer);
-    this.grid.replaceChildren(
-      ...(byLayer
-        ? Array.from({ length: layers }, (_, layer) =>
-            element(
-              'section',
-              { class: 'layer', 'aria-label': `Layer ${layer}` },
-              element('h3', {}, `Layer ${layer}`),
-              element('div', { class: 'thumbnails' }, ...buttons.slice(layer * heads, (layer + 1) * heads)),
-            ),
-          )
-        : [element('div', { class: 'thumbnails' }, ...buttons)]),
-    );
-    if (this.grid.contains(focused)) focused.focus();
-  }
-
-  exported() {
-    const ordered = this.#ordered();
-    const sorting = this.#sorting();
+  file(store, { reply }) {
+    const { reading, smalls } = /** @type {Reply} */ (reply);
+    const sort = sorting(store, reading);
+    const heads = ordered(store, reply);
+    const pictures = heads.map((head) => ({ ...written(head, sort), small: smalls[head.place] }));
     return {
-      name: `heads by ${sorting}`,
-      scene: gallery(ordered, this.#reading.heads),
+      name: `heads by ${sort}`,
+      scene: gallery(pictures, reading.heads, store.state.linear),
       json: {
-        sort: sorting,
-        up: this.#state.up,
-        heads: ordered.map((thumbnail) => ({
-          layer: thumbnail.layer,
-          head: thumbnail.head,
-          label: thumbnail.label,
-          ...(sorting === 'link' || sorting === 'cross' ? { [sorting]: this.#value(thumbnail) } : {}),
-          statistics: this.#reading.statisticsOf(thumbnail.layer, thumbnail.head),
+        sort,
+        up: store.state.up,
+        heads: heads.map(({ layer, head, label, value }) => ({
+          layer,
+          head,
+          label,
+          ...(sort === 'link' || sort === 'cross' ? { [sort]: value } : {}),
+          statistics: reading.statisticsOf(layer, head),
         })),
       },
     };
+  },
+};
+
+/**
+ * Thumbnails of merged words or a quadrant, and of a short text, from the maps themselves.
+ *
+ * @param {Reply} reply filled
+ * @param {any} asked
+ * @param {AbortSignal} signal
+ * @param {(part: Reply) => void} come
+ */
+async function fillFromMaps(reply, asked, signal, come) {
+  const { reading, smalls, cross } = reply;
+  const units = tokenUnits(reading);
+  for await (const { layer, head, bits } of reading.everyMap(signal)) {
+    const weights = decode(bits);
+    const place = layer * reading.heads + head;
+    if (reading.texts.length === 2) {
+      const [first, second] = quadrants(weights, units);
+      cross[place] = (first[1] + second[0]) / 2;
+    }
+    smalls[place] = reduced(namedMap(weights, reading, asked));
+    if (head === reading.heads - 1) come({ ...reply });
+    if (reading.size > LONG) await new Promise((resume) => setTimeout(resume));
   }
+}
+
+/** The sort that the state asks for, as far as it can be had. @param {Store} store @param {Reading} reading */
+function sorting(store, reading) {
+  const { sort } = store.state;
+  const ranking = store.ranking;
+  if (sort === 'link') return ranking?.reply.reading === reading ? sort : 'position';
+  if (sort === 'cross') return reading.texts.length === 2 ? sort : 'position';
+  return sort in STATISTICS || sort === 'label' ? sort : 'position';
+}
+
+/** @param {Store} store @param {Reading} reading @param {string} sort */
+function sortControls(store, reading, sort) {
+  const { up } = store.state;
+  const [from, to] = store.ends(reading);
+  const options = [
+    { value: 'position', label: 'Layer and head' },
+    { value: 'label', label: 'Behaviour' },
+    ...Object.entries(STATISTICS).map(([value, { name }]) => ({ value, label: name })),
+    ...(from && to ? [{ value: 'link', label: `Link ${from.name} → ${to.name}` }] : []),
+    ...(reading.texts.length === 2 ? [{ value: 'cross', label: 'Between the texts' }] : []),
+  ];
+  const chosen = store.state.sort === 'link' && from && to ? 'link' : sort;
+  return html`${choice('Sort by', options, chosen, (value) => store.go({ sort: value, up: false }))}
+    ${
+      sort === 'position'
+        ? nothing
+        : html`<button type="button" class="quiet" @click=${() => store.go({ up: !up })}>${up ? '↑ smallest first' : '↓ largest first'}</button>`
+    }`;
+}
+
+/** @param {Store} store @param {Reply} reply @returns {Head[]} */
+function ordered(store, { reading, cross }) {
+  const sort = sorting(store, reading);
+  const values = { link: store.ranking?.reply.weights, cross }[sort] ?? reading.statistics[sort];
+  const heads = Array.from({ length: reading.layers * reading.heads }, (_, place) => {
+    const [layer, head] = [Math.floor(place / reading.heads), place % reading.heads];
+    return { place, layer, head, label: reading.labelOf(layer, head), value: values?.[place] ?? 0 };
+  });
+  if (sort === 'position') return heads;
+  const names = Object.keys(LABELS);
+  const key = (/** @type {Head} */ { label, value }) =>
+    sort === 'label' ? -(label ? names.indexOf(label) : names.length) : value;
+  const sign = store.state.up ? 1 : -1;
+  return heads.sort((a, b) => sign * (key(a) - key(b)));
+}
+
+/** What stands under a thumbnail. @param {Head} head @param {string} sort */
+function written({ layer, head, label, value }, sort) {
+  const plain = sort === 'position' || sort === 'label';
+  return {
+    name: `${layer}·${head}${plain ? '' : `  ${value.toPrecision(SIGNIFICANT)}`}`,
+    label: label ? LABELS[label].name : '',
+  };
+}
+
+/** @param {Store} store @param {Reply} reply @param {Head} one */
+function thumbnail(store, { reading, smalls }, one) {
+  const { state } = store;
+  const { layer, head, place } = one;
+  const { name, label } = written(one, sorting(store, reading));
+  const isOff = reading.off.includes(`${layer}.${head}`);
+  const current = reading.place(state);
+  const isCurrent = current.layer === layer && current.head === head;
+  const says = [
+    `Layer ${layer} head ${head}`,
+    [name, label].filter(Boolean).join(' '),
+    isOff ? 'switched off' : '',
+  ];
+  const show = () => store.go({ view: 'head', layer, head, most: false }, { focus: '#view-title' });
+  return html`<button type="button" class=${`thumbnail${isOff ? ' off' : ''}${isCurrent ? ' current' : ''}`}
+    .tabIndex=${isCurrent ? 0 : -1} aria-label=${says.filter(Boolean).join(', ')}
+    title=${one.label ? LABELS[one.label].says : ''} @click=${show}><canvas aria-hidden="true"
+      ${painted(paintSmall, smalls[place], state.linear, theme())}></canvas><span class="thumbnail-name">${name}</span> <span class="thumbnail-label">${label}</span></button>`;
 }

@@ -1,240 +1,214 @@
-/** A map as a grid of colours that can be zoomed, dragged and walked through with the keys. */
+/**
+ * `<heat-map>`: a map on the screen that can be zoomed, dragged and walked through with the keys.
+ * Tells `point` (a cell, and whether by key), `pick` (a cell) and `zoom`.
+ */
 
-import { paint, themeColours } from './colours.js';
-import { element, oncePerFrame, sharpContext } from './dom.js';
-import { decorate } from './heatmap-marks.js';
-import { placeOf } from './maps.js';
+import { NOTHING, drawHeatmap, layoutOf } from './heatmap-draw.js';
+import { html, nothing, oncePerFrame, render, sharpContext } from './html.js';
 import { CanvasSurface } from './surface.js';
+
+/** @typedef {import('./heatmap-draw.js').Cell} Cell */
+/** @typedef {{map: import('./maps.js').NamedMap, options: import('./heatmap-draw.js').HeatmapOptions, zooms: boolean}} HeatmapData */
 
 const MAX_ZOOM = 64;
 
-export class Heatmap {
-  #map = null;
-  #options = { pins: [], linear: false, zoom: [1, 0, 0], full: 1 };
-  #image = document.createElement('canvas');
-  #painted = null;
-  #focus = { row: -1, column: -1 };
+export class HeatMap extends HTMLElement {
+  /** @type {HeatmapData|null} */
+  #data = null;
+  /** @type {Cell} */
+  #pointed = NOTHING;
+  /** @type {number[]} */
   #zoom = [1, 0, 0];
+  /** @type {{x: number, y: number, zoom: number[], moved: boolean}|null} */
   #drag = null;
-  #frame;
-  #canvas;
-  #redraw = oncePerFrame(() => this.#drawScreen());
+  #observer = new ResizeObserver(() => this.#redraw());
+  #redraw = oncePerFrame(() => this.#draw());
 
-  /**
-   * @param {{onFocus: Function, onPin?: Function, onZoom?: Function, small?: boolean}} listeners
-   *   without `onZoom` it stays whole
-   */
-  constructor({ onFocus, onPin = () => {}, onZoom = null, small = false }) {
-    Object.assign(this, { onFocus, onPin, onZoom, small });
-    this.#canvas = element('canvas', {
-      tabIndex: 0,
-      role: 'img',
-      on: {
-        pointerdown: (event) => this.#press(event),
-        pointermove: (event) => this.#point(event),
-        pointerup: (event) => this.#release(event),
-        pointercancel: () => {
+  connectedCallback() {
+    this.#observer.observe(this);
+  }
+
+  disconnectedCallback() {
+    this.#observer.disconnect();
+  }
+
+  /** @param {HeatmapData} data */
+  set data(data) {
+    this.#data = data;
+    if (!this.#drag) this.#zoom = data.zooms ? data.options.zoom : [1, 0, 0];
+    this.#render(data);
+    this.#redraw();
+  }
+
+  /** @param {Cell} cell what any form of the map is pointed at */
+  set pointed(cell) {
+    this.#pointed = cell;
+    this.#redraw();
+  }
+
+  /** @param {HeatmapData} data */
+  #render({ map, options, zooms }) {
+    const label = `${options.name} as a heatmap, ${map.rows.length} by ${map.columns.length}. Arrow keys move between cells.`;
+    const on = (/** @type {(event: any) => void} */ act) => act;
+    render(
+      html`<div class="heatmap-frame"><canvas tabindex="0" role="img" aria-label=${label}
+        @pointerdown=${on((event) => this.#press(event))} @pointermove=${on((event) => this.#move(event))}
+        @pointerup=${on((event) => this.#release(event))} @pointercancel=${() => {
           this.#drag = null;
-        },
-        pointerleave: () => {
-          if (!this.#drag) this.onFocus({ row: -1, column: -1 }, false);
-        },
-        keydown: (event) => this.#key(event),
-      },
-    });
-    if (onZoom) {
-      this.#canvas.addEventListener('dblclick', (event) => this.#zoomAt(2, this.#cellAt(event)));
-      this.#canvas.addEventListener('wheel', (event) => this.#wheel(event), { passive: false });
-    }
-    this.#frame = element('div', { class: 'heatmap-frame' }, this.#canvas);
-    this.element = element('div', { class: 'heatmap' }, this.#frame, onZoom ? this.#buttons() : null);
-    new ResizeObserver(() => this.#redraw()).observe(this.#frame);
+        }}
+        @pointerleave=${() => this.#drag ?? this.#point(NOTHING, false)} @keydown=${on((event) => this.#key(event))}
+        @dblclick=${on((event) => zooms && this.#zoomAt(2, this.#cellAt(event)))}
+        @wheel=${{ handleEvent: on((event) => this.#wheel(event)), passive: false }}></canvas></div>
+      ${zooms ? this.#buttons() : nothing}`,
+      this,
+    );
   }
 
   #buttons() {
-    const button = (text, label, act) =>
-      element(
-        'button',
-        { type: 'button', class: 'quiet', 'aria-label': label, title: label, on: { click: act } },
-        text,
-      );
-    return element(
-      'div',
-      { class: 'zoom', role: 'group', 'aria-label': 'Zoom' },
-      button('−', 'Zoom out', () => this.#zoomAt(0.5)),
-      button('+', 'Zoom in', () => this.#zoomAt(2)),
-      button('Whole', 'Show the whole map', () => this.#setZoom([1, 0, 0])),
-    );
+    const button = (/** @type {string} */ text, /** @type {string} */ label, /** @type {() => void} */ act) =>
+      html`<button type="button" class="quiet" aria-label=${label} title=${label} @click=${act}>${text}</button>`;
+    return html`<div class="zoom" role="group" aria-label="Zoom">
+      ${button('−', 'Zoom out', () => this.#zoomAt(0.5))}${button('+', 'Zoom in', () => this.#zoomAt(2))}
+      <button type="button" class="quiet" title="Show the whole map" @click=${() => this.#setZoom([1, 0, 0])}>Whole</button>
+    </div>`;
   }
 
-  /** @param {import('./maps.js').NamedMap} map */
-  show(map, options) {
-    this.#map = map;
-    this.#options = options;
-    this.#zoom = this.onZoom ? options.zoom : [1, 0, 0];
-    this.#painted = null;
-    this.#canvas.setAttribute(
-      'aria-label',
-      `${options.name} as a heatmap, ${map.rows.length} by ${map.columns.length}. ` +
-        'Arrow keys move between cells.',
-    );
-    this.#redraw();
+  #canvas() {
+    return /** @type {HTMLCanvasElement} */ (this.querySelector('canvas'));
   }
 
-  focus(focus) {
-    this.#focus = focus;
-    this.#redraw();
+  #shown() {
+    return /** @type {HeatmapData} */ (this.#data);
   }
 
-  redraw() {
-    this.#painted = null;
-    this.#redraw();
+  /** @param {number} [width] */
+  #layout(width = this.#canvas().clientWidth) {
+    const { map, options } = this.#shown();
+    return layoutOf(map, { ...options, zoom: this.#zoom }, width);
   }
 
-  #layout(width) {
-    const { rows, columns } = this.#map;
-    const [factor] = this.#zoom;
-    const left = this.small ? 64 : 86;
-    const top = this.small ? 56 : 70;
-    const side = Math.max(60, width - left - 4);
-    const cell = (side / Math.max(rows.length, columns.length)) * factor;
-    const wide = Math.min(columns.length, side / cell);
-    const high = Math.min(rows.length, side / cell);
-    const x = Math.max(0, Math.min(columns.length - wide, this.#zoom[1]));
-    const y = Math.max(0, Math.min(rows.length - high, this.#zoom[2]));
-    return { left, top, cell, wide, high, x, y, width, height: top + high * cell + 4 };
+  #draw() {
+    const width = this.clientWidth;
+    if (!this.#data || !width) return;
+    const { map, options } = this.#data;
+    const view = this.#layout(width);
+    const surface = new CanvasSurface(sharpContext(this.#canvas(), width, view.height));
+    drawHeatmap(surface, map, options, view, this.#pointed);
   }
 
+  /** @param {MouseEvent} event @returns {Cell} */
   #cellAt(event) {
-    const box = this.#canvas.getBoundingClientRect();
+    const box = this.#canvas().getBoundingClientRect();
     const { left, top, cell, wide, high, x, y } = this.#layout(box.width);
     const across = (event.clientX - box.left - left) / cell;
     const down = (event.clientY - box.top - top) / cell;
-    if (across >= wide || down >= high || (across < 0 && down < 0)) return { row: -1, column: -1 };
+    if (across >= wide || down >= high || (across < 0 && down < 0)) return NOTHING;
     return { row: down < 0 ? -1 : Math.floor(y + down), column: across < 0 ? -1 : Math.floor(x + across) };
   }
 
-  #press(event) {
-    if (this.#zoom[0] > 1) {
-      this.#drag = { x: event.clientX, y: event.clientY, zoom: this.#zoom, moved: false };
-      this.#canvas.setPointerCapture(event.pointerId);
-    }
+  /** @param {string} type @param {unknown} detail */
+  #tell(type, detail) {
+    this.dispatchEvent(new CustomEvent(type, { detail }));
   }
 
-  #point(event) {
-    if (!this.#map) return;
+  /** @param {Cell} cell @param {boolean} byKey */
+  #point(cell, byKey) {
+    this.#tell('point', { cell, byKey });
+  }
+
+  /** @param {PointerEvent} event */
+  #press(event) {
+    if (this.#zoom[0] <= 1) return;
+    this.#drag = { x: event.clientX, y: event.clientY, zoom: this.#zoom, moved: false };
+    this.#canvas().setPointerCapture(event.pointerId);
+  }
+
+  /** @param {PointerEvent} event */
+  #move(event) {
     if (this.#drag) {
-      const { cell } = this.#layout(this.#canvas.clientWidth);
+      const { cell } = this.#layout();
       const [dx, dy] = [event.clientX - this.#drag.x, event.clientY - this.#drag.y];
       if (Math.abs(dx) + Math.abs(dy) > 4) this.#drag.moved = true;
       const [factor, x, y] = this.#drag.zoom;
       if (this.#drag.moved) this.#place([factor, x - dx / cell, y - dy / cell]);
       return;
     }
-    const focus = this.#cellAt(event);
-    if (focus.row !== this.#focus.row || focus.column !== this.#focus.column) this.onFocus(focus, false);
+    const cell = this.#cellAt(event);
+    if (cell.row !== this.#pointed.row || cell.column !== this.#pointed.column) this.#point(cell, false);
   }
 
+  /** @param {PointerEvent} event */
   #release(event) {
     const dragged = this.#drag?.moved;
     this.#drag = null;
-    if (dragged) this.onZoom(this.#zoom);
-    else {
-      const { row } = this.#cellAt(event);
-      if (row >= 0) this.onPin(row);
-    }
+    if (dragged) this.#tell('zoom', this.#zoom);
+    else this.#tell('pick', this.#cellAt(event));
   }
 
+  /** @param {WheelEvent} event */
   #wheel(event) {
-    if (!event.ctrlKey && !event.metaKey) return;
+    if (!this.#shown().zooms || (!event.ctrlKey && !event.metaKey)) return;
     event.preventDefault();
     this.#zoomAt(2 ** (-event.deltaY / 200), this.#cellAt(event));
   }
 
+  /** @param {KeyboardEvent} event */
   #key(event) {
+    /** @type {Object<string, number[]>} */
     const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-    const actions = this.onZoom
-      ? {
-          '+': () => this.#zoomAt(2),
-          '=': () => this.#zoomAt(2),
-          '-': () => this.#zoomAt(0.5),
-          0: () => this.#setZoom([1, 0, 0]),
-        }
-      : {};
-    if (moves[event.key]) {
-      const clamp = (value, count) => Math.max(0, Math.min(count - 1, value));
-      const [down, across] = moves[event.key];
-      const row = clamp(this.#focus.row + down, this.#map.rows.length);
-      const column = clamp(this.#focus.column + across, this.#map.columns.length);
-      this.#reveal(row, column);
-      this.onFocus({ row, column }, true);
-    } else if (event.key === 'Enter' && this.#focus.row >= 0) this.onPin(this.#focus.row);
-    else if (actions[event.key]) actions[event.key]();
+    /** @type {Object<string, () => void>} */
+    const zooms = {
+      '+': () => this.#zoomAt(2),
+      '=': () => this.#zoomAt(2),
+      '-': () => this.#zoomAt(0.5),
+      0: () => this.#setZoom([1, 0, 0]),
+    };
+    if (moves[event.key]) this.#step(moves[event.key]);
+    else if (event.key === 'Enter' && this.#pointed.row >= 0) this.#tell('pick', this.#pointed);
+    else if (this.#shown().zooms && zooms[event.key]) zooms[event.key]();
     else return;
     event.preventDefault();
   }
 
-  #reveal(row, column) {
-    const { x, y, wide, high } = this.#layout(this.#canvas.clientWidth);
-    const near = (place, start, span) =>
+  /** @param {number[]} by rows and columns */
+  #step([down, across]) {
+    const { rows, columns } = this.#shown().map;
+    const clamp = (/** @type {number} */ value, /** @type {number} */ count) =>
+      Math.max(0, Math.min(count - 1, value));
+    const row = clamp(this.#pointed.row + down, rows.length);
+    const column = clamp(this.#pointed.column + across, columns.length);
+    const { x, y, wide, high } = this.#layout();
+    const near = (/** @type {number} */ place, /** @type {number} */ start, /** @type {number} */ span) =>
       place < start ? place : place + 1 > start + span ? place + 1 - span : start;
     this.#place([this.#zoom[0], near(column, x, wide), near(row, y, high)]);
+    this.#point({ row, column }, true);
   }
 
-  #zoomAt(by, { row, column } = this.#focus) {
-    if (!this.#map) return;
-    const before = this.#layout(this.#canvas.clientWidth);
-    const factor = Math.max(
-      1,
-      Math.min(MAX_ZOOM, Math.max(this.#map.rows.length, this.#map.columns.length) / 4, this.#zoom[0] * by),
-    );
+  /** @param {number} by @param {Cell} [cell] */
+  #zoomAt(by, { row, column } = this.#pointed) {
+    const { map } = this.#shown();
+    const before = this.#layout();
+    const most = Math.min(MAX_ZOOM, Math.max(map.rows.length, map.columns.length) / 4);
+    const factor = Math.max(1, Math.min(most, this.#zoom[0] * by));
     const shrunk = this.#zoom[0] / factor;
     const across = column >= 0 ? column + 0.5 : before.x + before.wide / 2;
     const down = row >= 0 ? row + 0.5 : before.y + before.high / 2;
     this.#setZoom([factor, across - (across - before.x) * shrunk, down - (down - before.y) * shrunk]);
   }
 
+  /** @param {number[]} zoom */
   #place(zoom) {
     this.#zoom = zoom;
-    const { x, y } = this.#layout(this.#canvas.clientWidth);
+    const { x, y } = this.#layout();
     this.#zoom = [zoom[0], x, y];
     this.#redraw();
   }
 
+  /** @param {number[]} zoom */
   #setZoom(zoom) {
     this.#place(zoom);
-    this.onZoom(this.#zoom);
-  }
-
-  #drawScreen() {
-    const width = this.#frame.clientWidth;
-    if (!this.#map || !width) return;
-    const { height } = this.#layout(width);
-    this.#draw(new CanvasSurface(sharpContext(this.#canvas, width, height)), width);
-  }
-
-  /** For export. */
-  scene() {
-    const width = Math.max(240, this.#frame.clientWidth);
-    return { width, height: this.#layout(width).height, draw: (surface) => this.#draw(surface, width) };
-  }
-
-  #draw(surface, width) {
-    const { rows, columns, weights, signed } = this.#map;
-    const view = this.#layout(width);
-    const { left, top, cell, wide, high, x, y } = view;
-    const colours = themeColours();
-    if (this.#painted !== this.#map) {
-      paint(this.#image, weights, columns.length, rows.length, {
-        linear: this.#options.linear,
-        signed,
-        full: this.#options.full,
-      });
-      this.#painted = this.#map;
-    }
-    surface.picture(this.#image, [x, y, wide, high], left, top, wide * cell, high * cell);
-    surface.frame(left, top, wide * cell, high * cell, colours.faint);
-    const held = this.#options.pins.map((token) => placeOf(rows, token));
-    decorate(surface, view, { map: this.#map, focus: this.#focus, held, colours });
+    this.#tell('zoom', this.#zoom);
   }
 }
+
+customElements.define('heat-map', HeatMap);

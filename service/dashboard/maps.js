@@ -2,10 +2,11 @@
  * A map with its names.
  *
  * @typedef {import('./words.js').Unit} Unit
- * @typedef {{rows: Unit[], columns: Unit[], weights: Float32Array, signed?: boolean}} NamedMap
- *   `weights` `[rows, columns]`
+ * @typedef {{rows: Unit[], columns: Unit[], weights: Float32Array, signed?: boolean, axes?: string[]}} NamedMap
+ *   `weights` `[rows, columns]`; `axes` are titles, across and down
  */
 
+import { memo } from './html.js';
 import { project } from './matrix.js';
 import { unitsOf } from './words.js';
 
@@ -14,25 +15,37 @@ import { unitsOf } from './words.js';
  *
  * @param {Float32Array} weights `[S, S]`
  * @param {import('./reading.js').Reading} reading
- * @param {import('./state.js').State} state
+ * @param {Pick<import('./state.js').State, 'words'|'bare'|'part'>} state
  * @returns {NamedMap}
  */
-export function namedMap(weights, reading, state) {
-  const units = unitsOf(reading, state);
-  const ofSegment = (letter) => units.filter((unit) => unit.segment === (letter === 'a' ? 0 : 1));
-  const whole = state.part === 'all' || reading.texts.length === 1;
-  const rows = whole ? units : ofSegment(state.part[0]);
-  const columns = whole ? units : ofSegment(state.part[1]);
-  return { rows, columns, weights: project(weights, reading.size, rows, columns) };
-}
+export const namedMap = (weights, reading, { words, bare, part }) =>
+  made(weights, reading, words, bare, part);
 
-/** @param {Unit[]} units the place of the unit that holds a token, or −1 */
+const made = memo(
+  (
+    /** @type {Float32Array} */ weights,
+    /** @type {import('./reading.js').Reading} */ reading,
+    /** @type {boolean} */ words,
+    /** @type {boolean} */ bare,
+    /** @type {string} */ part,
+  ) => {
+    const units = unitsOf(reading, { words, bare });
+    const ofSegment = (/** @type {string} */ letter) =>
+      units.filter((unit) => unit.segment === (letter === 'a' ? 0 : 1));
+    const whole = part === 'all' || reading.texts.length === 1;
+    const rows = whole ? units : ofSegment(part[0]);
+    const columns = whole ? units : ofSegment(part[1]);
+    return { rows, columns, weights: project(weights, reading.size, rows, columns) };
+  },
+);
+
+/** @param {Unit[]} units @param {number} token @returns {number} the place of the unit that holds a token, or −1 */
 export const placeOf = (units, token) => units.findIndex((unit) => unit.tokens.includes(token));
 
 /** The links of a map for JSON. @param {NamedMap} map */
 export function plainMap(map) {
   const width = map.columns.length;
-  const rounded = (value) => Number(value.toPrecision(8));
+  const rounded = (/** @type {number} */ value) => Number(value.toPrecision(8));
   return {
     rows: map.rows.map((unit) => unit.label),
     columns: map.columns.map((unit) => unit.label),

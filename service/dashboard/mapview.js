@@ -1,181 +1,172 @@
-/** One map in three forms that follow each other: lines, heatmap, table of the strongest links. */
+/**
+ * `<map-view>`: one map in three forms that follow each other: lines, heatmap, table of the strongest
+ * links. What is pointed at is its own; what is held, zoomed or chosen it tells by `hold` (a row), `link`
+ * (a cell) and `zoom`.
+ */
 
-import { element } from './dom.js';
-import { Heatmap } from './heatmap.js';
-import { Lines } from './lines.js';
+import { NOTHING, heatmapScene } from './heatmap-draw.js';
+import './heatmap.js';
+import { bdi, html, render, share } from './html.js';
+import { linesScene } from './lines-draw.js';
+import './lines.js';
 import { placeOf } from './maps.js';
-import { largest, peak } from './matrix.js';
+import { largest } from './matrix.js';
 
 const LINKS = 10;
-const NOTHING = { row: -1, column: -1 };
+const TOLD = 3;
 
-export class MapView {
-  #map = null;
-  #state = null;
-  #full = 1;
-  #readout;
-  #caption;
-  #body;
+/**
+ * @typedef {import('./heatmap-draw.js').Cell} Cell
+ * @typedef {import('./maps.js').NamedMap} NamedMap
+ * @typedef {import('./heatmap-draw.js').HeatmapOptions & import('./lines-draw.js').LinesOptions} MapOptions
+ * @typedef {{map: NamedMap, options: MapOptions}} MapData
+ */
 
-  /** @param {{go: Function, state: import('./state.js').State}} page */
-  constructor(page) {
-    this.page = page;
-    const onFocus = (focus, byKey) => this.#follow(focus, byKey);
-    const onPin = (row) => this.#pin(row);
-    this.lines = new Lines({ onFocus, onPin });
-    this.heatmap = new Heatmap({
-      onFocus,
-      onPin,
-      onZoom: (zoom) =>
-        page.go({ zoom: zoom.map((value) => Math.round(value * 100) / 100) }, { replace: true }),
-    });
-    this.#readout = element('p', { class: 'readout', 'aria-live': 'off' });
-    this.#caption = element('caption');
-    this.#body = element('tbody');
-    const header = element(
-      'tr',
-      {},
-      ...['from', 'to', 'weight'].map((name) => element('th', { scope: 'col' }, name)),
-    );
-    const table = element(
-      'table',
-      { class: 'links' },
-      this.#caption,
-      element('thead', {}, header),
-      this.#body,
-    );
-    this.element = element(
-      'div',
-      { class: 'mapview' },
-      element('div', { class: 'mapview-lines' }, this.lines.element),
-      element('div', { class: 'mapview-heatmap' }, this.heatmap.element, this.#readout),
-      element('div', { class: 'mapview-links' }, table),
-    );
+export class MapView extends HTMLElement {
+  /** @type {MapData|null} */
+  #data = null;
+  #pointed = NOTHING;
+  #byKey = false;
+
+  /** @param {MapData} data */
+  set data(data) {
+    if (data.map !== this.#data?.map) this.#pointed = NOTHING;
+    this.#data = data;
+    this.#render(data);
   }
 
-  /**
-   * @param {import('./maps.js').NamedMap} map
-   * @param {import('./state.js').State} state
-   * @param {string} name of the map
-   */
-  show(map, state, name) {
-    this.#map = map;
-    this.#state = state;
-    this.#full = state.linear ? 1 : peak(map.weights);
-    const options = {
-      full: this.#full,
-      pins: state.pins,
-      min: state.min,
-      linear: state.linear,
-      zoom: state.zoom,
-      name,
+  /** @param {MapData} data */
+  #render(data) {
+    const point = (/** @type {CustomEvent<{cell: Cell, byKey: boolean}>} */ { detail }) => {
+      this.#pointed = detail.cell;
+      this.#byKey = detail.byKey;
+      this.#render(data);
     };
-    this.lines.show(map, options);
-    this.heatmap.show(map, options);
-    this.#follow(NOTHING, false);
-  }
-
-  redraw() {
-    this.lines.redraw();
-    this.heatmap.redraw();
-  }
-
-  #pin(row) {
-    const [token] = this.#map.rows[row].tokens;
-    const { pins: before } = this.page.state;
-    const held = before.filter((pin) => placeOf(this.#map.rows, pin) !== row);
-    const pins = held.length < before.length ? held : [...held, token];
-    this.page.go({ pins }, { replace: true });
-  }
-
-  #follow(focus, byKey) {
-    this.lines.focus(focus);
-    this.heatmap.focus(focus);
-    this.#readout.setAttribute('aria-live', byKey ? 'polite' : 'off');
-    this.#readout.textContent = this.#say(focus);
-    this.#fillTable(focus);
-  }
-
-  #say({ row, column }) {
-    const { rows, columns, weights } = this.#map;
-    if (row >= 0 && column >= 0)
-      return `${rows[row].name} → ${columns[column].name}  ${weights[row * columns.length + column].toFixed(4)}`;
-    if (row >= 0) return `${rows[row].name} looks at …`;
-    if (column >= 0) return `${columns[column].name} is looked at by …`;
-    return `Point at a token or a cell; click to hold a token. Strongest colour: ${this.#full.toPrecision(2)}.`;
-  }
-
-  /** @returns {{caption: string, links: [number, number][]}} places of row and column */
-  #strongest({ row, column }) {
-    const { rows, columns, weights } = this.#map;
-    const width = columns.length;
-    if (row < 0 && column >= 0) {
-      const looking = rows.map((_, i) => weights[i * width + column]);
-      return {
-        caption: `Who looks at ${columns[column].name}`,
-        links: largest(looking, LINKS).map((i) => [i, column]),
-      };
-    }
-    const held = this.#state.pins.map((token) => placeOf(rows, token)).filter((place) => place >= 0);
-    const chosen = row >= 0 ? row : (held.at(-1) ?? -1);
-    if (chosen >= 0) {
-      const seen = weights.subarray(chosen * width, (chosen + 1) * width);
-      return {
-        caption: `What ${rows[chosen].name} looks at`,
-        links: largest(seen, LINKS).map((i) => [chosen, i]),
-      };
-    }
-    return {
-      caption: 'Strongest links',
-      links: strongestCells(weights, LINKS).map((i) => [Math.floor(i / width), i % width]),
-    };
-  }
-
-  #fillTable(focus) {
-    const { rows, columns, weights } = this.#map;
-    const { caption, links } = this.#strongest(focus);
-    this.#caption.textContent = caption;
-    this.#body.replaceChildren(
-      ...links.map(([row, column]) => {
-        const weight = weights[row * columns.length + column];
-        const meter = element('span', { class: 'meter' });
-        meter.style.setProperty('--share', weight);
-        return element(
-          'tr',
-          {},
-          element('td', {}, rows[row].name),
-          element('td', {}, columns[column].name),
-          element('td', { class: 'number' }, meter, weight.toFixed(4)),
-        );
-      }),
+    const pointed = this.#pointed;
+    const { caption, links } = strongest(data, pointed);
+    render(
+      html`<div class="mapview-lines">
+          <lines-map class="lines" .data=${data} .pointed=${pointed} @point=${point}
+            @pick=${(/** @type {CustomEvent<Cell>} */ event) => this.#picked(event.detail)}></lines-map>
+        </div>
+        <div class="mapview-heatmap">
+          <heat-map class="heatmap" .data=${zooming(data)} .pointed=${pointed} @point=${point}
+            @zoom=${(/** @type {CustomEvent<number[]>} */ event) => this.#tell('zoom', event.detail)}
+            @pick=${(/** @type {CustomEvent<Cell>} */ event) => this.#picked(event.detail)}></heat-map>
+          <p class="readout" aria-live=${this.#byKey ? 'polite' : 'off'}>${says(data, pointed)}</p>
+        </div>
+        <div class="mapview-links"><table class="links"><caption>${caption}</caption>
+          <thead><tr><th scope="col">from</th><th scope="col">to</th><th scope="col">weight</th></tr></thead>
+          <tbody>${links.map((link) => this.#row(data, link))}</tbody>
+        </table></div>`,
+      this,
     );
   }
 
-  /** For export: lines and heatmap side by side. */
-  scene() {
-    const [left, right] = [this.lines.scene(), this.heatmap.scene()];
-    const gap = 32;
-    return {
-      width: left.width + gap + right.width,
-      height: Math.max(left.height, right.height),
-      parts: [
-        { x: 0, y: 0, ...left },
-        { x: left.width + gap, y: 0, ...right },
-      ],
-    };
+  /** @param {MapData} data @param {Cell} cell */
+  #row({ map }, cell) {
+    const weight = weightOf(map, cell);
+    return html`<tr title="Find the heads that link these" @click=${() => this.#tell('link', cell)}>
+      <td>${bdi(map.rows[cell.row].name)}</td><td>${bdi(map.columns[cell.column].name)}</td>
+      <td class="number"><span class="meter" .style=${share(weight)}></span>${weight.toFixed(4)}</td></tr>`;
+  }
+
+  /** @param {Cell} cell */
+  #picked(cell) {
+    if (cell.row >= 0 && cell.column >= 0) this.#tell('link', cell);
+    else if (cell.row >= 0) this.#tell('hold', cell.row);
+  }
+
+  /** @param {string} type @param {unknown} detail */
+  #tell(type, detail) {
+    this.dispatchEvent(new CustomEvent(type, { detail }));
   }
 }
 
-/** The largest cells of a map without sorting all of it. */
-function strongestCells(weights, count) {
+customElements.define('map-view', MapView);
+
+/** @type {WeakMap<MapData, import('./heatmap.js').HeatmapData>} */
+const zoomed = new WeakMap();
+
+/** @param {MapData} data */
+function zooming(data) {
+  const known = zoomed.get(data);
+  if (known) return known;
+  const made = { ...data, zooms: true };
+  zoomed.set(data, made);
+  return made;
+}
+
+/** @param {NamedMap} map @param {Cell} cell */
+const weightOf = ({ weights, columns }, { row, column }) => weights[row * columns.length + column];
+
+/** @param {NamedMap} map @param {number} row */
+const rowOf = ({ weights, columns }, row) =>
+  weights.subarray(row * columns.length, (row + 1) * columns.length);
+
+/** What is pointed at, in words. @param {MapData} data @param {Cell} pointed */
+function says({ map, options }, pointed) {
+  const { row, column } = pointed;
+  const { rows, columns } = map;
+  if (row >= 0 && column >= 0)
+    return html`${bdi(rows[row].name)} → ${bdi(columns[column].name)}  ${weightOf(map, pointed).toFixed(4)}`;
+  if (row >= 0) {
+    const seen = rowOf(map, row);
+    const most = largest(seen, TOLD).map((i) => html`, ${bdi(columns[i].name)} ${seen[i].toFixed(2)}`);
+    return html`“${bdi(rows[row].name)}” looks at …${most}`;
+  }
+  if (column >= 0) return html`“${bdi(columns[column].name)}” is looked at by …`;
+  return `Point at a token or a cell; click to hold a token. Strongest colour: ${options.full.toPrecision(2)}.`;
+}
+
+/** @param {MapData} data @param {Cell} pointed */
+function strongest({ map, options }, { row, column }) {
+  const { rows, columns, weights } = map;
+  const width = columns.length;
+  if (row < 0 && column >= 0) {
+    const looking = rows.map((_, i) => weights[i * width + column]);
+    const links = largest(looking, LINKS).map((i) => ({ row: i, column }));
+    return { caption: html`Who looks at “${bdi(columns[column].name)}”`, links };
+  }
+  const held = options.pins.map((token) => placeOf(rows, token)).filter((place) => place >= 0);
+  const chosen = row >= 0 ? row : (held.at(-1) ?? -1);
+  if (chosen >= 0) {
+    const links = largest(rowOf(map, chosen), LINKS).map((i) => ({ row: chosen, column: i }));
+    return { caption: html`What “${bdi(rows[chosen].name)}” looks at`, links };
+  }
+  const links = strongestCells(weights).map((i) => ({ row: Math.floor(i / width), column: i % width }));
+  return { caption: 'Strongest links', links };
+}
+
+/** The largest cells of a map without sorting all of it. @param {Float32Array} weights */
+function strongestCells(weights) {
+  /** @type {number[]} */
   const top = [];
   for (let i = 0; i < weights.length; i += 1) {
-    if (top.length < count || weights[i] > weights[top.at(-1)]) {
-      let place = top.length;
-      while (place > 0 && weights[top[place - 1]] < weights[i]) place -= 1;
-      top.splice(place, 0, i);
-      if (top.length > count) top.pop();
-    }
+    if (top.length === LINKS && weights[i] <= weights[top[LINKS - 1]]) continue;
+    let place = top.length;
+    while (place > 0 && weights[top[place - 1]] < weights[i]) place -= 1;
+    top.splice(place, 0, i);
+    if (top.length > LINKS) top.pop();
   }
   return top;
+}
+
+/**
+ * For a file: lines and heatmap side by side.
+ *
+ * @param {MapData} data
+ * @returns {import('./export.js').Scene}
+ */
+export function mapScene({ map, options }) {
+  const [left, right] = [linesScene(map, options), heatmapScene(map, options)];
+  const gap = 32;
+  return {
+    width: left.width + gap + right.width,
+    height: Math.max(left.height, right.height),
+    parts: [
+      { ...left, x: 0, y: 0 },
+      { ...right, x: left.width + gap, y: 0 },
+    ],
+  };
 }

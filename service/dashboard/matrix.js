@@ -26,33 +26,37 @@ export function project(weights, size, rows, columns = rows) {
 }
 
 /**
- * The largest weight of each tile, so that a thin diagonal stays visible.
+ * The largest weight of each tile, so that a thin diagonal stays visible. Tiles are those of the API's
+ * `max_size`: tile i of n is ⌊i·S / n⌋ up to, and without, ⌈(i + 1)·S / n⌉.
  *
- * @param {Float32Array} weights `[n, n]`
- * @param {number} most longest side of the result
- * @returns {{values: Float32Array, size: number}} signed: the entry of largest magnitude
+ * @param {Float32Array} weights `[S, S]`, none negative
+ * @param {number} size S
+ * @param {number} most n, the longest side of the result
+ * @returns {{values: Float32Array, size: number}}
  */
-export function shrink(weights, n, most) {
-  if (n <= most) return { values: weights, size: n };
+export function shrink(weights, size, most) {
+  if (size <= most) return { values: weights, size };
+  const tiles = Array.from({ length: most }, (_, i) => [
+    Math.floor((i * size) / most),
+    Math.ceil(((i + 1) * size) / most),
+  ]);
   const values = new Float32Array(most * most);
-  const tile = new Uint16Array(n);
-  for (let i = 0; i < n; i += 1) tile[i] = Math.floor((i * most) / n);
-  for (let row = 0; row < n; row += 1) {
-    const base = tile[row] * most;
-    const from = row * n;
-    for (let column = 0; column < n; column += 1) {
-      const value = weights[from + column];
-      const at = base + tile[column];
-      if (Math.abs(value) > Math.abs(values[at])) values[at] = value;
-    }
-  }
+  tiles.forEach(([top, bottom], row) => {
+    tiles.forEach(([left, right], column) => {
+      let largest = 0;
+      for (let y = top; y < bottom; y += 1) {
+        for (let x = left; x < right; x += 1) largest = Math.max(largest, weights[y * size + x]);
+      }
+      values[row * most + column] = largest;
+    });
+  });
   return { values, size: most };
 }
 
-/** @returns {number} the largest weight; tiny where all are 0 */
+/** @param {Float32Array} weights @returns {number} the largest weight; tiny where all are 0 */
 export const peak = (weights) => weights.reduce((most, weight) => Math.max(most, weight), 1e-9);
 
-/** @returns {Float32Array} a − b */
+/** @param {Float32Array} a @param {Float32Array} b @returns {Float32Array} a − b */
 export function difference(a, b) {
   return a.map((value, i) => value - b[i]);
 }
@@ -62,6 +66,7 @@ export function difference(a, b) {
  *
  * @param {Float32Array} a `[n, n]`
  * @param {Float32Array} b `[n, n]`
+ * @param {number} n
  */
 export function moved(a, b, n) {
   let sum = 0;

@@ -7,6 +7,7 @@
 
 const LINE = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)/;
 const LABEL = /([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"/g;
+/** @type {Object<string, string>} */
 const ESCAPES = { '\\n': '\n', '\\"': '"', '\\\\': '\\' };
 
 /** @param {string} text @returns {Sample[]} */
@@ -15,6 +16,7 @@ export function parse(text) {
   for (const line of text.split('\n')) {
     const found = line.startsWith('#') ? null : LINE.exec(line);
     if (!found) continue;
+    /** @type {Object<string, string>} */
     const labels = {};
     for (const [, name, value] of (found[2] ?? '').matchAll(LABEL))
       labels[name] = value.replace(/\\[n"\\]/g, (escaped) => ESCAPES[escaped]);
@@ -27,15 +29,20 @@ export function parse(text) {
   return samples;
 }
 
-/** @param {Sample[]} samples @returns {Sample[]} those of this name that `keep` wants */
-export const select = (samples, name, keep = () => true) =>
+/** @typedef {(labels: Object<string, string>) => boolean} Keep */
+
+/** @type {Keep} */
+const every = () => true;
+
+/** @param {Sample[]} samples @param {string} name @param {Keep} [keep] @returns {Sample[]} those that `keep` wants */
+export const select = (samples, name, keep = every) =>
   samples.filter((sample) => sample.name === name && keep(sample.labels));
 
-/** @returns {number} the sum of the samples of this name that `keep` wants */
+/** @param {Sample[]} samples @param {string} name @param {Keep} [keep] @returns {number} the sum of those that `keep` wants */
 export const total = (samples, name, keep) =>
   select(samples, name, keep).reduce((sum, { value }) => sum + value, 0);
 
-/** @param {Scrape} before @param {Scrape} now @returns {number} of a counter, a second */
+/** @param {Scrape} before @param {Scrape} now @param {string} name @param {Keep} [keep] @returns {number} of a counter, a second */
 export function rate(before, now, name, keep) {
   const seconds = now.seconds - before.seconds;
   return seconds > 0
@@ -47,13 +54,18 @@ export function rate(before, now, name, keep) {
  * A quantile of what a histogram counted between two readings, linear within a bucket as
  * Prometheus' histogram_quantile.
  *
+ * @param {Scrape} before
+ * @param {Scrape} now
+ * @param {string} name of the histogram
+ * @param {number} share 0 … 1
+ * @param {Keep} [keep]
  * @returns {number|null} null when nothing was counted
  */
 export function quantile(before, now, name, share, keep) {
   const counts = new Map();
-  for (const [scrape, sign] of [
-    [now, 1],
-    [before, -1],
+  for (const { scrape, sign } of [
+    { scrape: now, sign: 1 },
+    { scrape: before, sign: -1 },
   ]) {
     for (const { labels, value } of select(scrape.samples, `${name}_bucket`, keep)) {
       const bound = labels.le === '+Inf' ? Infinity : Number(labels.le);

@@ -10,77 +10,122 @@
 
 import { attention } from './api.js';
 import { decode } from './float16.js';
-import { STATISTICS } from './statistics.js';
+import { Recent } from './recent.js';
+import { Shared } from './shared.js';
+import { STATISTICS, labelOf } from './statistics.js';
+import { THUMBNAIL } from './thumbnails.js';
 import { placesOf, separators } from './words.js';
 
 const CHUNK_BYTES = 8 * 2 ** 20;
 const MAPS_BYTES = 24 * 2 ** 20;
 const READINGS = 6;
 const ROWS = 8;
-
-/** Keeps what was used last. */
-class Recent extends Map {
-  keep(key, value, most) {
-    this.delete(key);
-    this.set(key, value);
-    while (this.size > most) this.delete(this.keys().next().value);
-    return value;
-  }
-}
+/** Two readers of every map go through it side by side. */
+const CHUNKS = 2;
 
 export class Reading {
   #body;
+  /** @type {Recent<string, Float32Array>} */
   #maps = new Recent();
+  /** @type {Recent<string, Float32Array>} */
   #rows = new Recent();
-  #whole = null;
+  /** @type {Recent<number, Uint16Array>} */
+  #chunks = new Recent();
+  /** @type {Float32Array|null} */
   #rollout = null;
+  #shared = new Shared();
 
-  constructor({ texts, cut, off }, { tensors, lists, milliseconds }) {
+  /** @param {Source} source @param {import('./api.js').AttentionReply} reply */
+  constructor({ texts, cut, off }, { tensors, lists, model, milliseconds }) {
     this.#body = requestOf({ texts, cut, off });
     this.texts = texts;
     this.off = off;
+    this.model = model;
     this.milliseconds = milliseconds;
-    [this.tokens] = lists.tokens;
-    [this.offsets] = lists.offsets;
-    const { tokens: names, offsets } = this;
-    this.segments = placesOf({ tokens: names, offsets, segments: [...tensors.segment_ids.data], texts });
+    const [tokens, offsets] = [lists.tokens[0], lists.offsets[0]];
+    this.tokens = tokens;
+    this.offsets = offsets;
+    this.segments = placesOf({ tokens, offsets, segments: [...tensors.segment_ids.data], texts });
     this.truncated = Boolean(tensors.truncated.data[0]);
-    this.size = this.tokens.length;
+    this.size = tokens.length;
     this.layers = lists.layers.length;
     this.heads = lists.heads.length;
-    this.separators = separators(names, offsets).length;
-    this.shift = tensors.pooled_shift ? tensors.pooled_shift.data[0] : null;
+    this.separators = separators(tokens, offsets).length;
+    this.shift = tensors.pooled_shift ? tensors.pooled_shift.data[0] : 0;
     /** @type {Object<string, Float32Array>} `[L · N]` a name */
     this.statistics = {};
-    for (const name of Object.keys(STATISTICS)) this.statistics[name] = tensors[`stats.0.${name}`].data;
+    for (const name of Object.keys(STATISTICS)) this.statistics[name] = floats(tensors[`stats.0.${name}`]);
   }
 
-  /** @returns {Promise<Reading>} */
+  /** @param {Source} source @param {AbortSignal} signal @returns {Promise<Reading>} */
   static async open(source, signal) {
     return new Reading(source, await attention({ ...requestOf(source), include: ['stats'] }, signal));
   }
 
-  /** @returns {Object<string, number>} the statistics of one head */
+  /** @param {number} layer @param {number} head @returns {Object<string, number>} its statistics */
   statisticsOf(layer, head) {
     const place = layer * this.heads + head;
     return Object.fromEntries(Object.entries(this.statistics).map(([name, values]) => [name, values[place]]));
   }
 
-  /** @returns {Promise<Float32Array>} `[S, S]` of one head */
+  /** @param {number} layer @param {number} head @returns {string|null} a key of LABELS */
+  labelOf(layer, head) {
+    return labelOf(this.statisticsOf(layer, head), this.size, this.separators);
+  }
+
+  /** @param {{layer: number, head: number}} state @returns {{layer: number, head: number}} that there is */
+  place({ layer, head }) {
+    return { layer: Math.min(layer, this.layers - 1), head: Math.min(head, this.heads - 1) };
+  }
+
+  /**
+   * @param {number} layer
+   * @param {number} head
+   * @param {AbortSignal} signal
+   * @returns {Promise<Float32Array>} `[S, S]` of one head
+   */
   async map(layer, head, signal) {
     const key = `${layer}.${head}`;
     const most = Math.max(2, Math.floor(MAPS_BYTES / (4 * this.size ** 2)));
     const known = this.#maps.get(key);
     if (known) return this.#maps.keep(key, known, most);
-    const { tensors } = await attention({ ...this.#body, layers: [layer], heads: [head] }, signal);
-    return this.#maps.keep(key, tensors['attention.0'].data.slice(), most);
+    const ask = (/** @type {AbortSignal} */ ending) =>
+      attention({ ...this.#body, layers: [layer], heads: [head] }, ending);
+    const { tensors } = await this.#shared.wait(key, signal, ask);
+    return this.#maps.keep(key, floats(tensors['attention.0']).slice(), most);
   }
 
-  /** @returns {Promise<Float32Array>} `[S, S]` */
+  /**
+   * A target's cross-attention over the text.
+   *
+   * @param {string} text of the target
+   * @param {{layer: number, head: number|null}} place the mean over the layer's heads when null
+   * @param {AbortSignal} signal
+   */
+  async target(text, { layer, head }, signal) {
+    const body = { ...this.#body, targets: [text], maps: ['cross'], include: ['weights', 'logprobs'] };
+    const asked = { ...body, layers: [layer], ...(head === null ? {} : { heads: [head] }) };
+    const { tensors, lists } = await attention(asked, signal);
+    const maps = tensors['cross_attention.0'];
+    const cells = maps.shape[2] * maps.shape[3];
+    const weights = new Float32Array(cells);
+    maps.data.forEach((weight, i) => {
+      weights[i % cells] += weight / maps.shape[1];
+    });
+    return {
+      tokens: /** @type {string[][]} */ (lists.target_tokens)[0],
+      offsets: /** @type {number[][][]} */ (lists.target_offsets)[0],
+      /** `[T, S]` */
+      weights,
+      logprobs: floats(tensors.target_logprobs).slice(),
+    };
+  }
+
+  /** @param {AbortSignal} signal @returns {Promise<Float32Array>} `[S, S]` */
   async rollout(signal) {
     if (!this.#rollout) {
       const { tensors } = await attention({ ...this.#body, include: ['rollout'] }, signal);
-      this.#rollout = tensors['rollout.0'].data.slice();
+      this.#rollout = floats(tensors['rollout.0']).slice();
     }
     return this.#rollout;
   }
@@ -88,16 +133,15 @@ export class Reading {
   /**
    * Every head's map, some layers at a time, in float16: a short text's in one go and kept.
    *
+   * @param {AbortSignal} signal
    * @returns {AsyncGenerator<{layer: number, head: number, bits: Uint16Array}>} `bits` `[S, S]`
    */
   async *everyMap(signal) {
-    const layerBytes = 2 * this.heads * this.size ** 2;
-    const together = Math.max(1, Math.floor(CHUNK_BYTES / layerBytes));
+    const cells = this.size ** 2;
+    const together = Math.max(1, Math.floor(CHUNK_BYTES / (2 * this.heads * cells)));
     for (let first = 0; first < this.layers; first += together) {
       const layers = Array.from({ length: Math.min(together, this.layers - first) }, (_, i) => first + i);
-      const all = this.#whole ?? (await this.#chunk(layers, signal));
-      if (layers.length === this.layers) this.#whole = all;
-      const cells = this.size ** 2;
+      const all = await this.#chunk(layers, signal);
       for (let place = 0; place < layers.length * this.heads; place += 1) {
         const head = place % this.heads;
         yield {
@@ -109,33 +153,67 @@ export class Reading {
     }
   }
 
+  /** @param {number[]} layers @param {AbortSignal} signal */
   async #chunk(layers, signal) {
-    const { tensors } = await attention({ ...this.#body, layers, dtype: 'float16' }, signal);
-    return tensors['attention.0'].data;
+    const [first] = layers;
+    const known = this.#chunks.get(first);
+    if (known) return known;
+    const { tensors } = await this.#shared.wait(`layer ${first}`, signal, (ending) =>
+      attention({ ...this.#body, layers, dtype: 'float16' }, ending),
+    );
+    return this.#chunks.keep(first, /** @type {Uint16Array} */ (tensors['attention.0'].data), CHUNKS);
   }
 
   /**
-   * What every head gives these tokens to look at, on average over them.
+   * Every head's map made small by its maxima.
+   *
+   * @param {number} most longest side of a small map
+   * @param {AbortSignal} signal
+   * @returns {Promise<{bits: Uint16Array, side: number}>} float16 `[L, N, side, side]`
+   */
+  async smallMaps(most, signal) {
+    const { tensors } = await attention({ ...this.#body, max_size: most, dtype: 'float16' }, signal);
+    const { data, shape } = tensors['attention.0'];
+    return { bits: /** @type {Uint16Array} */ (data), side: shape[3] };
+  }
+
+  /**
+   * What every head gives these tokens to look at, on average over them: of a short text from the maps
+   * that its thumbnails need too, of a long one from these rows alone.
    *
    * @param {number[]} tokens that look
+   * @param {AbortSignal} signal
    * @returns {Promise<Float32Array>} `[L, N, S]`
    */
   async lookOf(tokens, signal) {
     const key = tokens.join();
-    if (this.#rows.has(key)) return this.#rows.get(key);
+    const known = this.#rows.get(key);
+    if (known) return known;
     const rows = new Float32Array(this.layers * this.heads * this.size);
-    for await (const { layer, head, bits } of this.everyMap(signal)) {
-      const start = (layer * this.heads + head) * this.size;
-      for (const token of tokens) {
-        const row = decode(bits.subarray(token * this.size, (token + 1) * this.size));
-        for (let i = 0; i < this.size; i += 1) rows[start + i] += row[i] / tokens.length;
+    const add = (/** @type {number} */ place, /** @type {Uint16Array} */ bits) => {
+      const row = decode(bits);
+      for (let i = 0; i < this.size; i += 1) rows[place * this.size + i] += row[i] / tokens.length;
+    };
+    if (this.size > THUMBNAIL) {
+      const { tensors } = await attention({ ...this.#body, queries: tokens, dtype: 'float16' }, signal);
+      const bits = /** @type {Uint16Array} */ (tensors['attention.0'].data);
+      for (let start = 0; start < bits.length; start += this.size)
+        add(Math.floor(start / this.size / tokens.length), bits.subarray(start, start + this.size));
+    } else
+      for await (const { layer, head, bits } of this.everyMap(signal)) {
+        for (const token of tokens)
+          add(layer * this.heads + head, bits.subarray(token * this.size, (token + 1) * this.size));
       }
-    }
     return this.#rows.keep(key, rows, ROWS);
   }
 }
 
-function requestOf({ texts, cut, off }) {
+/** @param {import('./safetensors.js').Tensor} tensor */
+const floats = (tensor) => /** @type {Float32Array} */ (tensor.data);
+
+/** @param {Source} source */
+export function requestOf({ texts, cut, off }) {
+  /** @type {Object<string, unknown>} */
   const body = { inputs: texts.length === 2 ? [texts] : texts, truncate: cut };
   if (off.length) {
     body.ablate = off.map((name) => {
@@ -146,7 +224,9 @@ function requestOf({ texts, cut, off }) {
   return body;
 }
 
+/** @type {Recent<string, Reading>} */
 const readings = new Recent();
+const opening = new Shared();
 
 /**
  * A reading, the same one when it was asked for a short while ago.
@@ -157,27 +237,7 @@ const readings = new Recent();
  */
 export async function open(source, signal) {
   const key = JSON.stringify([source.texts, source.cut, source.off]);
-  const reading = readings.get(key) ?? (await Reading.open(source, signal));
+  const begin = (/** @type {AbortSignal} */ ending) => Reading.open(source, ending);
+  const reading = readings.get(key) ?? (await opening.wait(key, signal, begin));
   return readings.keep(key, reading, READINGS);
-}
-
-/**
- * The embedding's shift with one head switched off, for each head in turn.
- *
- * @param {Reading} reading
- * @returns {AsyncGenerator<{layer: number, head: number, shift: number}>}
- */
-export async function* shifts(reading, cut, signal) {
-  for (let layer = 0; layer < reading.layers; layer += 1) {
-    for (let head = 0; head < reading.heads; head += 1) {
-      const body = {
-        ...requestOf({ texts: reading.texts, cut, off: [`${layer}.${head}`] }),
-        include: ['stats'],
-        layers: [0],
-        heads: [0],
-      };
-      const { tensors } = await attention(body, signal);
-      yield { layer, head, shift: tensors.pooled_shift.data[0] };
-    }
-  }
 }

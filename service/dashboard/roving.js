@@ -1,30 +1,27 @@
 /** Arrow keys through a set of buttons of which one is in the tab order. */
 
-import { element } from './dom.js';
+import { html, share } from './html.js';
 
 /**
- * @param {HTMLElement} container of `button`s; keys follow how they lie on the screen
+ * A listener for `keydown` of a container of `button`s; keys follow how they lie on the screen.
+ *
  * @param {(button: HTMLButtonElement) => void} [onMove] told where the focus went
  */
-export function rove(container, onMove = () => {}) {
-  container.addEventListener('keydown', (event) => {
+export const roving =
+  (onMove = () => {}) =>
+  (/** @type {KeyboardEvent} */ event) => {
+    const container = /** @type {HTMLElement} */ (event.currentTarget);
     const buttons = [...container.querySelectorAll('button')];
-    const at = buttons.indexOf(document.activeElement);
-    if (at < 0) return;
-    const next = neighbour(buttons, at, event.key);
+    const at = buttons.indexOf(/** @type {HTMLButtonElement} */ (document.activeElement));
+    const next = at < 0 ? undefined : neighbour(buttons, at, event.key);
     if (!next) return;
     event.preventDefault();
-    enter(container, next);
+    for (const button of buttons) button.tabIndex = button === next ? 0 : -1;
     next.focus();
     onMove(next);
-  });
-}
+  };
 
-/** Make one button the one that Tab reaches. */
-export function enter(container, button) {
-  for (const other of container.querySelectorAll('button')) other.tabIndex = other === button ? 0 : -1;
-}
-
+/** @param {HTMLButtonElement[]} buttons @param {number} at @param {string} key */
 function neighbour(buttons, at, key) {
   if (key === 'Home') return buttons[0];
   if (key === 'End') return buttons.at(-1);
@@ -33,64 +30,49 @@ function neighbour(buttons, at, key) {
   if (key !== 'ArrowUp' && key !== 'ArrowDown') return undefined;
   const here = buttons[at].getBoundingClientRect();
   const down = key === 'ArrowDown';
-  const candidates = (down ? buttons.slice(at + 1) : buttons.slice(0, at).reverse()).filter((button) =>
-    down
-      ? button.getBoundingClientRect().top > here.top + 2
-      : button.getBoundingClientRect().top < here.top - 2,
-  );
-  return (
-    candidates.find((button) => Math.abs(button.getBoundingClientRect().left - here.left) < here.width / 2) ??
-    candidates[0]
-  );
+  const candidates = (down ? buttons.slice(at + 1) : buttons.slice(0, at).reverse()).filter((button) => {
+    const { top } = button.getBoundingClientRect();
+    return down ? top > here.top + 2 : top < here.top - 2;
+  });
+  const above = (/** @type {HTMLButtonElement} */ button) =>
+    Math.abs(button.getBoundingClientRect().left - here.left) < here.width / 2;
+  return candidates.find(above) ?? candidates[0];
 }
 
 /**
  * Layers by heads as small buttons.
  *
- * @param {{label: string, layers: number, heads: number, onPick: (layer: number, head: number) => void, moves?: boolean}} options
- *   `moves`: the arrow keys pick as they go
- * @returns {{element: HTMLElement, show: (cell: (layer: number, head: number) => {value: number, pressed: boolean, says: string}) => void}}
- *   `value` 0 … 1 is the cell's shade
+ * @typedef {Object} HeadPad
+ * @property {string} label
+ * @property {number} layers
+ * @property {number} heads
+ * @property {(layer: number, head: number) => {value: number, pressed: boolean, says: string}} cell
+ *   `value` 0 … 1 is its shade
+ * @property {(layer: number, head: number, byKey: boolean) => void} pick
+ * @property {boolean} [moves] the arrow keys pick as they go
+ *
+ * @param {HeadPad} pad
  */
-export function headPad({ label, layers, heads, onPick, moves = false }) {
-  const pick = (button) => onPick(Number(button.dataset.layer), Number(button.dataset.head));
-  const rows = Array.from({ length: layers }, (_, layer) =>
-    element(
-      'div',
-      { class: 'pad-row', data: { layer } },
-      element('span', { class: 'pad-name', 'aria-hidden': 'true' }, String(layer)),
-      ...Array.from({ length: heads }, (__, head) =>
-        element('button', {
-          type: 'button',
-          tabIndex: -1,
-          data: { layer, head },
-          on: { click: (event) => pick(event.currentTarget) },
-        }),
-      ),
-    ),
-  );
-  const names = element(
-    'div',
-    { class: 'pad-row', 'aria-hidden': 'true' },
-    element('span', { class: 'pad-name' }, ''),
-    ...Array.from({ length: heads }, (_, head) => element('span', { class: 'pad-name' }, String(head))),
-  );
-  const pad = element('div', { class: 'pad', role: 'group', 'aria-label': label }, names, ...rows);
-  pad.style.setProperty('--heads', heads);
-  rove(pad, moves ? pick : undefined);
-  enter(pad, pad.querySelector('button'));
-  return {
-    element: pad,
-    show(cell) {
-      for (const button of pad.querySelectorAll('button')) {
-        const [layer, head] = [Number(button.dataset.layer), Number(button.dataset.head)];
-        const { value, pressed, says } = cell(layer, head);
-        button.style.setProperty('--share', Math.max(0, Math.min(1, value)));
-        button.setAttribute('aria-pressed', String(pressed));
-        button.setAttribute('aria-label', `Layer ${layer} head ${head}${says ? `, ${says}` : ''}`);
-        button.title = `${layer}·${head}${says ? `  ${says}` : ''}`;
-        if (pressed && moves) enter(pad, button);
-      }
-    },
+export function headPad({ label, layers, heads, cell, pick, moves = false }) {
+  const range = (/** @type {number} */ count) => Array.from({ length: count }, (_, i) => i);
+  const moved = (/** @type {HTMLButtonElement} */ { dataset }) =>
+    pick(Number(dataset.layer), Number(dataset.head), true);
+  const cells = range(layers).map((layer) => range(heads).map((head) => cell(layer, head)));
+  const pressed = moves && cells.some((row) => row.some((one) => one.pressed));
+  const button = (/** @type {number} */ layer, /** @type {number} */ head) => {
+    const { value, pressed: isPressed, says } = cells[layer][head];
+    const more = says ? `, ${says}` : '';
+    const entered = pressed ? isPressed : layer + head === 0;
+    return html`<button type="button" .tabIndex=${entered ? 0 : -1} data-layer=${layer} data-head=${head}
+      aria-pressed=${String(isPressed)} aria-label=${`Layer ${layer} head ${head}${more}`}
+      title=${`${layer}·${head}${says ? `  ${says}` : ''}`} .style=${share(value)}
+      @click=${() => pick(layer, head, false)}></button>`;
   };
+  const name = (/** @type {string|number} */ text) =>
+    html`<span class="pad-name" aria-hidden="true">${text}</span>`;
+  return html`<div class="pad" role="group" aria-label=${label} .style=${`--heads: ${heads}`}
+    @keydown=${roving(moves ? moved : undefined)}>
+    <div class="pad-row">${name('')}${range(heads).map(name)}</div>
+    ${range(layers).map((layer) => html`<div class="pad-row">${name(layer)}${range(heads).map((head) => button(layer, head))}</div>`)}
+  </div>`;
 }

@@ -5,6 +5,7 @@
  *   float16 stays as its bits in a `Uint16Array`
  */
 
+/** @type {Object<string, Float32ArrayConstructor|Int32ArrayConstructor|Uint16ArrayConstructor|Uint8ArrayConstructor>} */
 const ARRAYS = { F32: Float32Array, I32: Int32Array, F16: Uint16Array, U8: Uint8Array, BOOL: Uint8Array };
 const MAX_HEADER_BYTES = 100_000_000;
 
@@ -19,6 +20,7 @@ export function parse(buffer) {
   const length = Number(new DataView(buffer).getBigUint64(0, true));
   if (length > MAX_HEADER_BYTES || 8 + length > buffer.byteLength)
     throw new Error('safetensors: the header is cut short');
+  /** @type {{__metadata__?: Object<string, string>} & Object<string, {dtype: string, shape: number[], data_offsets: number[]}>} */
   const { __metadata__: metadata = {}, ...entries } = JSON.parse(
     new TextDecoder().decode(new Uint8Array(buffer, 8, length)),
   );

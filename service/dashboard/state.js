@@ -13,6 +13,10 @@
  * @property {number|null} from token that looks, of the finder
  * @property {number|null} to token that is looked at, of the finder
  * @property {number[]} pins tokens whose links are held
+ * @property {string} target what a decoder is to have written of the text
+ * @property {string} cross the head of cross-attention, as `layer.head`; `mean` of the last layer's
+ * @property {number[]} held tokens of the target whose links are held
+ * @property {string} why how it is explained that two texts are alike: `pairs`, `occlusion` or `decomposition`
  * @property {boolean} words word pieces merged
  * @property {boolean} bare special tokens hidden
  * @property {boolean} cut long texts truncated
@@ -20,11 +24,12 @@
  * @property {number} min weakest link that is drawn
  * @property {string} part `all` or a quadrant of a pair: `aa`, `ab`, `ba`, `bb`
  * @property {string[]} off heads switched off, as `layer.head`
+ * @property {boolean} most while heads are switched off, Ablation shows the head that moved most
  * @property {number[]} zoom of the heatmap: factor, then the first column and row
  * @property {boolean} live
  */
 
-export const VIEWS = ['heads', 'head', 'rollout', 'ablation', 'comparison'];
+export const VIEWS = ['heads', 'head', 'rollout', 'ablation', 'comparison', 'target', 'why'];
 export const FIRST_TEXT = "The animal didn't cross the street because it was too tired.";
 
 /** @type {State} */
@@ -40,6 +45,10 @@ export const INITIAL = Object.freeze({
   from: null,
   to: null,
   pins: [],
+  target: '',
+  cross: 'mean',
+  held: [],
+  why: 'pairs',
   words: false,
   bare: false,
   cut: false,
@@ -47,27 +56,39 @@ export const INITIAL = Object.freeze({
   min: 0.02,
   part: 'all',
   off: [],
+  most: true,
   zoom: [1, 0, 0],
   live: false,
 });
 
+/** @typedef {(text: string) => unknown} Reader gives undefined of what it cannot read */
+
+/** @param {string} text */
 const integer = (text) => (/^\d{1,6}$/.test(text) ? Number(text) : undefined);
+/** @param {string} text */
 const number = (text) => (/^\d{1,6}(\.\d{1,6})?$/.test(text) ? Number(text) : undefined);
+/** @param {Reader} read @returns {Reader} */
 const list = (read) => (text) => {
   const items = text === '' ? [] : text.split(',').map(read);
   return items.includes(undefined) ? undefined : [...new Set(items)];
 };
+/** @type {Reader} */
 const string = (text) => text;
-const flag = (text) => ({ 0: false, 1: true })[text];
+/** @type {Reader} */
+const flag = (text) => (text === '0' ? false : text === '1' ? true : undefined);
+/** @param {string[]} names @returns {Reader} */
 const oneOf = (names) => (text) => (names.includes(text) ? text : undefined);
+/** @param {string} text */
 const head = (text) => (/^\d{1,4}\.\d{1,4}$/.test(text) ? text : undefined);
+/** @type {Reader} */
 const zoom = (text) => {
   const found = text.split(',').map(number);
-  return found.length === 3 && !found.includes(undefined) && found[0] >= 1 && found[0] <= 64
-    ? found
-    : undefined;
+  const [factor] = found;
+  const isZoom = found.length === 3 && !found.includes(undefined);
+  return isZoom && factor !== undefined && factor >= 1 && factor <= 64 ? found : undefined;
 };
 
+/** @type {Object<string, Reader>} */
 const READERS = {
   a: string,
   b: string,
@@ -80,6 +101,10 @@ const READERS = {
   from: integer,
   to: integer,
   pins: list(integer),
+  target: string,
+  cross: (text) => (text === 'mean' ? text : head(text)),
+  held: list(integer),
+  why: oneOf(['pairs', 'occlusion', 'decomposition']),
   words: flag,
   bare: flag,
   cut: flag,
@@ -87,15 +112,20 @@ const READERS = {
   min: number,
   part: oneOf(['all', 'aa', 'ab', 'ba', 'bb']),
   off: list(head),
+  most: flag,
   zoom,
   live: flag,
 };
+
+/** What of a state is about one text, and falls with it. */
+export const OF_ONE_TEXT = { from: null, to: null, pins: [], held: [], zoom: [1, 0, 0] };
 
 /**
  * @param {string} hash with or without its `#`; what cannot be read is left at its default
  * @returns {State}
  */
 export function read(hash) {
+  /** @type {any} */
   const found = { ...INITIAL };
   for (const [name, text] of new URLSearchParams(hash.replace(/^#/, ''))) {
     const value = Object.hasOwn(READERS, name) ? READERS[name](text) : undefined;
@@ -111,8 +141,8 @@ export function read(hash) {
 export function write(state) {
   const parameters = new URLSearchParams();
   for (const name of Object.keys(READERS)) {
-    const value = state[name];
-    if (value === null || String(value) === String(INITIAL[name])) continue;
+    const [value, initial] = [state, INITIAL].map((/** @type {any} */ one) => one[name]);
+    if (value === null || String(value) === String(initial)) continue;
     parameters.set(name, typeof value === 'boolean' ? String(Number(value)) : String(value));
   }
   return `#${parameters}`;

@@ -2,6 +2,9 @@
  * Two things to draw on with the same few strokes: the screen (and PNG), and SVG.
  *
  * @typedef {CanvasSurface|SvgSurface} Surface
+ * @typedef {{colour: string, alpha: number, width: number}} Stroke of a level S-curve
+ * @typedef {{size?: number, colour: string, align?: 'left'|'center'|'right', bold?: boolean, turn?: number}} TextStyle
+ *   pixels, degrees
  */
 
 export const FONT = 'Inter, ui-sans-serif, system-ui, sans-serif';
@@ -15,6 +18,7 @@ export class CanvasSurface {
     this.context = context;
   }
 
+  /** @param {number} x @param {number} y @param {number} width @param {number} height @param {string} colour @param {number} [alpha] */
   rect(x, y, width, height, colour, alpha = 1) {
     this.context.globalAlpha = alpha;
     this.context.fillStyle = colour;
@@ -22,12 +26,14 @@ export class CanvasSurface {
     this.context.globalAlpha = 1;
   }
 
+  /** @param {number} x @param {number} y @param {number} width @param {number} height @param {string} colour */
   frame(x, y, width, height, colour) {
     this.context.strokeStyle = colour;
     this.context.lineWidth = 1;
     this.context.strokeRect(x + 0.5, y + 0.5, width - 1, height - 1);
   }
 
+  /** @param {number} x1 @param {number} y1 @param {number} x2 @param {number} y2 @param {string} colour @param {number} [width] */
   line(x1, y1, x2, y2, colour, width = 1) {
     this.#stroke(colour, 1, width, (path) => {
       path.moveTo(x1, y1);
@@ -35,8 +41,8 @@ export class CanvasSurface {
     });
   }
 
-  /** A level S-curve between two points. */
-  curve(x1, y1, x2, y2, colour, alpha, width) {
+  /** @param {number} x1 @param {number} y1 @param {number} x2 @param {number} y2 @param {Stroke} stroke */
+  curve(x1, y1, x2, y2, { colour, alpha, width }) {
     const middle = (x1 + x2) / 2;
     this.#stroke(colour, alpha, width, (path) => {
       path.moveTo(x1, y1);
@@ -44,6 +50,7 @@ export class CanvasSurface {
     });
   }
 
+  /** @param {string} colour @param {number} alpha @param {number} width @param {(path: CanvasRenderingContext2D) => void} trace */
   #stroke(colour, alpha, width, trace) {
     const path = this.context;
     path.globalAlpha = alpha;
@@ -55,7 +62,7 @@ export class CanvasSurface {
     path.globalAlpha = 1;
   }
 
-  /** @param {{size?: number, colour: string, align?: string, bold?: boolean, turn?: number}} style */
+  /** @param {string} string @param {number} x @param {number} y @param {TextStyle} style */
   text(string, x, y, { size = 13, colour, align = 'left', bold = false, turn = 0 }) {
     const { context } = this;
     context.save();
@@ -69,7 +76,16 @@ export class CanvasSurface {
     context.restore();
   }
 
-  /** Part of a one-pixel-a-cell picture, cells kept crisp. */
+  /**
+   * Part of a one-pixel-a-cell picture, cells kept crisp.
+   *
+   * @param {HTMLCanvasElement} image
+   * @param {number[]} part its corner and size in the picture
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   * @param {number} height
+   */
   picture(image, [sx, sy, sw, sh], x, y, width, height) {
     this.context.imageSmoothingEnabled = false;
     this.context.drawImage(image, sx, sy, sw, sh, x, y, width, height);
@@ -78,12 +94,15 @@ export class CanvasSurface {
 
 /** Builds an SVG document of its own. */
 export class SvgSurface {
+  /** @param {number} width @param {number} height */
   constructor(width, height) {
+    /** @type {Element} */
     this.root = document.implementation.createDocument(SVG, 'svg').documentElement;
     this.#set(this.root, { width, height, viewBox: `0 0 ${width} ${height}`, 'font-family': FONT });
     this.parent = this.root;
   }
 
+  /** @template {Element} T @param {T} node @param {Object<string, string|number|null>} attributes @returns {T} */
   #set(node, attributes) {
     for (const [name, value] of Object.entries(attributes)) {
       if (value !== null)
@@ -92,13 +111,14 @@ export class SvgSurface {
     return node;
   }
 
+  /** @param {string} tag @param {Object<string, string|number|null>} attributes */
   #add(tag, attributes) {
     const node = this.#set(this.root.ownerDocument.createElementNS(SVG, tag), attributes);
     this.parent.append(node);
     return node;
   }
 
-  /** Draw with the origin elsewhere. */
+  /** Draw with the origin elsewhere. @param {number} x @param {number} y @param {() => void} draw */
   shifted(x, y, draw) {
     const before = this.parent;
     this.parent = this.#add('g', { transform: `translate(${x} ${y})` });
@@ -106,10 +126,12 @@ export class SvgSurface {
     this.parent = before;
   }
 
+  /** @param {number} x @param {number} y @param {number} width @param {number} height @param {string} colour @param {number} [alpha] */
   rect(x, y, width, height, colour, alpha = 1) {
     this.#add('rect', { x, y, width, height, fill: colour, 'fill-opacity': alpha === 1 ? null : alpha });
   }
 
+  /** @param {number} x @param {number} y @param {number} width @param {number} height @param {string} colour */
   frame(x, y, width, height, colour) {
     this.#add('rect', {
       x: x + 0.5,
@@ -121,11 +143,13 @@ export class SvgSurface {
     });
   }
 
+  /** @param {number} x1 @param {number} y1 @param {number} x2 @param {number} y2 @param {string} colour @param {number} [width] */
   line(x1, y1, x2, y2, colour, width = 1) {
     this.#add('line', { x1, y1, x2, y2, stroke: colour, 'stroke-width': width });
   }
 
-  curve(x1, y1, x2, y2, colour, alpha, width) {
+  /** @param {number} x1 @param {number} y1 @param {number} x2 @param {number} y2 @param {Stroke} stroke */
+  curve(x1, y1, x2, y2, { colour, alpha, width }) {
     const middle = (x1 + x2) / 2;
     this.#add('path', {
       d: `M${x1} ${y1}C${middle} ${y1} ${middle} ${y2} ${x2} ${y2}`,
@@ -136,6 +160,7 @@ export class SvgSurface {
     });
   }
 
+  /** @param {string} string @param {number} x @param {number} y @param {TextStyle} style */
   text(string, x, y, { size = 13, colour, align = 'left', bold = false, turn = 0 }) {
     this.#add('text', {
       x,
@@ -149,6 +174,16 @@ export class SvgSurface {
     }).textContent = string.replace(NOT_XML, '\uFFFD');
   }
 
+  /**
+   * Part of a one-pixel-a-cell picture, cells kept crisp.
+   *
+   * @param {HTMLCanvasElement} image
+   * @param {number[]} part its corner and size in the picture
+   * @param {number} x
+   * @param {number} y
+   * @param {number} width
+   * @param {number} height
+   */
   picture(image, [sx, sy, sw, sh], x, y, width, height) {
     const window = this.#add('svg', {
       x,
@@ -176,7 +211,7 @@ export class SvgSurface {
   }
 }
 
-/** Shorten a label to about so many pixels of 13 px text. */
+/** Shorten a label to about so many pixels. @param {string} label @param {number} pixels @param {number} [size] of the text */
 export function fit(label, pixels, size = 13) {
   const most = Math.max(2, Math.floor(pixels / (size * 0.56)));
   const points = Array.from(label);

@@ -1,97 +1,121 @@
-/** Maps of one head beside each other: the one, the other, and where they fit, their difference. */
+/** `<three-maps>`: maps of one head beside each other: the one, the other, and where they fit, their difference. */
 
-import { element } from './dom.js';
-import { Heatmap } from './heatmap.js';
+import { NOTHING, heatmapScene } from './heatmap-draw.js';
+import './heatmap.js';
+import { bdi, fixed, html, memo, render } from './html.js';
 import { plainMap } from './maps.js';
 import { difference, peak } from './matrix.js';
+import { theme } from './colours.js';
 
-const NOTHING = { row: -1, column: -1 };
+/**
+ * @typedef {import('./heatmap-draw.js').Cell} Cell
+ * @typedef {import('./maps.js').NamedMap} NamedMap
+ * @typedef {{name: string, map: NamedMap, options: import('./heatmap-draw.js').HeatmapOptions, zooms: boolean}} Figure
+ */
 
-export class Threefold {
-  #maps = [];
-  #names = [];
-  #heatmaps;
-  #figures;
-  #captions;
-  #readout = element('p', { class: 'readout', 'aria-live': 'off' });
-
-  constructor() {
-    this.#heatmaps = [0, 1, 2].map(
-      (index) => new Heatmap({ small: true, onFocus: (focus, byKey) => this.#follow(index, focus, byKey) }),
-    );
-    this.#captions = this.#heatmaps.map(() => element('figcaption'));
-    this.#figures = this.#heatmaps.map((heatmap, i) =>
-      element('figure', {}, this.#captions[i], heatmap.element),
-    );
-    this.element = element(
-      'div',
-      {},
-      element('div', { class: 'threefold' }, ...this.#figures),
-      this.#readout,
-    );
-  }
-
-  /**
-   * @param {import('./maps.js').NamedMap} first
-   * @param {import('./maps.js').NamedMap} second
-   * @param {string[]} names of the two
-   * @param {import('./state.js').State} state
-   */
-  show(first, second, names, state) {
-    this.#maps = [first, second];
-    this.#names = [...names];
-    if (first.weights.length === second.weights.length && first.rows.length === second.rows.length) {
-      this.#maps.push({ ...second, weights: difference(second.weights, first.weights), signed: true });
-      this.#names.push(`Difference, ${names[1].toLowerCase()} − ${names[0].toLowerCase()}`);
-    }
+/** Two maps and, when they fit, their difference. */
+const figures = memo(
+  (
+    /** @type {NamedMap} */ first,
+    /** @type {NamedMap} */ second,
+    /** @type {string} */ one,
+    /** @type {string} */ other,
+    /** @type {boolean} */ linear,
+    /** @type {string} */ _theme,
+  ) => {
     const full = Math.max(peak(first.weights), peak(second.weights));
-    this.#figures[2].hidden = this.#maps.length < 3;
-    this.#maps.forEach((map, i) => {
-      this.#captions[i].textContent = this.#names[i];
-      this.#heatmaps[i].show(map, {
-        full,
-        pins: [],
-        linear: state.linear,
-        zoom: [1, 0, 0],
-        name: this.#names[i],
-      });
-    });
-    this.#follow(0, NOTHING, false);
-  }
-
-  redraw() {
-    this.#maps.forEach((_, i) => this.#heatmaps[i].redraw());
-  }
-
-  #follow(index, focus, byKey) {
-    const aligned = this.#maps.length === 3;
-    this.#maps.forEach((_, i) => this.#heatmaps[i].focus(aligned || i === index ? focus : NOTHING));
-    this.#readout.setAttribute('aria-live', byKey ? 'polite' : 'off');
-    const { row, column } = focus;
-    if (row < 0 || column < 0) {
-      this.#readout.textContent = 'Point at a cell.';
-      return;
+    const found = [
+      { name: one, map: first },
+      { name: other, map: second },
+    ];
+    if (first.rows.length === second.rows.length && first.columns.length === second.columns.length) {
+      const weights = difference(second.weights, first.weights);
+      const name = `Difference, ${other.toLowerCase()} − ${one.toLowerCase()}`;
+      found.push({ name, map: { ...second, weights, signed: true } });
     }
-    const said = this.#maps.map(({ rows, columns, weights }, i) =>
-      aligned || i === index
-        ? `${this.#names[i]}: ${rows[row].name} → ${columns[column].name} ${weights[row * columns.length + column].toFixed(4)}`
-        : '',
+    return found.map(({ name, map }) => ({
+      name,
+      map,
+      options: { name, full, linear, zoom: [1, 0, 0], pins: [], small: true },
+      zooms: false,
+    }));
+  },
+);
+
+/**
+ * @param {NamedMap} first
+ * @param {NamedMap} second
+ * @param {string[]} names of the two
+ * @param {boolean} linear
+ * @returns {Figure[]}
+ */
+export const threefold = (first, second, [one, other], linear) =>
+  figures(first, second, one, other, linear, theme());
+
+export class ThreeMaps extends HTMLElement {
+  /** @type {Figure[]} */
+  #data = [];
+  /** @type {Cell} */
+  #pointed = NOTHING;
+  #figure = 0;
+  #byKey = false;
+
+  /** @param {Figure[]} data */
+  set data(data) {
+    if (data === this.#data) return;
+    this.#data = data;
+    this.#pointed = NOTHING;
+    this.#render();
+  }
+
+  #render() {
+    const point =
+      (/** @type {number} */ i) => (/** @type {CustomEvent<{cell: Cell, byKey: boolean}>} */ event) => {
+        this.#pointed = event.detail.cell;
+        this.#byKey = event.detail.byKey;
+        this.#figure = i;
+        this.#render();
+      };
+    render(
+      html`<div class="threefold">${this.#data.map(
+        (figure, i) => html`<figure><figcaption>${figure.name}</figcaption>
+            <heat-map class="heatmap" .data=${figure} .pointed=${this.#follows(i) ? this.#pointed : NOTHING}
+              @point=${point(i)}></heat-map></figure>`,
+      )}</div>
+        <p class="readout" aria-live=${this.#byKey ? 'polite' : 'off'}>${this.#says()}</p>`,
+      this,
     );
-    this.#readout.textContent = said.filter(Boolean).join('   ');
   }
 
-  scene() {
-    const scenes = this.#maps.map((_, i) => this.#heatmaps[i].scene());
-    let x = 0;
-    const parts = scenes.map((scene, i) => {
-      const part = { ...scene, x, y: 26, title: this.#names[i] };
-      x += scene.width + 24;
-      return part;
+  /** @param {number} figure whether it is pointed at where another one is */
+  #follows(figure) {
+    return this.#data.length === 3 || figure === this.#figure;
+  }
+
+  #says() {
+    const { row, column } = this.#pointed;
+    if (row < 0 || column < 0) return 'Point at a cell.';
+    return this.#data.map(({ name, map }, i) => {
+      if (!this.#follows(i)) return '';
+      const weight = fixed(map.weights[row * map.columns.length + column], 4);
+      return html`${name}: ${bdi(map.rows[row].name)} → ${bdi(map.columns[column].name)} ${weight}   `;
     });
-    return { width: x - 24, height: 26 + Math.max(...scenes.map(({ height }) => height)), parts };
-  }
-
-  json() {
-    return this.#maps.map((map, i) => ({ name: this.#names[i], ...plainMap(map) }));
   }
 }
+
+customElements.define('three-maps', ThreeMaps);
+
+/** For a file. @param {Figure[]} data @returns {import('./export.js').Scene} */
+export function threefoldScene(data) {
+  let x = 0;
+  const parts = data.map(({ name, map, options }) => {
+    const scene = heatmapScene(map, options);
+    const part = { ...scene, x, y: 26, title: name };
+    x += scene.width + 24;
+    return part;
+  });
+  return { width: x - 24, height: 26 + Math.max(...parts.map(({ height }) => height)), parts };
+}
+
+/** @param {Figure[]} data */
+export const threefoldJson = (data) => data.map(({ name, map }) => ({ name, ...plainMap(map) }));

@@ -7,10 +7,12 @@
  *   `texts` are the caller's, one a segment; offsets count their code points
  */
 
+import { memo } from './html.js';
+
 const WORDY = /[\p{L}\p{N}\p{M}]/u;
 const IDEOGRAPH = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]/u;
 
-/** Special tokens, and those of a prompt, have no place in the text. */
+/** Special tokens, and those of a prompt, have no place in the text. @param {number[]} offset */
 export const isSpecial = ([start, end]) => start === end;
 
 /**
@@ -24,15 +26,15 @@ export const isSpecial = ([start, end]) => start === end;
 export function placesOf({ tokens, offsets, segments, texts }) {
   if (texts.length < 2 || segments.includes(1)) return segments;
   const ends = separators(tokens, offsets);
-  const second = ends.length > 1 ? ends.at(-2) + 1 : goesBack(offsets, Array.from(texts[0]).length);
+  const second = ends.length > 1 ? ends[ends.length - 2] + 1 : goesBack(offsets, Array.from(texts[0]).length);
   return tokens.map((_, i) => Number(second >= 0 && i >= second));
 }
 
-/** The places of the separators: special tokens of the last one's name. */
+/** The places of the separators: special tokens of the last one's name. @param {string[]} tokens @param {number[][]} offsets */
 export const separators = (tokens, offsets) =>
   [...tokens.keys()].filter((i) => tokens[i] === tokens.at(-1) && offsets[i][1] === 0);
 
-/** The first token whose offsets do not go on, or −1. */
+/** The first token whose offsets do not go on, or −1. @param {number[][]} offsets @param {number} length */
 function goesBack(offsets, length) {
   let before = [0, 0];
   return offsets.findIndex(([start, end]) => {
@@ -50,6 +52,7 @@ function goesBack(offsets, length) {
 export function tokenUnits(text) {
   return text.tokens.map((label, i) => ({
     label,
+    name: label,
     tokens: [i],
     segment: text.segments[i],
     special: isSpecial(text.offsets[i]),
@@ -67,6 +70,7 @@ export function tokenUnits(text) {
 export function wordUnits(text) {
   const points = text.texts.map((part) => Array.from(part));
   const pieces = text.offsets.map(([start, end], i) => points[text.segments[i]].slice(start, end).join(''));
+  /** @type {Unit[]} */
   const units = [];
   for (const run of runs(text, pieces)) {
     const wordy = run.map((token) => WORDY.test(pieces[token]));
@@ -76,11 +80,13 @@ export function wordUnits(text) {
       const ideographs =
         place > 0 && (IDEOGRAPH.test(pieces[token]) || IDEOGRAPH.test(pieces[run[place - 1]]));
       if (place > 0 && (continues(text.tokens[token]) || (inside && !ideographs))) {
-        units.at(-1).tokens.push(token);
-        units.at(-1).label += pieces[token];
+        const unit = units[units.length - 1];
+        unit.tokens.push(token);
+        unit.label += pieces[token];
       } else {
         const special = isSpecial(text.offsets[token]);
         units.push({
+          name: '',
           label: special ? text.tokens[token] : pieces[token],
           tokens: [token],
           segment: text.segments[token],
@@ -92,11 +98,12 @@ export function wordUnits(text) {
   return units;
 }
 
-/** WordPiece's mark of a token that is not its word's first. */
+/** WordPiece's mark of a token that is not its word's first. @param {string} token */
 const continues = (token) => token.startsWith('##');
 
-/** Tokens that touch each other in the text, run by run. */
+/** Tokens that touch each other in the text, run by run. @param {Tokenized} text @param {string[]} pieces */
 function runs(text, pieces) {
+  /** @type {number[][]} */
   const found = [];
   text.offsets.forEach((offset, i) => {
     const before = text.offsets[i - 1];
@@ -106,7 +113,7 @@ function runs(text, pieces) {
       !isSpecial(before) &&
       text.segments[i] === text.segments[i - 1] &&
       (continues(text.tokens[i]) || (before[1] === offset[0] && !/^\s/u.test(pieces[i])));
-    if (touches) found.at(-1).push(i);
+    if (touches) found[found.length - 1].push(i);
     else found.push([i]);
   });
   return found;
@@ -117,14 +124,19 @@ function runs(text, pieces) {
  * @param {{words: boolean, bare: boolean}} options
  * @returns {Unit[]}
  */
-export function unitsOf(text, { words, bare }) {
-  const units = words ? wordUnits(text) : tokenUnits(text);
-  const seen = new Map();
-  for (const unit of units) {
-    const times = (seen.get(unit.label) ?? 0) + 1;
-    seen.set(unit.label, times);
-    unit.name = times > 1 ? `${unit.label} (${times})` : unit.label;
-  }
-  const kept = bare ? units.filter((unit) => !unit.special) : units;
-  return kept.length ? kept : units;
-}
+export const unitsOf = (text, { words, bare }) => made(text, words, bare);
+
+const made = memo(
+  (/** @type {Tokenized} */ text, /** @type {boolean} */ words, /** @type {boolean} */ bare) => {
+    const units = words ? wordUnits(text) : tokenUnits(text);
+    const seen = new Map();
+    for (const unit of units) {
+      const times = (seen.get(unit.label) ?? 0) + 1;
+      seen.set(unit.label, times);
+      unit.name = times > 1 ? `${unit.label} (${times})` : unit.label;
+    }
+    const kept = bare ? units.filter((unit) => !unit.special) : units;
+    return kept.length ? kept : units;
+  },
+  12,
+);

@@ -1,10 +1,14 @@
-"""The pictures of docs/dashboard.md: `python -m tests.journeys.dashboard.screenshots`."""
+"""The pictures of docs/dashboard.md: `python -m tests.journeys.dashboard.screenshots [FOLDER]`.
+
+With the folder that `python -m examples.spelled_dates.train` wrote, the one of cross-attention too.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import re
+import sys
 from pathlib import Path
 
 from PIL import Image
@@ -24,7 +28,7 @@ PICTURES = {
     "ablation": (
         "light",
         WIDE,
-        {"view": "ablation", "layer": 3, "head": 1, "off": "0.2,1.8", "measured": 1},
+        {"view": "ablation", "layer": 3, "head": 1, "off": "0.2,1.8", "most": 0, "measured": 1},
     ),
     "comparison": ("dark", WIDE, {"view": "comparison", "layer": 3, "head": 1}),
     "pair": (
@@ -39,16 +43,36 @@ PICTURES = {
             "live": 1,
         },
     ),
+    "why": (
+        "light",
+        WIDE,
+        {
+            "view": "why",
+            "a": "A man is playing a guitar.",
+            "c": "Someone plays an instrument.",
+        },
+    ),
     "long": ("dark", WIDE, {"sort": "distance", "a": TEXT}),
     "narrow": ("dark", NARROW, {"view": "head", "layer": 3, "head": 1, "pins": 10}),
 }
 
 
+DATES = {
+    "view": "target",
+    "a": "sold before 1880 05 16 , read until 1866 06 19",
+    "target": "sixteenth may eighteen eighty nineteenth june eighteen sixty six",
+}
+"""A sentence of the trained example that it has not seen, whose target has another order."""
+
+
 def take(page: Page, path: Path) -> None:
     """Save the page as it is seen, in a palette of 256 colours."""
     expect(page.locator("#status")).to_have_text(
-        re.compile(r"(drawn|shown|alone)\."), timeout=30_000
+        re.compile(r"(drawn|shown|alone|explained)\."), timeout=30_000
     )
+    assert page.viewport_size is not None
+    height = page.evaluate("() => document.documentElement.scrollHeight")
+    page.set_viewport_size(page.viewport_size | {"height": height})
     page.wait_for_timeout(500)
     image = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
     image.quantize(256, kmeans=1, dither=Image.Dither.NONE).save(path, optimize=True)
@@ -74,6 +98,12 @@ def main() -> None:
                 take(page, FOLDER / f"{name}.png")
             visitor.check()
             context.close()
+    for folder in sys.argv[1:]:
+        with launched() as browser, running("--model", folder) as url:
+            context = browser.new_context(color_scheme="light", viewport=WIDE)
+            visitor = Visitor(context, url)
+            take(visitor.open(visitor.state(**DATES)), FOLDER / "target.png")
+            visitor.check()
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""A service that wants a key asks a browser's user for a password."""
+"""A service that wants a key: the page asks for it in a form, and keeps it in its tab."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from tests.journeys import conftest
-from tests.journeys.dashboard.browser import VIEWER, said
+from tests.journeys.dashboard.browser import VIEWER, Visitor, said
 
 pytestmark = pytest.mark.e2e
 KEY = "Sesame-99"
@@ -20,24 +20,33 @@ def locked(browser: Browser) -> Iterator[str]:
         yield url
 
 
-def test_the_key_is_the_password(browser: Browser, locked: str) -> None:
-    known = {"username": "anyone", "password": KEY}
-    with browser.new_context(**VIEWER, http_credentials=known) as context:
-        page = context.new_page()
-        failed: list[str] = []
-        page.on("requestfailed", lambda request: failed.append(request.url))
-        page.on("pageerror", lambda error: failed.append(str(error)))
-        reply = page.goto(locked)
-        assert reply is not None
-        assert reply.status == 200
+def test_the_key_is_asked_for_in_a_form(browser: Browser, locked: str) -> None:
+    with browser.new_context(**VIEWER) as context:
+        visitor = Visitor(context, locked)
+        visitor.expected = ("status of 401",)
+        page = visitor.open()
+        for key in ("guess", KEY):
+            page.get_by_label("API key").fill(key)
+            page.get_by_label("API key").press("Enter")
+            if key != KEY:
+                expect(page.get_by_role("alert")).to_contain_text("This key is not known")
         said(page, "72 heads drawn.")
-        assert failed == []
+        expect(page.get_by_role("alert")).to_be_hidden()
+        expect(page.locator("#model")).to_contain_text("6 layers")
+        page.get_by_role("tab", name="One head").click()
+        said(page, "Layer 0 head 0 shown.")
+        page.reload()
+        said(page, "Layer 0 head 0 shown.")
+        visitor.check()
+        visitor.close()
 
 
 def test_without_it_there_is_nothing_to_see(browser: Browser, locked: str) -> None:
-    wrong = {"username": "anyone", "password": "guess"}
-    with browser.new_context(**VIEWER, http_credentials=wrong) as context:
-        reply = context.new_page().goto(locked)
-        assert reply is not None
-        assert reply.status == 401
-        assert "Headscope" not in reply.text()
+    with browser.new_context(**VIEWER) as context:
+        visitor = Visitor(context, locked)
+        visitor.expected = ("status of 401",)
+        page = visitor.open()
+        expect(page.get_by_role("alert")).to_contain_text("This service wants a key")
+        assert page.locator("canvas:visible, #model:not(:empty), .word").count() == 0
+        visitor.check()
+        visitor.close()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import statistics
 
 import numpy as np
 import pytest
+import torch
 from playwright.sync_api import expect
 
 from tests.journeys.dashboard.browser import drawn, rows_of, said, until
@@ -30,7 +30,7 @@ WORDS = (
     "birds",
 )
 TEXT = " ".join(WORDS[(7 * i + i // 5) % len(WORDS)] for i in range(510))
-MOST_BYTES = 9 * 2**20
+FIRST_VIEW_BYTES, FINDER_BYTES = 2 * 10**6, 100 * 10**3
 SHORT = " ".join(TEXT.split()[:14])
 ATTEMPTS, MOVES = 4, 8
 """Other work on the machine may spoil some of them; a slow page spoils all."""
@@ -70,7 +70,8 @@ def hovered(page):
     page.evaluate("() => { answers.length = 0; }")
     for count, place in enumerate(places, start=1):
         page.mouse.move(*place)
-        page.wait_for_function("(count) => answers.length === count", arg=count)
+        # more where what moved under the mouse was answered, too
+        page.wait_for_function("(count) => answers.length >= count", arg=count)
     return statistics.median(page.evaluate("() => answers"))
 
 
@@ -97,21 +98,17 @@ def test_a_hover_answers_as_soon_as_with_few_tokens(visitor, api):
     np.testing.assert_allclose(shown, np.sort(weights[20])[::-1][:10], atol=6e-5)
 
 
-def test_all_heads_come_layer_by_layer(visitor, api):
+def test_all_heads_come_as_small_maps(visitor, api):
     page = visitor.open(visitor.state(sort="distance", a=TEXT))
     said(page, "72 heads drawn.")
-    assert max(visitor.attention_bytes()) < MOST_BYTES, "all maps in float16 have 37.7 MB"
-    assert len(visitor.attention_bytes()) >= 6
+    assert sum(visitor.attention_bytes()) < FIRST_VIEW_BYTES, "all maps in float16 have 37.7 MB"
     widths = page.evaluate(
         "() => [...document.querySelectorAll('.thumbnail canvas')].map((canvas) => canvas.width)"
     )
     assert widths == [96] * 72
     weights = one_map(api, TEXT, 1, 8)
-    tile = np.arange(512) * 96 // 512
-    largest = np.zeros((96, 96))
-    for row, column in itertools.product(range(512), range(512)):
-        place = tile[row], tile[column]
-        largest[place] = max(largest[place], weights[row, column])
+    pool = torch.nn.AdaptiveMaxPool2d(96)
+    largest = pool(torch.from_numpy(weights)[None])[0].numpy()
     pixels = page.evaluate(
         """() => [...document.querySelector('[aria-label^="Layer 1 head 8,"] canvas')
              .getContext('2d').getImageData(0, 0, 96, 96).data]"""
@@ -126,7 +123,8 @@ def test_the_finder_and_zoom(visitor, api):
         visitor.state(view="head", layer=1, head=8, a=TEXT, **{"from": 300, "to": 301})
     )
     expect(page.locator("#finder .chip")).to_have_count(8)
-    assert max(visitor.attention_bytes()) < MOST_BYTES
+    assert min(visitor.attention_bytes()[1:]) < FINDER_BYTES
+    assert sum(visitor.attention_bytes()) < FIRST_VIEW_BYTES, "statistics, one map, one row a head"
     names = page.locator("#finder .chip").all_inner_texts()
     layer, head = map(int, names[0].split()[0].split("·"))
     weight = one_map(api, TEXT, layer, head)[300, 301]

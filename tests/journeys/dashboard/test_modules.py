@@ -7,6 +7,7 @@ import base64
 import numpy as np
 import pytest
 import safetensors.numpy
+import torch
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
 from headscope.places import places_of
@@ -77,6 +78,33 @@ def words(call, text, pieces, segments=None):
         "texts": text if isinstance(text, list) else [text],
     }
     return [(unit["label"], unit["tokens"]) for unit in call("words", "wordUnits", tokenized)]
+
+
+@pytest.mark.parametrize(("size", "most"), [(7, 3), (97, 96), (130, 96), (5, 8)])
+def test_small_maps_are_pooled_as_the_service_pools(call, size, most):
+    weights = np.random.default_rng(2).random((size, size), np.float32)
+    found = call("matrix", "shrink", {"f32": weights.ravel().tolist()}, size, most)
+    assert found["size"] == min(size, most)
+    pooled = torch.nn.AdaptiveMaxPool2d(found["size"])(torch.from_numpy(weights)[None])[0]
+    np.testing.assert_allclose(found["values"], pooled.numpy().ravel(), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("detail", "said"),
+    [
+        (
+            "inputs[0] has 602 tokens; at most 512 fit (`truncate` cuts it)",
+            "The text has 602 tokens; at most 512 fit.",
+        ),
+        (
+            "inputs[0] has 50000 characters; at most 32768 are taken, whatever `truncate` says",
+            "The text has 50000 characters; at most 32768 are taken, cut or not.",
+        ),
+        ("the queue is full", "The queue is full."),
+    ],
+)
+def test_errors_are_put_into_words_for_people(call, detail, said):
+    assert call("problems", "worded", detail) == said
 
 
 def test_words(call):

@@ -40,7 +40,7 @@ def test_it_opens_with_the_head_that_links_it_to_animal(visitor, animal):
     )
     chips.first.click()
     expect(page.locator("h2").filter(has_text="Layer")).to_have_text("Layer 3 · Head 1")
-    expect(page.locator(".links caption")).to_have_text("What it looks at")
+    expect(page.locator(".links caption")).to_have_text("What “it” looks at")
     assert rows_of(page, ".links")[0] == ["it", "animal", f"{links[3, 1]:.4f}"]
     assert "view=head" in page.url
 
@@ -141,13 +141,13 @@ def test_pointing_at_a_token_isolates_it(visitor, animal):
     box = canvas.bounding_box()
     row = box["height"] / len(animal.tokens)
     page.mouse.move(box["x"] + 40, box["y"] + (animal.at("it") + 0.5) * row)
-    expect(page.locator(".links caption")).to_have_text("What it looks at")
+    expect(page.locator(".links caption")).to_have_text("What “it” looks at")
     seen = animal.weights[3, 1, animal.at("it")]
     assert [r[1] for r in rows_of(page, ".links")] == [
         animal.names[i] for i in np.argsort(-seen, kind="stable")[:10]
     ]
     page.mouse.move(box["x"] + box["width"] - 40, box["y"] + (animal.at("animal") + 0.5) * row)
-    expect(page.locator(".links caption")).to_have_text("Who looks at animal")
+    expect(page.locator(".links caption")).to_have_text("Who looks at “animal”")
     looking = animal.weights[3, 1, :, animal.at("animal")]
     assert [r[0] for r in rows_of(page, ".links")] == [
         animal.names[i] for i in np.argsort(-looking, kind="stable")[:10]
@@ -156,10 +156,10 @@ def test_pointing_at_a_token_isolates_it(visitor, animal):
         page.mouse.click(box["x"] + 40, box["y"] + (animal.at(token) + 0.5) * row)
     page.mouse.move(5, 5)
     expect(page).to_have_url(re.compile(f"pins={animal.at('it')}%2C{animal.at('cross')}"))
-    expect(page.locator(".links caption")).to_have_text("What cross looks at")
+    expect(page.locator(".links caption")).to_have_text("What “cross” looks at")
     page.mouse.click(box["x"] + 40, box["y"] + (animal.at("cross") + 0.5) * row)
     page.mouse.move(5, 5)
-    expect(page.locator(".links caption")).to_have_text("What it looks at")
+    expect(page.locator(".links caption")).to_have_text("What “it” looks at")
 
 
 def test_rollout(visitor, animal):
@@ -182,9 +182,11 @@ def test_heads_switched_off(visitor, api, animal):
     said(page, "Switched off: 0. Layer 3 head 1 shown.")
     for name in ("Layer 0 head 2, on", "Layer 1 head 8, on"):
         page.get_by_role("group", name="Switch heads off").get_by_label(name).click()
-    said(page, "Switched off: 2. Layer 1 head 8 shown.")
     off = [{"layer": 0, "head": 2}, {"layer": 1, "head": 8}]
     ablated = Answer(api, ablate=off)
+    moved = 0.5 * np.abs(animal.weights - ablated.weights).sum(-1).mean(-1)
+    most = ranked(moved)[0].replace("·", " head ")
+    said(page, f"Switched off: 2. Layer {most} shown.")
     assert ablated.shift > 1e-4
     assert float(page.locator(".figure").inner_text()) == pytest.approx(ablated.shift, rel=0.006)
     expect(page.locator("#ablated")).to_contain_text("2 heads are switched off (0·2, 1·8)")
@@ -192,7 +194,6 @@ def test_heads_switched_off(visitor, api, animal):
     expect(pad.get_by_label("Layer 1 head 0")).not_to_have_attribute(
         "aria-label", re.compile("0.000")
     )
-    moved = 0.5 * np.abs(animal.weights - ablated.weights).sum(-1).mean(-1)
     for layer, head in [(0, 5), (1, 0), (3, 1), (5, 11)]:
         name = pad.locator(f"[data-layer='{layer}'][data-head='{head}']").get_attribute(
             "aria-label"

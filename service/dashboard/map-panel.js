@@ -1,0 +1,78 @@
+/** A map of the store's text as `<map-view>` wants it, and what follows from what it tells. */
+
+import { theme } from './colours.js';
+import { html, memo } from './html.js';
+import { namedMap, placeOf, plainMap } from './maps.js';
+import { peak } from './matrix.js';
+import './mapview.js';
+
+/**
+ * @typedef {import('./store.js').Store} Store
+ * @typedef {import('./state.js').State} State
+ * @typedef {import('./mapview.js').MapData} MapData
+ */
+
+/** The same value as long as nothing of it is another, so that nothing is drawn again without need. */
+const made = memo(
+  (
+    /** @type {import('./maps.js').NamedMap} */ map,
+    /** @type {string} */ name,
+    /** @type {number[]} */ pins,
+    /** @type {number} */ min,
+    /** @type {boolean} */ linear,
+    /** @type {number[]} */ zoom,
+    /** @type {string} */ _theme,
+  ) => ({
+    map,
+    options: { name, pins, min, linear, zoom, full: linear ? 1 : peak(map.weights), small: false },
+  }),
+  2,
+);
+
+/**
+ * @param {State} state
+ * @param {import('./maps.js').NamedMap} map
+ * @param {string} name
+ * @param {number[]} pins rows that are held
+ * @returns {MapData}
+ */
+export const dataOf = ({ min, linear, zoom }, map, name, pins) =>
+  made(map, name, pins, min, linear, zoom, theme());
+
+/**
+ * @param {State} state
+ * @param {{reading: import('./reading.js').Reading, weights: Float32Array}} reply
+ * @param {string} name
+ */
+export const mapDataOf = (state, { reading, weights }, name) =>
+  dataOf(state, namedMap(weights, reading, state), name, state.pins);
+
+/** @param {MapData} data */
+export const mapJson = ({ map }) => plainMap(map);
+
+/**
+ * @param {Store} store
+ * @param {MapData} data
+ * @param {'pins'|'held'} [name] of what is held
+ */
+export function mapOf(store, data, name = 'pins') {
+  const { rows, columns } = data.map;
+  const isHeld = (/** @type {number} */ row) =>
+    store.state[name].some((token) => placeOf(rows, token) === row);
+  const without = (/** @type {number} */ row) =>
+    store.state[name].filter((token) => placeOf(rows, token) !== row);
+  const hold = (/** @type {CustomEvent<number>} */ { detail: row }) =>
+    store.go(
+      { [name]: isHeld(row) ? without(row) : [...store.state[name], rows[row].tokens[0]] },
+      { replace: true },
+    );
+  const link = (/** @type {CustomEvent<import('./mapview.js').Cell>} */ { detail: { row, column } }) => {
+    const [from, to] = [rows[row].tokens[0], columns[column].tokens[0]];
+    const again = isHeld(row) && (name === 'held' || (from === store.state.from && to === store.state.to));
+    const held = again ? without(row) : [...without(row), from];
+    store.go({ [name]: held, ...(name === 'pins' ? { from, to } : {}) }, { replace: true });
+  };
+  const zoom = (/** @type {CustomEvent<number[]>} */ { detail }) =>
+    store.go({ zoom: detail.map((value) => Math.round(value * 100) / 100) }, { replace: true });
+  return html`<map-view class="mapview" .data=${data} @hold=${hold} @link=${link} @zoom=${zoom}></map-view>`;
+}

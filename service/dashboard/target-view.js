@@ -1,0 +1,123 @@
+/** An encoder–decoder's cross-attention: a target over the text, and what each of its tokens is worth. */
+
+import { choice, scaleSwitch, weakestLink } from './controls.js';
+import { field } from './field.js';
+import { bdi, html, memo, nothing, share } from './html.js';
+import { dataOf, mapJson, mapOf } from './map-panel.js';
+import { project } from './matrix.js';
+import { mapScene } from './mapview.js';
+import { unitsOf } from './words.js';
+
+/**
+ * @typedef {import('./store.js').Store} Store
+ * @typedef {import('./reading.js').Reading} Reading
+ * @typedef {{reading: Reading, tokens: string[], offsets: number[][], weights: Float32Array,
+ *   logprobs: Float32Array}} Reply `weights` `[T, S]`
+ */
+
+const MEAN = 'mean';
+
+/** @type {import('./store.js').View} */
+export const targetView = {
+  title: 'Cross-attention',
+  asks({ target, cross }, _, store) {
+    const decoder = decoderOf(store);
+    return decoder && target !== '' ? { target, ...placeOf(cross, decoder) } : null;
+  },
+  answer: async ({ reading, asked, signal }) => ({
+    reading,
+    ...(await reading.target(asked.target, asked, signal)),
+  }),
+
+  draw(store, shown) {
+    const decoder = decoderOf(store);
+    const options = decoder ? optionsOf(decoder) : [];
+    const { cross, target } = store.state;
+    const known = options.some(({ value }) => value === cross) ? cross : MEAN;
+    return html`<h2 id="view-title" tabindex="-1">Cross-attention</h2>
+      ${field(store, {
+        id: 'text-t',
+        label: 'Target: what the decoder is to have written',
+        value: target,
+        patch: (text) => ({ target: text, held: [], zoom: [1, 0, 0] }),
+      })}
+      <div class="controls">${choice('Head', options, known, (value) => store.go({ cross: value }))}${weakestLink(store)}${scaleSwitch(store)}</div>
+      <p class="says">${hint(store)}</p>
+      ${shown ? html`${mapOf(store, mapData(store, shown), 'held')}${chances(shown.reply)}` : nothing}`;
+  },
+
+  says: () => 'Cross-attention shown.',
+
+  file(store, shown) {
+    const data = mapData(store, shown);
+    return {
+      name: `cross-attention ${data.options.name}`,
+      scene: mapScene(data),
+      json: { target: shown.asked.target, logprobs: Array.from(shown.reply.logprobs), ...mapJson(data) },
+    };
+  },
+};
+
+/** The decoder of the model: null where it has none, undefined until it is known. @param {Store} store */
+export function decoderOf({ service }) {
+  const known = service.answered?.reply;
+  if (!known) return undefined;
+  return known.decoder_layers ? { layers: known.decoder_layers, heads: Number(known.decoder_heads) } : null;
+}
+
+/** @param {Store} store */
+function hint(store) {
+  const decoder = decoderOf(store);
+  if (decoder === undefined) return '';
+  if (decoder === null) return 'This model has no decoder, and so no cross-attention.';
+  return store.state.target === ''
+    ? 'Each row is a token of the target and shows where in the text the decoder looks to write it.'
+    : 'Which token of the text the decoder looks at to write each token of the target. In a trained translator the last layer aligns words; earlier layers need not.';
+}
+
+const named = memo(
+  (
+    /** @type {Reply} */ { reading, tokens, offsets, weights },
+    /** @type {string} */ target,
+    /** @type {boolean} */ words,
+    /** @type {boolean} */ bare,
+  ) => {
+    const text = { tokens, offsets, segments: tokens.map(() => 0), texts: [target] };
+    const rows = unitsOf(text, { words, bare });
+    const columns = unitsOf(reading, { words, bare });
+    return { rows, columns, weights: project(weights, reading.size, rows, columns) };
+  },
+);
+
+/** @param {Store} store @param {import('./store.js').Shown} shown */
+function mapData({ state }, { asked, reply }) {
+  const name =
+    asked.head === null ? `Mean of layer ${asked.layer}` : `Layer ${asked.layer} head ${asked.head}`;
+  return dataOf(state, named(reply, asked.target, state.words, state.bare), name, state.held);
+}
+
+/** @param {Reply} reply */
+function chances({ tokens, logprobs }) {
+  const row = (/** @type {string} */ token, /** @type {number} */ chance) => html`<tr><td>${bdi(token)}</td>
+    <td class="number"><span class="meter" .style=${share(chance)}></span>${chance.toFixed(4)}</td></tr>`;
+  return html`<div class="chances"><table class="links"><caption>How likely each token of the target is</caption>
+    <thead><tr><th scope="col">token</th><th scope="col">probability</th></tr></thead>
+    <tbody>${tokens.map((token, i) => row(token, Math.exp(logprobs[i])))}</tbody></table></div>`;
+}
+
+/** @param {{layers: number, heads: number}} decoder */
+function optionsOf({ layers, heads }) {
+  const found = [{ value: MEAN, label: `Mean of layer ${layers - 1}` }];
+  for (let layer = 0; layer < layers; layer += 1)
+    for (let head = 0; head < heads; head += 1)
+      found.push({ value: `${layer}.${head}`, label: `Layer ${layer} · head ${head}` });
+  return found;
+}
+
+/** @param {string} cross @param {{layers: number, heads: number}} decoder all heads of the last layer when head is null */
+function placeOf(cross, { layers, heads }) {
+  const [layer, head] = cross.split('.').map(Number);
+  return cross === MEAN || layer >= layers || head >= heads
+    ? { layer: layers - 1, head: null }
+    : { layer, head };
+}

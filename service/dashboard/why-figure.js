@@ -1,0 +1,46 @@
+/** Shares of pairs of tokens as a map: rows are one text's tokens or words, columns the other's. */
+
+import { memo } from './html.js';
+import { unitsOf } from './words.js';
+
+const AXES = ['other text →', '← text'];
+
+/** The map of a method that has one, else null; the same value as long as nothing of it is another. */
+export const shareFigure = memo(
+  (
+    /** @type {import('./explanation.js').Explanation} */ { texts, shares },
+    /** @type {string} */ method,
+    /** @type {string} */ name,
+    /** @type {boolean} */ words,
+    /** @type {boolean} */ bare,
+    /** @type {string} */ _theme,
+  ) => {
+    const pairs = shares[method]?.pairs;
+    if (!pairs) return null;
+    const [rows, columns] = texts.map((text) => unitsOf(text, { words, bare }));
+    const weights = summed(pairs, texts[1].tokens.length, rows, columns);
+    const full = weights.reduce((most, weight) => Math.max(most, Math.abs(weight)), 1e-9);
+    const map = { rows, columns, weights, signed: true, axes: AXES };
+    const options = { name, full, linear: false, zoom: [1, 0, 0], pins: [], small: false };
+    return [{ name, map, options, zooms: false }];
+  },
+);
+
+/**
+ * Shares of words are the sums of their tokens'.
+ *
+ * @param {Float32Array} pairs `[S, T]`
+ * @param {number} size T
+ * @param {import('./words.js').Unit[]} rows
+ * @param {import('./words.js').Unit[]} columns
+ */
+function summed(pairs, size, rows, columns) {
+  const weights = new Float32Array(rows.length * columns.length);
+  rows.forEach((row, r) => {
+    columns.forEach((column, c) => {
+      for (const i of row.tokens)
+        for (const j of column.tokens) weights[r * columns.length + c] += pairs[i * size + j];
+    });
+  });
+  return weights;
+}

@@ -1,0 +1,194 @@
+"""The network between a page and its service in a test's hands, and what a viewer sees meanwhile.
+
+Everything is found as a viewer finds it: by role, by name, by what is written there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from playwright.sync_api import Download, Error, Locator, Page, Route, expect
+
+from tests.journeys.dashboard.browser import PATIENCE_SECONDS
+
+ATTENTION = "**/attention"
+REFUSED = "ERR_CONNECTION_REFUSED"
+SHOWN = {
+    "All heads": "72 heads drawn.",
+    "One head": "Layer 3 head 1 shown.",
+    "Rollout": "Rollout shown.",
+    "Ablation": "Switched off: 0. Layer 3 head 1 shown.",
+    "Comparison": "Layer 3 head 1 of both texts shown.",
+}
+"""The views, and what the page says once each is there at layer 3, head 1."""
+LINK = re.compile(r"(.+) → (.+?)\s+\d\.\d{4}")
+FULL_STRENGTH = 0.9
+"""The least opacity of what is not dimmed."""
+
+STRENGTH = """(node) => {
+  for (const one of document.getAnimations()) one.finish();
+  const around = [];
+  for (let one = node; one; one = one.parentElement) around.push(getComputedStyle(one).opacity);
+  return around.reduce((product, opacity) => product * opacity, 1);
+}"""
+
+
+class Network:
+    """The page's questions of one kind, each held from now on until the test says what comes."""
+
+    def __init__(self, page: Page, address: str = ATTENTION) -> None:
+        self.page = page
+        self.address = address
+        self.held: list[Route] = []
+        page.route(address, self._hold)
+
+    def _hold(self, route: Route) -> None:
+        self.held.append(route)
+
+    def asked(self, count: int = 1) -> list[Route]:
+        """The questions that are held, once there are so many."""
+        wait(self.page, lambda: len(self.held) >= count)
+        return self.held
+
+    def answer(self, route: Route) -> None:
+        """Let one question through; the page may have given it up."""
+        with contextlib.suppress(Error):
+            route.continue_()
+
+    def release(self) -> None:
+        """Let everything through, now and from now on."""
+        self.page.unroute(self.address)
+        for route in self.held:
+            self.answer(route)
+        self.held = []
+
+
+@contextlib.contextmanager
+def failing(page: Page, address: str = ATTENTION, *, status: int = 0) -> Iterator[None]:
+    """Every question fails with this status; with none, the connection is refused."""
+
+    def fail(route: Route) -> None:
+        if status:
+            route.fulfill(status=status, content_type="text/plain", body="broken")
+        else:
+            route.abort("connectionrefused")
+
+    page.route(address, fail)
+    yield
+    page.unroute(address)
+
+
+def wait(page: Page, condition: Callable[[], Any]) -> None:
+    """Wait until a condition holds: looked at whenever the page may have moved."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never held"
+        page.wait_for_timeout(5)
+
+
+def told(page: Page, text: str | re.Pattern[str]) -> None:
+    """Wait until those who listen to the page are told so."""
+    expect(page.get_by_role("status").filter(has_text=text).first).to_be_attached()
+
+
+def view(page: Page) -> Locator:
+    """The view that is looked at."""
+    return page.get_by_role("tabpanel")
+
+
+def head_button(page: Page, group: str, layer: int, head: int) -> Locator:
+    """The button of one head among all heads."""
+    pad = page.get_by_role("group", name=group, exact=True)
+    return pad.get_by_role("button", name=re.compile(rf"^Layer {layer} head {head}\b"))
+
+
+def maps(page: Page) -> Locator:
+    """Every map that is drawn in the view."""
+    return view(page).get_by_role("img")
+
+
+def enter_text(page: Page, text: str, name: str = "Text") -> None:
+    """Type a text and ask for it."""
+    box = page.get_by_role("textbox", name=name, exact=True)
+    box.fill(text)
+    box.press("Enter")
+
+
+def strength(place: Locator) -> float:
+    """How strongly it is drawn once nothing moves: its opacity times that of all it stands in."""
+    return float(place.evaluate(STRENGTH))
+
+
+def is_marked_old(place: Locator) -> bool:
+    """Whether a viewer is told, by sight and by ear, that this is not of what was asked last."""
+    busy = place.evaluate("(node) => Boolean(node.closest('[aria-busy=true]'))")
+    return bool(busy) and strength(place) < FULL_STRENGTH
+
+
+def seen(place: Locator) -> list[Locator]:
+    """Those of them that can be seen."""
+    return [one for one in place.all() if one.is_visible()]
+
+
+class Files:
+    """What a page hands over as files, by name."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.downloads: list[Download] = []
+        page.on("download", self._came)
+
+    def _came(self, download: Download) -> None:
+        self.downloads.append(download)
+
+    def button(self, kind: str) -> Locator:
+        """The button that saves."""
+        return self.page.get_by_role("button", name=kind, exact=True)
+
+    def try_to_save(self, *kinds: str) -> None:
+        """Press what can be pressed."""
+        for kind in kinds:
+            if self.button(kind).is_enabled():
+                self.button(kind).click()
+
+    def save(self, kind: str) -> bytes:
+        """One file, waited for."""
+        with self.page.expect_download() as download:
+            self.button(kind).click()
+        return download.value.path().read_bytes()
+
+    def contents(self) -> list[tuple[str, bytes]]:
+        """Names and contents so far."""
+        return [(one.suggested_filename, one.path().read_bytes()) for one in self.downloads]
+
+
+def pointed_at(page: Page) -> tuple[str, str] | None:
+    """The two tokens of the cell that the view says is pointed at."""
+    told = view(page).get_by_text(LINK)
+    found = LINK.fullmatch(told.first.inner_text()) if told.count() else None
+    return (found[1], found[2]) if found else None
+
+
+def cell_at(page: Page, heatmap: Locator, names: list[str], row: int, column: int) -> list[float]:
+    """Where on the page a cell of a map of differently named tokens is, found by pointing."""
+    box = heatmap.bounding_box()
+    assert box is not None
+
+    def found(axis: int, wanted: int) -> float:
+        least, most = 0.0, 1.0
+        while most - least > 1 / box["width"]:
+            middle = (least + most) / 2
+            shares = (0.5, middle) if axis == 0 else (middle, 0.5)
+            page.mouse.move(*(box[a] + s * box["width"] for a, s in zip("xy", shares, strict=True)))
+            cell = pointed_at(page)
+            place = names.index(cell[axis]) if cell else (-1 if middle < 0.5 else len(names))
+            if place == wanted:
+                return middle * box["width"]
+            least, most = (middle, most) if place < wanted else (least, middle)
+        raise AssertionError("no such cell")
+
+    return [box["x"] + found(1, column), box["y"] + found(0, row)]

@@ -1,0 +1,80 @@
+"""Every view for everyone: checked by axe-core, and looked at in forced colours."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.journeys.dashboard import axe
+from tests.journeys.dashboard.between import enter_text, failing, head_button, told
+
+pytestmark = pytest.mark.e2e
+VIEWS = ("heads", "head", "rollout", "ablation", "comparison")
+SHOWN = re.compile(r"(drawn|shown)\.")
+WIDTHS = (360, 800, 1360)
+MEDIA = {
+    "light": {"color_scheme": "light", "forced_colors": "none"},
+    "dark": {"color_scheme": "dark", "forced_colors": "none"},
+    "forced": {"color_scheme": "light", "forced_colors": "active"},
+}
+PADS = {
+    "head": "Heads",
+    "ablation": "Switch heads off",
+    "comparison": "Heads, by how far they differ",
+}
+
+
+def everywhere(page):
+    """What axe-core finds in both themes and in forced colours, at three widths."""
+    found = set()
+    for kind, media in MEDIA.items():
+        page.emulate_media(**media)
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            found.update(axe.violations(page, "" if kind == "light" else axe.COLOURS))
+    return found
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_axe_finds_nothing_in_any_view(visitor, name):
+    page = visitor.open(
+        visitor.state(view=name, layer=3, head=1, off="1.8", live=1, sort="distance")
+    )
+    told(page, SHOWN)
+    found = everywhere(page)
+    assert not found, sorted(found)
+
+
+def test_axe_finds_nothing_in_a_pair_nor_in_an_error(visitor):
+    visitor.expected = ("status of 500",)
+    page = visitor.open(visitor.state(view="head", a="Where do cats sleep?", b="Anywhere.", pins=3))
+    told(page, SHOWN)
+    found = set(axe.violations(page))
+    with failing(page, status=500):
+        enter_text(page, "Another text.", "First text of the pair")
+        page.get_by_role("alert").wait_for()
+        found.update(axe.violations(page))
+    assert not found, sorted(found)
+
+
+@pytest.mark.parametrize("name", PADS)
+def test_every_head_is_seen_in_forced_colours(visitor, name):
+    page = visitor.open(visitor.state(view=name, layer=3, head=1), forced_colors="active")
+    told(page, SHOWN)
+    page.mouse.move(5, 5)
+    pictures = {}
+    for layer, head in ((0, 0), (2, 5), (5, 11), (3, 1)):
+        box = head_button(page, PADS[name], layer, head).bounding_box()
+        clip = {**box, "x": box["x"] - 1, "width": box["width"] + 2}
+        picture = np.array(Image.open(io.BytesIO(page.screenshot(clip=clip))).convert("L")).astype(
+            int
+        )
+        assert np.ptp(picture) > 50, f"layer {layer} head {head} is not to be told from its ground"
+        pictures[layer, head] = picture
+    if name != "ablation":
+        chosen = pictures.pop((3, 1))
+        assert all(np.abs(chosen - other).max() > 50 for other in pictures.values())

@@ -1,0 +1,77 @@
+"""The finder is asked by pointing: at a word of the text, a cell, a row of the table."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.journeys.dashboard.between import cell_at, maps, pointed_at, told, view
+from tests.journeys.dashboard.oracle import ranked
+
+pytestmark = pytest.mark.e2e
+LONG = " ".join(str(i) for i in range(100, 258))
+MOST_OPTIONS = 100
+
+
+def finder(page):
+    """Where heads are found by a link."""
+    return page.get_by_role("region", name="Find heads by a link")
+
+
+def expect_ranking(page, animal, row, column):
+    """The heads that link these two tokens, the best first."""
+    best = ranked(animal.weights[:, :, row, column])[0]
+    chip = finder(page).get_by_role("listitem").get_by_role("button").first
+    names = re.escape(animal.names[row]), re.escape(animal.names[column])
+    expect(chip).to_have_accessible_name(re.compile(rf"{names[0]} to {names[1]}"))
+    expect(chip).to_have_text(re.compile(rf"^{best}\s"))
+
+
+def test_it_is_no_list_of_hundreds(visitor):
+    page = visitor.open(visitor.state(view="head", a=LONG, **{"from": 3, "to": 4}))
+    told(page, "Layer 0 head 0 shown.")
+    expect(finder(page).get_by_role("listitem")).to_have_count(8)
+    for one in page.get_by_role("combobox").all():
+        assert one.get_by_role("option").count() <= MOST_OPTIONS
+
+
+def test_two_words_are_clicked(visitor, animal):
+    page = visitor.open(visitor.state(view="head"))
+    told(page, "Layer 0 head 0 shown.")
+    for name in ("tired", "street"):
+        finder(page).get_by_role("button", name=re.compile(rf"^{name}\b")).click()
+    expect_ranking(page, animal, animal.at("tired"), animal.at("street"))
+    expect(page).to_have_url(re.compile(rf"from={animal.at('tired')}.*to={animal.at('street')}"))
+
+
+def test_a_cell_is_clicked(visitor, animal):
+    page = visitor.open(visitor.state(view="head", layer=3, head=1))
+    told(page, "Layer 3 head 1 shown.")
+    heatmap = maps(page).filter(visible=True).last
+    heatmap.scroll_into_view_if_needed()
+    row, column = animal.at("tired"), animal.at("street")
+    page.mouse.click(*cell_at(page, heatmap, animal.names, row, column))
+    expect_ranking(page, animal, row, column)
+
+
+def test_a_cell_is_chosen_by_keys(visitor, animal):
+    page = visitor.open(visitor.state(view="head", layer=3, head=1))
+    told(page, "Layer 3 head 1 shown.")
+    heatmap = maps(page).filter(visible=True).last
+    heatmap.focus()
+    for key in ["ArrowDown"] * 3 + ["ArrowRight"] * 4:
+        page.keyboard.press(key)
+    names = pointed_at(page)
+    page.keyboard.press("Enter")
+    expect_ranking(page, animal, *map(animal.names.index, names))
+
+
+def test_a_row_of_the_table_is_clicked(visitor, animal):
+    page = visitor.open(visitor.state(view="head", layer=2, head=8))
+    told(page, "Layer 2 head 8 shown.")
+    row = view(page).get_by_role("row").nth(3)
+    names = row.get_by_role("cell").all_inner_texts()[:2]
+    row.click()
+    expect_ranking(page, animal, *(animal.names.index(name) for name in names))

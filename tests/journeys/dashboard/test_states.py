@@ -1,0 +1,152 @@
+"""Between a question and its answer: nothing old is shown, or saved, as if it were the new."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+from tests.journeys.dashboard.between import (
+    SHOWN,
+    Files,
+    Network,
+    enter_text,
+    head_button,
+    is_marked_old,
+    maps,
+    seen,
+    told,
+    view,
+    wait,
+)
+from tests.journeys.dashboard.oracle import label
+
+pytestmark = pytest.mark.e2e
+KINDS = ("JSON", "SVG", "PNG")
+LONG = " ".join(f"{word} {i}" for i in range(65) for word in ("the", "dog"))
+"""Long enough that the finder asks again for each question."""
+
+
+def test_a_file_taken_meanwhile_is_of_the_head_it_names(visitor, animal):
+    page = visitor.open(visitor.state(view="head", layer=2, head=0))
+    told(page, "Layer 2 head 0 shown.")
+    files, network = Files(page), Network(page)
+    head_button(page, "Heads", 2, 8).click()
+    network.asked()
+    files.try_to_save(*KINDS)
+    network.release()
+    told(page, "Layer 2 head 8 shown.")
+    meanwhile = files.contents()
+    after = {f"headscope-layer-2-head-8.{kind.lower()}": files.save(kind) for kind in KINDS}
+    for name, content in meanwhile:
+        assert content == after.get(name, content), f"{name} is not what it says"
+    found = json.loads(after["headscope-layer-2-head-8.json"])
+    assert (found["layer"], found["head"]) == (2, 8)
+    np.testing.assert_allclose(found["weights"], animal.weights[2, 8], atol=1e-6)
+
+
+def test_heading_statistics_and_map_are_of_one_head(visitor, animal):
+    page = visitor.open(visitor.state(view="head", layer=2, head=0))
+    told(page, "Layer 2 head 0 shown.")
+    network = Network(page)
+    head_button(page, "Heads", 2, 8).click()
+    network.asked()
+    heading = view(page).get_by_role("heading", name=re.compile("Layer")).first
+    layer, head = map(int, re.findall(r"\d+", heading.inner_text()))
+    for one in seen(maps(page)):
+        assert f"Layer {layer} head {head}" in (one.get_attribute("aria-label") or "")
+        assert is_marked_old(one)
+    for value in seen(view(page).get_by_role("definition"))[:1]:
+        entropy = animal.statistics["entropy"][layer, head]
+        assert float(value.inner_text()) == pytest.approx(entropy, abs=6e-4)
+        assert label(animal, layer, head) in view(page).inner_text()
+    network.release()
+    told(page, "Layer 2 head 8 shown.")
+    expect(heading).to_have_text("Layer 2 · Head 8")
+
+
+def test_an_old_text_is_dim_and_busy_in_every_view(visitor):
+    page = visitor.open(visitor.state(layer=3, head=1))
+    for i, (tab, status) in enumerate(SHOWN.items()):
+        page.get_by_role("tab", name=tab).click()
+        told(page, status)
+        network = Network(page)
+        enter_text(page, f"Text number {i}.")
+        network.asked()
+        old = seen(maps(page)) + seen(
+            view(page).get_by_role("button", name=re.compile("^Layer 3 head 1,"))
+        )
+        old += seen(page.get_by_text(re.compile(r"^\d+ tokens")))
+        for one in old:
+            assert is_marked_old(one), f"{tab}: {one.evaluate('(node) => node.outerHTML')[:200]}"
+        network.release()
+        told(page, status)
+        assert not is_marked_old(view(page))
+
+
+def test_the_finder_ranks_for_the_question_that_it_shows(visitor):
+    page = visitor.open(visitor.state(view="head", a=LONG, **{"from": 3, "to": 4}))
+    told(page, "Layer 0 head 0 shown.")
+    finder = page.get_by_role("region", name="Find heads by a link")
+    chips = finder.get_by_role("listitem").get_by_role("button")
+    expect(chips).to_have_count(8)
+    before = chips.all_inner_texts()
+    network = Network(page)
+    address = visitor.state(view="head", a=LONG, **{"from": 5, "to": 1})
+    page.goto(f"{visitor.url}/{address}")
+    wait(page, lambda: network.held or chips.all_inner_texts() != before)
+    if chips.all_inner_texts() == before:
+        for chip in seen(chips):
+            assert is_marked_old(chip), "a ranking of another question stands under this one"
+            expect(chip).to_be_disabled()
+    network.release()
+    wait(page, lambda: chips.all_inner_texts() != before)
+    expect(chips).to_have_count(8)
+    wait(page, lambda: not is_marked_old(chips.first))
+
+
+def test_answers_out_of_order(visitor, animal):
+    page = visitor.open(visitor.state(view="head", layer=2, head=0))
+    told(page, "Layer 2 head 0 shown.")
+    network = Network(page)
+    for count, head in enumerate((4, 8, 1), start=1):
+        head_button(page, "Heads", 2, head).click()
+        network.asked(count)
+    for route in reversed(network.held):
+        network.answer(route)
+    told(page, "Layer 2 head 1 shown.")
+    expect(view(page).get_by_role("heading", name="Layer 2 · Head 1")).to_be_visible()
+    network.release()
+    found = json.loads(Files(page).save("JSON"))
+    np.testing.assert_allclose(found["weights"], animal.weights[2, 1], atol=1e-6)
+
+
+def save_at_every_moment(files, network, status):
+    """Try to save before each reply comes, until the page says that all is there."""
+    network.asked()
+    done = network.page.get_by_role("status").filter(has_text=status)
+    answered = 0
+    while answered < len(network.held):
+        files.try_to_save("JSON")
+        network.answer(network.held[answered])
+        answered += 1
+        wait(network.page, lambda answered=answered: len(network.held) > answered or done.count())
+    files.try_to_save("JSON")
+
+
+def test_what_is_saved_at_any_moment_is_what_is_saved_at_the_end(visitor):
+    page = visitor.open(visitor.state(layer=3, head=1))
+    for i, (tab, status) in enumerate(SHOWN.items()):
+        page.get_by_role("tab", name=tab).click()
+        told(page, status)
+        files, network = Files(page), Network(page)
+        enter_text(page, f"Text number {i}.")
+        save_at_every_moment(files, network, status)
+        network.release()
+        last = json.loads(files.save("JSON"))
+        assert last["texts"] == [f"Text number {i}."]
+        for _, content in files.contents():
+            assert json.loads(content) == last, tab
