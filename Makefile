@@ -5,7 +5,12 @@
 # make chaos   setup, then overload, faults, stops, bad clients and mixed company, half an hour
 # make soak    setup, then requests of every shape for a quarter of an hour
 # make clients setup, then other services' own clients, unchanged, in an environment of theirs
+# make image   setup, then the Dockerfile built and tried without a docker engine; TARGET=cpu
+# make replicas  setup, then replicas behind the balancer, killed and told to stop, ten minutes
+# make capacity  setup, then a real fleet beside the simulated one, five minutes
+# make ray     setup, then replicas under Ray Serve and a corpus by Ray Data, in an environment of theirs
 # make fuzz    setup, then Schemathesis, Hypothesis and malformed HTTP, ten minutes
+# make alerts  setup, then a real Prometheus that must see what happens to services, twenty minutes
 # make bench   setup, then throughput in process and over HTTP, beside the peers; WORKLOAD=file.jsonl
 
 PYTHON ?= python3
@@ -30,7 +35,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile --p
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 TORCH_OPTIONS = $(shell $(PYTHON) -c "import urllib.request; urllib.request.urlopen('$(TORCH_INDEX)/torch/', timeout=5)" 2>&- && echo --extra-index-url $(TORCH_INDEX))
 
-.PHONY: setup serve test check lint style chaos abuse soak fuzz bench clients clean
+.PHONY: setup serve tools test check lint style chaos abuse soak fuzz alerts replicas capacity ray image bench clients clean
 
 serve: .venv/.serving
 	@echo '== the artifact: export and verification, unless the cache has it'
@@ -62,6 +67,8 @@ setup: .venv/.developing
 style: .venv/.developing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	@$(PYTHON) tests/journeys/dashboard/install_javascript_tools
+	tests/journeys/dashboard/check_javascript
 
 lint: style
 	$(BIN)/mypy
@@ -69,13 +76,23 @@ lint: style
 check: style
 	$(call BESIDE_TYPES,$(PYTEST) -m 'not e2e and not slow')
 
-test: style
-	@tests/journeys/dashboard/install_chromium
+# what tests need of other programs is fetched while packages are installed
+test:
+	@$(MAKE) --no-print-directory --jobs 2 tools style
 	$(call BESIDE_TYPES,$(PYTEST))
 
-chaos abuse soak fuzz: setup
+tools:
+	@tests/journeys/dashboard/install_chromium
+	@tests/deploy/prometheus/install_prometheus
+	@tests/deploy/haproxy/install_haproxy
+	@$(MAKE) --no-print-directory .venv-deploy/.installed || echo 'tests of what is deployed will be skipped'
+
+chaos abuse soak fuzz alerts replicas capacity: setup
 	@mkdir -p .bench
 	$(BIN)/python -m trials.$@ --json .bench/$@.json
+
+image: setup
+	$(BIN)/python -m deploy.image.check $(TARGET)
 
 bench: setup .venv/.bench
 	$(BIN)/python -m benchmarks.throughput $(if $(WORKLOAD),--workload $(WORKLOAD)) --json .bench/throughput.json
@@ -93,5 +110,22 @@ clients: setup .venv-clients/.installed
 	@.venv-clients/bin/python -m pip --disable-pip-version-check install --quiet --no-compile --no-deps --requirement $<
 	@touch $@
 
+# programs that render and check what is deployed; nothing is resolved
+.venv-deploy/.installed: tests/deploy/requirements.txt
+	@$(PYTHON) -m venv .venv-deploy
+	@.venv-deploy/bin/python -m pip --disable-pip-version-check install --quiet --no-compile --no-deps --requirement $<
+	@touch $@
+
+# an environment of its own: nobody who serves without Ray has its packages
+ray: setup .venv-ray/.installed
+	@mkdir -p .bench
+	HEADSCOPE_ARTIFACT=$$($(BIN)/headscope export) .venv-ray/bin/python -m trials.ray --json .bench/ray.json
+
+.venv-ray/.installed: deploy/ray/requirements.txt pyproject.toml constraints.txt
+	@$(PYTHON) -m venv .venv-ray
+	@.venv-ray/bin/python -m pip --disable-pip-version-check install --quiet --no-compile --prefer-binary --constraint constraints.txt --requirement $< psutil setuptools
+	@.venv-ray/bin/python -m pip --disable-pip-version-check install --quiet --no-compile --prefer-binary --constraint constraints.txt --no-build-isolation --editable '.[files]'
+	@touch $@
+
 clean:
-	rm -rf .venv .venv-clients
+	rm -rf .venv .venv-clients .venv-deploy .venv-ray .prometheus .javascript

@@ -11,6 +11,8 @@ from fastapi import FastAPI
 from model.artifact.manifest import Artifact
 from service import system
 from service.api import dialects
+from service.api.security_schemes import describe_keys
+from service.banner import banner
 from service.distribution import TRACING, require, version
 from service.engines.contract import Engine
 from service.footprint import footprint, report, shortage
@@ -25,6 +27,7 @@ from service.state import ServiceState
 from service.telemetry.access import AccessLog
 from service.telemetry.metrics import Metrics
 from service.telemetry.requests import RequestObserver
+from service.telemetry.routes import RouteTemplates
 
 _log = logging.getLogger("headscope")
 
@@ -53,9 +56,7 @@ def create_app(
     observers = request_observers(settings)
     state = build_state(settings, artifacts, engines, peers)
     if not (peers and peers.index):
-        for model in state.models:
-            if model.precision_note:
-                _log.warning("%s", model.precision_note)
+        introduce(settings, state.models)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -90,10 +91,22 @@ def create_app(
     )
     app.state.service = state
     dialects.install(app, settings)
+    if settings.api_keys is not None or settings.keys_file is not None:
+        describe_keys(app)
     middleware.install(
-        app, settings, state.metrics, state.bodies, observers, dialects.error_response
+        app, settings, state.metrics.http, state.bodies, observers, dialects.error_response
     )
+    state.metrics.http.routes = RouteTemplates(app.router.routes)
     return app
+
+
+def introduce(settings: Settings, models: Models) -> None:
+    """Log what is served, and what is lost by the precision of a model."""
+    for line in banner(settings, models):
+        _log.info("%s", line)
+    for model in models:
+        if model.precision_note:
+            _log.warning("%s", model.precision_note)
 
 
 def build_state(
@@ -109,6 +122,7 @@ def build_state(
     if settings.engine != "fake" and not (engines or (peers and peers.index)):
         tell_memory(settings, dict(zip(names, artifacts, strict=True)))
     metrics = Metrics(peers.folder if peers else None)
+    metrics.service.limited(settings)
 
     def give_up(why: str) -> None:
         state.give_up(why)

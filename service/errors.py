@@ -41,10 +41,21 @@ class ServiceError(Exception):
     error_type: ClassVar[str] = "Backend"
     retryable: ClassVar[bool] = False
 
-    def __init__(self, detail: str, *, retry_after_seconds: int | None = None) -> None:
+    def __init__(
+        self, detail: str, *, retry_after_seconds: int | None = None, reason: str = ""
+    ) -> None:
+        """Say what is wrong.
+
+        Args:
+            detail: what the caller is told.
+            retry_after_seconds: when another attempt is worth it.
+            reason: of the refusal in the metrics; that of the class when empty.
+
+        """
         super().__init__(detail)
         self.detail = detail
         self.retry_after_seconds = retry_after_seconds
+        self.reason = reason or self.slug.replace("-", "_")
 
 
 class InvalidRequest(ServiceError):
@@ -63,6 +74,18 @@ class Unauthorized(ServiceError):
     """The request has no key, or a wrong one."""
 
     status, title, slug, error_type = 401, "Unauthorized", "unauthorized", "Validation"
+
+    def __init__(self, detail: str, *, prompts: bool = True) -> None:
+        """Say what is wrong.
+
+        Args:
+            detail: what the caller is told.
+            prompts: whether a browser is to ask for a password; a page that asks itself is not
+                to be covered by the browser's own dialog.
+
+        """
+        super().__init__(detail)
+        self.prompts = prompts
 
 
 class UnknownModel(ServiceError):

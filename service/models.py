@@ -34,6 +34,12 @@ class ServedModel:
         lanes = self.inference.engines.default.lanes
         return {name: lane.queued_tokens for name, lane in lanes.items()}
 
+    @property
+    def queued_texts(self) -> dict[str, int]:
+        """Texts and maps that wait for the model's own engine, by lane."""
+        lanes = self.inference.engines.default.lanes
+        return {name: lane.queued_texts for name, lane in lanes.items()}
+
 
 class Models:
     """At least one model; the first is the default."""

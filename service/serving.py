@@ -60,7 +60,7 @@ def start_model(
         ValueError: the limit on a text is more than the model has positions.
 
     """
-    settings, metrics, manifest = shared.settings, shared.metrics, artifact.manifest
+    settings, metrics, manifest = shared.settings, shared.metrics.of_model(name), artifact.manifest
     if settings.fallback == "torch" or (settings.verify_share and manifest.foreign):
         check_installed(artifact)
     label = f"{name}: " if shared.several else ""
@@ -73,14 +73,15 @@ def start_model(
     engine = engine or factories[settings.engine]()
     batch_tokens = settings.max_batch_tokens or engine.batch_tokens
     engine.warm_up(batch_tokens, limits.max_tokens)
-    metrics.engine.labels(engine.name, engine.provider, manifest.precision, name).set(1)
+    queue_limits = batch_limits(settings, batch_tokens)
+    metrics.serves(engine, manifest.precision, queue_limits, limits.max_tokens)
     live_verification = LiveVerification(
         settings.verify_share, lambda: engines.get("torch"), manifest, metrics, label
     )
     engines = EnginePool(
         engine,
         factories,
-        batch_limits(settings, batch_tokens),
+        queue_limits,
         metrics,
         live_verification.inspect if settings.verify_share else None,
     )

@@ -8,11 +8,10 @@ and artifacts are one choice: a flag of either wins over the variables of both
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -23,12 +22,9 @@ from model.artifact.manifest import Precision
 from model.runtimes.contract import Device
 from model.sources.locate import DEFAULT_MODEL
 from service import hub
+from service.client_values import hosts_to_meet, keys_to_send, origins_to_meet
 from service.environment import PRECISION_OF_ARTIFACT, Variables, listed
 from service.groups import Group, Shown
-
-_KEY = re.compile(r"[!-~]+")
-_ORIGIN = re.compile(r"\*|https?://[^/?#\s]+")
-_HOST = re.compile(r"\*|[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 
 
 def _default_cache() -> Path:
@@ -108,21 +104,38 @@ class Settings(BaseSettings):
     port: Annotated[int, Shown(Group.NETWORK, "PORT")] = Field(
         8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one."
     )
+    metrics_port: Annotated[int | None, Shown(Group.NETWORK, "PORT", "none")] = Field(
+        None,
+        gt=0,
+        le=65535,
+        description="A further port at the same address for /metrics and the health routes alone, "
+        "which need no key there.",
+    )
     workers: Annotated[int, Shown(Group.NETWORK, "COUNT")] = Field(
         1, gt=0, description="Processes that serve the port, each with its own engine."
     )
-    api_keys: Annotated[str | None, Shown(Group.SECURITY, "KEYS", "none")] = Field(
+    api_keys: Annotated[
+        str | None, AfterValidator(keys_to_send), Shown(Group.SECURITY, "KEYS", "none")
+    ] = Field(
         None,
         repr=False,
         description="Keys, separated by commas, one of which every request must have; better "
         "given by the environment than by a flag.",
     )
-    cors_origins: Annotated[str | None, Shown(Group.SECURITY, "ORIGINS", "none")] = Field(
+    keys_file: Annotated[Path | None, Shown(Group.SECURITY, "FILE", "none")] = Field(
+        None,
+        description="A file of further keys, a line `name:key` each; the name stands in the access "
+        "log. It is read again when it changes.",
+    )
+    cors_origins: Annotated[
+        str | None, AfterValidator(origins_to_meet), Shown(Group.SECURITY, "ORIGINS", "none")
+    ] = Field(
         None,
         description="Origins, separated by commas, whose pages may use the service; or `*`.",
     )
     allowed_hosts: Annotated[
         str | None,
+        AfterValidator(hosts_to_meet),
         Shown(
             Group.SECURITY,
             "HOSTS",
@@ -208,6 +221,12 @@ class Settings(BaseSettings):
         description="How long a client may take to send a request, or to take a mebibyte of its "
         "reply.",
     )
+    drain_delay_seconds: Annotated[float, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
+        1.0,
+        ge=0,
+        description="How long requests are still taken once the service is told to stop, and "
+        "readiness fails: until balancers have seen that.",
+    )
     drain_seconds: Annotated[int, Shown(Group.TIME_LIMITS, "SECONDS")] = Field(
         30, gt=0, description="How long running requests may take once the service is told to stop."
     )
@@ -264,26 +283,8 @@ class Settings(BaseSettings):
             raise ValueError(PRECISION_OF_ARTIFACT)
         return self
 
-    @field_validator("api_keys")
-    @classmethod
-    def _keys_can_be_sent(cls, keys: str | None) -> str | None:
-        for key in [] if keys is None else keys.split(","):
-            if not _KEY.fullmatch(key.strip()):
-                raise ValueError("a key is empty, or not of printable ASCII without spaces")
-        return keys
-
-    @field_validator("cors_origins")
-    @classmethod
-    def _origins_can_be_met(cls, origins: str | None) -> str | None:
-        for origin in [] if origins is None else origins.split(","):
-            if not _ORIGIN.fullmatch(origin.strip()):
-                raise ValueError("an origin is `*`, or a scheme and a host: https://example.org")
-        return origins
-
-    @field_validator("allowed_hosts")
-    @classmethod
-    def _hosts_can_be_met(cls, hosts: str | None) -> str | None:
-        for host in [] if hosts is None else hosts.split(","):
-            if not _HOST.fullmatch(host.strip()):
-                raise ValueError("a host is `*`, or a name or an address without a port: [::1]")
-        return hosts
+    @model_validator(mode="after")
+    def _ports_differ(self) -> Self:
+        if self.metrics_port == self.port:
+            raise ValueError("metrics need a port of their own")
+        return self

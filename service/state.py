@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from dataclasses import dataclass
 
 from fastapi import FastAPI
@@ -34,14 +33,21 @@ class ServiceState:
     """Ends the process, and is told why; whoever runs the application sets it."""
     hangs: bool = False
     """Whether a call still runs in an engine though the application has ended."""
+    connections: Sized = ()
+    """Open connections; whoever runs the application sets them."""
 
     async def refresh_metrics(self) -> str:
         """Bring those metrics up to date that are not kept as things happen; nothing to answer."""
-        queued = Counter[str]()
         for model in self.models:
-            queued.update(model.queued_tokens)
-        for lane, tokens in queued.items():
-            self.metrics.queue_tokens.labels(lane).set(tokens)
+            metrics, texts = self.metrics.of_model(model.name), model.queued_texts
+            for lane, tokens in model.queued_tokens.items():
+                metrics.queued(lane, tokens, texts[lane])
+        service = self.metrics.service
+        service.ready.set(not self.readiness.known_failure)
+        service.connections.set(len(self.connections))
+        service.body_bytes.set(self.bodies.held)
+        service.reply_bytes.set(self.replies.held)
+        service.refresh_memory()
         return ""
 
 

@@ -16,7 +16,9 @@ from filelock import FileLock
 
 from model.artifact.manifest import Artifact, Precision, load_artifact
 from model.runtimes.registry import weight_bits
+from service.settings import Settings
 from tests import sts
+from tests.kept import Kept
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # several processes compute at a time on few cores
@@ -37,7 +39,7 @@ LONGEST = (
     "trials",
     "test_lesser_processor.py",
     "model/export",
-    "service/test_precisions.py",
+    "service/inference/test_core_precisions.py",
     "service/engines/test_torch_process.py",
     "journeys",
 )
@@ -174,13 +176,27 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def exported(exports: Path) -> Callable[..., Artifact]:
     """`exported(checkpoint, name, precision)`: read only, and made once for all processes of a run.
 
-    A name stands for one checkpoint. An export takes seconds, however small the model. bf16 and
-    int8 are made from `base`, or from the checkpoint's fp32 where there is none, which spares most
-    of that where tests want fp32 as well (`derived`); that the bytes are those of an export is
-    held in tests/model/export.
+    Or by an earlier run, while nothing that decides it has changed (`tests.kept`). A name stands
+    for one checkpoint. An export takes seconds, however small the model. bf16 and int8 are made
+    from `base`, or from the checkpoint's fp32 where there is none, which spares most of that where
+    tests want fp32 as well (`derived`); that the bytes are those of an export is held in
+    tests/model/export.
     """
 
     known: dict[Path, Artifact] = {}
+    kept = Kept(Settings().cache_folder / "tests")
+
+    def make(
+        checkpoint: Path, name: str, precision: Precision, base: Artifact | None, out: Path
+    ) -> None:
+        from model.export.exporter import derive, export
+        from tests.exports import share_work
+
+        share_work(exports / "graphs")
+        if base is None:
+            export(checkpoint, out, name, precision)
+        else:
+            derive(base, out, precision)
 
     def once(
         checkpoint: Path,
@@ -193,15 +209,12 @@ def exported(exports: Path) -> Callable[..., Artifact]:
         out = exports / f"{name}-{precision}-{weight_bits(precision)}"
         if out not in known:
             with FileLock(f"{out}.lock"):
-                if not out.exists():
-                    from model.export.exporter import derive, export
-                    from tests.exports import share_work
-
-                    share_work(exports / "graphs")
-                    if derived and precision in ("bf16", "int8"):
-                        derive(base or once(checkpoint, name), out, precision)
-                    else:
-                        export(checkpoint, out, name, precision)
+                key = kept.key(checkpoint, name, precision)
+                if not out.exists() and not kept.copy(key, out):
+                    recast = derived and precision in ("bf16", "int8")
+                    fp32 = base or once(checkpoint, name) if recast else None
+                    make(checkpoint, name, precision, fp32, out)
+                    kept.keep(key, out)
             known[out] = load_artifact(out)
         return known[out]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from fastapi.routing import APIRoute
@@ -19,6 +20,7 @@ from service.api.native.explain import ExplainRequest
 from service.api.tei.embed_sparse import EmbedSparseRequest
 from service.api.tei.predict import PredictRequest
 from service.api.tei.rerank import RerankRequest
+from service.scheduler.admission import RefusalReason
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
@@ -64,7 +66,7 @@ def test_routes():
         if router is not documentation.router
         for route in router.routes
         if isinstance(route, APIRoute)
-        for method in route.methods
+        for method in route.methods - {"HEAD"}
     }
     pages = read("docs/api.md") + read("docs/dialects.md")
     named = set(re.findall(r"((?:GET|POST) /[a-z0-9/._{}]*)", pages))
@@ -91,22 +93,31 @@ def test_fields_of_alignments():
 
 
 def test_metrics():
-    exposed = {
-        sample.name
-        for family in Metrics().registry.collect()
-        for sample in [*family.samples, family]
-        if family.name.startswith("headscope_")
+    """Each with its type and its labels, and none that is not there."""
+    metrics = Metrics()
+    exposed = set()
+    for family in metrics.registry.collect():
+        if family.name.startswith("headscope_"):
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            labels = metrics.registry._names_to_collectors[name]._labelnames
+            exposed.add((name, family.type, ", ".join(labels)))
+    row = re.compile(r"^\| `(headscope_\w+)` \| (\w+) \| ([\w, ]*?) ?\|", re.MULTILINE)
+    assert set(row.findall(read("docs/metrics.md"))) == exposed
+
+
+def test_reasons_of_refusals():
+    """Those that a class of errors has by its name, where the page names them."""
+    text = read("docs/metrics.md").split("### Reasons")[1].split("## Models")[0]
+    known = {
+        error("").reason
+        for _, error in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(error, errors.ServiceError)
     }
-    documented = {
-        name for name in rows(read("docs/operations.md")) if name.startswith("headscope_")
-    }
-    families = {
-        family.name
-        for family in Metrics().registry.collect()
-        if family.name.startswith("headscope_")
-    }
-    assert {name.removesuffix("_total") for name in documented} == families
-    assert documented <= exposed | {f"{name}_total" for name in families}
+    queue = {f"queue_{reason}" for reason in get_args(RefusalReason)}
+    held = {"bytes_of_bodies", "bytes_of_replies"}
+    named = rows(text) | {"invalid_request", "unprocessable", "input_too_long"}
+    assert queue | held <= named
+    assert named - known == queue | held | {"not_found", "method_not_allowed"}
 
 
 def test_statuses():

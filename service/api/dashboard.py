@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import gzip
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
+from importlib.resources.abc import Traversable
 
 from fastapi import APIRouter, HTTPException, Request
 from starlette.responses import Response
 
+from service.api.accept import prefers
 from service.api.etag import is_known
 
 MEDIA_TYPES = {
@@ -41,15 +45,30 @@ class StaticFile:
     media_type: str
     etag: str
 
+    @functools.cached_property
+    def zipped(self) -> StaticFile:
+        """The same in gzip, made once; its bytes are others, and so is its tag."""
+        content = gzip.compress(self.content, mtime=0)
+        return StaticFile(content, self.media_type, f'{self.etag[:-1]}-gzip"')
+
+
+def _entries(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Traversable]]:
+    """Every file of a folder, by its path in it."""
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _entries(entry, f"{prefix}{entry.name}/")
+        else:
+            yield f"{prefix}{entry.name}", entry
+
 
 def _read_files() -> Mapping[str, StaticFile]:
     files = {}
-    for entry in resources.files("service.dashboard").iterdir():
-        suffix = "." + entry.name.rpartition(".")[2]
+    for name, entry in _entries(resources.files("service.dashboard")):
+        suffix = "." + name.rpartition(".")[2]
         if suffix in MEDIA_TYPES:
             content = entry.read_bytes()
             etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-            files[entry.name] = StaticFile(content, MEDIA_TYPES[suffix], etag)
+            files[name] = StaticFile(content, MEDIA_TYPES[suffix], etag)
     return files
 
 
@@ -63,7 +82,7 @@ async def index(request: Request) -> Response:
     return _respond(FILES["index.html"], request)
 
 
-@router.get("/dashboard/{file}", response_class=Response)
+@router.get("/dashboard/{file:path}", response_class=Response)
 async def static_file(file: str, request: Request) -> Response:
     """A file of the dashboard."""
     if file not in FILES:
@@ -73,7 +92,12 @@ async def static_file(file: str, request: Request) -> Response:
 
 def _respond(file: StaticFile, request: Request) -> Response:
     """The file, or 304 when the browser has it; it asks each time, so an update is seen at once."""
-    headers = {**SECURITY_HEADERS, "etag": file.etag, "cache-control": "no-cache"}
+    headers = {**SECURITY_HEADERS, "cache-control": "no-cache", "vary": "accept-encoding"}
+    encodings = ",".join(request.headers.getlist("accept-encoding"))
+    if prefers(encodings, "gzip", "identity"):
+        file = file.zipped
+        headers["content-encoding"] = "gzip"
+    headers["etag"] = file.etag
     if is_known(request, file.etag):
         return Response(status_code=304, headers=headers)
     return Response(file.content, headers=headers, media_type=file.media_type)

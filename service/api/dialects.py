@@ -33,7 +33,7 @@ from service.api.kserve import errors as kserve_errors
 from service.api.native import verify
 from service.api.openai import errors as openai_errors
 from service.api.problems import describe_errors, problem_response
-from service.api.route import ErrorForm
+from service.api.route import ErrorForm, service_of
 from service.api.tei import errors as tei_errors
 from service.api.vllm import errors as vllm_errors
 from service.errors import ServiceError, Unprocessable
@@ -102,6 +102,7 @@ def install(app: FastAPI, settings: Settings) -> None:
 
 
 def _reply(request: Request, error: ServiceError) -> Response:
+    service_of(request).metrics.http.refused(request.scope, error)
     request_id = str(request.state.request_id)
     form: ErrorForm | None = getattr(request.state, "error_form", None)
     if form is not None:
@@ -133,8 +134,9 @@ async def _http_error(request: Request, error: Exception) -> Response:
         slug = phrase.lower().replace(" ", "-")
         error_type = "Validation"
 
-    path = request.scope["path"]
-    response = error_response(path, _Http(phrase), str(request.state.request_id))
+    path, failure = request.scope["path"], _Http(phrase)
+    service_of(request).metrics.http.refused(request.scope, failure)
+    response = error_response(path, failure, str(request.state.request_id))
     response.headers.update(error.headers or {})
     if code == HTTPStatus.METHOD_NOT_ALLOWED:  # the web framework names those of one route
         methods = {method for route, _ in _owners(path) for method in route.methods or ()}

@@ -76,8 +76,8 @@ def error_reply(error: ServiceError, body: bytes, media_type: str) -> Response:
     if error.retry_after_seconds is not None:
         headers["retry-after"] = str(error.retry_after_seconds)
     response = Response(body, error.status, headers, media_type=media_type)
-    if error.status == Unauthorized.status:
-        for challenge in CHALLENGES:
+    if isinstance(error, Unauthorized):
+        for challenge in CHALLENGES if error.prompts else CHALLENGES[:1]:
             response.headers.append("www-authenticate", challenge)
     return response
 

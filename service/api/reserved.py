@@ -34,6 +34,7 @@ def reserve(request: Request, size: int) -> contextlib.ExitStack:
     check_size(size, state.settings.max_response_bytes, "send fewer texts", binary=True)
     held = contextlib.ExitStack()
     held.enter_context(state.replies.hold(size))
+    request.state.predicted_bytes = size
     return held
 
 

@@ -62,7 +62,7 @@ def _load(settings: Settings, say: Progress) -> tuple[Server, list[Artifact]]:
         require("an answer by PyTorch", "torch")
     with ThreadPoolExecutor(1) as loading:
         server = loading.submit(_server, settings)
-        artifacts = _open(settings, say)  # an export, which Ctrl-C ends here and nowhere else
+        artifacts = open_served(settings, say)  # an export, which Ctrl-C ends here and nowhere else
     return server.result(), artifacts
 
 
@@ -74,7 +74,13 @@ def _server(settings: Settings) -> Server:
     return serve
 
 
-def _open(settings: Settings, say: Progress) -> list[Artifact]:
+def open_served(settings: Settings, say: Progress) -> list[Artifact]:
+    """The artifacts of all that is served, exported where they are not yet.
+
+    Raises:
+        ModelError: a checkpoint or an artifact cannot be loaded.
+
+    """
     if settings.precision != "auto":
         return [open_artifact(one, say) for one in each(settings)]
     from service.fastest import open_fastest

@@ -105,7 +105,8 @@ def _products(task: MapsTask) -> Floats:
     """Of values with as many features as there are heads."""
     shape = (len(task.keys), len(task.heads))
     states = task.keys.tobytes()
-    values = [_numbers(states, f"value {task.layer} {head}", shape) for head in task.heads]
+    what = "value" if task.kind == "encoder" else f"{task.kind} value"
+    values = [_numbers(states, f"{what} {task.layer} {head}", shape) for head in task.heads]
     stacked = np.stack(values, axis=1)  # [S, heads, features]
     return np.matmul(stacked, stacked.transpose(0, 2, 1))
 

@@ -136,5 +136,5 @@ class RuntimeEngine(Engine):
         maps = self._runtime.attention(task.queries, task.keys, task.layer, task.heads, task.kind)
         if not task.values:
             return Output(maps=maps)
-        products = self._runtime.value_products(task.keys, task.layer, task.heads)
+        products = self._runtime.value_products(task.keys, task.layer, task.heads, task.kind)
         return Output(maps=maps, value_products=products)

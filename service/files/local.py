@@ -51,7 +51,7 @@ class LocalEncoder:
             artifact: of the model.
             settings: device, threads and limits.
             encoding: what is wanted of each text.
-            engine: computes; the one that the settings name when None.
+            engine: computes, and stays open; the one that the settings name when None.
 
         Raises:
             UsageError: the model has no such layer, dimensions or prompt.
@@ -65,8 +65,8 @@ class LocalEncoder:
         self._tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, limits)
         self._options = tokenizing(self._tokenizer, encoding)
         check_encoding(artifact, encoding)
-        factories = engine_factories(settings, artifact, GoldenCheck(artifact))
-        self._engine = engine or factories[settings.engine]()
+        self._engine = engine or start_engine(settings, artifact)
+        self._started = engine is None
         vectors = TextVectors.of(artifact)
         self._plan: Plan = plan_of(manifest, vectors, encoding, self._tokenizer.separator_ids)
         batch_tokens = settings.max_batch_tokens or self._engine.batch_tokens
@@ -110,9 +110,10 @@ class LocalEncoder:
         return pending
 
     def close(self) -> None:
-        """Drop the batches that wait, and release the engine."""
+        """Drop the batches that wait, and release the engine that was started for them."""
         self._threads.shutdown(cancel_futures=True)
-        self._engine.close()
+        if self._started:
+            self._engine.close()
 
     def _run(self, places: list[int], texts: list[TokenizedText]) -> list[tuple[int, Outcome]]:
         return list(zip(places, self._plan.compute(texts, self._checked), strict=True))
@@ -130,6 +131,17 @@ class LocalEncoder:
                 return [Refused(str(error))]
             return [one for text in texts for one in self._tokenize([text])]
         return [self._plan.refusal(text) or text for text in found]
+
+
+def start_engine(settings: Settings, artifact: Artifact) -> Engine:
+    """The engine that the settings name, held against the artifact's golden texts.
+
+    Raises:
+        ModelError: the artifact cannot be loaded, or the engine disagrees with PyTorch.
+        ServiceError: the engine cannot be started.
+
+    """
+    return engine_factories(settings, artifact, GoldenCheck(artifact))[settings.engine]()
 
 
 def tokenizing(tokenizer: TextTokenizer, encoding: Encoding) -> Options:

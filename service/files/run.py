@@ -54,7 +54,7 @@ def run(options: FileOptions, settings: Settings, say: Say, engine: Engine | Non
         options: inputs, output, and what is wanted.
         settings: the model and its engine, where no service is asked.
         say: told of the steps before the first text.
-        engine: computes; the one that the settings name when None.
+        engine: computes, and stays open; the one that the settings name when None.
 
     Returns:
         The exit code: 0 done, 3 done but for rows that were skipped.

@@ -14,7 +14,7 @@ from model.artifact.signature import ATTENTION_OF
 from service.engines.contract import DecomposeTask, MapsTask, Output, TargetOutput, Task
 from service.errors import ServiceError
 from service.scheduler.scheduler import Scheduler
-from service.telemetry.metrics import Metrics
+from service.telemetry.model_metrics import ModelMetrics
 
 _log = logging.getLogger("headscope")
 
@@ -31,7 +31,7 @@ class LiveVerification:
         share: float,
         reference: Callable[[], Awaitable[Scheduler]],
         manifest: Manifest,
-        metrics: Metrics,
+        metrics: ModelMetrics,
         label: str = "",
     ) -> None:
         """Look at nothing yet.
@@ -100,7 +100,7 @@ class LiveVerification:
         except ServiceError as error:
             _log.warning("%sa batch could not be verified: %s", self._label, error.detail)
         finally:
-            self._metrics.verified_batches.labels(result).inc()
+            self._metrics.verified(result)
             self._busy = False
 
     def _differences(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Mapping
 
@@ -44,6 +45,21 @@ class ModelReadiness:
         self.engines = engines
         self._live_verification = live_verification
         self._probe_layer = probe_layer
+        self._probed: tuple[float, str] = (-math.inf, "")
+        """`time.monotonic()` of the last probe that failed, and how it did."""
+
+    @property
+    def known_failure(self) -> str:
+        """The reason for which requests are not answered rightly, as far as known without a probe.
+
+        A probe that failed counts until a batch is computed.
+        """
+        if failure := self._live_verification.problem or self.fallback_failure:
+            return failure
+        scheduler, (failed_at, failure) = self.engines.default, self._probed
+        if self.engines.stand_in is None and scheduler.failure:
+            return scheduler.failure
+        return failure if scheduler.last_success < failed_at else ""
 
     async def check(self) -> str:
         """The reason for which only a stand-in serves; empty if none does.
@@ -63,7 +79,11 @@ class ModelReadiness:
         if scheduler.failure:
             raise EngineUnavailable(scheduler.failure, retry_after_seconds=5)
         if time.monotonic() - scheduler.last_success > FRESH_SECONDS:
-            await _probe(scheduler, self._probe_layer)
+            try:
+                await _probe(scheduler, self._probe_layer)
+            except EngineUnavailable as error:
+                self._probed = (time.monotonic(), error.detail)
+                raise
         return self.engines.failure
 
 
@@ -82,6 +102,14 @@ class Readiness:
         """Whether the process has been told to stop."""
         self._models = models
         self._peers = peers
+
+    @property
+    def known_failure(self) -> str:
+        """As `check_process`, as far as it is known without a probe; empty where nothing is."""
+        if self.draining:
+            return "the service is stopping"
+        failures = (model.known_failure for model in self._models.values())
+        return next(filter(None, failures), "")
 
     async def check(self) -> str:
         """The reason for which only a stand-in serves, in any worker; empty if none does.

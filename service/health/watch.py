@@ -14,7 +14,7 @@ from typing import Literal
 
 from service.engines.contract import Engine
 from service.health.readiness import ModelReadiness
-from service.telemetry.metrics import Metrics
+from service.telemetry.model_metrics import ModelMetrics
 
 _log = logging.getLogger("headscope")
 
@@ -36,7 +36,7 @@ class Watch:
         trial: Callable[[Engine], None],
         policy: Policy,
         give_up: Callable[[str], None],
-        metrics: Metrics,
+        metrics: ModelMetrics,
         label: str = "",
     ) -> None:
         """Watch nothing yet.
@@ -47,7 +47,7 @@ class Watch:
             trial: raises if an engine does not work.
             policy: what to do when it has failed for good.
             give_up: ends the process; is told why.
-            metrics: say whether the service is degraded.
+            metrics: of the model.
             label: before what is logged; of one model among several, its name.
 
         """
@@ -84,7 +84,7 @@ class Watch:
             stand_in = self._stand_in()
             end = "PyTorch serves" if stand_in else "the service ends"
             _log.critical("%s%s; %s", self._label, failure, end)
-            self._metrics.stood_in_for(self._label, stood_in=stand_in is not None)
+            self._metrics.stood_in(stood_in=stand_in is not None)
             self._engines.default.fail_overdue()
             await self._engines.retire(failure, stand_in)
             if stand_in is None:
@@ -124,7 +124,7 @@ class Watch:
                 break
         await asyncio.gather(starting, return_exceptions=True)
         _log.warning("%sthe %s engine serves again", self._label, self._engines.name)
-        self._metrics.stood_in_for(self._label, stood_in=False)
+        self._metrics.stood_in(stood_in=False)
 
     async def _try_stand_in(self) -> None:
         """Start the engine that would stand in once, so that readiness knows whether it can."""

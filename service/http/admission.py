@@ -4,28 +4,47 @@ from __future__ import annotations
 
 from starlette.types import Scope
 
+from service.errors import MisdirectedRequest
 from service.http.hosts import AllowedHosts
 from service.http.keys import ApiKeys
+from service.probe_paths import METRICS_PATH, PROBE_PATHS
 
 
 class Admission:
     """The host that a request must be for, and the key that it must have."""
 
-    def __init__(self, hosts: AllowedHosts | None, keys: ApiKeys | None) -> None:
-        """Ask for what is given; None admits everybody."""
+    def __init__(
+        self, hosts: AllowedHosts | None, keys: ApiKeys | None, metrics_port: int | None = None
+    ) -> None:
+        """Ask for what is given; None admits everybody.
+
+        Args:
+            hosts: that requests may be for.
+            keys: one of which a request must have.
+            metrics_port: at which metrics and health are answered, without a key, and no more.
+
+        """
         self._hosts = hosts
         self._keys = keys
+        self._metrics_port = metrics_port
 
     def client(self, scope: Scope) -> str:
         """Whoever shares one rate of service: the owner of a key, or an address without keys.
 
         Raises:
-            MisdirectedRequest: the request is for another host; its key is not looked at.
+            MisdirectedRequest: the request is for another host, or for another port; its key is not
+                looked at.
             Unauthorized: the path needs a key, and the request has none that is known.
 
         """
         if self._hosts:
             self._hosts.check(scope)
+        if self._metrics_port and scope["server"][1] == self._metrics_port:
+            if scope["path"] not in {*PROBE_PATHS, METRICS_PATH}:
+                raise MisdirectedRequest("this port answers /metrics and the health routes alone")
+            return ""
         if self._keys:
-            return self._keys.check(scope)
+            name = self._keys.check(scope)
+            scope.setdefault("state", {})["key"] = name
+            return name
         return str(scope["client"][0]) if scope.get("client") else ""

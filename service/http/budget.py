@@ -38,6 +38,7 @@ class ByteBudget:
             raise Overloaded(
                 f"{self._what} in flight hold {self.held} of {self.limit} bytes",
                 retry_after_seconds=1,
+                reason=f"bytes_of_{self._what}",
             )
         self.held += size
 

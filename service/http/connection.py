@@ -42,7 +42,7 @@ class HttpProtocol(StrictReader):
         *args: Any,
         client_timeout_seconds: float,
         error_response: ErrorResponse,
-        count_refusal: Callable[[int], None],
+        count_refusal: Callable[[str, ServiceError], None],
         **kwargs: Any,
     ) -> None:
         """Speak to one client.
@@ -51,7 +51,7 @@ class HttpProtocol(StrictReader):
             *args: uvicorn's own.
             client_timeout_seconds: what a client has for each step.
             error_response: the form of an error.
-            count_refusal: hears the status of each error that is answered here.
+            count_refusal: hears the path and error of each request that is refused here.
             **kwargs: uvicorn's own.
 
         """
@@ -169,7 +169,7 @@ class HttpProtocol(StrictReader):
         lines = [name + b": " + value + b"\r\n" for name, value in dict(headers).items()]
         head = b"".join([STATUS_LINE[response.status_code], *lines, b"\r\n"])
         self._connection.write(head + bytes(response.body))
-        self._count_refusal(response.status_code)
+        self._count_refusal(path, error)
         self.close()
 
     def is_closing(self) -> bool:

@@ -17,7 +17,7 @@ from service.errors import ServiceError
 from service.http.admission import Admission
 from service.http.body import BodyLimits, ClientLeft, ReplayedBody, RequestBody, until_disconnect
 from service.http.budget import ByteBudget
-from service.telemetry.metrics import Metrics
+from service.telemetry.http_metrics import Exchanged, HttpMetrics
 
 ErrorResponse = Callable[[str, ServiceError, str], Response]
 """Path, error and request id → the error in the form of the path's dialect."""
@@ -42,7 +42,7 @@ class ExchangeMiddleware:
     def __init__(
         self,
         app: ASGIApp,
-        metrics: Metrics,
+        metrics: HttpMetrics,
         limits: BodyLimits,
         bodies: ByteBudget,
         admission: Admission,
@@ -52,7 +52,7 @@ class ExchangeMiddleware:
 
         Args:
             app: answers requests whose body is complete.
-            metrics: count requests, their seconds and clients that left.
+            metrics: of requests, refusals and clients that left.
             limits: bounds on one body.
             bodies: bytes of all bodies in flight.
             admission: lets requests in before their bodies are read.
@@ -74,6 +74,10 @@ class ExchangeMiddleware:
         exchange = Exchange(scope, send)
         logs.request_id.set(exchange.request_id)
         scope.setdefault("state", {})["request_id"] = exchange.request_id
+        with self.metrics.track_request():
+            await self._counted(exchange, receive)
+
+    async def _counted(self, exchange: Exchange, receive: Receive) -> None:
         try:
             await self._answer(exchange, receive)
         except ENDINGS:
@@ -82,12 +86,12 @@ class ExchangeMiddleware:
             if not exchange.status:
                 failure = ServiceError("something went wrong inside the service")
                 await self._refuse(exchange, receive, failure)
-            self._count(exchange)
+            self.metrics.answered(exchange.summary())
             raise
         if exchange.client_left:
             self.metrics.disconnects.inc()
         else:
-            self._count(exchange)
+            self.metrics.answered(exchange.summary())
 
     async def _answer(self, exchange: Exchange, receive: Receive) -> None:
         body = RequestBody(self.limits, self.budget)
@@ -104,23 +108,20 @@ class ExchangeMiddleware:
         except ServiceError as error:
             await self._refuse(exchange, receive, error)
         finally:
+            exchange.received_bytes = body.size
             self.budget.give_back(body.size)
 
     async def _refuse(self, exchange: Exchange, receive: Receive, error: ServiceError) -> None:
+        self.metrics.refused(exchange.scope, error)
         response = self.error_response(exchange.scope["path"], error, exchange.request_id)
         await response(exchange.scope, receive, exchange.send)
-
-    def _count(self, exchange: Exchange) -> None:
-        route = getattr(exchange.scope.get("route"), "path", "unmatched")
-        self.metrics.requests.labels(route, str(exchange.status)).inc()
-        self.metrics.request_seconds.labels(route).observe(exchange.seconds)
 
 
 class Exchange:
     """The state of one request and its reply."""
 
-    __slots__ = ("_began", "_send", "client_left", "complete", "received", "request_id", "scope",
-                 "status")  # fmt: skip
+    __slots__ = ("_began", "_send", "client_left", "complete", "received", "received_bytes",
+                 "request_id", "scope", "sent_bytes", "status")  # fmt: skip
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self.scope = scope
@@ -132,6 +133,7 @@ class Exchange:
         self.complete = False
         """Whether the last byte of the reply was sent."""
         self.client_left = False
+        self.received_bytes = self.sent_bytes = 0
         self._send = send
         self._began = time.perf_counter()
 
@@ -147,7 +149,13 @@ class Exchange:
             message["headers"] = [*message.get("headers", []), *self._headers()]
         else:
             self.complete = not message.get("more_body", False)
+            self.sent_bytes += len(message.get("body", b""))
         await self._send(message)
+
+    def summary(self) -> Exchanged:
+        """The request and its reply as the metrics count them."""
+        sizes = self.received_bytes, self.sent_bytes
+        return Exchanged(self.scope, self.status, self.seconds, *sizes)
 
     def _headers(self) -> list[tuple[bytes, bytes]]:
         headers = [

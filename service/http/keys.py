@@ -10,15 +10,10 @@ import hmac
 from starlette.types import Scope
 
 from service.errors import Unauthorized
+from service.http.key_file import KeyFile
+from service.probe_paths import PROBE_PATHS
 
-OPEN_PATHS = {
-    "/health",
-    "/health/live",
-    "/health/ready",
-    "/v2/health/live",
-    "/v2/health/ready",
-}
-"""Paths of probes, which need no key."""
+PAGE_FOLDER = "/dashboard/"
 MAX_HEADER_BYTES = 4096
 """Bytes of an Authorization header that is looked at."""
 
@@ -26,9 +21,18 @@ MAX_HEADER_BYTES = 4096
 class ApiKeys:
     """The keys that requests must have, kept as digests."""
 
-    def __init__(self, keys: str) -> None:
-        """Keep a digest of each key; `keys` are separated by commas."""
-        self._digests = [_digest(key.strip().encode()) for key in keys.split(",")]
+    def __init__(self, keys: str | None, file: KeyFile | None = None) -> None:
+        """Keep a digest of each key.
+
+        Args:
+            keys: separated by commas; they are called `key 0`, `key 1` and so on.
+            file: of further ones, which have names.
+
+        """
+        given = [] if keys is None else keys.split(",")
+        self._given = {f"key {n}": _digest(key.strip().encode()) for n, key in enumerate(given)}
+        self._file = file
+        self._names, self._digests = self._all()
 
     def check(self, scope: Scope) -> str:
         """The name of a request's key; refuses one without a key, before its body is read.
@@ -38,8 +42,9 @@ class ApiKeys:
 
         """
         name = self._name(scope)
-        if not name and scope["path"] not in OPEN_PATHS:
-            raise Unauthorized("a key is needed: Authorization: Bearer KEY")
+        if not name and scope["path"] not in PROBE_PATHS and not _is_page(scope):
+            scripted = any(header == b"x-requested-with" for header, _ in scope["headers"])
+            raise Unauthorized("a key is needed: Authorization: Bearer KEY", prompts=not scripted)
         return name
 
     def _name(self, scope: Scope) -> str:
@@ -47,9 +52,23 @@ class ApiKeys:
         found = [value for name, value in scope["headers"] if name == b"authorization"]
         if len(found) != 1 or len(found[0]) > MAX_HEADER_BYTES:
             return ""
+        if self._file and self._file.changed():
+            self._names, self._digests = self._all()
         digest = _digest(_key(found[0]))
         known = [hmac.compare_digest(digest, each) for each in self._digests]
-        return f"key {known.index(True)}" if any(known) else ""
+        return self._names[known.index(True)] if any(known) else ""
+
+    def _all(self) -> tuple[list[str], list[bytes]]:
+        """Names and digests."""
+        named = self._file.keys if self._file else {}
+        every = self._given | {name: _digest(key.encode()) for name, key in named.items()}
+        return list(every), list(every.values())
+
+
+def _is_page(scope: Scope) -> bool:
+    """Whether a file of the dashboard is asked for: a page that asks for the key itself."""
+    path = scope["path"]
+    return scope.get("method") in {"GET", "HEAD"} and (path == "/" or path.startswith(PAGE_FOLDER))
 
 
 def _key(authorization: bytes) -> bytes:

@@ -12,9 +12,10 @@ from service.http.body import BodyLimits
 from service.http.budget import ByteBudget
 from service.http.exchange import ErrorResponse, ExchangeMiddleware
 from service.http.hosts import allowed_hosts
+from service.http.key_file import KeyFile
 from service.http.keys import ApiKeys
 from service.settings import Settings
-from service.telemetry.metrics import Metrics
+from service.telemetry.http_metrics import HttpMetrics
 from service.telemetry.requests import ObservationMiddleware, RequestObserver
 
 REQUEST_HEADERS = (
@@ -44,7 +45,7 @@ RESPONSE_HEADERS = (
 def install(
     app: FastAPI,
     settings: Settings,
-    metrics: Metrics,
+    metrics: HttpMetrics,
     bodies: ByteBudget,
     observers: Sequence[RequestObserver],
     error_response: ErrorResponse,
@@ -52,13 +53,14 @@ def install(
     """Stand around an application's routes; preflight requests of other origins need no key."""
     limits = BodyLimits(settings.max_body_bytes, settings.client_timeout_seconds)
     hosts = allowed_hosts(settings.allowed_hosts, settings.host)
-    keys = None if settings.api_keys is None else ApiKeys(settings.api_keys)
+    file = KeyFile(settings.keys_file) if settings.keys_file else None
+    keys = ApiKeys(settings.api_keys, file) if settings.api_keys or file else None
     app.add_middleware(
         ExchangeMiddleware,
         metrics=metrics,
         limits=limits,
         bodies=bodies,
-        admission=Admission(hosts, keys),
+        admission=Admission(hosts, keys, settings.metrics_port),
         error_response=error_response,
     )
     if settings.cors_origins is not None:

@@ -20,17 +20,9 @@ from model.config import EncoderConfig
 from service.engines.contract import Floats, MapsTask, Output
 from service.errors import ReplyTooLarge
 from service.inference.attention_text import AttentionText, StateLayers, States
-from service.inference.maps import (
-    AttentionSelection,
-    Convert,
-    LayerMaps,
-    LayerPass,
-    LayerResults,
-    Lengths,
-    MapsReduction,
-    TextSummary,
-    layer_passes,
-)
+from service.inference.layer_passes import LayerPass, layer_passes
+from service.inference.maps import Convert, LayerMaps, LayerResults, MapsReduction, TextSummary
+from service.inference.maps_selection import AttentionSelection, Lengths
 from service.inference.statistics import shift
 from service.inference.timings import Timings
 from service.scheduler.scheduler import Scheduler

@@ -14,7 +14,8 @@ from model.artifact.manifest import Manifest
 from model.artifact.signature import MapKind
 from model.decoder.shift import shift_right
 from service.engines.contract import Floats, Ids, Output, Pooling, Target, TextTask
-from service.inference.maps import AttentionSelection, LayerPass, Lengths
+from service.inference.layer_passes import LayerPass
+from service.inference.maps_selection import AttentionSelection, Lengths
 from service.inference.tokenizer import TextTokenizer, TokenizedText
 
 

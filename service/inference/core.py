@@ -22,7 +22,8 @@ from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncodin
 from service.inference.engine_pool import EnginePool
 from service.inference.graph_attention import GraphAttentionStream
 from service.inference.inputs import Input, characters
-from service.inference.maps import AttentionSelection, Convert
+from service.inference.maps import Convert
+from service.inference.maps_selection import AttentionSelection
 from service.inference.timings import Timings
 from service.inference.tokenizer import Options, TextTokenizer
 from service.inference.tokenizing import Found, Given, RequestLimits, Tokenizing, Work
@@ -100,8 +101,9 @@ class Inference:
         began, scheduler = time.monotonic(), await self.engines.get(engine)
         scheduler.check_room(lane, caller)
         texts = await self._tokenizing.tokenize(inputs, options, caller.finish_by, beside)
-        tokens = sum(len(text.input_ids) for text in texts)
-        timings = Timings(tokens, began, time.monotonic() - began)
+        lengths = [len(text.input_ids) for text in texts]
+        self.engines.observer.tokenized(lengths, sum(text.truncated for text in texts))
+        timings = Timings(sum(lengths), began, time.monotonic() - began)
         return PreparedTexts(texts, caller, scheduler, timings, characters=characters(inputs))
 
     async def with_targets(

@@ -71,9 +71,9 @@ def check_decomposable(index: int, tokens: int, config: EncoderConfig) -> None:
         )
 
 
-def decomposition_tokens(tokens: int, config: EncoderConfig) -> int:
-    """Tokens that take as long to encode as a text of so many takes to decompose."""
-    return _cost(tokens, tokens + 1, config) * config.num_hidden_layers
+def decomposition_tokens(tokens: int, layer: int, config: EncoderConfig) -> int:
+    """Tokens that take as long to encode as a text of so many takes to decompose up to a layer."""
+    return _cost(tokens, tokens + 1, config) * layer
 
 
 def pair_shares(one: DecomposedText, other: DecomposedText) -> Floats:
@@ -110,10 +110,9 @@ class TextDecomposition:
         check_decomposable(self.index, len(self.text.input_ids), self.config)
 
     async def result(self) -> DecomposedText:
-        """Go through all layers up to the one that is pooled.
+        """Go through all layers up to the one that is pooled, of a request that was admitted.
 
         Raises:
-            Overloaded: the queue has no room, or there is no time for it.
             EngineTimeout: the deadline came.
             ServiceError: the engine failed.
 
@@ -129,32 +128,32 @@ class TextDecomposition:
     async def _begin(self) -> None:
         """Hidden state 0, of which each token has only its own share."""
         ids, segments = self.text.input_ids, self.text.segment_ids
-        ahead = _cost(len(ids), len(ids) + 1, self.config) * self.pooling.layer
         task = TextTask(ids, segments, hidden_layers=(0,))
-        (done,) = await self.scheduler.submit("attention", [task], self.caller, ahead=ahead)
+        (done,) = await self.scheduler.resume("attention", [task], caller=self.caller)
         self.timings.add([done])
         states: Floats = done.output.hidden[0]
-        count, own = len(states), np.arange(len(states))
-        self._parts = np.zeros((count, count + 1, states.shape[1]), np.float32)
-        self._parts[:, 0] = self._parts[own, own + 1] = states
+        self._parts = await asyncio.to_thread(_own_shares, states, states)
         if not self.pooling.layer:
             return
         step = DecompositionStep(np.stack([states, states], axis=1), _BEFORE)
-        task_of_values = DecomposeTask(step, _cost(count, 2, self.config))
+        task_of_values = DecomposeTask(step, _cost(len(states), 2, self.config))
         results = await self.scheduler.resume("attention", [task_of_values], caller=self.caller)
         self.timings.add(results)
         values: Floats = results[0].output.decomposed.values
-        self._values = np.zeros((len(values), count, count + 1, values.shape[3]), np.float32)
-        self._values[:, :, 0], self._values[:, own, own + 1] = values[:, :, 0], values[:, :, 1]
+        of_states, of_shares = values[:, :, 0], values[:, :, 1]
+        self._values = await asyncio.to_thread(_own_shares, of_states, of_shares)
 
     async def _through(self, layer: int) -> None:
         """All rows that are needed of the layer's output."""
-        last = layer + 1 == self.config.num_hidden_layers
-        parts = np.zeros_like(self._parts)
-        values = np.zeros_like(self._values) if not last else self._values[:, :0]
+        last, every = layer + 1 == self.config.num_hidden_layers, self._rows(layer)
+        # untouched here: the pages of so large an array are the worker threads' to fill
+        parts = np.empty_like(self._parts)
+        values = np.empty_like(self._values) if not last else self._values[:, :0]
+        if sum(map(len, every)) < len(parts):
+            await asyncio.to_thread(parts.fill, 0)
         states = self._parts[:, 0].copy()
         tasks, placements = [], []
-        for rows in self._rows(layer):
+        for rows in every:
             entering = self._parts[rows.start : rows.stop]
             step = DecompositionStep(entering, layer, rows.start, states, self._values)
             tokens = _cost(len(rows), entering.shape[1], self.config)
@@ -191,6 +190,16 @@ class _Placement:
         self.parts[self.rows.start : self.rows.stop] = found.parts
         if found.values is not None:
             self.values[:, self.rows.start : self.rows.stop] = found.values
+
+
+def _own_shares(states: Floats, shares: Floats) -> Floats:
+    """Parts of which each token has but its own: `[…, S, n]` of both → `[…, S, P, n]`."""
+    count, size = states.shape[-2:]
+    parts = np.zeros((*states.shape[:-1], count + 1, size), np.float32)
+    parts[..., 0, :] = states
+    own = np.arange(count)
+    parts[..., own, own + 1, :] = shares
+    return parts
 
 
 def _cost(rows: int, parts: int, config: EncoderConfig) -> int:

@@ -41,7 +41,7 @@ class EnginePool:
         """The reason for which the service's own engine serves no more."""
         self._factories = factories
         self._limits = limits
-        self._observer = observer
+        self.observer = observer
         self._inspect = inspect
         self.default = self._scheduler(default)
         self._others: dict[str, Scheduler] = {}
@@ -91,6 +91,7 @@ class EnginePool:
         """
         self.default = self._scheduler(await asyncio.to_thread(self._make, self.name))
         self._made.remove(self.default.engine)
+        self.observer.restarted()
         self.stand_in, self.failure = None, ""
 
     def try_start(self, name: str) -> None:
@@ -131,7 +132,7 @@ class EnginePool:
         return all(finished)
 
     def _scheduler(self, engine: Engine) -> Scheduler:
-        return Scheduler(engine, self._limits, self._observer, self._inspect)
+        return Scheduler(engine, self._limits, self.observer, self._inspect)
 
     def _make(self, name: str) -> Engine:
         engine = self._factories[name]()
@@ -145,7 +146,9 @@ class EnginePool:
     async def _start(self, name: str) -> Scheduler:
         try:
             engine = await asyncio.to_thread(self._make, name)
-            self._others[name] = Scheduler(engine, self._limits, self._observer)
+            if name in self._others:
+                self.observer.restarted()
+            self._others[name] = Scheduler(engine, self._limits, self.observer)
             self._made.remove(engine)
             return self._others[name]
         finally:

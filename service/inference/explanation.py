@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,7 @@ from service.inference.encoding import PreparedTexts
 from service.inference.occlusion import Occlusion, cosine, occlude, occlusion_tokens
 from service.inference.pair_explanation import PairExplanation
 from service.inference.tokenizer import TokenizedText
+from service.scheduler.promises import Promise
 
 Pair = tuple[TokenizedText, TokenizedText]
 
@@ -133,6 +134,15 @@ class Explainer:
             ServiceError: the engine failed.
 
         """
+        promise = Promise(self._tokens())
+        caller = replace(self.prepared.caller, promise=promise)
+        self.prepared = replace(self.prepared, caller=caller)
+        try:
+            return await self._explained()
+        finally:
+            promise.end()
+
+    async def _explained(self) -> list[PairExplanation]:
         found: list[PairExplanation] = []
         for part in _chunks(self.pairs):
             texts = [text for pair in part for text in pair]
@@ -158,8 +168,7 @@ class Explainer:
         ]
         scheduler, caller = prepared.scheduler, prepared.caller
         if first:
-            ahead = self._tokens() - sum(task.tokens for task in tasks)
-            done = await scheduler.submit("attention", tasks, caller, ahead=ahead)
+            done = await scheduler.submit("attention", tasks, caller)
         else:
             done = await scheduler.resume("attention", tasks, caller=caller)
         prepared.timings.add(done)
@@ -173,7 +182,7 @@ class Explainer:
             total += tokens
             total += occlusion_tokens(tokens) * self.options.occlusion
             if self.options.decomposition:
-                total += decomposition_tokens(tokens, self.inference.config)
+                total += decomposition_tokens(tokens, self.options.layer, self.inference.config)
         return total
 
     def _pooling_of(self, text: TokenizedText) -> Pooling:

@@ -11,12 +11,8 @@ from collections.abc import AsyncGenerator
 from service.engines.contract import Floats, Output, TextTask
 from service.errors import ReplyTooLarge
 from service.inference.attention import LAYER_BYTES, AttentionStream
-from service.inference.maps import (
-    LayerMaps,
-    LayerResults,
-    TextSummary,
-    layer_passes,
-)
+from service.inference.layer_passes import layer_passes
+from service.inference.maps import LayerMaps, LayerResults, TextSummary
 
 
 class GraphAttentionStream(AttentionStream):

@@ -4,7 +4,8 @@ A head h adds Σ_k a_h[q, k] · f_h(x_k) to query q, with f_h(x) = (x W_V^h + b_
 of the output projection belongs to no head (Kobayashi et al. 2020,
 https://arxiv.org/abs/2004.10102, section 3). Products of values are ⟨f_h(x_k), f_g(x_k)⟩.
 
-Notation: S tokens of one text, N heads.
+Notation: T query tokens and S key tokens, which are one text's or those of a target and its text;
+N heads.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from service.inference.statistics import BLOCK_WEIGHTS, Maps, blocks
 
 
 def head_norms(maps: Maps, products: Maps) -> Maps:
-    """‖a_h[q, k] · f_h(x_k)‖ of each head: maps `[N, S, S]`, products `[S, N, N]` → `[N, S, S]`."""
+    """‖a_h[q, k] · f_h(x_k)‖ of each head: maps `[N, T, S]`, products `[S, N, N]` → `[N, T, S]`."""
     squares = np.diagonal(products, axis1=1, axis2=2)
     norms: Maps = maps * np.sqrt(squares.T)[:, None]
     return norms

@@ -188,17 +188,15 @@ async def prepare_matcher(
 
     """
     limits = late.query_tokens, late.document_tokens
-    prepared = [
-        await inference.prepare(
-            texts,
-            replace(options, prompt_name=role, max_tokens=limit, naming=f"inputs[{{}}][{side}]"),
-            caller,
-            "attention",
-            engine,
-        )
-        for side, (role, texts, limit) in enumerate(zip(ROLES, sides, limits, strict=True))
-    ]
-    return LateMatcher(inference, prepared[0], prepared[1], late)
+    of_query, of_document = (
+        replace(options, prompt_name=role, max_tokens=limit, naming=f"inputs[{{}}][{side}]")
+        for side, (role, limit) in enumerate(zip(ROLES, limits, strict=True))
+    )
+    queries = await inference.prepare(sides[0], of_query, caller, "attention", engine)
+    documents = await inference.prepare(
+        sides[1], of_document, caller, "attention", engine, beside=queries.characters
+    )
+    return LateMatcher(inference, queries, documents, late)
 
 
 def _filled_up(ranking: PreparedRanking, tokenizer: TextTokenizer) -> TokenizedText:

@@ -1,11 +1,12 @@
 """The messages between the supervisor and a worker, over a socket pair that keeps them whole.
 
-    supervisor → worker    its `Assignment`, once; CONNECTION, with a client's socket; DRAIN
+    supervisor → worker    its `Assignment`, once; CONNECTION, with a client's socket; DRAIN;
+                           FINISH, after which connections are the metrics port's
     worker → supervisor    LOADED, or the reason of a failure in a line; CLOSED and a number;
                            ALIVE, every BEAT_SECONDS once it is loaded
 
 The end of the channel is a message too: to a worker, that no connection will come any more, because
-the service stops or the supervisor is gone; to the supervisor, that the worker has ended.
+the supervisor is gone; to the supervisor, that the worker has ended.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from service.settings import Settings
 
 CONNECTION = b"connection"
 DRAIN = b"drain"
+FINISH = b"finish"
 LOADED = b"loaded"
 CLOSED = b"closed "
 """Followed by the number of connections that have ended since the last such message."""

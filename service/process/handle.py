@@ -13,6 +13,7 @@ from service.process.channel import (
     CLOSED,
     CONNECTION,
     DRAIN,
+    FINISH,
     LOADED,
     MESSAGE_BYTES,
 )
@@ -41,7 +42,7 @@ class WorkerHandle:
         self.connections = 0
         self.last_number = 0
         """Sequence number of the last connection that it was given."""
-        self._index = index
+        self.index = index
         self._channel = channel
         self._reason = ""
         self._missed = 0
@@ -76,10 +77,13 @@ class WorkerHandle:
             self._channel.send(DRAIN)
 
     def finish(self) -> None:
-        """Nothing more will come; it ends when what it has is done, silent or not."""
+        """No more clients will come; it ends when what it has is done, silent or not."""
         self._next_beat.cancel()
-        with contextlib.suppress(OSError):
-            self._channel.shutdown(socket.SHUT_WR)
+        try:
+            self._channel.send(FINISH)
+        except OSError:  # full, or closed
+            with contextlib.suppress(OSError):
+                self._channel.shutdown(socket.SHUT_WR)
 
     def kill(self) -> None:
         """End it now."""
@@ -91,7 +95,7 @@ class WorkerHandle:
         code = await self.process.wait()
         self._receive()
         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
-        return self._reason or f"worker {self._index} ended {how}"
+        return self._reason or f"worker {self.index} ended {how}"
 
     def _receive(self) -> None:
         try:
@@ -112,7 +116,7 @@ class WorkerHandle:
         self._missed += 1
         if self._missed >= (MISSED_BEATS if self.loaded else LOADING_BEATS):
             seconds = self._missed * BEAT_SECONDS
-            self._reason = f"worker {self._index} hangs: nothing was heard of it for {seconds:g} s"
+            self._reason = f"worker {self.index} hangs: nothing was heard of it for {seconds:g} s"
             self.kill()
         else:
             self._next_beat = asyncio.get_running_loop().call_later(BEAT_SECONDS, self._beat)

@@ -19,29 +19,38 @@ EXHAUSTED = "no connection can be accepted for now, and those that come wait: %s
 
 
 @contextlib.contextmanager
-def bound(host: str, port: int) -> Iterator[list[socket.socket]]:
-    """Sockets on every address of a host, on one port; they do not listen yet.
+def bound(host: str, *ports: int | None) -> Iterator[list[socket.socket]]:
+    """Sockets on every address of a host, on each port that is given; they do not listen yet.
 
     Raises:
-        OSError: the host is unknown, or the port is taken.
+        OSError: the host is unknown, or a port is taken; the message names which.
 
     """
     with contextlib.ExitStack() as stack:
-        sockets: list[socket.socket] = []
-        addresses = socket.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        for family, kind, protocol, _, address in dict.fromkeys(addresses):
-            listener = stack.enter_context(socket.socket(family, kind, protocol))
-            listener.setblocking(False)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it
-            if family == socket.AF_INET6:
-                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            chosen = sockets[0].getsockname()[1] if sockets else port
+        yield [one for port in ports if port is not None for one in _bound(host, port, stack)]
+
+
+def _bound(host: str, port: int, stack: contextlib.ExitStack) -> list[socket.socket]:
+    """Those on one port, which the stack closes."""
+    sockets: list[socket.socket] = []
+    addresses = socket.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    for family, kind, protocol, _, address in dict.fromkeys(addresses):
+        listener = stack.enter_context(socket.socket(family, kind, protocol))
+        listener.setblocking(False)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        chosen = sockets[0].getsockname()[1] if sockets else port
+        try:
             listener.bind((address[0], chosen, *address[2:]))
-            sockets.append(listener)
-        yield sockets
+        except OSError as error:
+            why = f"port {chosen} of {address[0]} cannot be had: {error.strerror}"
+            raise OSError(error.errno, why) from None
+        sockets.append(listener)
+    return sockets
 
 
 class Listener:
@@ -55,6 +64,7 @@ class Listener:
             give: takes a connection in, or cannot now.
 
         """
+        self.port = int(listener.getsockname()[1])
         self._socket = listener
         self._give = give
         self._held: socket.socket | None = None

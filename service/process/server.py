@@ -17,11 +17,13 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.server import ServerState
 
 from model.artifact.manifest import Artifact
 from service import logs
 from service.api.dialects import error_response
 from service.app import create_app
+from service.banner import address_line
 from service.http.connection import HttpProtocol
 from service.process.listener import Listener, bound
 from service.settings import Settings
@@ -30,8 +32,10 @@ from service.state import state_of
 KEEP_ALIVE_SECONDS = 75
 """How long a connection may be idle: longer than clients and balancers keep one to use it again
 (httpx 5 s, aiohttp 15 s, balancers 60 s), or a request could meet the end of its connection."""
-LINGER_SECONDS = 1.0
-"""How long the port stays open once readiness fails, and then how long a connection may be idle."""
+FAILED_SECONDS = 1.0
+"""How long the port stays open at most once the service has failed."""
+IDLE_SECONDS = 1.0
+"""How long a connection may be idle once the port is closed."""
 
 _log = logging.getLogger("headscope")
 
@@ -46,7 +50,7 @@ class Server(uvicorn.Server):
             HttpProtocol,
             client_timeout_seconds=settings.client_timeout_seconds,
             error_response=error_response,
-            count_refusal=self._state.metrics.refused_unread,
+            count_refusal=self._state.metrics.http.refused_unread,
         )
         config = uvicorn.Config(
             app,
@@ -61,8 +65,12 @@ class Server(uvicorn.Server):
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
         )
         super().__init__(config)
+        self._state.connections = self.server_state.connections
         self.failure = ""
         """Why the service has ended by itself."""
+        self._settings = settings
+        self._scrapes = ServerState()
+        """Connections at the metrics port, which outlives the drain and is not waited for."""
         self._listeners: list[Listener] = []
         self._opening: set[asyncio.Task[None]] = set()
 
@@ -85,7 +93,8 @@ class Server(uvicorn.Server):
         self._state.readiness.draining = True
         close = (b"connection", b"close")
         self.config.encoded_headers.append(close)  # of the defaults that are made anew each second
-        self.server_state.default_headers = [*self.server_state.default_headers, close]
+        for state in (self.server_state, self._scrapes):
+            state.default_headers = [*state.default_headers, close]
 
     def give_up(self, why: str) -> None:
         """Stop, because nothing can be served any more: the exit code is 1."""
@@ -110,7 +119,13 @@ class Server(uvicorn.Server):
         for listener in sockets:
             self._listeners.append(Listener(listener, self._take))
             host, port, *_ = listener.getsockname()
-            _log.info("serving http://%s:%d", host, port)
+            _log.info("%s", address_line(self._settings, host, port))
+
+    async def on_tick(self, counter: int) -> bool:
+        """As uvicorn, for both kinds of connections."""
+        ended = await super().on_tick(counter)
+        self._scrapes.default_headers = self.server_state.default_headers
+        return ended
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -132,16 +147,33 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Drain, close the port, let connections end by themselves, and then as uvicorn does."""
+        """Drain, close the port, let connections end by themselves, and then as uvicorn does.
+
+        The metrics port is closed last, so that what is left to do is seen until all is done.
+        """
+        del sockets  # which uvicorn would close at once; `bound` does so at the end
         if not self._state.readiness.draining:
             self.drain()
-            await asyncio.sleep(LINGER_SECONDS)
-        await self._close_port()
+            await self._linger()
+        scraped = {one for one in self._listeners if one.port == self._settings.metrics_port}
+        await self._close(set(self._listeners) - scraped)
+        await _ended(self.server_state)
+        await super().shutdown()
+        await self._close(scraped)
+        for connection in [*self._scrapes.connections]:
+            connection.shutdown()
+        await _ended(self._scrapes)
+
+    async def _linger(self) -> None:
+        """Take requests for as long as balancers may need, unless told to stop once more.
+
+        They have seen already that a service has failed.
+        """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + LINGER_SECONDS
-        while self.server_state.connections and loop.time() < deadline:
-            await asyncio.sleep(0.02)
-        await super().shutdown(sockets)
+        delay = self._settings.drain_delay_seconds
+        end = loop.time() + (min(delay, FAILED_SECONDS) if self.failure else delay)
+        while (left := end - loop.time()) > 0 and not self.force_exit:
+            await asyncio.sleep(min(left, 0.1))
 
     def serve_connection(self, connection: socket.socket) -> None:
         """Serve a connection that was accepted."""
@@ -152,11 +184,11 @@ class Server(uvicorn.Server):
     def connection_ended(self) -> None:
         """A connection is over; nobody has to know."""
 
-    def make_protocol(self) -> asyncio.Protocol:
-        """What speaks HTTP on a new connection."""
+    def make_protocol(self, connections: ServerState) -> asyncio.Protocol:
+        """What speaks HTTP on a new connection, which is one of these."""
         protocol: Any = self.config.http_protocol_class
         state = self.lifespan.state
-        return protocol(config=self.config, server_state=self.server_state, app_state=state)
+        return protocol(config=self.config, server_state=connections, app_state=state)
 
     def _take(self, connection: socket.socket) -> bool:
         self.serve_connection(socket.socket(fileno=connection.detach()))
@@ -166,17 +198,27 @@ class Server(uvicorn.Server):
         connection.setblocking(False)
         loop = asyncio.get_running_loop()
         try:
-            await loop.connect_accepted_socket(self.make_protocol, connection)
+            scraped = connection.getsockname()[1] == self._settings.metrics_port
+            make = partial(self.make_protocol, self._scrapes if scraped else self.server_state)
+            await loop.connect_accepted_socket(make, connection)
         except OSError:  # its client has left already
             connection.close()
             self.connection_ended()
 
-    async def _close_port(self) -> None:
+    async def _close(self, listeners: Iterable[Listener]) -> None:
         """Stop listening, but for who has connected already."""
-        for listener in self._listeners:
+        for listener in listeners:
             listener.close()
         if self._opening:
             await asyncio.wait(self._opening)
+
+
+async def _ended(connections: ServerState) -> None:
+    """Wait until connections have ended by themselves, as long as they may be idle."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + IDLE_SECONDS
+    while connections.connections and loop.time() < deadline:
+        await asyncio.sleep(0.02)
 
 
 def serve(settings: Settings, artifacts: Sequence[Artifact]) -> int:
@@ -189,7 +231,7 @@ def serve(settings: Settings, artifacts: Sequence[Artifact]) -> int:
 
     """
     logs.configure(settings.log_level, settings.log_format)
-    with bound(settings.host, settings.port) as sockets:
+    with bound(settings.host, settings.port, settings.metrics_port) as sockets:
         server = Server(create_app(settings, artifacts), settings)
         server.run(sockets)
     return end(server)

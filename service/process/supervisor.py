@@ -22,6 +22,7 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from model.artifact.manifest import Artifact
 from service import logs
+from service.banner import address_line
 from service.errors import EngineUnavailable
 from service.process import folder
 from service.process.channel import SIGNALS, Assignment
@@ -29,8 +30,6 @@ from service.process.handle import WorkerHandle
 from service.process.listener import Listener, bound
 from service.settings import Settings, worker_environment
 
-LINGER_SECONDS = 1.0
-"""How long the port stays open once readiness fails."""
 LATE_SECONDS = 15
 """A worker that still runs so long after its last request should have ended is killed."""
 STEADY_SECONDS = 10.0
@@ -51,7 +50,8 @@ def serve(settings: Settings, artifacts: Sequence[Artifact]) -> int:
 
     """
     logs.configure(settings.log_level, settings.log_format)
-    with bound(settings.host, settings.port) as sockets, folder.made() as shared:
+    ports = settings.port, settings.metrics_port
+    with bound(settings.host, *ports) as sockets, folder.made() as shared:
         return asyncio.run(Supervisor(settings, artifacts, shared).run(sockets))
 
 
@@ -98,7 +98,8 @@ class Supervisor:
         self._listeners = [Listener(listener, self._give) for listener in sockets]
         for listener in sockets:
             host, port, *_ = listener.getsockname()
-            _log.info("%d workers serve http://%s:%d", len(indices), host, port)
+            _log.info("%s", address_line(self._settings, host, port))
+        _log.info("%d workers", len(indices))
         await _together(self._keep(index) for index in indices)
 
     def _give(self, connection: socket.socket) -> bool:
@@ -165,19 +166,28 @@ class Supervisor:
         for worker in serving:
             worker.drain()
         if serving:
-            await asyncio.sleep(LINGER_SECONDS)
-        for listener in self._listeners:
+            await asyncio.sleep(self._settings.drain_delay_seconds)
+        metrics_port = self._settings.metrics_port
+        clients = [one for one in self._listeners if one.port != metrics_port]
+        for listener in clients:
             listener.close()
         for worker in serving:
             worker.finish()
-        endings = [asyncio.create_task(worker.process.wait()) for worker in serving]
+        endings = [asyncio.create_task(self._gone(worker)) for worker in serving]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.drain_seconds + LATE_SECONDS):
                 await asyncio.gather(*endings)
+        for listener in set(self._listeners).difference(clients):
+            listener.close()
         self._kill()
         for worker in self._workers.values():  # or asyncio warns of one that ends after its loop
             await worker.process.wait()
         return all(worker.process.returncode == 0 for worker in serving)
+
+    async def _gone(self, worker: WorkerHandle) -> None:
+        """Wait for a worker's end, from when on its gauges count no longer."""
+        await worker.process.wait()
+        mark_process_dead(worker.index, str(self._folder))  # type: ignore[no-untyped-call]
 
     def _kill(self) -> None:
         for worker in self._workers.values():

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterable, Iterator
 
 from fastapi import FastAPI
+from uvicorn.server import ServerState
 
 from model.artifact.manifest import load_artifact
 from model.errors import ArtifactError, ModelError
@@ -28,6 +29,7 @@ from service.process.channel import (
     CLOSED,
     CONNECTION,
     DRAIN,
+    FINISH,
     LOADED,
     MESSAGE_BYTES,
     SIGNALS,
@@ -44,7 +46,7 @@ LATE_SECONDS = 10
 
 
 class WorkerServer(Server):
-    """A server whose connections come over a channel; it stops when the channel ends."""
+    """A server whose connections come over a channel; told to stop by it, or by its end."""
 
     def __init__(self, app: FastAPI, settings: Settings, channel: socket.socket) -> None:
         super().__init__(app, settings)
@@ -80,7 +82,10 @@ class WorkerServer(Server):
                 self._take_over(descriptors)
             elif message == DRAIN:
                 self.drain()
+            elif message == FINISH:
+                self._stop()
             else:
+                asyncio.get_running_loop().remove_reader(self._channel)
                 self._stop()
                 return
 
@@ -91,9 +96,9 @@ class WorkerServer(Server):
         for descriptor in descriptors:
             self.serve_connection(socket.socket(fileno=descriptor))
 
-    def make_protocol(self) -> asyncio.Protocol:
+    def make_protocol(self, connections: ServerState) -> asyncio.Protocol:
         """What speaks HTTP on a new connection, and reports its end."""
-        protocol = super().make_protocol()
+        protocol = super().make_protocol(connections)
         lost = protocol.connection_lost
 
         def connection_lost(exc: Exception | None) -> None:
@@ -116,7 +121,6 @@ class WorkerServer(Server):
             self._closed = 0
 
     def _stop(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._channel)
         if not self._state.readiness.draining:
             self.drain()
         self.should_exit = True
@@ -142,7 +146,7 @@ def application(assignment: Assignment) -> FastAPI:
     peers = Peers(assignment.folder, assignment.index, assignment.settings.workers)
     app = create_app(assignment.settings, artifacts, peers=peers)
     if assignment.restarted:
-        state_of(app).metrics.worker_restarts.inc()
+        state_of(app).metrics.service.worker_restarts.inc()
     return app
 
 

@@ -56,8 +56,11 @@ class Demand:
     caller: Caller
     texts: int
     tokens: int
-    ahead: int = 0
-    """Tokens of what will be computed after these, and waits in no queue yet."""
+
+    @property
+    def ahead(self) -> int:
+        """Tokens of what will be computed after these, and waits in no queue yet."""
+        return self.caller.promise.tokens if self.caller.promise else 0
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class Forecast:
     total: float
     """Until its last text is computed."""
     rest: float = 0.0
-    """From then on, until all that is ahead is computed."""
+    """From then on, until all that is ahead is computed, beside what is promised to others."""
 
 
 def forecast(
@@ -101,7 +104,9 @@ def forecast(
         work = lane.pace.predict(tokens, most)
         return (min(work / share, work + elsewhere) + running) / workers.threads
 
-    rest = lane.pace.predict(demand.ahead, most) / share / workers.threads
+    ahead = demand.ahead
+    ahead += lane.promises.before(demand.caller.client, ahead)
+    rest = lane.pace.predict(ahead, most) / share / workers.threads
     return Forecast(until(before), until(before_last) + lane.pace.predict(last_batch, most), rest)
 
 
@@ -157,7 +162,8 @@ def check_admission(
 
 
 def _refused(reason: RefusalReason, why: str, seconds: float) -> Refusal:
-    return Refusal(reason, Overloaded(why, retry_after_seconds=retry_after(seconds)))
+    error = Overloaded(why, retry_after_seconds=retry_after(seconds), reason=f"queue_{reason}")
+    return Refusal(reason, error)
 
 
 def retry_after(wait: float) -> int:
@@ -168,5 +174,7 @@ def retry_after(wait: float) -> int:
 def deadline_passed(retry_after_seconds: int) -> DeadlinePassed:
     """The error of a request whose waiting time is over."""
     return DeadlinePassed(
-        "the request waited for as long as it may", retry_after_seconds=retry_after_seconds
+        "the request waited for as long as it may",
+        retry_after_seconds=retry_after_seconds,
+        reason="queue_deadline",
     )

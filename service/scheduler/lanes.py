@@ -14,6 +14,7 @@ from typing import Literal
 from service.scheduler.congestion import Congestion
 from service.scheduler.fairness import FairQueue
 from service.scheduler.pace import Margin, Pace
+from service.scheduler.promises import Promises
 from service.scheduler.submission import Entry, Submission
 
 LaneName = Literal["encode", "attention"]
@@ -38,6 +39,8 @@ class Lane:
     congestion: Congestion = field(default_factory=Congestion)
     served: float = 0.0
     """Busy seconds so far, divided by the share; the lane with less goes first."""
+    promises: Promises = field(default_factory=Promises)
+    """What requests that were admitted will still submit."""
     texts: FairQueue = field(default_factory=FairQueue)
     """What waits in turn."""
     maps: OrderedDict[int, Entry] = field(default_factory=OrderedDict)

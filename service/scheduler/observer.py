@@ -13,16 +13,23 @@ from service.scheduler.lanes import LaneName
 class Observer(Protocol):
     """What the scheduler reports as it happens."""
 
-    def batch_finished(
-        self, lane: LaneName, tasks: Sequence[Task], waits: Sequence[float], seconds: float
-    ) -> None:
-        """A batch was computed; `waits` are its texts' queue times in seconds."""
+    def tokenized(self, lengths: Sequence[int], truncated: int) -> None:
+        """A request's inputs have so many tokens each; some of them were cut."""
+
+    def batch_finished(self, lane: LaneName, tasks: Sequence[Task], seconds: float) -> None:
+        """A batch was computed."""
 
     def batch_failed(self, lane: LaneName) -> None:
         """A batch, or what is left of one after its right texts were answered, failed."""
 
     def dropped(self, lane: LaneName) -> None:
         """A text whose client left was dropped before it was computed."""
+
+    def waited(self, lane: LaneName, seconds: float) -> None:
+        """A request waited so long for its first batch, or in vain until it was due."""
+
+    def restarted(self) -> None:
+        """An engine that had failed was started again."""
 
     def refused(self, lane: LaneName, reason: RefusalReason) -> None:
         """A request was not admitted, or waited for too long."""

@@ -92,8 +92,6 @@ class Scheduler:
         lane_name: LaneName,
         tasks: Sequence[Task],
         caller: Caller = ANYBODY,
-        *,
-        ahead: int = 0,
     ) -> list[TaskResult]:
         """Compute the tasks of one request, all or none.
 
@@ -102,8 +100,7 @@ class Scheduler:
         Args:
             lane_name: the queue to wait in.
             tasks: at least one.
-            caller: who asks.
-            ahead: tokens of what is to follow with `resume`, for which there has to be time.
+            caller: who asks; the rest of what it promises is to follow with `resume`.
 
         Raises:
             Unprocessable: the request alone exceeds the queue.
@@ -120,11 +117,16 @@ class Scheduler:
 
         def push(expected: Forecast) -> None:
             submission.predicted_seconds = expected.total
+            if caller.promise:
+                lane.promises.add(caller.client, caller.promise)
             self._dispatcher.push(lane, submission)
 
         tokens = sum(task.tokens for task in tasks)
-        self._admit(lane, Demand(caller, len(tasks), tokens, ahead), push)
+        if caller.promise:
+            caller.promise.keep(tokens)
+        self._admit(lane, Demand(caller, len(tasks), tokens), push)
         results = await self._answered(lane, submission)
+        self._observer.waited(lane_name, min(result.queue_seconds for result in results))
         lane.margin.account(submission.predicted_seconds, time.monotonic() - submission.queued_at)
         return results
 
@@ -153,6 +155,8 @@ class Scheduler:
         numbers = self._map_numbers if isinstance(tasks[0], MapsTask) else self._numbers
         submission = Submission(tasks, numbers, caller, reduce)
         submission.begun = True
+        if caller.promise:
+            caller.promise.keep(sum(task.tokens for task in tasks))
         with self._lock:
             if self._closed:
                 raise self._stopped()
@@ -202,6 +206,7 @@ class Scheduler:
             submission.fail(EngineTimeout("the deadline came before all of it was computed"))
         elif not submission.future.done():
             self._observer.refused(lane.name, "deadline")
+            self._observer.waited(lane.name, time.monotonic() - submission.queued_at)
             with self._lock:
                 wait = self._forecast(lane, Demand(submission.caller, 0, 0)).wait
             submission.fail(deadline_passed(retry_after(wait)))
@@ -262,4 +267,4 @@ class Scheduler:
         for entry, output, wait in zip(entries, found, waits, strict=True):
             entry.submission.answer(entry.index, TaskResult(output, wait, seconds))
         tasks = [entry.task for entry in entries]
-        self._observer.batch_finished(lane.name, tasks, waits, seconds)
+        self._observer.batch_finished(lane.name, tasks, seconds)

@@ -12,6 +12,7 @@ from typing import Any
 
 from service.engines.contract import Output, Task
 from service.errors import ServiceError
+from service.scheduler.promises import Promise
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Caller:
     """Whoever shares one rate of service: a key, or an address."""
     finish_by: float = math.inf
     """`time.monotonic()` of the request's deadline."""
+    promise: Promise | None = None
+    """All that the request will submit, for which there has to be time."""
 
 
 ANYBODY = Caller()

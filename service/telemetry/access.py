@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import logging
 
+from service.probe_paths import METRICS_PATH, PROBE_PATHS
 from service.telemetry.requests import RequestSummary
+from service.telemetry.trace_ids import trace_id
+
+QUIET_ROUTES = {*PROBE_PATHS, METRICS_PATH}
 
 _log = logging.getLogger("headscope.access")
 
 
 class AccessLog:
-    """Logs each request; a status of 0 is a client that left before the reply began."""
+    """Logs each request; a status of 0 is a client that left before the reply began.
+
+    Probes and scrapes come every few seconds and are for level debug.
+    """
 
     def observe(self, request: RequestSummary) -> None:
         """Log one."""
@@ -22,7 +29,13 @@ class AccessLog:
             "bytes": request.sent_bytes,
         }
         message = "%(method)s %(route)s %(status)d, %(ms).1f ms, %(bytes)d bytes"
-        _log.info(message, fields, extra={"fields": fields})
+        trace = trace_id([(b"traceparent", request.traceparent.encode("latin-1"))])
+        for name, value in (("key", request.key), ("trace_id", trace)):
+            if value:
+                fields[name] = value
+                message += f", {name} %({name})s"
+        level = logging.DEBUG if request.route in QUIET_ROUTES else logging.INFO
+        _log.log(level, message, fields, extra={"fields": fields})
 
     def close(self) -> None:
         """Nothing is left to write."""

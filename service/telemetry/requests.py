@@ -38,6 +38,8 @@ class RequestSummary:
     """`time.monotonic()` when the reply was sent."""
     timings: Timings | None
     """The steps of a route that computes, if it answered; of a streamed reply its first part's."""
+    key: str = ""
+    """The name of the caller's key; or empty."""
 
 
 class RequestObserver(Protocol):
@@ -91,6 +93,7 @@ class ObservationMiddleware:
                 replied=replied or ended,
                 ended=ended,
                 timings=state.get("timings"),
+                key=state.get("key", ""),
             )
             for observer in self.observers:
                 observer.observe(summary)

@@ -101,10 +101,15 @@ class Tracing:
 
 
 def _attributes(request: RequestSummary) -> dict[str, AttributeValue]:
-    """By OpenTelemetry's conventions for HTTP, without address, query and headers."""
+    """By OpenTelemetry's conventions for HTTP, without address, query and headers.
+
+    Of the caller's key there is its name, as in the access log.
+    """
     attributes: dict[str, AttributeValue] = {"http.request.method": request.method}
     if request.request_id:  # what a page asks beforehand has none
         attributes["headscope.request_id"] = request.request_id
+    if request.key:
+        attributes["headscope.key"] = request.key
     if request.route != "unmatched":
         attributes["http.route"] = request.route
     if request.status is not None:

@@ -188,10 +188,10 @@ def test_everything_of_every_head(client, reference, backend, inputs):
 )
 def test_some_layers_and_heads_in_the_order_asked(client, reference, layers, heads):
     asked = {"layers": layers, "heads": heads}
-    found = ask(client, SINGLE, include=["weights", "stats", "rollout"], **asked)
+    found = ask(client, SINGLE[:-1], include=["weights", "stats", "rollout"], **asked)
     rows = [n % LAYERS for n in layers or range(LAYERS)]
     columns = [n % HEADS for n in heads or range(HEADS)]
-    for index, text in enumerate(SINGLE):
+    for index, text in enumerate(SINGLE[:-1]):
         whole, _ = reference.run(text)
         close(found[f"attention.{index}"], whole[rows][:, columns])
         assert_statistics(found, index, reference.statistics(text), rows, columns)
@@ -248,8 +248,10 @@ def test_the_largest_weights(client, reference, top_k):
 @pytest.mark.parametrize("heads", ABLATIONS, ids=lambda heads: f"{len(heads)} heads")
 @pytest.mark.parametrize("backend", ["onnx", "torch"])
 def test_ablated_heads_say_nothing(client, reference, backend, heads):
-    found = ask(client, SINGLE, ablate=ablate(heads), backend=backend)
-    for index, text in enumerate(SINGLE):
+    """With the longest text, which costs more than the others together, for one choice of heads."""
+    texts = SINGLE if heads is ABLATIONS[2] else SINGLE[:-1]
+    found = ask(client, texts, ablate=ablate(heads), backend=backend)
+    for index, text in enumerate(texts):
         maps, _ = reference.run(text, heads)
         close(found[f"attention.{index}"], maps)
         apart = np.abs(maps - reference.run(text)[0]).max(axis=(1, 2, 3))

@@ -30,9 +30,11 @@ async def statuses(service: Service, *texts: str) -> list[int]:
     return await asyncio.gather(*map(status, texts))
 
 
-async def outcome(engine: dict[str, Any], *texts: str) -> tuple[list[int], int, str]:
+async def outcome(
+    engine: dict[str, Any], *texts: str, **settings: float
+) -> tuple[list[int], int, str]:
     """Statuses, exit code, and what the process said."""
-    async with stub(engine, ready=False, batch_timeout_seconds=1.0) as service:
+    async with stub(engine, ready=False, **settings) as service:
         async with asyncio.timeout(60):
             while (await statuses(service, "the water"))[0] == 0:
                 await asyncio.sleep(0.05)
@@ -43,7 +45,9 @@ async def outcome(engine: dict[str, Any], *texts: str) -> tuple[list[int], int, 
 
 def test_a_batch_that_never_ends() -> None:
     """Who waits behind it is told so, too, before the end."""
-    found, code, said = asyncio.run(outcome({"faults": HANG}, "a hang", *["the water"] * 8))
+    texts = ("a hang", *["the water"] * 8)
+    hanging = outcome({"faults": HANG}, *texts, batch_timeout_seconds=1.0)
+    found, code, said = asyncio.run(hanging)
     assert found[0] == 504
     assert set(found) <= {200, 503, 504}
     assert code == 1

@@ -23,10 +23,13 @@ from transformers import (
 )
 
 from model.artifact.manifest import Artifact
-from tests.journeys.conftest import running
+from model.runtimes.registry import load_runtime
+from service.engines.onnx import OnnxEngine
+from service.engines.runtime import RuntimeEngine
 from tests.model.families.parity import SIZES, randomized
 from tests.model.texts import TEXTS
 from tests.model.tokenizer_folders import VOCAB_SIZE, write_tokenizer_folder
+from tests.service.harness import listening
 
 pytestmark = pytest.mark.e2e
 LARGE = SIZES | {"vocab_size": VOCAB_SIZE, "max_position_embeddings": 300, "num_hidden_layers": 2}
@@ -51,10 +54,20 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="module")
 def client(checkpoint: Path, exported: Callable[..., Artifact]) -> Iterator[httpx.Client]:
+    """Of a server in this process, whose PyTorch engine runs here as it does in its own."""
     artifact = exported(checkpoint, checkpoint.name)
-    flags = ("--artifact", str(artifact.folder), "--request-timeout-seconds", "600")
-    with running(*flags) as url, httpx.Client(base_url=url, timeout=600) as client:
-        yield client
+
+    def torch_engine(of: Artifact, *_: object) -> RuntimeEngine:
+        return RuntimeEngine("torch", load_runtime(of, name="pytorch"), concurrency=1)
+
+    engine = OnnxEngine(artifact, "cpu")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("service.serving.TorchEngine", torch_engine)
+        with (
+            listening(artifact, engine, request_timeout_seconds=600) as (_, port),
+            httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=600) as client,
+        ):
+            yield client
 
 
 def test_every_number_equals_transformers(client: httpx.Client, checkpoint: Path) -> None:

@@ -1,8 +1,9 @@
-"""Two models in one service: by name, at once, and in two workers."""
+"""Two models in one service: by name, at once, and from each of two workers."""
 
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -43,12 +44,15 @@ def last_states(checkpoint: Path) -> Any:
 def test_each_answers_with_its_own_numbers(
     artifacts: dict[str, Artifact], small_checkpoint: Path, tiny_checkpoint: Path, workers: str
 ) -> None:
-    """Both at once, over connections to every worker: four are spread evenly."""
+    """Both at once, over connections to every worker: four are spread evenly.
+
+    The workers' numbers are transformers', and one another's but for the last bits.
+    """
     checkpoints = (small_checkpoint, tiny_checkpoint)
     expected = dict(zip(artifacts, map(last_states, checkpoints), strict=True))
     first, second = artifacts
 
-    def ask(client: httpx.Client, name: str | None) -> None:
+    def ask(client: httpx.Client, name: str | None) -> Any:
         body = {"inputs": TEXT, "model": name}
         reply = client.post("/encode", json=body)
         assert reply.json()["model"] == reply.headers["x-model"] == (name or first)
@@ -58,6 +62,7 @@ def test_each_answers_with_its_own_numbers(
         assert [one["id"] for one in listed] == [first, second]
         unknown = client.post("/encode", json={"inputs": TEXT, "model": "other"})
         assert unknown.status_code == 404
+        return result["embeddings"]
 
     flags = [flag for one in artifacts.values() for flag in ("--artifact", str(one.folder))]
     with Service.of_headscope("--workers", workers, *flags) as service:
@@ -70,10 +75,11 @@ def test_each_answers_with_its_own_numbers(
             for client in clients:
                 assert client.get("/health/live").status_code == 200
             for name in (first, second, None) * 2:
-                list(threads.map(ask, clients, [name] * len(clients)))
+                found = np.array([*threads.map(ask, clients, [name] * len(clients))])
+                assert np.ptp(found, axis=0).max() < 1e-6
         assert all(worker.num_threads() > 1 for worker in service.children)
         log = service.log
-        service.stop()
+        assert service.stop() == {"1": -signal.SIGTERM, "2": 0}[workers]
     for name in artifacts:
         assert log.count(f"{name} takes about ") == 1
     assert log.count("2 models") == 1

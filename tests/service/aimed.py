@@ -17,7 +17,7 @@ from model.config import EncoderConfig
 from model.decoder.config import DecoderConfig
 from service.engines.contract import MapsTask, Pooling, Target, TextTask
 from service.engines.fake import FakeEngine
-from service.inference.maps import AttentionSelection
+from service.inference.maps_selection import AttentionSelection
 from service.inference.tokenizer import TokenizedText
 from tests.service import plain
 
@@ -60,8 +60,8 @@ def maps_of(
     kind: MapKind,
     layers: Sequence[int],
     heads: Sequence[int],
-) -> Any:
-    """`[layers, heads, queries, keys]` of a kind, from the engine itself."""
+) -> tuple[Any, Any]:
+    """`[layers, heads, queries, keys]` of a kind, from the engine itself, and their norms."""
     chosen, target, last = tuple(layers), asked.target, aimed.pooling.layer
     assert target is not None
     output = engine.expected(
@@ -84,10 +84,15 @@ def maps_of(
     states = {"encoder": output.hidden, "decoder": found.hidden, "cross": found.cross}[kind]
     keys = [output.hidden[0]] * len(chosen) if kind == "cross" else states
     tasks = [
-        MapsTask(queries, own, layer, tuple(heads), kind)
+        MapsTask(queries, own, layer, tuple(heads), kind, values=True)
         for queries, own, layer in zip(states, keys, chosen, strict=True)
     ]
-    return np.stack([np.asarray(engine.expected(task).maps) for task in tasks])
+    answers = [engine.expected(task) for task in tasks]
+    maps, products = (
+        np.stack([np.asarray(getattr(one, name)) for one in answers])
+        for name in ("maps", "value_products")
+    )
+    return maps, plain.norms(maps, products)
 
 
 def logprobs_of(engine: FakeEngine, aimed: Aimed, asked: AttentionSelection, ablated: bool) -> Any:
@@ -126,10 +131,14 @@ def assert_aimed_result(
     if asked.layers:
         wanted["encoder"] = (asked.layers, asked.heads)
     for kind, (layers, heads) in wanted.items():
-        maps = maps_of(engine, aimed, asked, kind, layers, heads)
+        maps, norms = maps_of(engine, aimed, asked, kind, layers, heads)
         if asked.weights:
             fields.add(f"{PREFIXES[kind]}attention")
             assert_weights(found[f"{PREFIXES[kind]}attention"], maps, asked.top_k)
+        if asked.norms:
+            fields.add(f"{PREFIXES[kind]}norms")
+            own = np.array(found[f"{PREFIXES[kind]}norms"])
+            np.testing.assert_allclose(own, norms, rtol=1e-6, strict=True)
         if asked.statistics:
             fields.add(f"{PREFIXES[kind]}stats")
             names = plain.cross_statistics if kind == "cross" else plain.statistics

@@ -28,6 +28,12 @@ def artifact(exported: Callable[..., Artifact], small_checkpoint: Path) -> Artif
 
 
 @pytest.fixture(scope="session")
+def tiny_artifact(exported: Callable[..., Artifact], tiny_checkpoint: Path) -> Artifact:
+    """The artifact of `tiny_checkpoint`, whose files take no time to copy and read; read only."""
+    return exported(tiny_checkpoint, "tiny")
+
+
+@pytest.fixture(scope="session")
 def onnx_engine(artifact: Artifact) -> OnnxEngine:
     """The artifact on ONNX Runtime, two batches at a time."""
     return OnnxEngine(artifact, "cpu", threads=2)

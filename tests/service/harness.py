@@ -67,13 +67,15 @@ class Recorder:
         """Lane, lengths and seconds of each batch."""
         self.failed: list[LaneName] = []
         self.drops: list[LaneName] = []
+        self.waits: list[tuple[LaneName, float]] = []
+        self.restarts = 0
+        self.inputs: list[tuple[list[int], int]] = []
         self.refusals: list[tuple[LaneName, str]] = []
 
-    def batch_finished(
-        self, lane: LaneName, tasks: Sequence[Task], waits: Sequence[float], seconds: float
-    ) -> None:
-        assert len(waits) == len(tasks)
-        assert all(wait >= 0 for wait in waits)
+    def tokenized(self, lengths: Sequence[int], truncated: int) -> None:
+        self.inputs.append((list(lengths), truncated))
+
+    def batch_finished(self, lane: LaneName, tasks: Sequence[Task], seconds: float) -> None:
         self.finished.append((lane, [task.tokens for task in tasks], seconds))
 
     def batch_failed(self, lane: LaneName) -> None:
@@ -81,6 +83,13 @@ class Recorder:
 
     def dropped(self, lane: LaneName) -> None:
         self.drops.append(lane)
+
+    def waited(self, lane: LaneName, seconds: float) -> None:
+        assert seconds >= 0
+        self.waits.append((lane, seconds))
+
+    def restarted(self) -> None:
+        self.restarts += 1
 
     def refused(self, lane: LaneName, why: str) -> None:
         self.refusals.append((lane, why))

@@ -37,12 +37,12 @@ HANG_SECONDS = 120
 
 
 @pytest.fixture
-def copy(artifact: Artifact, tmp_path: Path) -> Path:
+def copy(tiny_artifact: Artifact, tmp_path: Path) -> Path:
     """An artifact to damage. Its files are the artifact's own: replace them, write into none."""
     folder = tmp_path / "copy"
     folder.mkdir()
     for name in (*FILES, MANIFEST):
-        os.link(artifact.folder / name, folder / name)
+        os.link(tiny_artifact.folder / name, folder / name)
     return folder
 
 
@@ -71,7 +71,8 @@ def truncate(path: Path) -> None:
 
 def flip_a_bit(path: Path) -> None:
     content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 0x10
+    # nobody vouches for the manifest: a name in it that another would do for is no damage
+    content[0 if path.name == MANIFEST else len(content) // 2] ^= 0x10
     replace(path, bytes(content))
 
 
@@ -102,8 +103,8 @@ def refusal(folder: Path) -> str:
     return message
 
 
-def test_the_copy_itself_is_good(artifact: Artifact, copy: Path) -> None:
-    assert load_artifact(copy).sha256 == artifact.sha256
+def test_the_copy_itself_is_good(tiny_artifact: Artifact, copy: Path) -> None:
+    assert load_artifact(copy).sha256 == tiny_artifact.sha256
 
 
 DAMAGES = [

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import create_autospec
 
 import pytest
 
 from model.artifact.manifest import Artifact, Precision, load_artifact, write_manifest
 from model.errors import ArtifactError, VerificationError
+from model.export import exporter
 from model.export.exporter import Exported
 from service.cli import main
 from service.fastest import export_fastest, open_fastest
@@ -27,8 +30,8 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def settings(small_checkpoint: Path) -> Settings:
-    return Settings(model=str(small_checkpoint), precision="auto")
+def settings(tiny_checkpoint: Path) -> Settings:
+    return Settings(model=str(tiny_checkpoint), precision="auto")
 
 
 @pytest.fixture
@@ -38,15 +41,15 @@ def failing() -> set[str]:
 
 
 @pytest.fixture
-def made(artifact: Artifact, failing: set[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def made(tiny_artifact: Artifact, failing: set[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The precisions that were exported, and what made them: copies that say so."""
     done: list[str] = []
 
     def copy(out: Path, precision: Precision) -> Exported:
-        manifest = artifact.manifest
+        manifest = tiny_artifact.manifest
         found = {"passed": precision not in failing}
         record = manifest.verification.model_copy(update=found)
-        shutil.copytree(artifact.folder, out)
+        shutil.copytree(tiny_artifact.folder, out)
         changed = {"precision": precision, "verification": record}
         write_manifest(out, manifest.model_copy(update=changed))
         return Exported(load_artifact(out), record)
@@ -164,13 +167,13 @@ def test_a_folder_gets_the_fastest_alone(
 
 
 def test_the_command_keeps_the_fastest(
-    small_checkpoint: Path,
+    tiny_checkpoint: Path,
     made: list[str],
     failing: set[str],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    command = ["export", "--model", str(small_checkpoint), "--precision", "auto"]
+    command = ["export", "--model", str(tiny_checkpoint), "--precision", "auto"]
     out = tmp_path / "out"
     assert main([*command, "--out", str(out)]) == 0
     printed = capsys.readouterr()
@@ -188,16 +191,16 @@ def test_the_command_keeps_the_fastest(
 
 
 def test_pairs_are_for_auto(
-    small_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["export", "--model", str(small_checkpoint), "--pairs", str(tmp_path)]) == 2
+    assert main(["export", "--model", str(tiny_checkpoint), "--pairs", str(tmp_path)]) == 2
     assert "--pairs is for --precision auto" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("by", ["flag", "variable"])
 @pytest.mark.parametrize(("asked", "served"), [("auto", "int8"), ("bf16", "bf16")])
 def test_serve_takes_a_precision(
-    small_checkpoint: Path,
+    tiny_checkpoint: Path,
     made: list[str],
     by: str,
     asked: str,
@@ -206,7 +209,7 @@ def test_serve_takes_a_precision(
 ) -> None:
     calls: list[Artifact] = []
     monkeypatch.setattr("service.process.server.serve", lambda _, found: calls.extend(found) or 0)
-    command = ["serve", "--model", str(small_checkpoint)]
+    command = ["serve", "--model", str(tiny_checkpoint)]
     if by == "flag":
         command += ["--precision", asked]
     else:
@@ -217,9 +220,26 @@ def test_serve_takes_a_precision(
 
 @pytest.mark.slow
 def test_a_real_choice(
-    tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_checkpoint: Path,
+    exported: Callable[..., Artifact],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Whatever is the fastest here: it is verified, told, and all that is left."""
+    """Whatever is the fastest here of real exports: verified, told, and all that is left."""
+
+    real = {one: exported(tiny_checkpoint, "tiny", one) for one in RATIOS}
+
+    def copied(_: object, out: Path, *asked: Any) -> Exported:
+        *_, precision, progress, _ = asked
+        shutil.copytree(real[precision].folder, out)
+        progress("verified")
+        return Exported(load_artifact(out), real[precision].manifest.verification)
+
+    for name in ("export", "derive"):
+        function = create_autospec(getattr(exporter, name), side_effect=copied)
+        monkeypatch.setattr(exporter, name, function)
+    monkeypatch.setattr("service.timing.ROUND_SECONDS", 0.01)
     out = tmp_path / "out"
     command = ["export", "--model", str(tiny_checkpoint), "--precision", "auto", "--out", str(out)]
     assert main(command) == 0

@@ -137,7 +137,7 @@ async def test_one_model_answers_to_every_name_and_says_so(artifact: Artifact) -
         assert ("x-model" in info.headers, other.headers["x-model"]) == (False, name)
 
 
-async def test_what_waits_is_summed_over_models(artifact: Artifact) -> None:
+async def test_what_waits_is_told_of_each_model(artifact: Artifact) -> None:
     engines = [GatedEngine(), GatedEngine()]
     async with serving([variant(artifact, name, 8) for name in "ab"], engines) as client:
         state = state_of(client.app)
@@ -152,10 +152,13 @@ async def test_what_waits_is_summed_over_models(artifact: Artifact) -> None:
         await until(lambda: [one.queued_tokens["encode"] for one in state.models] == [6, 6])
         await state.refresh_metrics()
         waiting = [
-            state.metrics.registry.get_sample_value("headscope_queue_tokens", {"lane": lane})
+            state.metrics.registry.get_sample_value(
+                "headscope_queue_tokens", {"model": model, "lane": lane}
+            )
+            for model in "ab"
             for lane in ("encode", "attention")
         ]
-        assert waiting == [12, 0]
+        assert waiting == [6, 0, 6, 0]
         for engine in engines:
             engine.let_through()
         assert await asyncio.gather(*asked) == [200] * 4

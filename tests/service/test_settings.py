@@ -58,6 +58,9 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "cors_origins": ("*", "https://environment"),
     "log_format": ("text", "json"),
     "access_log": (False, True),
+    "metrics_port": (9001, 9002),
+    "keys_file": (Path("flag"), Path("environment")),
+    "drain_delay_seconds": (0.0, 20.0),
     "otlp_endpoint": ("http://flag", "http://environment"),
     "log_level": ("debug", "error"),
 }
@@ -69,6 +72,8 @@ BAD: list[tuple[str, str]] = [
     ("port", "65536"),
     ("port", "-1"),
     ("port", "http"),
+    ("metrics_port", "0"),
+    ("drain_delay_seconds", "-1"),
     ("log_level", "loud"),
     ("request_timeout_seconds", "0"),
     ("queue_timeout_seconds", "0"),
@@ -170,6 +175,11 @@ def test_without_a_flag_the_command_line_has_the_environments_values(
     assert {name: getattr(found, name) for name in others} == {
         name: VALUES[name][1] for name in others
     }
+
+
+def test_metrics_have_a_port_of_their_own() -> None:
+    with pytest.raises(WrongUseError, match="metrics need a port of their own"):
+        from_command_line("--port", "9000", "--metrics-port", "9000")
 
 
 @pytest.mark.parametrize(("name", "value"), BAD)

@@ -31,7 +31,7 @@ async def test_the_queues_metric_is_as_old_as_its_refresh(artifact: Artifact) ->
 
         def told(lane: str) -> float:
             found = state.metrics.registry.get_sample_value(
-                "headscope_queue_tokens", {"lane": lane}
+                "headscope_queue_tokens", {"model": "small", "lane": lane}
             )
             assert found is not None
             return found

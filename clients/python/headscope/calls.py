@@ -113,10 +113,15 @@ def attention(
         maps *= most if heads is None else len(heads)
         maps *= len(fields.get("maps") or ("cross",))
         top_k = fields.get("top_k")
-        row = tokens if top_k is None else 2 * min(top_k, tokens)
-        row = maps * row if "weights" in included else tokens
-        row += maps * tokens if "norms" in included else 0
-        return FLOAT_BYTES * tokens * row
+        rows, columns = (
+            min(tokens if asked is None else len(asked), fields.get("max_size") or tokens)
+            for asked in (fields.get("queries"), fields.get("keys"))
+        )
+        row = columns if top_k is None else 2 * min(top_k, tokens)
+        row = maps * row if "weights" in included else 0
+        row += maps * columns if "norms" in included else 0
+        others = {*included} - {"weights", "norms"}
+        return FLOAT_BYTES * (rows * row + (tokens**2 if others else 0))
 
     included = fields.get("include", ("weights",))
     return Call(

@@ -54,6 +54,9 @@ class AttentionFields(TextFields, total=False):
     maps: Sequence[MapKind] | None
     layers: Sequence[int] | None
     heads: Sequence[int] | None
+    queries: Sequence[int] | None
+    keys: Sequence[int] | None
+    max_size: int | None
     include: Sequence[Literal["weights", "stats", "rollout", "norms", "norm_rollout", "logprobs"]]
     top_k: int | None
     ablate: Sequence[Head] | None

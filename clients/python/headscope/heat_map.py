@@ -22,15 +22,19 @@ class HeatMap:
 
     title: str
     tokens: tuple[str, ...]
+    """Those of the rows."""
     weights: NDArray[Any] | None
-    """`[S, S]`; None shows the tokens alone."""
+    """`[Q, K]`; None shows the tokens alone."""
+    keys: tuple[str, ...] | None = None
+    """Those of the columns; of the rows when None."""
 
     def html(self, about: str = "") -> str:
         """A table whose darkest cell is the largest weight, with `about` above it."""
         shown = self.tokens[:MAX_TOKENS]
         lines = [about, self.title] if about else [self.title]
-        if len(shown) < len(self.tokens):
-            lines.append(f"the first {len(shown)} of {len(self.tokens)} tokens")
+        size = max(len(self.tokens), len(self.keys or ()))
+        if size > MAX_TOKENS:
+            lines.append(f"the first {MAX_TOKENS} of {size} tokens")
         head = "".join(f"<div>{escape(line)}</div>" for line in lines)
         body = self._tokens(shown) if self.weights is None else self._table(shown, self.weights)
         return f'<div style="font-size:12px;overflow:auto">{head}{body}</div>'
@@ -43,18 +47,18 @@ class HeatMap:
         return f'<div style="margin-top:4px">{names}</div>'
 
     def _table(self, tokens: tuple[str, ...], weights: NDArray[Any]) -> str:
-        size = len(tokens)
-        part = np.asarray(weights, np.float32)[:size, :size]
+        keys = tokens if self.keys is None else self.keys[:MAX_TOKENS]
+        part = np.asarray(weights, np.float32)[: len(tokens), : len(keys)]
         shades = part / (float(part.max(initial=0)) or 1)
-        names = [escape(token) for token in tokens]
+        names, columns = ([escape(token) for token in axis] for axis in (tokens, keys))
         turned = f"{PLAIN};writing-mode:vertical-rl;text-align:left;vertical-align:bottom"
-        top = "".join(f'<th style="{turned}">{name}</th>' for name in names)
+        top = "".join(f'<th style="{turned}">{name}</th>' for name in columns)
         rows = [f'<tr><th style="{PLAIN}"></th>{top}</tr>']
         for name, values, alphas in zip(names, part, shades, strict=True):
             cells = "".join(
                 f'<td style="{CELL};background:rgba({SHADE},{alpha:.3f})" '
                 f'title="{name} → {target}: {value:.3f}"></td>'
-                for target, value, alpha in zip(names, values, alphas, strict=True)
+                for target, value, alpha in zip(columns, values, alphas, strict=True)
             )
             rows.append(f'<tr><th style="{PLAIN};text-align:right">{name}</th>{cells}</tr>')
         return f'<table style="border-collapse:collapse;margin-top:4px">{"".join(rows)}</table>'

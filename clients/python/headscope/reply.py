@@ -12,10 +12,13 @@ from numpy.typing import NDArray
 
 from headscope.bertviz_arguments import View, arguments
 from headscope.errors import HeadscopeError
+from headscope.fields import MapKind
 from headscope.heat_map import HeatMap
+from headscope.map_parts import PREFIXES, Axis, check_whole, names_of, tokens_of
 from headscope.results import Target, TokenizedText
 from headscope.words import merge
 
+AXES: tuple[Axis, Axis] = ("queries", "keys")
 DOMINANT, ABOVE_EVEN, BROAD = 0.5, 2, 0.8
 LABELS = {
     "previous": "previous token",
@@ -44,7 +47,7 @@ class Reply(TokenizedText):
 
     @property
     def weights(self) -> NDArray[Any]:
-        """`[layers, heads, S, S]`, queries × keys."""
+        """`[layers, heads, S, S]`, queries × keys, or the part of them that was asked for."""
         return self._tensor("attention", 'include "weights", without top_k')
 
     @property
@@ -76,9 +79,28 @@ class Reply(TokenizedText):
         return self._tensor("norms", 'include "norms"')
 
     @property
+    def decoder_norms(self) -> NDArray[np.float32]:
+        """`[layers, heads, T, T]`, of the decoder's own heads."""
+        return self._tensor("decoder_norms", 'maps "decoder", include "norms"')
+
+    @property
+    def cross_norms(self) -> NDArray[np.float32]:
+        """`[layers, heads, T, S]`: of what heads of cross-attention add of each source token."""
+        return self._tensor("cross_norms", 'maps "cross", include "norms"')
+
+    @property
     def norm_rollout(self) -> NDArray[np.float32]:
         """`[S, S]`, through all layers, by norms of what the heads of each add together."""
         return self._tensor("norm_rollout", 'include "norm_rollout"')
+
+    def tokens_of(self, axis: Axis, kind: MapKind = "encoder") -> list[list[int]]:
+        """The places of the tokens that each row (`queries`) or column (`keys`) of maps is of.
+
+        One each, unless maps are pooled (`max_size`): then those of a bin.
+        """
+        aimed = kind == "decoder" or (kind == "cross" and axis == "queries")
+        tokens = self.target.tokens if aimed and self.target else self.tokens
+        return tokens_of(self.tensors, kind, axis, len(tokens))
 
     @cached_property
     def statistics(self) -> dict[str, NDArray[Any]]:
@@ -113,6 +135,7 @@ class Reply(TokenizedText):
     @cached_property
     def word_weights(self) -> NDArray[np.float32]:
         """`[layers, heads, W, W]`: summed over a target's tokens, averaged over a source's."""
+        check_whole(self.tensors, "encoder")
         return merge(self.weights, [word.tokens for word in self.words])
 
     def head_view(self, **options: Any) -> Any:
@@ -136,6 +159,8 @@ class Reply(TokenizedText):
         target there are `encoder_attention`, `decoder_attention` and `cross_attention`, as far as
         they were asked for.
         """
+        for kind in PREFIXES:
+            check_whole(self.tensors, kind)
         return arguments(self, view)
 
     def heat_map(self, layer: int | None = None, head: int | None = None) -> HeatMap:
@@ -150,7 +175,8 @@ class Reply(TokenizedText):
         heads = slice(None) if head is None else [self.heads.index(head)]
         chosen = self.weights[layers][:, heads].astype(np.float32)
         title = f"{named('layer', self.layers, layer)}, {named('head', self.heads, head)}"
-        return HeatMap(title, tuple(self.tokens), chosen.mean(axis=(0, 1)))
+        queries, keys = (names_of(self.tokens_of(axis), self.tokens) for axis in AXES)
+        return HeatMap(title, queries, chosen.mean(axis=(0, 1)), keys)
 
     def _repr_html_(self) -> str:
         """A notebook's view of it: the tokens, and the mean map where there are weights."""

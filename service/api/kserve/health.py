@@ -41,12 +41,14 @@ async def server() -> ServerMetadata:
 
 
 @router.get("/health/live", response_class=Response)
+@router.head("/health/live", include_in_schema=False)
 async def live() -> Response:
     """The process answers."""
     return Response()
 
 
 @router.get("/health/ready", response_class=Response, responses={400: ERRORS[400]})
+@router.head("/health/ready", include_in_schema=False)
 async def ready(request: Request) -> Response:
     """Every model's real path works in every worker."""
     with telling_not_ready():

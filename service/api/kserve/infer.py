@@ -37,7 +37,7 @@ from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
-from service.inference.maps import AttentionSelection
+from service.inference.maps_selection import AttentionSelection
 from service.scheduler.lanes import LaneName
 
 _BODY: dict[str, Any] = {
@@ -178,6 +178,7 @@ async def _with_maps(
     async def compute_vectors() -> None:
         writer.outputs = await answering.filled(outputs)
 
+    request.state.predicted_bytes = size
     reply = await stream_reply(state.replies, stream, writer, size, compute_vectors)
     return _response(reply, writer.json_length)
 

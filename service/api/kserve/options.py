@@ -11,7 +11,7 @@ from service.api.native.encode import EncodeRequest, encode_options
 from service.errors import Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions
-from service.inference.maps import AttentionSelection
+from service.inference.maps_selection import AttentionSelection
 
 
 def vector_options(body: InferRequest, inference: Inference) -> EncodeOptions | None:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Request
-from pydantic import Field, PlainValidator
-from pydantic.json_schema import WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 from starlette.responses import Response
 
 from service.api.media import JSON
 from service.api.native.alignment_reply import AlignmentReply
 from service.api.native.attention_selection import Indices, selected_indices
+from service.api.native.pairs import PAIRS, pairs_schema
 from service.api.native.replies import AlignReply
 from service.api.native.texts import BackendName, StrictRequest, check_size
 from service.api.problems import PROBLEMS
@@ -39,34 +38,7 @@ from service.inference.tokenizer import Options
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
 
 
-def _pairs(value: Any) -> list[tuple[str, str]]:
-    """`[[str, str]]`; stops at the first thing that is no pair."""
-    if not isinstance(value, list) or not value:
-        raise PydanticCustomError("inputs", "a list of pairs, [[source, target]], is needed")
-    pairs = []
-    for index, pair in enumerate(value):
-        match pair:
-            case [str(source), str(target)]:
-                pairs.append((source, target))
-            case _:
-                raise PydanticCustomError(
-                    "inputs", "inputs[{index}] is no pair of texts", {"index": index}
-                )
-    return pairs
-
-
-Pairs = Annotated[
-    list[tuple[str, str]],
-    PlainValidator(_pairs),
-    WithJsonSchema(
-        {
-            "type": "array",
-            "items": {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2},
-            "minItems": 1,
-            "examples": [[["the tired animal", "das müde Tier"]]],
-        }
-    ),
-]
+Pairs = Annotated[list[tuple[str, str]], PAIRS, pairs_schema("the tired animal", "das müde Tier")]
 
 
 class AlignRequest(ModelRequest, StrictRequest):
@@ -129,6 +101,7 @@ async def align(body: AlignRequest, request: Request) -> Response:
     check_size(size, state.settings.max_response_bytes, "send fewer pairs", binary=True)
     with contextlib.ExitStack() as held:
         held.enter_context(state.replies.hold(size))
+        request.state.predicted_bytes = reply.most_bytes
         if cross:
             found = await cross.results()
         else:

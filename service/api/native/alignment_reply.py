@@ -44,24 +44,17 @@ class AlignmentReply:
         return RESULT_BYTES + sum(map(self._result_bytes, self.prepared.pairs))
 
     def written(self, found: Sequence[WordAlignment]) -> list[Part]:
-        """It in JSON."""
-        return [orjson.dumps(self.content(found), option=orjson.OPT_SERIALIZE_NUMPY)]
-
-    def content(self, found: Sequence[WordAlignment]) -> dict[str, Any]:
-        """All of it."""
-        texts = self.prepared.texts
-        return {
-            "model": self.model,
-            "backend": texts.engine,
-            "method": self.method,
-            "results": [
-                self._result(pair, cut, one)
-                for pair, cut, one in zip(
-                    self.prepared.pairs, self.prepared.truncated, found, strict=True
-                )
-            ],
-            "usage": {"inputs": len(self.prepared.pairs), "tokens": self.prepared.tokens},
-        }
+        """It in JSON, a result at a time, as nothing else runs meanwhile."""
+        prepared = self.prepared
+        names = {"model": self.model, "backend": prepared.texts.engine, "method": self.method}
+        parts: list[Part] = [orjson.dumps({**names, "results": []}).removesuffix(b"]}")]
+        every = zip(prepared.pairs, prepared.truncated, found, strict=True)
+        for number, one in enumerate(every):
+            written = orjson.dumps(self._result(*one), option=orjson.OPT_SERIALIZE_NUMPY)
+            parts.append(b"," + written if number else written)
+        usage = {"inputs": len(prepared.pairs), "tokens": prepared.tokens}
+        parts.append(b'],"usage":' + orjson.dumps(usage) + b"}")
+        return parts
 
     def _result_bytes(self, pair: Pair) -> int:
         words = sum(WORD_BYTES * len(one.words) + CHARACTER_BYTES * len(one.text) for one in pair)
@@ -88,4 +81,5 @@ class AlignmentReply:
 
 
 def _words(one: AlignedText) -> list[dict[str, Any]]:
-    return [{"text": one.text[start:end], "start": start, "end": end} for start, end in one.words]
+    places = one.words.tolist()
+    return [{"text": one.text[start:end], "start": start, "end": end} for start, end in places]

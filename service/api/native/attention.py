@@ -15,9 +15,10 @@ from service.api.media import Part
 from service.api.native.attention_forms import BinaryWriter, JsonWriter, Writer
 from service.api.native.attention_layout import json_bytes
 from service.api.native.attention_selection import AttentionRequest, attention_selection
+from service.api.native.map_parts import check_places
 from service.api.native.replies import AttentionReply, documented
 from service.api.native.targets import AimedTexts
-from service.api.native.texts import Header, check_size
+from service.api.native.texts import Header, check_size, text_bytes
 from service.api.route import (
     JsonRoute,
     PartsResponse,
@@ -30,7 +31,8 @@ from service.api.route import (
 from service.errors import Unprocessable
 from service.http.budget import ByteBudget
 from service.inference.attention import GROUP_BYTES, AttentionStream
-from service.inference.maps import AttentionSelection, LayerMaps
+from service.inference.maps import LayerMaps
+from service.inference.maps_selection import AttentionSelection
 
 WHOLE_BYTES = 2**20
 """A reply up to this size is complete before it is sent; a larger one is streamed."""
@@ -59,6 +61,7 @@ async def attention(body: AttentionRequest, request: Request) -> Response:
         prepared = await inference.with_targets(prepared, body.targets, body.target_options)
     header = Header(model.name, prepared.engine, _selected(selection))
     texts = AimedTexts(prepared.texts, prepared.targets)
+    check_places(selection, texts.lengths)
     writer: BinaryWriter | JsonWriter
     if binary:
         writer = BinaryWriter(header, selection, texts, half=half)
@@ -67,6 +70,9 @@ async def attention(body: AttentionRequest, request: Request) -> Response:
     size = writer.length or json_bytes(selection, texts.lengths)
     less = FEWER_NORMS if selection.norms else FEWER_MAPS
     check_size(size, state.settings.max_response_bytes, less, binary=binary)
+    if not writer.length:
+        size += text_bytes([*texts.texts, *texts.targets])
+    request.state.predicted_bytes = size
     stream = inference.attention(prepared, selection, writer.dump, writer.dump_norms)
     return PartsResponse(await stream_reply(state.replies, stream, writer, size))
 

@@ -11,11 +11,17 @@ import orjson
 
 from model.artifact.signature import MapKind
 from service.api.media import JSON, SAFETENSORS, Part
-from service.api.native.attention_layout import PREFIXES, tensor_specs
+from service.api.native.attention_layout import (
+    PREFIXES,
+    part_fields,
+    part_tensors,
+    tensor_specs,
+)
 from service.api.native.targets import AimedTexts
 from service.api.native.texts import Header
 from service.api.safetensors import Spec, aligned, as_bytes, float16_weights, safetensors_head
-from service.inference.maps import AttentionSelection, LayerMaps, TextSummary
+from service.inference.maps import LayerMaps, TextSummary
+from service.inference.maps_selection import AttentionSelection
 
 
 class Writer(Protocol):
@@ -70,7 +76,7 @@ class BinaryWriter:
 
         """
         self._half = half
-        self._texts = texts.tensors()
+        self._texts = texts.tensors() | part_tensors(selection, texts.lengths)
         specs = aligned(
             [
                 *(Spec(name, t.dtype.name, t.shape) for name, t in self._texts.items()),
@@ -110,7 +116,7 @@ class BinaryWriter:
             for name, part in zip(("indices", "values"), maps.top, strict=True):
                 self._ready[f"{own}.{name}"].append(part)
         if maps.norms is not None:
-            self._ready[f"norms.{maps.text}"].append(maps.norms)
+            self._ready[f"{PREFIXES[maps.kind]}norms.{maps.text}"].append(maps.norms)
         return [*self._in_order()]
 
     def text(self, summary: TextSummary) -> list[Part]:
@@ -157,11 +163,12 @@ class JsonWriter:
 
     def __init__(self, header: Header, selection: AttentionSelection, texts: AimedTexts) -> None:
         self._header, self._selection, self._texts = header, selection, texts
+        self._lengths = texts.lengths
         self.keeps_back = selection.top_k is not None or selection.norms
         self._kind: MapKind | None = None
         """Of the maps that were written last of the text; None before any."""
         self._values: list[Part] = []
-        self._norms: list[Part] = []
+        self._norms: dict[MapKind, list[Part]] = {}
 
     def dump(self, array: Any) -> Part:
         """An array as JSON."""
@@ -178,7 +185,8 @@ class JsonWriter:
     def layer(self, maps: LayerMaps) -> list[Part]:
         """A layer's share of the text's weights."""
         if maps.norms is not None:
-            self._norms += [b"," if self._norms else b"", maps.norms]
+            norms = self._norms.setdefault(maps.kind, [])
+            norms += [b"," if norms else b"", maps.norms]
         weights = maps.weights if maps.top is None else maps.top[0]
         if weights is None:
             return []
@@ -194,8 +202,8 @@ class JsonWriter:
     def text(self, summary: TextSummary) -> list[Part]:
         """Its other members."""
         parts = self._closing() if self._kind else [self._open(summary.text)]
-        if self._norms:
-            parts += [b',"norms":[', *self._norms, b"]"]
+        for kind, norms in self._norms.items():
+            parts += [f',"{PREFIXES[kind]}norms":['.encode(), *norms, b"]"]
         members = {
             **{f"{PREFIXES[kind]}stats": found for kind, found in summary.statistics.items()},
             "rollout": summary.rollout,
@@ -206,7 +214,7 @@ class JsonWriter:
         for name, value in members.items():
             if value is not None:
                 parts += [b',"' + name.encode() + b'":', _dumps(value)]
-        self._kind, self._norms = None, []
+        self._kind, self._norms = None, {}
         return [*parts, b"}"]
 
     def end(self) -> list[Part]:
@@ -214,7 +222,8 @@ class JsonWriter:
         return [b'],"usage":' + _dumps(self._texts.usage) + b"}"]
 
     def _open(self, index: int) -> bytes:
-        return (b"," if index else b"") + _dumps(self._texts.fields(index))[:-1]
+        fields = self._texts.fields(index) | part_fields(self._selection, self._lengths[index])
+        return (b"," if index else b"") + _dumps(fields)[:-1]
 
     def _opening(self, maps: LayerMaps) -> bytes:
         """Up to the first layer of a kind."""

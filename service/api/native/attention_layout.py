@@ -1,22 +1,26 @@
 """The tensors of a reply of /attention: their names, their order, and what they will weigh.
 
 Notation: B texts, S_i tokens of text i and T_i of its target, T of all targets, k = min(top_k, keys
-of a map).
+of a map); Q queries and K keys of a map that are wanted, P the most rows and columns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from model.artifact.signature import MapKind
 from service.api.media import JSON_BYTES_PER_FLOAT, JSON_BYTES_PER_INDEX
 from service.api.safetensors import Spec
-from service.inference.maps import STATISTICS_OF, AttentionSelection, Lengths
+from service.inference.map_parts import Places, bins, places
+from service.inference.maps import STATISTICS_OF
+from service.inference.maps_selection import AttentionSelection, Lengths
 
 PREFIXES: Mapping[MapKind, str] = {"encoder": "", "decoder": "decoder_", "cross": "cross_"}
-"""Of the names `attention` and `stats`, by the kind of maps."""
+"""Of the names `attention`, `norms` and `stats`, by the kind of maps."""
 
 
 def json_bytes(selection: AttentionSelection, lengths: Sequence[Lengths]) -> int:
@@ -28,7 +32,53 @@ def json_bytes(selection: AttentionSelection, lengths: Sequence[Lengths]) -> int
             total += spec.nbytes // np.dtype(spec.dtype).itemsize * each
         if selection.target and selection.target.logprobs:
             total += own.target * JSON_BYTES_PER_FLOAT
+        numbers = sum(found.size for found in part_places(selection, own).values())
+        total += numbers * JSON_BYTES_PER_INDEX
     return total
+
+
+def part_places(selection: AttentionSelection, lengths: Lengths) -> dict[str, Places]:
+    """What tells which part of a text's maps a reply has, of each kind of maps with its prefix.
+
+    `queries` `[Q]` and `keys` `[K]` as asked for, counted from the first; of pooled maps
+    `bins.queries` `[min(Q, P), 2]` and `bins.keys` `[min(K, P), 2]`: start and end of each row and
+    column among those.
+    """
+    part, found = selection.part, dict[str, Places]()
+    asked = {"queries": part.queries, "keys": part.keys}
+    for kind in selection.of_kinds:
+        prefix, sizes = PREFIXES[kind], lengths.shape(kind)
+        for (name, values), size in zip(asked.items(), sizes, strict=True):
+            if values is not None:
+                found[prefix + name] = places(values, size)
+            if part.max_size is not None:
+                wanted = size if values is None else len(values)
+                found[f"{prefix}bins.{name}"] = bins(wanted, part.max_size)
+    return found
+
+
+def part_fields(selection: AttentionSelection, lengths: Lengths) -> dict[str, Any]:
+    """The same as fields of a text in JSON: both `bins` are members of one."""
+    fields: dict[str, Any] = {}
+    for name, found in part_places(selection, lengths).items():
+        field, _, member = name.partition(".")
+        if member:
+            fields.setdefault(field, {})[member] = found
+        else:
+            fields[field] = found
+    return fields
+
+
+def part_tensors(
+    selection: AttentionSelection, lengths: Sequence[Lengths]
+) -> dict[str, NDArray[Any]]:
+    """The same as tensors of the binary form, by the number of the text."""
+    tensors = {}
+    for index, own in enumerate(lengths):
+        for name, found in part_places(selection, own).items():
+            field, dot, member = name.partition(".")
+            tensors[f"{field}.{index}{dot}{member}"] = found
+    return tensors
 
 
 def tensor_specs(
@@ -53,7 +103,7 @@ def text_specs(
     dtype = "float16" if half else "float32"
     for kind, (layers, heads) in selection.of_kinds.items():
         name, maps = f"{PREFIXES[kind]}attention.{index}", (len(layers), len(heads))
-        queries, keys = lengths.shape(kind)
+        queries, keys = selection.part.shape(*lengths.shape(kind))
         if selection.weights and selection.top_k is None:
             yield Spec(name, dtype, (*maps, queries, keys))
         elif selection.weights:
@@ -61,8 +111,9 @@ def text_specs(
             yield Spec(f"{name}.indices", "int32", shape)
             yield Spec(f"{name}.values", dtype, shape)
     if selection.norms:
-        maps = (len(selection.layers), len(selection.heads))
-        yield Spec(f"norms.{index}", "float32", (*maps, lengths.source, lengths.source))
+        for kind, (layers, heads) in selection.of_kinds.items():
+            shape = (len(layers), len(heads), *selection.part.shape(*lengths.shape(kind)))
+            yield Spec(f"{PREFIXES[kind]}norms.{index}", "float32", shape)
     if selection.statistics:
         for kind, (layers, heads) in selection.of_kinds.items():
             stats, maps = f"{PREFIXES[kind]}stats.{index}", (len(layers), len(heads))

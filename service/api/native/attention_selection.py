@@ -11,11 +11,13 @@ from pydantic_core import PydanticCustomError
 
 from model.artifact.signature import MapKind
 from model.config import EncoderConfig
+from service.api.native.map_parts import check_part
 from service.api.native.targets import Targets
 from service.api.native.texts import StrictRequest, TextRequest, no_duplicates
 from service.engines.contract import Ablated
 from service.errors import Unprocessable
-from service.inference.maps import AttentionSelection, TargetSelection
+from service.inference.map_parts import MapPart
+from service.inference.maps_selection import AttentionSelection, TargetSelection
 from service.inference.tokenizer import Options
 
 T = TypeVar("T")
@@ -81,7 +83,20 @@ class AttentionRequest(TextRequest):
     ] = Field(
         default=["weights"],
         description="The maps, statistics of each, the encoder's attention rollout, the norms of "
-        "what its heads add, their rollout, and the log-probability of each of a target's tokens.",
+        "what each head adds, the encoder's rollout of these, and the log-probability of each of a "
+        "target's tokens.",
+    )
+    queries: Indices = Field(
+        None,
+        description="Rows of each map, 0 … S−1, negative from the end of each text; all by "
+        "default.",
+    )
+    keys: Indices = Field(None, description="Columns of each map, likewise.")
+    max_size: int | None = Field(
+        None,
+        ge=1,
+        description="Most rows and columns of each map: a larger one is max-pooled, and `bins` "
+        "says which tokens a cell is of.",
     )
     top_k: int | None = Field(
         None, ge=1, description="Of each query's weights the k largest, instead of all."
@@ -108,16 +123,18 @@ def attention_selection(
         decoder: the decoder's own layers, of a model that has one.
 
     Raises:
-        Unprocessable: a layer or head that there is not, one named twice, `top_k` of nothing, or
-            something of a decoder where there is none, or no target.
+        Unprocessable: a layer or head that there is not, one named twice, `top_k` or a part of
+            nothing, or something of a decoder where there is none, or no target.
 
     """
     weights = "weights" in request.include
+    part = map_part(request)
+    check_part(part, maps=weights or "norms" in request.include, top_k=request.top_k)
     if request.top_k is not None and not weights:
         raise Unprocessable("top_k is of the weights, which `include` leaves out")
     stack = _decoder(request, decoder)
     maps = request.maps or ["cross" if stack else "encoder"]
-    for name in ("rollout", "norms", "norm_rollout"):
+    for name in ("rollout", "norm_rollout"):
         if name in request.include and "encoder" not in maps:
             raise Unprocessable(f"{name} is of the encoder, whose maps `maps` leaves out")
     whose = " of the encoder" if stack else ""
@@ -132,7 +149,16 @@ def attention_selection(
         target=_of_target(request, maps, stack) if stack else None,
         norms="norms" in request.include,
         norm_rollout="norm_rollout" in request.include,
+        part=part,
     )
+
+
+def map_part(request: AttentionRequest) -> MapPart:
+    """The part of each map that a request asks for."""
+    queries, keys = (
+        None if asked is None else tuple(asked) for asked in (request.queries, request.keys)
+    )
+    return MapPart(queries, keys, request.max_size)
 
 
 def _decoder(request: AttentionRequest, decoder: EncoderConfig | None) -> EncoderConfig | None:

@@ -30,6 +30,7 @@ from service.api.native.texts import (
     check_size,
     metadata,
     no_duplicates,
+    text_bytes,
     text_fields,
     text_tensors,
     usage,
@@ -97,8 +98,10 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
     size = each * floats(options, prepared.texts, inference.config.hidden_size, features)
     limit = state.settings.max_response_bytes
     check_size(size, limit, "ask for fewer texts or less of them", binary=binary)
+    reserved = size + text_bytes(prepared.texts)
     with contextlib.ExitStack() as held:
-        held.enter_context(state.replies.hold(size))
+        held.enter_context(state.replies.hold(reserved))
+        request.state.predicted_bytes = reserved
         encodings = await inference.encode(prepared, options)
         header = Header(model.name, prepared.engine, {})
         if binary:

@@ -8,12 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Request
-from pydantic import AfterValidator, Field, PlainValidator
-from pydantic.json_schema import WithJsonSchema
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, Field
 from starlette.responses import Response
 
 from model.artifact.manifest import TASK_WEIGHTS
@@ -24,10 +22,11 @@ from service.api.native.explain_forms import (
     MATCH_BYTES,
     explain_json,
     explain_safetensors,
-    json_bytes,
     matches_bytes,
     matches_json,
+    reply_bytes,
 )
+from service.api.native.pairs import PAIRS, pairs_schema
 from service.api.native.replies import ExplainReply, documented
 from service.api.native.texts import Header, TextRequest, check_size, no_duplicates
 from service.api.route import (
@@ -57,39 +56,8 @@ FEWER = "ask for fewer pairs, or for occlusion alone"
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
 
 
-def _pairs(value: Any) -> list[Input]:
-    """`[[str, str]]` → a list of pairs; stops at the first thing that is none."""
-    if not isinstance(value, list) or not value:
-        raise PydanticCustomError("inputs", "a list with at least one pair of texts is needed")
-    pairs: list[Input] = []
-    for index, pair in enumerate(value):
-        match pair:
-            case [str(one), str(other)]:
-                pairs.append((one, other))
-            case _:
-                raise PydanticCustomError(
-                    "inputs", "inputs[{index}] is no pair of texts", {"index": index}
-                )
-    return pairs
-
-
 Pairs = Annotated[
-    list[Input],
-    PlainValidator(_pairs),
-    WithJsonSchema(
-        {
-            "type": "array",
-            "items": {
-                "type": "array",
-                "items": {"type": "string"},
-                "minItems": 2,
-                "maxItems": 2,
-            },
-            "minItems": 1,
-            "title": "Inputs",
-            "examples": [[["A man is playing a guitar.", "Someone plays an instrument."]]],
-        }
-    ),
+    list[Input], PAIRS, pairs_schema("A man is playing a guitar.", "Someone plays an instrument.")
 ]
 
 
@@ -129,10 +97,11 @@ async def explain(body: ExplainRequest, request: Request) -> Response:
     options = explain_options(body, inference)
     check_explainable(inference, options)
     explainer = Explainer(inference, await prepare(body, inference, caller), options)
-    size = json_bytes(options, explainer.pairs)
+    size = reply_bytes(options, explainer.pairs, binary=binary)
     check_size(size, service_of(request).settings.max_response_bytes, FEWER, binary=binary)
     with contextlib.ExitStack() as held:
         held.enter_context(service_of(request).replies.hold(size + explainer.bytes_at_a_time))
+        request.state.predicted_bytes = size
         found = await explainer.explain()
         prepared = explainer.prepared
         header = Header(model_of(request).name, prepared.engine, {})
@@ -229,12 +198,10 @@ async def prepare(body: ExplainRequest, inference: Inference, caller: Caller) ->
 
     """
     lane: LaneName = "attention" if inference.manifest.gives_maps else "encode"
-    sides = [
-        await inference.prepare(
-            texts, replace(body.options, naming=f"inputs[{{}}][{side}]"), caller, lane, body.backend
-        )
-        for side, texts in enumerate(body.sides)
-    ]
-    one, other = sides
+    of_sides = [replace(body.options, naming=f"inputs[{{}}][{side}]") for side in (0, 1)]
+    one = await inference.prepare(body.sides[0], of_sides[0], caller, lane, body.backend)
+    other = await inference.prepare(
+        body.sides[1], of_sides[1], caller, lane, body.backend, beside=one.characters
+    )
     texts = [text for pair in zip(one.texts, other.texts, strict=True) for text in pair]
     return replace(one, texts=texts, timings=one.timings + other.timings)

@@ -21,23 +21,25 @@ from service.inference.token_matches import PairMatches
 from service.inference.tokenizer import TokenizedText
 
 TOKEN_BYTES = 64
-"""Bytes of a token in JSON, with its id and offsets."""
+"""Bytes of a token, with its id and offsets, which in the binary form are JSON as well."""
 MATCH_BYTES = 96
 """Bytes of a match in JSON."""
 PAIR_BYTES = 512
-"""Bytes of a pair in JSON beside its arrays and tokens."""
+"""Bytes of a pair beside its arrays and tokens."""
+REPLY_BYTES = 1024
+"""Bytes of what stands once in a reply; most of it are names in the binary form."""
 ERRORS = {"pairs": "completeness_error", "decomposition": "decomposition_error"}
 """The field with the error of each method's sum."""
 
 
-def json_bytes(options: ExplainOptions, pairs: Sequence[Pair]) -> int:
-    """Bytes predicted of a reply, in its larger form."""
-    size = 0
+def reply_bytes(options: ExplainOptions, pairs: Sequence[Pair], *, binary: bool) -> int:
+    """Bytes predicted of a reply."""
+    each, size = 4 if binary else JSON_BYTES_PER_FLOAT, REPLY_BYTES
     for one, other in pairs:
         rows, columns = len(one.input_ids), len(other.input_ids)
         numbers = rows * columns * (options.pairs + options.decomposition)
         numbers += (rows + columns) * options.occlusion
-        size += JSON_BYTES_PER_FLOAT * numbers + TOKEN_BYTES * (rows + columns) + PAIR_BYTES
+        size += each * numbers + TOKEN_BYTES * (rows + columns) + PAIR_BYTES
     return size
 
 

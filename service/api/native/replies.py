@@ -50,8 +50,20 @@ class LargestWeights(BaseModel):
     values: list[list[list[list[float]]]]
 
 
+Norms = list[list[list[list[float]]]] | None
 Maps = list[list[list[list[float]]]] | LargestWeights | None
 Statistics = dict[str, list[list[float]]] | None
+
+
+class Bins(BaseModel):
+    """Start and end of the tokens that each row and each column of a pooled map is of."""
+
+    queries: list[tuple[int, int]]
+    keys: list[tuple[int, int]]
+
+
+Bounds = Bins | None
+Chosen = list[int] | None
 
 
 class TargetResult(BaseModel):
@@ -65,8 +77,16 @@ class TargetResult(BaseModel):
         None, description="`[layers][heads][T][T]`; key k is the token before target token k."
     )
     cross_attention: Maps = Field(None, description="`[layers][heads][T][S]`, over the source.")
+    decoder_norms: Norms = Field(None, description="`[layers][heads][T][T]`, as `norms`.")
+    cross_norms: Norms = Field(None, description="`[layers][heads][T][S]`, as `norms`.")
     decoder_stats: Statistics = None
     cross_stats: Statistics = None
+    decoder_queries: Chosen = None
+    decoder_keys: Chosen = None
+    decoder_bins: Bounds = None
+    cross_queries: Chosen = None
+    cross_keys: Chosen = None
+    cross_bins: Bounds = None
     target_logprob_shift: float | None = Field(
         None,
         description="Mean log-probability of the target's tokens with the ablation, minus without.",
@@ -79,8 +99,11 @@ class AttentionResult(TextResult, TargetResult):
 
     attention: Maps = Field(None, description="`[layers][heads][S][S]`, over keys.")
     stats: Statistics = Field(None, description="`[layers][heads]` a name, means over the queries.")
+    queries: Chosen = Field(None, description="Rows of the maps, as asked for.")
+    keys: Chosen = Field(None, description="Columns of the maps, likewise.")
+    bins: Bounds = Field(None, description="With `max_size`.")
     rollout: list[list[float]] | None = Field(None, description="`[S][S]`.")
-    norms: list[list[list[list[float]]]] | None = Field(
+    norms: Norms = Field(
         None, description="`[layers][heads][S][S]`: of what each key adds to each query."
     )
     norm_rollout: list[list[float]] | None = Field(None, description="`[S][S]`.")

@@ -17,7 +17,7 @@ from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from service.api.native.texts import Header, metadata, text_fields, text_tensors, usage
-from service.inference.maps import Lengths
+from service.inference.maps_selection import Lengths
 from service.inference.tokenizer import TokenizedText
 
 

@@ -26,6 +26,8 @@ from service.inference.tokenizer import Options, TokenizedText
 BackendName = Literal["onnx", "torch"]
 MAX_FIELDS = 64
 """Fields of a request that are looked at: each unknown one costs time."""
+TOKEN_BYTES, TEXT_BYTES = 64, 256
+"""Of a reply beside its numbers: a token (piece, id, offsets, segment), and a text's names."""
 
 
 def _inputs(value: Any) -> list[Input]:
@@ -155,6 +157,11 @@ def text_fields(text: TokenizedText) -> dict[str, Any]:
         "segment_ids": text.segment_ids,
         "truncated": text.truncated,
     }
+
+
+def text_bytes(texts: Sequence[TokenizedText]) -> int:
+    """Bytes predicted of what a reply says of its texts beside the numbers computed of them."""
+    return TOKEN_BYTES * sum(len(text.input_ids) for text in texts) + TEXT_BYTES * len(texts)
 
 
 def text_tensors(texts: Sequence[TokenizedText]) -> dict[str, NDArray[Any]]:

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from service.errors import ReplyTooLarge
+from service.errors import DeadlinePassed, ReplyTooLarge
 from service.inference.alignment.matching import SOFTMAX_THRESHOLD, Method
 from service.inference.alignment.words import AlignedText, Split, aligned_text
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
 from service.inference.inputs import characters
-from service.inference.tokenizer import Options
+from service.inference.tokenizer import Options, TokenizedText
 from service.scheduler.submission import Caller
 
 PAIR_BYTES = 512 * 2**20
@@ -123,6 +124,7 @@ async def prepare_pairs(
     Raises:
         Unprocessable: too many inputs, or a text that does not fit the model.
         ReplyTooLarge: a pair has too many words and tokens.
+        DeadlinePassed: before all words were found.
         EngineUnavailable: the engine has failed, or cannot be started.
         Overloaded: the queue has no room, or the deadline cannot be met.
 
@@ -145,14 +147,7 @@ async def prepare_pairs(
         tokenized = [*zip(texts.texts, more.texts, strict=True)]
         timings = dataclasses.replace(texts.timings + more.timings, began=texts.timings.began)
         texts = dataclasses.replace(texts, texts=texts.texts + more.texts, timings=timings)
-
-    def words() -> list[Pair]:
-        return [
-            Pair(*(aligned_text(*one, options.split) for one in zip(pair, found, strict=True)))
-            for pair, found in zip(inputs, tokenized, strict=True)
-        ]
-
-    pairs = await asyncio.to_thread(words)
+    pairs = await _with_words([*zip(inputs, tokenized, strict=True)], options.split, caller)
     for index, pair in enumerate(pairs):
         if pair.working_bytes > PAIR_BYTES:
             raise ReplyTooLarge(
@@ -162,3 +157,27 @@ async def prepare_pairs(
             )
     cut = [(source.truncated, target.truncated) for source, target in tokenized]
     return PreparedPairs(texts, pairs, cut)
+
+
+async def _with_words(
+    texts: Sequence[tuple[tuple[str, str], tuple[TokenizedText, TokenizedText]]],
+    split: Split,
+    caller: Caller,
+) -> list[Pair]:
+    """Each pair of texts with its words, some pairs after others."""
+
+    def words(group: Sequence[tuple[tuple[str, str], tuple[TokenizedText, ...]]]) -> list[Pair]:
+        return [
+            Pair(*(aligned_text(*one, split) for one in zip(pair, found, strict=True)))
+            for pair, found in group
+        ]
+
+    found: list[Pair] = []
+    for group in grouped(texts):
+        if found and time.monotonic() >= caller.finish_by:
+            raise DeadlinePassed(
+                f"the deadline came when {len(found)} of {len(texts)} pairs had their words",
+                retry_after_seconds=1,
+            )
+        found += await asyncio.to_thread(words, group)
+    return found

@@ -21,7 +21,8 @@ from service.inference.alignment.matching import Matches, lift, match_cross, mat
 from service.inference.alignment.pairs import AlignmentOptions, Pair, PreparedPairs, grouped
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions
-from service.inference.maps import AttentionSelection, LayerMaps, TargetSelection
+from service.inference.maps import LayerMaps
+from service.inference.maps_selection import AttentionSelection, TargetSelection
 
 
 @dataclass(frozen=True)

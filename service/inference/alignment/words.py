@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import re
 import unicodedata
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -86,7 +85,8 @@ class AlignedText:
     """
 
     text: str
-    words: Sequence[Offset]
+    words: NDArray[np.int32]
+    """`[W, 2]`, code points where each begins and ends."""
     tokens: NDArray[np.intp]
     """`[n]`, positions of the tokens that are of a word, ascending."""
     worded: NDArray[np.intp]
@@ -122,4 +122,5 @@ def aligned_text(text: str, tokenized: TokenizedText, split: Split) -> AlignedTe
     tokens, pieces = np.unique(np.array(listed, np.intp), return_inverse=True)
     sizes = [len(owned[word]) for word in worded]
     starts = np.array([0, *itertools.accumulate(sizes)][: len(sizes)], np.intp)
-    return AlignedText(text, words, tokens, np.array(worded, np.intp), pieces, starts)
+    places = np.array(words, np.int32).reshape(-1, 2)
+    return AlignedText(text, places, tokens, np.array(worded, np.intp), pieces, starts)

@@ -14,7 +14,8 @@ from service.inference.attention import AttentionStream
 from service.inference.bm42.words import sparse_vector
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
-from service.inference.maps import AttentionSelection, LayerMaps
+from service.inference.maps import LayerMaps
+from service.inference.maps_selection import AttentionSelection
 from service.inference.task_heads import SparseVector
 
 INLINE_TOKENS = 64

@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
-from headscope import AsyncClient, Label, NotFound, Refused, Span, calls, fields
+from headscope import AsyncClient, HeadscopeError, Label, NotFound, Refused, Span, calls, fields
 from model.artifact.manifest import Artifact
 from service.api.native.align import AlignRequest
 from service.api.native.attention_selection import AttentionRequest
@@ -105,6 +105,24 @@ async def test_attention(both, inputs):
         assert one.statistics.keys() == result["stats"].keys()
     half = await client.attention(inputs, dtype="float16", top_k=2)
     assert half[0].tensors["attention.values"].dtype == np.float16
+
+
+async def test_parts_of_maps(both):
+    client, plain = both
+    asked = {"queries": [-1, 0], "max_size": 3, "include": ["weights", "norms"]}
+    found = await client.attention(PAIRS, **asked)
+    expected = await one_by_one(plain, "/attention", PAIRS, **asked)
+    for one, result in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one.weights, result["attention"], atol=1e-6)
+        np.testing.assert_allclose(one.norms, result["norms"], rtol=1e-6)
+        assert one.weights.shape[2:] == (2, 3)
+        assert one.tokens_of("queries") == [[place] for place in result["queries"]]
+        assert one.tokens_of("keys") == [[*range(*ends)] for ends in result["bins"]["keys"]]
+        title = f"{one.tokens[-1]} → {one.tokens[0]}…{one.tokens[one.tokens_of('keys')[0][-1]]}: "
+        assert title in one.heat_map(0, 1).html()
+        for whole in (one.to_bertviz, lambda one=one: one.word_weights):
+            with pytest.raises(HeadscopeError, match="without queries, keys and max_size"):
+                whole()
 
 
 async def test_a_text_that_is_refused_has_its_place_in_the_list(both):

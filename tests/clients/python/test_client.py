@@ -89,13 +89,13 @@ def test_a_long_list_is_several_requests_and_one_result_in_order(kind):
 def test_what_is_sent(kind):
     service = Service()
     fields = {"layer": np.int64(1), "model": "m"}
-    asked(kind, "embed", service, "7", api_key="secret", timeout=9, fields=fields)
+    asked(kind, "embed", service, "7", api_key="secret", timeout=900, fields=fields)
     (request,) = service.requests
     assert str(request.url) == f"{URL}/encode"
     assert sent(request) == {"inputs": ["7"], "layer": 1, "model": "m", "outputs": ["pooled"]}
     assert request.headers["authorization"] == "Bearer secret"
     assert request.headers["accept"] == "application/vnd.safetensors"
-    assert 8000 < int(request.headers["x-request-timeout-ms"]) <= 9000
+    assert 800_000 < int(request.headers["x-request-timeout-ms"]) <= 900_000
     assert asked(kind, "encode", service, []) == ()
     assert len(service.requests) == 1
 

@@ -124,6 +124,10 @@ def test_a_request_is_bounded_by_what_its_reply_weighs():
     assert max(ranges(calls.attention(texts), **limits)) == REPLY_BYTES // each
     assert max(ranges(calls.attention(texts, top_k=25), **limits)) == 2 * REPLY_BYTES // each
     assert ranges(calls.attention(texts, layers=[0], heads=[1]), **limits) == [90]
+    pooled = calls.attention(texts, max_size=50, include=["norms"])
+    assert max(ranges(pooled, **limits)) == 4 * REPLY_BYTES // each
+    row = calls.attention(texts, queries=[0], keys=[1, 2])
+    assert ranges(row, **limits) == [90]
     assert ranges(calls.attention(texts, include=["stats"]), **limits) == [90]
     rows = {"max_queue_tokens": 10**9, "hidden_size": 8192}
     assert max(ranges(calls.encode(texts), **rows)) == REPLY_BYTES // (100 * 8192 * 4)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import posixpath
 import re
+from importlib import resources
 
 import pytest
 
@@ -12,6 +15,16 @@ from service.api.dashboard import FILES, MEDIA_TYPES
 pytestmark = pytest.mark.anyio
 
 SCRIPTS = sorted(name for name in FILES if name.endswith(".js"))
+OURS = [name for name in SCRIPTS if not name.startswith("vendor/")]
+LIT_HTML = {
+    "LICENSE": "2b66f9390afde29edfe4314daff93f01fb182e1178053e228120178987e5db75",
+    "directive-helpers.js": "f7fb1154b8f72ed2cc08b05eaeed71c99270e9ad2d48620ed24688a1af4c2b62",
+    "directive.js": "3344c4f41c69cd0701d3937e8f9ef90bd845614bf6456d0b8314b7c51d415b9d",
+    "directives/live.js": "b305f9066319d838db797abd5a4d871537277e25f35332702bfce4452c020ecf",
+    "directives/repeat.js": "083140026ecd8665fedd15b17769f9d516252a9f1502f1e91e6967686ee82626",
+    "lit-html.js": "b878e7f95dec8a9b6e9b217faca6b6a11bad82ebc44c0caa77419ed83edd81f2",
+}
+"""SHA-256 of the files of lit-html 3.3.3 as the npm registry has them."""
 
 
 def text_of(name: str) -> str:
@@ -62,6 +75,27 @@ async def test_a_known_file_is_not_sent_again(client):
     assert style.headers["etag"] != first.headers["etag"]
 
 
+async def test_files_are_compressed_for_who_reads_gzip(client):
+    """A third of the bytes is left; httpx reads both; tags tell the two from each other."""
+    found, sizes = {}, {}
+    for accepted in ("gzip, deflate, br", "gzip;q=0, *", "identity"):
+        headers = {"accept-encoding": accepted}
+        replies = [await client.get(f"/dashboard/{name}", headers=headers) for name in FILES]
+        assert [reply.content for reply in replies] == [one.content for one in FILES.values()]
+        assert {reply.headers["vary"] for reply in replies} == {"accept-encoding"}
+        sizes[accepted] = sum(int(reply.headers["content-length"]) for reply in replies)
+        found[accepted] = replies[0]
+        known = headers | {"if-none-match": replies[0].headers["etag"]}
+        again = await client.get(f"/dashboard/{next(iter(FILES))}", headers=known)
+        assert (again.status_code, again.headers["etag"]) == (304, replies[0].headers["etag"])
+    zipped, plain, _ = found.values()
+    assert zipped.headers["content-encoding"] == "gzip"
+    assert "content-encoding" not in plain.headers
+    assert zipped.headers["etag"] != plain.headers["etag"]
+    small, *whole = sizes.values()
+    assert small < 0.4 * whole[0] == 0.4 * whole[1]
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -82,12 +116,17 @@ async def test_nothing_else_is_there(client, path):
     assert response.headers["content-type"] == "application/problem+json"
 
 
+def imports(name: str) -> set[str]:
+    """The modules that one imports, by their paths in the folder."""
+    named = re.findall(r"""(?:from|import) ?['"](\.[^'"]+)['"]""", text_of(name))
+    return {posixpath.normpath(posixpath.join(posixpath.dirname(name), path)) for path in named}
+
+
 def test_what_the_page_names_is_there():
     named = re.findall(r'(?:href|src)="dashboard/([^"]+)"', text_of("index.html"))
     assert {"main.js", "style.css", "theme.js", "favicon.svg"} <= set(named) <= FILES.keys()
     for name in SCRIPTS:
-        imported = re.findall(r"from '([^']+)'", text_of(name))
-        assert all(path.startswith("./") and path[2:] in FILES for path in imported), name
+        assert imports(name) <= FILES.keys(), name
 
 
 def test_every_module_is_fetched_at_once():
@@ -101,7 +140,7 @@ def test_no_file_is_left_over():
         name = todo.pop()
         if name not in reached:
             reached.add(name)
-            todo += re.findall(r" from '\./([^']+)';", text_of(name))
+            todo += imports(name)
     assert reached == set(SCRIPTS)
 
 
@@ -111,10 +150,20 @@ def test_nothing_points_to_another_host(name):
     assert set(addresses) <= {"http://www.w3.org/2000/svg"}
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize("name", OURS)
 def test_strings_become_text_only(name):
     markup = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|srcdoc"
     assert not re.search(rf"{markup}|\beval\(|new Function", text_of(name))
+
+
+def test_the_library_is_the_published_one():
+    """With its licence, file by file."""
+    folder = resources.files("service.dashboard") / "vendor" / "lit-html"
+    digests = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in LIT_HTML}
+    assert digests == LIT_HTML
+    assert "BSD 3-Clause License" in (folder / "LICENSE").read_text()
+    served = {name for name in FILES if name.startswith("vendor/")}
+    assert served == {f"vendor/lit-html/{name}" for name in LIT_HTML if name.endswith(".js")}
 
 
 def test_nothing_is_inline():

@@ -16,9 +16,9 @@ from tests.service.cli.said import damage, one_line
 
 
 @pytest.fixture
-def copy(artifact: Artifact, tmp_path: Path) -> Path:
-    """A copy of the artifact to damage."""
-    return Path(shutil.copytree(artifact.folder, tmp_path / "copy"))
+def copy(tiny_artifact: Artifact, tmp_path: Path) -> Path:
+    """A copy of a small artifact to damage."""
+    return Path(shutil.copytree(tiny_artifact.folder, tmp_path / "copy"))
 
 
 def test_serve_gets_the_artifact_and_the_settings(

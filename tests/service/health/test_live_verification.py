@@ -56,6 +56,10 @@ async def metric(client: Client, name: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
 
 
+def verified(result: str) -> str:
+    return f'headscope_verified_batches_total{{model="small",result="{result}"}}'
+
+
 async def compared(client: Client) -> None:
     """Wait until nothing is compared any more."""
     sampling = state_of(client.app).models.default.live_verification
@@ -73,11 +77,13 @@ async def five_rounds(client: Client) -> None:
 async def test_what_agrees_is_counted(artifact: Artifact, onnx_engine: OnnxEngine) -> None:
     async with serving(artifact, Drifting(onnx_engine), verify_share=SHARE) as client:
         await five_rounds(client)
-        passed = await metric(client, 'headscope_verified_batches_total{result="passed"}')
+        passed = await metric(client, verified("passed"))
         assert passed >= 5
-        assert await metric(client, 'headscope_verified_batches_total{result="failed"}') == 0
+        assert await metric(client, verified("failed")) == 0
         for kind in ("hidden", "attention", "pooled"):
-            worst = await metric(client, f'headscope_live_max_abs_diff{{kind="{kind}"}}')
+            worst = await metric(
+                client, f'headscope_live_max_abs_diff{{kind="{kind}",model="small"}}'
+            )
             assert 0 < worst < 1e-4, kind  # two engines, not one
         assert (await client.get("/health/ready")).status_code == 200
 
@@ -94,7 +100,7 @@ async def test_what_drifts_fails_readiness(
         says = f"live verification failed: {kind}, max abs diff"
         assert_problem(await client.get("/health/ready"), 503, says=says, error_type="Unhealthy")
         assert says in (await client.get("/info")).json()["failure"]
-        assert await metric(client, 'headscope_verified_batches_total{result="failed"}') >= 1
+        assert await metric(client, verified("failed")) >= 1
 
 
 @pytest.mark.usefixtures("started_torch")
@@ -121,6 +127,5 @@ async def test_without_torch_the_result_is_unknown_and_answers_go_on(
     async with serving(artifact, Drifting(onnx_engine), verify_share=1.0) as client:
         assert (await client.post("/encode", json={"inputs": "once"})).status_code == 200
         await until(lambda: not state_of(client.app).models.default.live_verification._busy)
-        unknown = 'headscope_verified_batches_total{result="unknown"}'
-        assert await metric(client, unknown) == 1
+        assert await metric(client, verified("unknown")) == 1
         assert (await client.get("/health/ready")).status_code == 200

@@ -24,6 +24,7 @@ from tests.service.several import fake_of, variant
 
 pytestmark = pytest.mark.anyio
 READY = ["/health/ready", "/health"]
+QUEUE = (("lane", "encode"), ("model", "small"))
 
 
 @pytest.mark.parametrize("route", READY)
@@ -48,8 +49,7 @@ async def test_not_ready_while_the_engine_hangs(
             response = await client.get(route)
             assert_problem(response, 503, says="did not answer a probe", error_type="Unhealthy")
             assert (await client.get("/health/live")).json() == {"status": "live"}
-        queued = (("lane", "encode"),)
-        assert (await samples(client))["headscope_queue_tokens", queued] == 0
+        assert (await samples(client))["headscope_queue_tokens", QUEUE] == 0
         engine.let_through()
         monkeypatch.undo()  # however long a busy machine takes
         assert (await client.get(route)).status_code == 200
@@ -65,7 +65,9 @@ async def test_not_ready_while_the_queue_of_a_hung_engine_is_full(
         for inputs in ("a", "a b c d"):
             waiting.append(asyncio.create_task(client.post("/encode", json={"inputs": inputs})))
             await until(lambda: engine.batches)
-        while (await samples(client))["headscope_queue_tokens", (("lane", "encode"),)] < 6:
+        while (await samples(client))[
+            "headscope_queue_tokens", (("lane", "encode"), ("model", "small"))
+        ] < 6:
             await asyncio.sleep(0.001)
         overloaded = await client.post("/encode", json={"inputs": "a b c"})
         assert_problem(overloaded, 429, says="holds 6 of 12 tokens", error_type="Overloaded")

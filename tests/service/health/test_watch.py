@@ -99,7 +99,8 @@ def fail(engine: Mortal) -> None:
 async def test_by_default_the_process_ends(
     artifact: Artifact, mortal: Mortal, what: Callable[[Mortal], None], says: str
 ) -> None:
-    service = Service(artifact, mortal, batch_timeout_seconds=0.3)
+    limits = {"batch_timeout_seconds": 0.3} if what is hang else {}
+    service = Service(artifact, mortal, **limits)
     async with service.app.router.lifespan_context(service.app), Client(service.app) as client:
         assert (await client.get("/health/ready")).json() == {"status": "ready"}
         what(mortal)
@@ -115,7 +116,7 @@ async def test_by_default_the_process_ends(
         )
         assert (await client.get("/health/live")).status_code == 200
         assert (await client.get("/info")).json()["status"] == "failed"
-        assert "headscope_degraded 0.0" in (await client.get("/metrics")).text
+        assert 'headscope_degraded{model="small"} 0.0' in (await client.get("/metrics")).text
         mortal.gate.set()
 
 
@@ -160,7 +161,7 @@ async def test_torch_takes_over_says_so_and_gives_back(
         assert "the onnx engine is down" in ready["detail"]
         info = (await client.get("/info")).json()
         assert (info["status"], info["backend"]) == ("degraded", "torch")
-        assert "headscope_degraded 1.0" in (await client.get("/metrics")).text
+        assert 'headscope_degraded{model="small"} 1.0' in (await client.get("/metrics")).text
         assert service.given_up == []
 
         may_start.set()
@@ -169,7 +170,10 @@ async def test_torch_takes_over_says_so_and_gives_back(
         assert name == "onnx"
         np.testing.assert_array_equal(after, before)
         assert (await client.get("/health/ready")).json() == {"status": "ready"}
-        await until(lambda: state_of(service.app).metrics.degraded._value.get() == 0)
+        serves_again = ("headscope_degraded", {"model": "small"})
+        registry = state_of(service.app).metrics.registry
+        await until(lambda: registry.get_sample_value(*serves_again) == 0)
+        assert registry.get_sample_value("headscope_engine_restarts_total", serves_again[1]) == 1
         assert (await embedding(client, backend="onnx"))[0] == "onnx"
 
 

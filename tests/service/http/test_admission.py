@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from service.errors import MisdirectedRequest, Unauthorized
 from service.http.admission import Admission
 from service.http.hosts import AllowedHosts
+from service.http.key_file import KeyFile
 from service.http.keys import ApiKeys
 
 
@@ -29,6 +31,45 @@ def test_the_owner_of_a_key_is_one_wherever_it_asks_from() -> None:
     assert not names & {"", "192.0.2.7", "one", "two"}
     with pytest.raises(Unauthorized):
         admission.client(head(key=b"three"))
+
+
+def test_a_key_has_a_name_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("search:one\njobs:two\n", encoding="utf-8")
+    admission = Admission(None, ApiKeys("three", KeyFile(tmp_path / "keys")))
+    asked = head(key=b"two")
+    assert admission.client(asked) == "jobs"
+    assert asked["state"]["key"] == "jobs"
+    assert admission.client(head(key=b"three")) == "key 0"
+    with pytest.raises(Unauthorized):
+        admission.client(head(key=b"jobs"))
+
+
+def test_keys_that_change_are_heeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.http.key_file.LOOK_SECONDS", 0.0)
+    path = tmp_path / "keys"
+    path.write_text("search:one\n", encoding="utf-8")
+    admission = Admission(None, ApiKeys(None, KeyFile(path)))
+    path.write_text("search:two\nother:three\n", encoding="utf-8")
+    with pytest.raises(Unauthorized):
+        admission.client(head(key=b"one"))
+    assert admission.client(head(key=b"three")) == "other"
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/health", "/health/ready", "/v2/health/live"])
+def test_the_metrics_port_needs_no_key(path: str) -> None:
+    admission = Admission(None, ApiKeys("one"), metrics_port=9000)
+    asked = head(path=path) | {"server": ("192.0.2.1", 9000)}
+    assert admission.client(asked) == ""
+    if path == "/metrics":
+        with pytest.raises(Unauthorized):
+            admission.client(asked | {"server": ("192.0.2.1", 8000)})
+
+
+@pytest.mark.parametrize("path", ["/", "/encode", "/info", "/metrics/", "/openapi.json"])
+def test_the_metrics_port_answers_nothing_else(path: str) -> None:
+    admission = Admission(None, ApiKeys("one"), metrics_port=9000)
+    with pytest.raises(MisdirectedRequest, match="/metrics and the health routes alone"):
+        admission.client(head(key=b"one", path=path) | {"server": ("192.0.2.1", 9000)})
 
 
 @pytest.mark.parametrize("path", ["/info", "/health/live"])

@@ -44,28 +44,36 @@ def received(connection: socket.socket) -> http.client.HTTPResponse:
     return reply
 
 
-def counted(app: FastAPI, status: int) -> float:
-    """Refusals with this status until now."""
-    name, labels = "headscope_requests_total", {"route": "unmatched", "status": str(status)}
+def counted(app: FastAPI, name: str, **labels: str) -> float:
+    """What a metric has counted until now."""
     return state_of(app).metrics.registry.get_sample_value(name, labels) or 0.0
 
 
 @pytest.mark.parametrize(
-    ("status", "part"),
+    ("status", "reason", "route", "part"),
     [
-        (400, AMBIGUOUS["TLS"]),
-        (400, AMBIGUOUS["no host"]),
-        (400, POST + CHUNKED + b"\r\nno chunk\r\n"),
-        (408, GET),
-        (431, LARGE["header"]),
+        (400, "invalid_request", "unmatched", AMBIGUOUS["TLS"]),
+        (400, "invalid_request", "/health/live", AMBIGUOUS["no host"]),
+        (400, "invalid_request", "/encode", POST + CHUNKED + b"\r\nno chunk\r\n"),
+        (408, "request_timeout", "/health/live", GET),
+        (431, "head_too_large", "/health/live", LARGE["header"]),
     ],
     ids=["no HTTP", "ambiguous", "within a body", "late", "too large"],
 )
-def test_each_is_counted_once(served: tuple[FastAPI, int], status: int, part: bytes) -> None:
+def test_each_is_counted_once(
+    served: tuple[FastAPI, int], status: int, reason: str, route: str, part: bytes
+) -> None:
     app, port = served
-    before = counted(app, status)
+
+    def found() -> list[float]:
+        return [
+            counted(app, "headscope_requests_total", route=route, status=str(status)),
+            counted(app, "headscope_refused_total", route=route, reason=reason),
+        ]
+
+    before = found()
     assert refusal(port, part)["status"] == status
-    assert counted(app, status) == before + 1
+    assert found() == [value + 1 for value in before]
 
 
 def test_the_time_is_that_of_the_head(served: tuple[FastAPI, int]) -> None:

@@ -145,7 +145,7 @@ def test_what_ends_a_request_is_no_failure_of_it(ending: type[BaseException]) ->
 
     limits, bodies = BodyLimits(1000, 60), ByteBudget(1000, "bodies")
     layer = ExchangeMiddleware(
-        unused, Metrics(), limits, bodies, Ending(None, None), error_response
+        unused, Metrics().http, limits, bodies, Ending(None, None), error_response
     )
     scope = {"type": "http", "path": "/", "headers": [], "method": "GET"}
     with pytest.raises(ending):
@@ -224,7 +224,7 @@ async def test_who_leaves_the_queue_is_not_computed(
     assert leaving.sent == []
     assert lane.queued_tokens == 4 + 5
     assert value(app, "headscope_client_disconnects_total") == 1
-    assert value(app, "headscope_dropped_texts_total", lane=route[1:]) == 2
+    assert value(app, "headscope_dropped_texts_total", lane=route[1:], model="small") == 2
     engine.let_through()
     await asyncio.gather(first.running, staying.running)
     assert first.sent[0]["status"] == staying.sent[0]["status"] == 200
@@ -250,7 +250,7 @@ async def test_who_leaves_while_computed_is_not_answered(gated: tuple[Any, Gated
         "http.response.start",
         "http.response.body",
     ]
-    assert value(app, "headscope_dropped_texts_total", lane="encode") == 0
+    assert value(app, "headscope_dropped_texts_total", lane="encode", model="small") == 0
 
 
 async def test_who_leaves_before_the_body_is_complete_is_forgotten(

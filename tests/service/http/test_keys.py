@@ -33,8 +33,10 @@ async def test_probes_are_open(guarded: Client, path: str) -> None:
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("GET", "/"),
-        ("GET", "/dashboard/index.html"),
+        ("POST", "/"),
+        ("POST", "/dashboard/index.html"),
+        ("GET", "/dashboard"),
+        ("GET", "//dashboard/index.html"),
         ("GET", "/metrics"),
         ("GET", "/info"),
         ("GET", "/docs"),
@@ -56,6 +58,13 @@ async def test_all_else_needs_a_key(guarded: Client, method: str, path: str) -> 
     assert problem["type"] == "/problems/unauthorized"
     assert not problem["retryable"]
     assert refused.headers.get_list("www-authenticate") == CHALLENGES
+
+
+@pytest.mark.parametrize("path", ["/", "/dashboard/index.html", "/dashboard/main.js"])
+async def test_the_page_is_open_and_asks_for_the_key_itself(guarded: Client, path: str) -> None:
+    assert (await guarded.get(path)).status_code == 200
+    refused = await guarded.get("/info", headers={"x-requested-with": "XMLHttpRequest"})
+    assert refused.headers.get_list("www-authenticate") == CHALLENGES[:1], "no browser's dialog"
 
 
 @pytest.mark.parametrize(

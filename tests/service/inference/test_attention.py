@@ -20,7 +20,8 @@ from service.engines.fake import FakeEngine
 from service.errors import EngineFailed, Overloaded, ReplyTooLarge
 from service.inference.attention import AttentionStream
 from service.inference.attention_text import AttentionText
-from service.inference.maps import AttentionSelection, LayerMaps, TextSummary
+from service.inference.maps import LayerMaps, TextSummary
+from service.inference.maps_selection import AttentionSelection
 from service.inference.timings import Timings
 from service.scheduler.scheduler import Scheduler
 from tests.service.harness import CONFIG, GatedEngine, batching, text, tokenized, until

@@ -10,7 +10,8 @@ import pytest
 from service.errors import ReplyTooLarge
 from service.inference.attention import AttentionStream
 from service.inference.attention_text import AttentionTarget, AttentionText
-from service.inference.maps import LayerMaps, TargetSelection, TextSummary
+from service.inference.maps import LayerMaps, TextSummary
+from service.inference.maps_selection import TargetSelection
 from service.inference.timings import Timings
 from tests.service.harness import CONFIG, batching, tokenized
 from tests.service.inference.test_attention import ALL, S, Watched, subjects

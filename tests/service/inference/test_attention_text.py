@@ -16,7 +16,8 @@ from service.inference.attention_text import (
     StateLayers,
     attention_texts,
 )
-from service.inference.maps import AttentionSelection, LayerPass, TargetSelection
+from service.inference.layer_passes import LayerPass
+from service.inference.maps_selection import AttentionSelection, TargetSelection
 from service.inference.tokenizer import Limits, TextTokenizer
 from tests.service.aimed import with_decoder
 from tests.service.harness import tokenized

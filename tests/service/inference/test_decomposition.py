@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,7 +19,7 @@ from model.runtimes.pytorch import load_encoder
 from service.engines.contract import Output, Pooling, Task, TextTask
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
-from service.errors import EngineFailed, Overloaded, ReplyTooLarge
+from service.errors import EngineFailed, ReplyTooLarge
 from service.inference import decomposition
 from service.inference.decomposition import (
     MOST_BYTES,
@@ -158,17 +157,16 @@ async def test_pooling_that_looks_at_one_token_computes_its_row_alone() -> None:
     np.testing.assert_allclose(found.shares.sum(axis=0), found.pooled, rtol=1e-4)
 
 
-async def test_what_cannot_end_in_time_is_refused_before_it_begins() -> None:
-    engine = AnsweringEngine(lambda _: None)
-    with batching(engine) as (scheduler, _):
-        for tokens in (8, 60):
-            scheduler.lanes["attention"].pace.account(tokens, tokens / 100)
-        tokens = decomposition_tokens(40, CONFIG)
-        caller = Caller(finish_by=time.monotonic() + 0.5 * tokens / 100)
-        with pytest.raises(Overloaded, match=r"it would take about \d\d\.\d s, and \d\.\d s are"):
-            await of(scheduler, 40, caller=caller).result()
-        assert engine.batches == 0
-        await of(scheduler, 4, caller=caller).result()
+async def test_what_was_admitted_is_not_refused_halfway() -> None:
+    with batching(FakeEngine(CONFIG), max_queue_tokens=2) as (scheduler, _):
+        found = await of(scheduler).result()
+    np.testing.assert_allclose(found.shares.sum(axis=0), found.pooled, rtol=1e-4)
+
+
+def test_the_cost_is_of_the_layers_that_are_gone_through() -> None:
+    assert decomposition_tokens(40, 0, CONFIG) == 0
+    assert decomposition_tokens(40, 2, CONFIG) == 2 * decomposition_tokens(40, 1, CONFIG)
+    assert decomposition_tokens(40, 1, CONFIG) == pytest.approx(1.2 * 40 * 41 / 2)
 
 
 async def test_an_engine_that_leaves_values_out_fails() -> None:

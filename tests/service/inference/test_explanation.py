@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 
 from model.artifact.manifest import Artifact
+from service.scheduler.scheduler import Scheduler
 from tests.service.harness import Client, assert_problem, serving
 
 pytestmark = pytest.mark.anyio
@@ -80,3 +83,24 @@ async def test_modules_that_are_not_linear_have_no_shares(
         assert_problem(response, 422, "modules after pooling that are not linear")
     body = {"inputs": [PAIR], "include": ["occlusion"]}
     assert (await client.post("/explain", json=body)).status_code == 200
+
+
+async def test_time_is_asked_for_what_is_still_to_come(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each token occluded once; one layer of two decomposed."""
+    asked: list[int] = []
+    submit = Scheduler.submit
+
+    async def spied(*args: Any) -> Any:
+        asked.append(args[-1].promise.tokens)
+        return await submit(*args)
+
+    monkeypatch.setattr(Scheduler, "submit", spied)
+    for include, layer in ((["occlusion"], 2), (["decomposition"], 1)):
+        body = {"inputs": [["a", "a cat and the cat"]], "include": include, "layer": layer}
+        reply = await client.post("/explain", json=body)
+        assert reply.status_code == 200, reply.text
+    sizes = [len(text["tokens"]) for text in reply.json()["results"][0]["texts"]]
+    steps = [math.ceil(1.2 * size * (size + 1) / 2) for size in sizes]
+    assert asked == [sum(sizes) + sum(size * size for size in sizes), sum(sizes) + sum(steps)]

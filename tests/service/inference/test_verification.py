@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from service.engines.contract import Engine, MapsTask, Output, Task, TextTask
 from service.engines.onnx import OnnxEngine
 from service.engines.runtime import RuntimeEngine
 from tests.service.harness import Client, StaysOpen, assert_problem, serving
+from tests.service.scheduler.clock import FakeClock
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 INPUTS = ["The animal didn't cross the street", "because it was too tired", "", "a " * 300]
@@ -119,13 +121,19 @@ async def test_an_engine_that_fails_is_said_to(bent: tuple[Client, Bent]) -> Non
     assert_problem(response, 500, says="raised RuntimeError", error_type="Backend")
 
 
-async def test_it_ends_at_the_deadline(bent: tuple[Client, Bent]) -> None:
+async def test_it_ends_at_the_deadline(
+    bent: tuple[Client, Bent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own: for all that looks at the clock before, time stands still."""
+    clock = FakeClock(monkeypatch)
+    clock.now = time.monotonic()
+    monkeypatch.setattr("service.inference.tokenizing.time", clock)
     client, engine = bent
     held = threading.Event()
     engine.bend = lambda task, output: held.wait(20) and None
     try:
         late = await client.post(
-            "/verify", json={"inputs": INPUTS[:2]}, headers={"x-request-timeout-ms": "300"}
+            "/verify", json={"inputs": INPUTS[:2]}, headers={"x-request-timeout-ms": "100"}
         )
         assert_problem(late, 504, says="deadline", error_type="Backend")
     finally:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from service.process import handle
-from service.process.channel import ALIVE, CLOSED, CONNECTION, DRAIN, LOADED
+from service.process.channel import ALIVE, CLOSED, CONNECTION, DRAIN, FINISH, LOADED
 from service.process.handle import MISSED_BEATS, WorkerHandle
 from tests.service.harness import until
 
@@ -75,12 +75,27 @@ async def test_a_full_channel_takes_no_connection() -> None:
             assert worker.last_number == given - 1
 
 
-async def test_it_is_told_to_drain_and_that_nothing_more_comes() -> None:
+async def test_it_is_told_to_drain_and_to_finish_and_still_takes_scrapes() -> None:
+    one, other = socket.socketpair()
     async with handled() as (worker, channel):
         worker.drain()
         worker.finish()
+        with one, other:
+            assert worker.give(one, number=1)
         assert channel.recv(100) == DRAIN
-        assert channel.recv(100) == b""
+        assert channel.recv(100) == FINISH
+        assert channel.recv(100) == CONNECTION
+
+
+async def test_a_full_channel_tells_by_its_end_to_finish() -> None:
+    one, other = socket.socketpair()
+    async with handled() as (worker, channel):
+        with one, other:
+            while worker.give(one, number=1):
+                pass
+        worker.finish()
+        while message := channel.recv(100):
+            assert message == CONNECTION
 
 
 async def test_its_end_has_its_own_reason_or_its_exit_code() -> None:

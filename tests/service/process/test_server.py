@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import gc
+import signal
+import socket
+from pathlib import Path
 
 import pytest
 import uvicorn
 
+from model.artifact.manifest import Artifact
 from service.process.server import Server
+from testing.blocking import Session, ask
+from testing.client import request
+from testing.metrics import samples, total
+from testing.process import Service, free_port
 
 
 def test_what_a_server_was_made_of_is_never_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,3 +27,60 @@ def test_what_a_server_was_made_of_is_never_looked_through(monkeypatch: pytest.M
     finally:
         gc.unfreeze()
     assert counts[0] > 10_000
+
+
+def halves(path: str, body: object, headers: dict[str, str]) -> tuple[bytes, bytes]:
+    """A request, without its last byte and that."""
+    content = request(path, body, headers)
+    return content[:-1], content[-1:]
+
+
+def refused(port: int) -> bool:
+    """Whether nobody listens."""
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_metrics_have_a_port_and_balancers_time(
+    workers: str, artifact: Artifact, tmp_path: Path
+) -> None:
+    """Told to stop, it is not ready at once, and still answers for as long as it was set; what it
+    has left to do is told at the metrics port until it is done."""
+    keys = tmp_path / "keys"
+    keys.write_text("search:s3cret\n", encoding="utf-8")
+    metrics, key = free_port(), {"authorization": "Bearer s3cret"}
+    flags = ["--artifact", str(artifact.folder), "--engine", "fake", "--workers", workers]
+    flags += ["--metrics-port", str(metrics), "--keys-file", str(keys)]
+    body: dict[str, object] = {"inputs": "a"}
+    with Service.of_headscope(*flags, "--drain-delay-seconds", "3") as service:
+        service.wait_until_ready()
+        assert ask(service.port, "/encode", body).status == 401
+        for port, status in ((service.port, 200), (metrics, 421)):
+            with Session(port) as session:
+                assert session.ask("/encode", body, key).status == status
+        assert ask(metrics, "/health/ready").status == 200
+        assert b"headscope_requests_total" in ask(metrics, "/metrics").body
+        service.send(signal.SIGTERM)
+        service.wait_until(lambda: ask(service.port, "/health/ready").status == 503)
+        with Session(service.port) as session:
+            assert session.ask("/encode", body, key).status == 200
+        head, rest = halves("/encode", body, key)
+        with socket.create_connection(("127.0.0.1", service.port)) as slow:
+            slow.sendall(head)
+            service.wait_until(lambda: refused(service.port), 30)
+            assert ask(metrics, "/health/ready").status == 503
+            page = ask(metrics, "/metrics").body.decode()
+            assert "headscope_ready 0.0" in page
+            assert total(samples(page), "headscope_requests_in_flight [") == 2  # and the scrape
+            with socket.create_connection(("127.0.0.1", metrics)):  # as idle as a scraper's may be
+                slow.sendall(rest)
+                assert slow.recv(100).startswith(b"HTTP/1.1 200 ")
+                assert service.process.wait(60) in (0, -signal.SIGTERM)
+        assert refused(metrics)
+        told = f"metrics and health, without a key: http://127.0.0.1:{metrics}/metrics"
+        assert told in service.log

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,7 @@ from service.errors import (
 from service.scheduler.admission import BatchLimits, Demand, Workers, forecast
 from service.scheduler.lanes import Lane, LaneName
 from service.scheduler.pace import Pace
+from service.scheduler.promises import Promise
 from service.scheduler.scheduler import Scheduler
 from service.scheduler.submission import ANYBODY, Caller
 from tests.service.harness import (
@@ -27,6 +29,7 @@ from tests.service.harness import (
     text,
     until,
 )
+from tests.service.scheduler.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
 
@@ -112,24 +115,6 @@ async def test_retry_after_is_once_or_twice_how_long_the_queue_takes(
         await asyncio.gather(plug, waiting)
 
 
-class FakeClock:
-    """`time.monotonic` of the scheduler, moved by hand."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 1000.0
-        for module in (
-            "service.scheduler.scheduler",
-            "service.scheduler.dispatch",
-            "service.scheduler.lanes",
-            "service.scheduler.admission",
-            "service.scheduler.submission",
-        ):
-            monkeypatch.setattr(f"{module}.time", self)
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 async def test_a_dead_engine_is_refused_before_the_queue() -> None:
     class Dead(FakeEngine):
         alive = False
@@ -211,7 +196,10 @@ def waits(seconds: float) -> str:
     return rf"a wait of {seconds:.1f} s is predicted".replace(".", r"\.")
 
 
-async def test_a_wait_that_would_be_too_long_is_refused_before_it_begins() -> None:
+async def test_a_wait_that_would_be_too_long_is_refused_before_it_begins(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = FakeClock(monkeypatch)
     engine = GatedEngine()
     with batching(engine, queue_seconds=3.0) as (batcher, recorder):
         plug = plugged(batcher)
@@ -221,7 +209,7 @@ async def test_a_wait_that_would_be_too_long_is_refused_before_it_begins() -> No
         running = lane.pace.seconds  # of the batch that has to end first
         waiting = asyncio.create_task(batcher.submit("encode", [text(15)]))
         await until(lambda: lane.queued_tokens == 15)
-        soon = Caller(finish_by=time.monotonic() + 1)
+        soon = Caller(finish_by=clock.now + 1)
         with pytest.raises(Overloaded, match=waits(1.5 + running)) as impatient:
             await batcher.submit("encode", [text(8)], soon)
         assert 2 <= (impatient.value.retry_after_seconds or 0) <= 5
@@ -260,14 +248,29 @@ async def test_what_is_ahead_of_a_request_counts_for_its_deadline_alone() -> Non
     with batching(engine, max_queue_tokens=200) as (batcher, recorder):
         lane = batcher.lanes["attention"]
         lane.pace = tenth_a_token()
-        soon = Caller(finish_by=time.monotonic() + 20)
+        soon = Caller(finish_by=time.monotonic() + 20, promise=Promise(250))
         with pytest.raises(Overloaded, match=r"would take about 25\.0 s, and (20\.0|19\.9) s"):
-            await batcher.submit("attention", [text(50)], soon, ahead=200)
+            await batcher.submit("attention", [text(50)], soon)
         assert recorder.refusals == [("attention", "deadline")]
         engine.let_through()
-        await batcher.submit("attention", [text(50)], soon, ahead=120)
+        await batcher.submit("attention", [text(50)], replace(soon, promise=Promise(170)))
         assert lane.queued_tokens == 0
         assert lane.margin.mean < 1.1, "the prediction was of what was submitted"
+
+
+async def test_what_others_were_promised_comes_before_the_end_of_a_request() -> None:
+    """Else all that come together are admitted, and none of them ends in time."""
+    with batching(FakeEngine(CONFIG)) as (batcher, _):
+        lane, now = batcher.lanes["attention"], time.monotonic()
+        first = Caller("a", now + 20, Promise(150))
+        await batcher.submit("attention", [text(10)], first)
+        lane.pace = tenth_a_token()
+        second = Caller("b", now + 10, Promise(60))
+        with pytest.raises(Overloaded, match=r"would take about 1\d\.\d s, and"):
+            await batcher.submit("attention", [text(10)], second)
+        await batcher.resume("attention", [text(60)] * 2, caller=first)
+        lane.pace = tenth_a_token()
+        await batcher.submit("attention", [text(10)], replace(second, promise=Promise(60)))
 
 
 async def test_a_prediction_that_was_wrong_refuses_only_for_a_while() -> None:

@@ -175,8 +175,10 @@ async def test_workers_take_their_next_batch_without_the_event_loop() -> None:
     with batching(engine, max_batch_tokens=8) as (batcher, recorder):
         request = asyncio.create_task(batcher.submit("encode", [text(8)] * 10))
         await asyncio.sleep(0)
-        time.sleep(0.5)  # the loop is busy with something else
-        assert batcher.lanes["encode"].queued_tokens == 0
+        deadline = time.monotonic() + 20
+        while batcher.lanes["encode"].queued_tokens:  # the loop is busy with something else
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
         assert recorder.finished == []  # reported, and answered, on the loop only
         assert len(await request) == 10
 

@@ -12,7 +12,7 @@ from service.engines.fake import FakeEngine
 from service.scheduler.lanes import LaneName
 from service.scheduler.scheduler import Scheduler
 from tests.service.harness import CONFIG, Recorder, batching, layer_maps, text, until
-from tests.service.scheduler.test_admission import FakeClock
+from tests.service.scheduler.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import re
+from pathlib import Path
 
 import pytest
 
@@ -36,3 +38,37 @@ async def test_a_request_has_a_line_if_asked_for(log: Log, artifact: Artifact) -
     assert all(0 < line["ms"] < 60_000 for line in lines)
     assert re.search(r" \[mine\]: POST /encode 200, [\d.]+ ms, \d+ bytes\n", log.text)
     assert SECRET not in log.text
+
+
+@pytest.mark.anyio
+async def test_the_owner_of_a_key_and_the_callers_trace_are_told(
+    log: Log, artifact: Artifact, tmp_path: Path
+) -> None:
+    path, trace = tmp_path / "keys", "4bf92f3577b34da6a3ce929d0e0e4736"
+    path.write_text(f"search:{SECRET}\n", encoding="utf-8")
+    parent = f"00-{trace}-00f067aa0ba902b7-01"
+    headers = {"authorization": f"Bearer {SECRET}", "traceparent": parent}
+    engine = AnsweringEngine(lambda _: None)
+    async with serving(artifact, engine, access_log=True, keys_file=path) as client:
+        await client.get("/info", headers=headers)
+        await client.get("/info")
+    lines = [line for line in log.objects if line["logger"] == "headscope.access"]
+    assert [line.get("key") for line in lines] == ["search", None]
+    assert [line.get("trace_id") for line in lines] == [trace, None]
+    assert f"bytes, key search, trace_id {trace}\n" in log.text
+    assert SECRET not in log.text
+
+
+@pytest.mark.anyio
+async def test_probes_and_scrapes_are_for_debug(log: Log, artifact: Artifact) -> None:
+    engine = AnsweringEngine(lambda _: None)
+    logging.getLogger("headscope.access").setLevel(logging.INFO)
+    async with serving(artifact, engine, access_log=True) as client:
+        for path in ("/health/live", "/health/ready", "/metrics", "/v2/health/live"):
+            await client.get(path)
+    assert "headscope.access" not in log.text
+    logging.getLogger("headscope.access").setLevel(logging.DEBUG)
+    async with serving(artifact, engine, access_log=True) as client:
+        await client.get("/health/live")
+    (line,) = [line for line in log.objects if line["logger"] == "headscope.access"]
+    assert (line["route"], line["level"]) == ("/health/live", "debug")

@@ -16,7 +16,7 @@ from prometheus_client.mmap_dict import MmapedDict
 from service.telemetry.shared import FIRST_BYTES, AllocatedDict
 from tests.service.logged import Log
 
-SERIES = [f"series {n}{n % 9 * 'x'}" for n in range(3 * FIRST_BYTES // 32)]
+SERIES = [f"series {n}{n % 9 * 'x'}" for n in range(3 * FIRST_BYTES["counter"] // 32)]
 """More than the first size holds, of every padding."""
 Opened = Callable[[Path], AllocatedDict]
 COUNTING = """
@@ -27,6 +27,7 @@ from service.telemetry.shared import share
 
 share(0)
 metrics = Metrics(Path(sys.argv[1]))
+metrics.of_model("small")
 filler = Path(sys.argv[1], "filler").open("wb", buffering=0)
 try:
     while True:
@@ -34,8 +35,8 @@ try:
 except OSError as error:
     print(error.strerror)
 for number in range(3000):
-    metrics.requests.labels(f"/{number}", "200").inc()
-    metrics.request_seconds.labels(f"/{number}").observe(1)
+    metrics.http.requests.labels(f"/{number}", "200").inc()
+    metrics.http.request_seconds.labels(f"/{number}").observe(1)
 print(metrics.render().count(b"headscope_requests_total{"))
 """
 
@@ -104,12 +105,12 @@ def full(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_file_has_no_holes_however_it_grows(opened: Opened, tmp_path: Path) -> None:
     path = tmp_path / "counter_0.db"
     found = opened(path)
-    assert (path.stat().st_size, holes(path)) == (FIRST_BYTES, 0)
+    assert (path.stat().st_size, holes(path)) == (FIRST_BYTES["counter"], 0)
     for number, name in enumerate(SERIES):
         assert found.read_value(name) == (0.0, 0.0)
         found.write_value(name, number, 0.0)
         assert holes(path) == 0
-    assert path.stat().st_size > 2 * FIRST_BYTES
+    assert path.stat().st_size > 2 * FIRST_BYTES["counter"]
     assert values(path) == {name: number for number, name in enumerate(SERIES)}
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
 

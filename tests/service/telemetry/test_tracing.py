@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
@@ -89,6 +90,22 @@ async def test_a_request_and_its_steps(
     (resource,) = {str(request.resource_spans[0].resource) for request in collector.requests}
     assert '"service.name"' in resource
     assert '"headscope"' in resource
+
+
+async def test_a_span_names_the_key_and_does_not_hold_it(
+    collector: Collector, artifact: Artifact, slow: FakeEngine, tmp_path: Path
+) -> None:
+    (tmp_path / "keys").write_text("search:secret-of-search\n")
+    settings = {"keys_file": tmp_path / "keys", "api_keys": "nameless-secret"}
+    async with serving(artifact, slow, otlp_endpoint=collector.url, **settings) as client:
+        for key in ("secret-of-search", "nameless-secret", "wrong-secret"):
+            await client.post("/encode", json=BODY, headers={"authorization": f"Bearer {key}"})
+    assert [attributes(span).get("headscope.key") for span in servers(collector)] == [
+        "search",
+        "key 0",
+        None,
+    ]
+    assert b"secret" not in b"".join(one.SerializeToString() for one in collector.requests)
 
 
 @pytest.mark.parametrize("route", ["/encode", "/attention"])

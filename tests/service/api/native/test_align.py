@@ -196,7 +196,7 @@ async def test_what_is_cut_is_said_and_not_aligned(plain: httpx.AsyncClient) -> 
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ({"inputs": []}, "inputs: a list of pairs"),
+        ({"inputs": []}, "inputs: a list with at least one pair"),
         ({"inputs": ["a", "b"]}, "inputs[0] is no pair of texts"),
         ({"inputs": [["a", "b"], ["a"]]}, "inputs[1] is no pair of texts"),
         ({"method": "cross"}, "method cross: this model has no decoder"),

@@ -286,7 +286,7 @@ async def test_a_failure_after_the_first_byte_cuts_the_reply(
             assert again.status_code == 200
             assert again.content.startswith(received)
             samples = client.get("/metrics").text
-        assert 'headscope_failed_batches_total{lane="attention"} 1.0' in samples
+        assert 'headscope_failed_batches_total{lane="attention",model="small"} 1.0' in samples
         assert state_of(app).replies.held == 0
 
 

@@ -9,10 +9,12 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load
 
 from model.artifact.manifest import Artifact
 from service.api.media import SAFETENSORS
+from service.api.native.replies import AttentionResult
 from service.engines.onnx import OnnxEngine
 from tests.model.encoder_decoders import Pair, transformers_says
 from tests.service import plain
@@ -71,6 +73,26 @@ async def test_all_kinds_of_maps_are_transformers(
             close(found["cross_stats"][name], values, 1e-4)
 
 
+async def test_norms_of_what_heads_add_are_transformers(
+    served: httpx.AsyncClient, translator: tuple[Path, Artifact]
+) -> None:
+    """Of both kinds of the decoder's heads, beside those of the encoder, and of some alone."""
+    asked = BODY | {"include": ["norms"]}
+    every = await results_of(served, **asked)
+    some = await results_of(served, **asked, layers=[-1], heads=[1, 0])
+    binary = await served.post("/attention", json=asked, headers={"accept": SAFETENSORS})
+    tensors = load(binary.content)
+    for i, (found, chosen) in enumerate(zip(every, some, strict=True)):
+        wanted = expected_of(translator[0], found)
+        for name, norms in (("decoder_norms", wanted.norms), ("cross_norms", wanted.cross_norms)):
+            largest = norms.max()
+            close(found[name] / largest, norms / largest, 1e-5)
+            close(chosen[name] / largest, norms[-1:, [1, 0]] / largest, 1e-5)
+            np.testing.assert_array_equal(tensors[f"{name}.{i}"], np.array(found[name], "f4"))
+        assert np.shape(found["norms"]) == np.stack(wanted.encoder_maps).shape
+        assert "cross_attention" not in found
+
+
 async def test_layers_and_heads_are_of_each_kind_and_both_forms_are_one(
     served: httpx.AsyncClient, translator: tuple[Path, Artifact]
 ) -> None:
@@ -86,6 +108,37 @@ async def test_layers_and_heads_are_of_each_kind_and_both_forms_are_one(
         close(found["cross_attention"], wanted.cross_maps[-1:, [1, 0]], 1e-5)
         for name in ("attention", "decoder_attention", "cross_attention"):
             close(tensors[f"{name}.{i}"], np.array(found[name], "f4"), 1e-6)
+
+
+async def test_parts_are_of_each_kind(
+    served: httpx.AsyncClient, translator: tuple[Path, Artifact]
+) -> None:
+    """Pooled as torch does it: rows among the target's tokens, or the text's of its own maps."""
+    asked = BODY | {"queries": [-1, 0], "max_size": 4}
+    asked |= {"inputs": TEXTS[3:], "targets": TARGETS[3:]}
+    every = await results_of(served, **asked)
+    binary = await served.post("/attention", json=asked, headers={"accept": SAFETENSORS})
+    tensors = load(binary.content)
+    for i, found in enumerate(every):
+        wanted = expected_of(translator[0], found)
+        assert found.keys() <= AttentionResult.model_fields.keys()
+        source, target = len(found["tokens"]), len(found["target_tokens"])
+        kinds = (
+            ("", np.stack(wanted.encoder_maps), source, source),
+            ("decoder_", wanted.maps, target, target),
+            ("cross_", wanted.cross_maps, target, source),
+        )
+        for prefix, maps, rows, columns in kinds:
+            chosen, size = torch.tensor(maps[:, :, [-1, 0]]), (2, min(columns, 4))
+            pooled = torch.nn.functional.adaptive_max_pool2d(chosen, size).numpy()
+            close(found[f"{prefix}attention"], pooled, 1e-5)
+            assert found[f"{prefix}queries"] == [rows - 1, 0]
+            bins = found[f"{prefix}bins"]
+            assert (bins["queries"], bins["keys"][-1][1]) == ([[0, 1], [1, 2]], columns)
+            assert tensors[f"{prefix}queries.{i}"].tolist() == [rows - 1, 0]
+            assert tensors[f"{prefix}bins.{i}.keys"].tolist() == bins["keys"]
+            name = f"{prefix}attention.{i}"
+            np.testing.assert_array_equal(tensors[name], np.array(found[name[:-2]], "f4"))
 
 
 @pytest.mark.parametrize("of", ALL)

@@ -29,7 +29,7 @@ from service.engines.contract import MapsTask, Output, Pooling, TextTask
 from service.engines.fake import FakeEngine
 from service.inference.attention import AttentionStream
 from service.inference.attention_text import AttentionText
-from service.inference.maps import AttentionSelection, Lengths
+from service.inference.maps_selection import AttentionSelection, Lengths
 from service.inference.timings import Timings
 from service.inference.tokenizer import TokenizedText
 from tests.service import plain
@@ -67,19 +67,23 @@ def asking(
 
 
 def everything() -> list[AttentionSelection]:
-    """Each combination of what can be asked."""
+    """What can be asked, each with each in pairs: of choices of layers and heads two in turn."""
     names = ("weights", "stats", "rollout")
     subsets = [chosen for n in (1, 2, 3) for chosen in itertools.combinations(names, n)]
     subsets += [("norms",), ("norm_rollout",), ("weights", "norms"), ("norms", "rollout")]
     subsets += [(*names, "norms", "norm_rollout")]
     selections = [(range(3), range(5)), ((2, 0), (4, 1, 3)), ((1,), (2,)), (range(3), (0, 4))]
     ablations: list[tuple[tuple[int, int], ...]] = [(), ((0, 3), (2, 0))]
-    return [
-        asking(include, top_k, ablated, layers, heads)
+    rows = [
+        (include, top_k, ablated)
         for include in subsets
         for top_k in ((None, 1, 3, 1000) if "weights" in include else (None,))
         for ablated in ablations
-        for layers, heads in selections
+    ]
+    return [
+        asking(*row, layers, heads)
+        for n, row in enumerate(rows)
+        for layers, heads in selections[(n + n // 2) % 2 :: 2]
     ]
 
 

@@ -19,7 +19,7 @@ from service.api.native.targets import AimedTexts
 from service.api.native.texts import Header
 from service.inference.attention import AttentionStream
 from service.inference.attention_text import AttentionTarget, AttentionText
-from service.inference.maps import AttentionSelection, TargetSelection
+from service.inference.maps_selection import AttentionSelection, TargetSelection
 from service.inference.timings import Timings
 from tests.service.aimed import PREFIXES, Aimed, assert_aimed_result
 from tests.service.api.native.test_attention_forms import (
@@ -44,7 +44,8 @@ INCLUDED: list[tuple[str, ...]] = [
     ("weights",),
     ("stats",),
     ("logprobs",),
-    ("weights", "stats", "logprobs"),
+    ("norms",),
+    ("weights", "stats", "norms", "logprobs"),
 ]
 
 
@@ -99,6 +100,7 @@ def written(asked: AttentionSelection, *, binary: bool, half: bool = False) -> b
             stream = AttentionStream(
                 batcher, ODD, asked, of, Timings(0, 0.0, 0.0), convert=writer.dump
             )
+            stream.convert_norms = writer.dump_norms
             return [bytes(part) async for part in written_parts(stream, writer)]
 
     body = b"".join(asyncio.run(parts()))
@@ -127,6 +129,8 @@ def tensors_of(reply: dict[str, Any], *, half: bool) -> dict[str, Any]:
         for prefix in PREFIXES.values():
             maps = result.get(f"{prefix}attention")
             found |= weights_of(f"{prefix}attention.{index}", maps, half=half)
+            if norms := result.get(f"{prefix}norms"):
+                found[f"{prefix}norms.{index}"] = np.array(norms, np.float32)
             for stat, values in result.get(f"{prefix}stats", {}).items():
                 found[f"{prefix}stats.{index}.{stat}"] = np.array(values, np.float32)
         if "rollout" in result:

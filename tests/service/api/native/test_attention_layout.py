@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from service.api.native.attention_forms import JsonWriter
-from service.api.native.attention_layout import json_bytes, tensor_specs
+from service.api.native.attention_layout import json_bytes, part_tensors, tensor_specs
 from service.api.native.targets import AimedTexts
 from service.api.native.texts import Header
-from service.inference.maps import Lengths, TargetSelection
+from service.inference.map_parts import MapPart
+from service.inference.maps_selection import Lengths, TargetSelection
 from tests.service import plain
 from tests.service.api.native.test_attention_forms import asking, softmax
 
@@ -39,6 +40,15 @@ def test_each_kind_has_its_own_layers_heads_and_tokens() -> None:
     assert largest["decoder_attention.1.values"] == (2, 1, 9, 5)
 
 
+def test_norms_are_of_each_kind_and_whole() -> None:
+    norms = shapes(target=BOTH, norms=True, weights=True, top_k=1)
+    assert {name: shape for name, shape in norms.items() if name.endswith("norms.1")} == {
+        "norms.1": (1, 2, 2, 2),
+        "decoder_norms.1": (2, 1, 9, 9),
+        "cross_norms.1": (2, 1, 9, 2),
+    }
+
+
 def test_statistics_of_cross_attention_have_no_places() -> None:
     cross = dataclasses.replace(BOTH, maps=("cross",), logprobs=False)
     found = shapes(layers=(), heads=(), target=cross, statistics=True, weights=False)
@@ -56,6 +66,23 @@ def test_shifts_are_of_all_texts(head: str) -> None:
     found = shapes(layers=(), heads=(), target=ablating)
     assert found == {"pooled_shift": (2,), "target_logprob_shift": (2,)}
     assert shapes(weights=False, ablated=((0, 0),)) == {"pooled_shift": (2,)}
+
+
+def test_parts_have_their_own_shapes_and_are_told() -> None:
+    """Of a text of 7 and 2 tokens whose targets have 4 and 9."""
+    part = MapPart(queries=(-1, 0), max_size=3)
+    found = shapes(target=BOTH, norms=True, part=part)
+    assert [found[f"{kind}attention.0"][2:] for kind in ("", "decoder_", "cross_")] == [(2, 3)] * 3
+    assert (found["cross_norms.1"], found["decoder_norms.1"]) == ((2, 1, 2, 2), (2, 1, 2, 3))
+    selection = dataclasses.replace(asking(), target=BOTH, part=part)
+    tensors = part_tensors(selection, LENGTHS)
+    assert (len(tensors), tensors["queries.1"].tolist()) == (2 * 3 * 3, [1, 0])
+    assert tensors["decoder_queries.1"].tolist() == tensors["cross_queries.1"].tolist() == [8, 0]
+    assert tensors["cross_bins.0.keys"].tolist() == [[0, 3], [2, 5], [4, 7]]
+    assert "keys.0" not in tensors
+    alone = dataclasses.replace(selection, part=MapPart(queries=(-1, 0)))
+    weights = 15 * 2 * 7 + 2 * (2 * 4 + 2 * 7) + 4
+    assert json_bytes(alone, [LENGTHS[0]]) == 15 * weights + 6 * 6
 
 
 def test_bytes_of_json_are_of_every_number() -> None:

@@ -9,7 +9,7 @@ import pytest
 from model.config import EncoderConfig
 from service.api.native.attention_selection import AttentionRequest, attention_selection
 from service.errors import Unprocessable
-from service.inference.maps import AttentionSelection, TargetSelection
+from service.inference.maps_selection import AttentionSelection, TargetSelection
 from tests.service.harness import CONFIG
 
 SIX = EncoderConfig.model_validate(

@@ -71,6 +71,8 @@ def tokenized_pairs(artifact: Artifact, texts: list[Any], targets: list[str]) ->
         {"maps": ALL, "include": ["weights", "stats", "rollout", "logprobs"], "ablate": ABLATE},
         {"maps": ["decoder"], "layers": [-1, 0], "heads": [3, 0], "top_k": 3},
         {"include": ["logprobs"]},
+        {"include": ["norms"], "layers": [2, 0], "heads": [1]},
+        {"maps": ALL, "include": ["norms", "weights"], "top_k": 2},
     ],
 )
 async def test_replies_are_the_engines_own(

@@ -14,6 +14,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from model.artifact.manifest import Artifact
 from service.api.media import SAFETENSORS
+from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
 from tests.service.harness import assert_problem, serving
 
@@ -192,3 +193,13 @@ async def test_a_reply_that_would_be_too_large_is_refused_beforehand(
     pair = ["word " * 500] * 2
     response = await client.post("/explain", json={"inputs": [pair] * 40})
     assert_problem(response, 413, "ask for fewer pairs")
+
+
+async def test_characters_of_both_sides_are_counted(
+    artifact: Artifact, late_artifact: Artifact
+) -> None:
+    for served in (artifact, late_artifact):
+        engine = FakeEngine(served.manifest.config)
+        async with serving(served, engine, max_request_characters=10) as client:
+            response = await client.post("/explain", json={"inputs": [["a" * 6, "b" * 5]]})
+            assert_problem(response, 422, says="the request has 11 characters; at most 10")

@@ -11,9 +11,9 @@ from safetensors.numpy import load
 from service.api.native.explain_forms import (
     explain_json,
     explain_safetensors,
-    json_bytes,
     matches_bytes,
     matches_json,
+    reply_bytes,
 )
 from service.api.native.texts import Header
 from service.inference.explanation import ExplainOptions
@@ -40,8 +40,13 @@ def test_a_reply_is_no_larger_than_predicted(length: int) -> None:
     matrix, losses = (rng.standard_normal(n).astype(np.float32) for n in ((length,) * 2, length))
     found = PairExplanation(1 / 3, matrix, matrix, (losses, losses))
     options = ExplainOptions(0, None, pairs=True, occlusion=True, decomposition=True)
-    size = json_bytes(options, [(texts[0], texts[1])])
-    assert sum(map(len, explain_json(HEADER, texts, [found]))) <= size
+    json_size, binary_size = (
+        reply_bytes(options, [(texts[0], texts[1])], binary=binary) for binary in (False, True)
+    )
+    assert sum(map(len, explain_json(HEADER, texts, [found]))) <= json_size
+    assert sum(map(len, explain_safetensors(HEADER, texts, [found]))) <= binary_size
+    if length > 1:
+        assert binary_size < json_size / 2, "as the error of a reply in JSON says"
     matches = [TokenMatch(i, i, 1 / 3) for i in range(length)]
     written = matches_json(HEADER, texts, [PairMatches(0.5, matches)])
     assert sum(map(len, written)) <= matches_bytes(texts)

@@ -37,7 +37,12 @@ def text_of(counts: list[int]) -> AlignedText:
     sizes = np.array(counts)
     every = np.arange(sizes.sum())
     return AlignedText(
-        "", [(0, 1)] * len(counts), every, np.arange(len(sizes)), every, sizes.cumsum() - sizes
+        "",
+        np.array([(0, 1)] * len(counts), np.int32),
+        every,
+        np.arange(len(sizes)),
+        every,
+        sizes.cumsum() - sizes,
     )
 
 
@@ -121,7 +126,7 @@ def test_lifting_takes_the_largest_score() -> None:
         sizes = [len(one) for one in owned]
         return AlignedText(
             "",
-            [(0, 1)] * len(owned),
+            np.array([(0, 1)] * len(owned), np.int32),
             np.arange(5),
             np.arange(len(owned)),
             np.concatenate(owned),

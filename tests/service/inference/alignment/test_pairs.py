@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
+from service.errors import DeadlinePassed
 from service.inference.alignment import pairs
 from service.inference.alignment.matching import Method, lift, match_cross, match_vectors
 from service.inference.alignment.pairs import Pair, grouped
 from service.inference.alignment.words import AlignedText
-from tests.service.harness import assert_problem, serving
+from service.scheduler.submission import Caller
+from tests.service.harness import assert_problem, serving, tokenized
 
 OWNED = st.lists(st.lists(st.integers(0, 4), max_size=3, unique=True).map(sorted), max_size=6)
 """Tokens of each word."""
@@ -28,7 +30,14 @@ def text(owned: list[list[int]]) -> AlignedText:
     listed = np.array([token for tokens in owned for token in tokens], np.intp)
     tokens, pieces = np.unique(listed, return_inverse=True)
     starts = (np.cumsum(sizes) - sizes).astype(np.intp)
-    return AlignedText("", [(0, 1)] * len(owned), tokens, np.array(worded, np.intp), pieces, starts)
+    return AlignedText(
+        "",
+        np.array([(0, 1)] * len(owned), np.int32),
+        tokens,
+        np.array(worded, np.intp),
+        pieces,
+        starts,
+    )
 
 
 @given(OWNED, OWNED, st.sampled_from(get_args(Method)), st.integers(0, 99))
@@ -83,3 +92,14 @@ async def test_a_pair_that_takes_too_much_is_refused(
         response = await client.post("/align", json=body)
         says = "inputs[1]: to align 6 words with 6 takes 1872 bytes, the limit is 1000"
         assert_problem(response, 413, says=says)
+
+
+@pytest.mark.anyio
+async def test_the_deadline_is_looked_at_between_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs, "PAIRS_AT_A_TIME", 2)
+    one = tokenized(2)
+    texts = [(("a b", "c"), (one, one))] * 5
+    late = Caller(finish_by=0.0)
+    with pytest.raises(DeadlinePassed, match="when 2 of 5 pairs had their words"):
+        await pairs._with_words(texts, "spaces", late)
+    assert len(await pairs._with_words(texts, "spaces", Caller())) == 5

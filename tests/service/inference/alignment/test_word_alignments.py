@@ -35,7 +35,7 @@ async def test_many_pairs_are_each_as_alone(client: httpx.AsyncClient) -> None:
 
 
 async def test_no_more_is_aligned_after_the_deadline() -> None:
-    one = AlignedText("a", [(0, 1)], *(np.zeros(1, np.intp),) * 4)
+    one = AlignedText("a", np.array([(0, 1)], np.int32), *(np.zeros(1, np.intp),) * 4)
     vectors = TextEncoding(np.ones((1, 4), np.float32), None)
 
     async def encode(prepared: PreparedTexts, options: EncodeOptions) -> list[TextEncoding]:

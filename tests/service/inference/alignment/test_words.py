@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -94,7 +95,8 @@ def test_words_without_tokens(tokenizer: TextTokenizer) -> None:
     assert one.worded.tolist() == [1, *range(3, 32)]
     (nothing,) = tokenizer.tokenize([""], Options())
     empty = aligned_text("", nothing, "punctuation")
-    assert (empty.words, empty.tokens.size, empty.starts.size, empty.spread) == ([], 0, 0, 1)
+    assert (empty.words.tolist(), empty.tokens.size, empty.starts.size) == ([], 0, 0)
+    assert empty.spread == 1
 
 
 def test_a_token_of_several_words_and_tokens_of_none(tokenizer: TextTokenizer) -> None:
@@ -116,3 +118,16 @@ def test_a_token_of_several_words_and_tokens_of_none(tokenizer: TextTokenizer) -
     assert pieces_of(aligned_text(" 東京は!", made, "spaces"), made) == [
         ("東京は!", ["東京", "は", "!"])
     ]
+
+
+def test_words_are_kept_in_few_bytes(tokenizer: TextTokenizer) -> None:
+    """Of a text of punctuation marks each character is one, and what is behind the cut is kept."""
+    text = ".!" * 4_000
+    (found,) = tokenizer.tokenize([text], Options(truncate=True))
+    aligned_text(text[:9], found, "punctuation")
+    tracemalloc.start()
+    one = aligned_text(text, found, "punctuation")
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(one.words) == 8_000
+    assert kept < 30 * 8_000, "a list of pairs takes 120 each"

@@ -1,0 +1,43 @@
+"""The tokens that rows and columns of a reply's maps are of, where a part was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from numpy.typing import NDArray
+
+from headscope.errors import HeadscopeError
+from headscope.fields import MapKind
+
+Axis = Literal["queries", "keys"]
+PREFIXES: Mapping[MapKind, str] = {"encoder": "", "decoder": "decoder_", "cross": "cross_"}
+
+
+def tokens_of(
+    tensors: Mapping[str, NDArray[Any]], kind: MapKind, axis: Axis, size: int
+) -> list[list[int]]:
+    """The tokens of each row or column, of so many: one, but for a pooled map."""
+    prefix = PREFIXES[kind]
+    chosen, bins = tensors.get(f"{prefix}{axis}"), tensors.get(f"{prefix}bins.{axis}")
+    places = list(range(size)) if chosen is None else chosen.tolist()
+    if bins is None:
+        return [[place] for place in places]
+    return [places[start:end] for start, end in bins.tolist()]
+
+
+def check_whole(tensors: Mapping[str, NDArray[Any]], kind: MapKind) -> None:
+    """Refuse maps of a kind that are a part, or are pooled.
+
+    Raises:
+        HeadscopeError: they are.
+
+    """
+    names = {f"{PREFIXES[kind]}{name}" for name in ("queries", "keys", "bins.queries")}
+    if names & tensors.keys():
+        raise HeadscopeError("whole maps are needed: ask without queries, keys and max_size")
+
+
+def names_of(found: Sequence[Sequence[int]], tokens: Sequence[str]) -> tuple[str, ...]:
+    """A row's or column's token, or the first and the last of several."""
+    return tuple("…".join(tokens[i] for i in dict.fromkeys((own[0], own[-1]))) for own in found)

@@ -1,0 +1,30 @@
+"""The keys of a service in its OpenAPI document, so that its pages can send one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+
+from service.probe_paths import PROBE_PATHS
+
+SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "Authorization: Bearer KEY"},
+    "basic": {"type": "http", "scheme": "basic", "description": "any user; the key as password"},
+}
+
+
+def describe_keys(app: FastAPI) -> None:
+    """Say of every route but the probes that it needs a key."""
+    generate = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = generate()
+        document.setdefault("components", {})["securitySchemes"] = SCHEMES
+        document["security"] = [{name: []} for name in SCHEMES]
+        for path in PROBE_PATHS & document["paths"].keys():
+            for operation in document["paths"][path].values():
+                operation["security"] = []
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]

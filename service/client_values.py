@@ -1,0 +1,49 @@
+"""Lists that clients have to meet, as settings give them: keys, origins and hosts, by commas."""
+
+from __future__ import annotations
+
+import re
+
+_KEY = re.compile(r"[!-~]+")
+_ORIGIN = re.compile(r"\*|https?://[^/?#\s]+")
+_HOST = re.compile(r"\*|[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
+
+
+def keys_to_send(keys: str | None) -> str | None:
+    """The list, if a client can send each key.
+
+    Raises:
+        ValueError: it cannot; the message has nothing of the key.
+
+    """
+    if not all(_KEY.fullmatch(key) for key in _each(keys)):
+        raise ValueError("a key is empty, or not of printable ASCII without spaces")
+    return keys
+
+
+def origins_to_meet(origins: str | None) -> str | None:
+    """The list, if a page can be of each origin.
+
+    Raises:
+        ValueError: it cannot.
+
+    """
+    if not all(_ORIGIN.fullmatch(origin) for origin in _each(origins)):
+        raise ValueError("an origin is `*`, or a scheme and a host: https://example.org")
+    return origins
+
+
+def hosts_to_meet(hosts: str | None) -> str | None:
+    """The list, if a request can be for each host.
+
+    Raises:
+        ValueError: it cannot.
+
+    """
+    if not all(_HOST.fullmatch(host) for host in _each(hosts)):
+        raise ValueError("a host is `*`, or a name or an address without a port: [::1]")
+    return hosts
+
+
+def _each(listed: str | None) -> list[str]:
+    return [] if listed is None else [each.strip() for each in listed.split(",")]

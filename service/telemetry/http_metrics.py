@@ -1,0 +1,126 @@
+"""The metrics of requests and replies: rate, errors and duration of each route, and refusals."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from starlette.types import Scope
+
+from service.errors import EngineFailed, EngineOutOfMemory, EngineTimeout, ServiceError
+from service.telemetry.buckets import PREDICTION, SECONDS
+from service.telemetry.routes import RouteTemplates
+from service.telemetry.trace_ids import trace_id
+
+FAILURES = (EngineFailed, EngineOutOfMemory, EngineTimeout)
+"""Errors of requests that were taken: no refusals."""
+FRAME_BYTES = 1024
+"""Of names, braces and headers around what is predicted, in a reply of any size."""
+MAX_EXEMPLAR_ID = 64
+"""Characters of a request's id in an exemplar; OpenMetrics has 128 for all labels of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """A request whose reply was sent."""
+
+    scope: Scope
+    status: int
+    seconds: float
+    received_bytes: int
+    sent_bytes: int
+
+
+class HttpMetrics:
+    """What the HTTP layer reports to."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Declare the metrics."""
+        self.routes = RouteTemplates()
+        """Those of the application; none until there is one."""
+        self.requests = Counter(
+            "headscope_requests",
+            "Requests answered.",
+            ["route", "status"],
+            registry=registry,
+        )
+        self.request_seconds = Histogram(
+            "headscope_request_seconds",
+            "Time from the last byte of a request to the last byte of its reply.",
+            ["route"],
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.in_flight = Gauge(
+            "headscope_requests_in_flight",
+            "Requests whose reply is not complete, the one for the metrics included.",
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
+        self.request_bytes = Counter(
+            "headscope_request_bytes",
+            "Bytes of the bodies of answered requests.",
+            ["route"],
+            registry=registry,
+        )
+        self.reply_bytes = Counter(
+            "headscope_reply_bytes",
+            "Bytes of the bodies of replies.",
+            ["route"],
+            registry=registry,
+        )
+        self.reply_prediction = Histogram(
+            "headscope_reply_prediction_ratio",
+            "Bytes of a reply over those that were predicted and reserved before it was computed.",
+            ["route"],
+            buckets=PREDICTION,
+            registry=registry,
+        )
+        self.disconnects = Counter(
+            "headscope_client_disconnects",
+            "Requests whose client left before the reply was complete.",
+            registry=registry,
+        )
+        self.refusals = Counter(
+            "headscope_refused",
+            "Requests refused: every error but failures of a request that was taken.",
+            ["route", "reason"],
+            registry=registry,
+        )
+
+    def track_request(self) -> AbstractContextManager[None]:
+        """A request is in flight for as long as the block runs."""
+        tracked: AbstractContextManager[None] = self.in_flight.track_inprogress()
+        return tracked
+
+    def answered(self, exchanged: Exchanged) -> None:
+        """A reply was sent; one that ended early counts as far as it got."""
+        scope = exchanged.scope
+        route = self.routes.of_scope(scope)
+        self.requests.labels(route, str(exchanged.status)).inc()
+        self.request_seconds.labels(route).observe(exchanged.seconds, _exemplar(scope))
+        self.request_bytes.labels(route).inc(exchanged.received_bytes)
+        self.reply_bytes.labels(route).inc(exchanged.sent_bytes)
+        predicted = scope.get("state", {}).get("predicted_bytes")
+        if predicted and exchanged.status == 200:
+            ratio = exchanged.sent_bytes / (predicted + FRAME_BYTES)
+            self.reply_prediction.labels(route).observe(ratio)
+
+    def refused(self, scope: Scope, error: ServiceError) -> None:
+        """A request was answered with an error."""
+        if error.status != 500 and not isinstance(error, FAILURES):
+            self.refusals.labels(self.routes.of_scope(scope), error.reason).inc()
+
+    def refused_unread(self, path: str, error: ServiceError) -> None:
+        """What came was answered with an error before it was a request."""
+        self.requests.labels(self.routes.of(path), str(error.status)).inc()
+        self.refused({"path": path}, error)
+
+
+def _exemplar(scope: Scope) -> dict[str, str] | None:
+    """The caller's trace, or else the request's id: what finds the request in traces and logs."""
+    if trace := trace_id(scope.get("headers", ())):
+        return {"trace_id": trace}
+    request_id = scope.get("state", {}).get("request_id", "")
+    return {"request_id": request_id} if 0 < len(request_id) <= MAX_EXEMPLAR_ID else None

@@ -1,0 +1,96 @@
+"""Exports that one run of the tests leaves to the next, in the user's cache.
+
+An export is named by all that decides its bytes: the checkpoint's files, all source of `model`, the
+libraries that export, and the libraries and the processor whose arithmetic its verification
+measured. While none of it changes, an export is copied instead of made; tests of the exporter
+itself make their own.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from filelock import FileLock
+
+from model.artifact.cache import cache_key
+from model.artifact.manifest import Precision, load_artifact
+from model.errors import ArtifactError
+from model.runtimes.registry import weight_bits
+from service.system import processor_name
+
+VARIABLE = "ONEDNN_MAX_CPU_ISA"
+"""What keeps OpenVINO from the better instructions (`tests.conftest.LESSER`)."""
+RUNTIMES = ("onnxruntime", "openvino", "torch")
+MOST_BYTES = 4 * 2**30
+"""Of all that is kept; what was used last stays."""
+IN_USE_SECONDS = 3600
+"""What was used so lately is not removed: another run may be about to copy it."""
+FORGOTTEN_SECONDS = 3 * 24 * 3600
+"""What nobody used for so long is of other code, or of a checkpoint that no two runs make alike."""
+
+
+@functools.cache
+def runtimes() -> list[str]:
+    """What is installed of all that computes, whichever builds they are, with versions."""
+    return sorted(
+        f"{one.name} {one.version}"
+        for one in importlib.metadata.distributions()
+        if one.name.startswith(RUNTIMES)
+    )
+
+
+class Kept:
+    """A folder of exports, each under its key."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def key(self, checkpoint: Path, name: str, precision: Precision) -> str:
+        """Of an export as the tests make it.
+
+        Raises:
+            ModelError: the folder holds no checkpoint.
+
+        """
+        exported = cache_key(checkpoint, name, precision, weight_bits(precision))
+        made_by = Path(__file__).with_name("exports.py").read_bytes()
+        machine = [processor_name(), os.environ.get(VARIABLE, "")]
+        told = "\0".join([exported, *runtimes(), *machine]).encode() + made_by
+        return hashlib.sha256(told).hexdigest()[:32]
+
+    def copy(self, key: str, out: Path) -> bool:
+        """Copy an export to a folder that does not exist yet; whether it is there, and whole."""
+        kept = self._folder / key
+        try:
+            load_artifact(kept)
+            os.utime(kept)
+            shutil.copytree(kept, out)
+        except (ArtifactError, OSError):
+            shutil.rmtree(out, ignore_errors=True)
+            return False
+        return True
+
+    def keep(self, key: str, made: Path) -> None:
+        """Copy an export here, and make room for it."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{self._folder}.lock"):  # of all runs on this machine
+            with tempfile.TemporaryDirectory(dir=self._folder) as scratch:
+                copied = shutil.copytree(made, Path(scratch, key))
+                shutil.rmtree(self._folder / key, ignore_errors=True)  # damaged, or another run's
+                copied.rename(self._folder / key)
+            self._make_room()
+
+    def _make_room(self) -> None:
+        room, now = MOST_BYTES, time.time()
+        used = {folder: folder.stat().st_mtime for folder in self._folder.iterdir()}
+        for folder in sorted(used, key=lambda one: -used[one]):
+            room -= sum(file.stat().st_size for file in folder.iterdir())
+            if now - used[folder] > (IN_USE_SECONDS if room < 0 else FORGOTTEN_SECONDS):
+                shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,23 @@
+"""Time that passes when a test says so."""
+
+from __future__ import annotations
+
+import pytest
+
+
+class FakeClock:
+    """`time.monotonic` of the scheduler, moved by hand."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        for module in (
+            "service.scheduler.scheduler",
+            "service.scheduler.dispatch",
+            "service.scheduler.lanes",
+            "service.scheduler.admission",
+            "service.scheduler.submission",
+        ):
+            monkeypatch.setattr(f"{module}.time", self)
+
+    def monotonic(self) -> float:
+        return self.now
