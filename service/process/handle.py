@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 import socket
 import time
 
@@ -86,9 +88,14 @@ class WorkerHandle:
                 self._channel.shutdown(socket.SHUT_WR)
 
     def kill(self) -> None:
-        """End it now."""
-        with contextlib.suppress(ProcessLookupError):
-            self.process.kill()
+        """End it now.
+
+        By the system's own call: `process.kill()` first looks whether the process has ended, and
+        thereby takes the exit code that asyncio waits for, which then reports 255 with a warning.
+        """
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, signal.SIGKILL)
 
     async def ended(self) -> str:
         """Wait for its end; why that came, in a line."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
 
+import psutil
 import pytest
 
 from service.process import handle
@@ -171,3 +174,23 @@ async def test_beats_that_this_process_itself_misses_do_not_count(
             await asyncio.sleep(0)
         assert kills == []
         await until(lambda: kills)
+
+
+async def test_killing_one_that_has_just_ended_leaves_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked, wait = threading.Event(), os.waitpid
+
+    def late(*arguments: int) -> tuple[int, int]:
+        looked.wait(10)
+        return wait(*arguments)
+
+    monkeypatch.setattr(os, "waitpid", late)  # where asyncio waits for it, in a thread
+    async with handled() as (worker, _):
+        assert worker.process.stdin is not None
+        worker.process.stdin.close()
+        ended = psutil.Process(worker.process.pid)
+        await until(lambda: ended.status() == psutil.STATUS_ZOMBIE)
+        worker.kill()
+        looked.set()
+        assert await worker.process.wait() == 3
