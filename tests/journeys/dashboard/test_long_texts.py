@@ -61,17 +61,17 @@ def hovered(page):
     page.bring_to_front()
     heatmap = page.locator(".heatmap canvas").bounding_box()
     lines = page.locator(".lines canvas").bounding_box()
+    in_view = min(lines["height"], page.viewport_size["height"] - lines["y"])
     places = []
     for i in range(1, 1 + MOVES):
         share = i / (1 + MOVES)
         across, down = 86 + share * (heatmap["width"] - 90), 70 + share * (heatmap["height"] - 74)
         places.append((heatmap["x"] + across, heatmap["y"] + down))
-        places.append((lines["x"] + 30, lines["y"] + share * min(lines["height"], 800)))
+        places.append((lines["x"] + 30, lines["y"] + share * in_view))
     page.evaluate("() => { answers.length = 0; }")
     for count, place in enumerate(places, start=1):
         page.mouse.move(*place)
-        # more where what moved under the mouse was answered, too
-        page.wait_for_function("(count) => answers.length >= count", arg=count)
+        page.wait_for_function("(count) => answers.length === count", arg=count)
     return statistics.median(page.evaluate("() => answers"))
 
 
