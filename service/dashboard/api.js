@@ -37,6 +37,14 @@ const MODEL = new URLSearchParams(location.search).get('model');
  * @property {number|null} decoder_heads
  */
 
+/**
+ * @typedef {{text: string, start: number, end: number}} AlignedWord
+ * @typedef {Object} Alignment
+ * @property {{source: AlignedWord[], target: AlignedWord[]}} words
+ * @property {{source: number, target: number, score: number}[]} alignments of words, by their numbers
+ * @property {string} pharaoh the same as `i-j`
+ */
+
 /** What the service said went wrong. */
 export class ApiError extends Error {
   /**
@@ -136,6 +144,9 @@ export async function attention(body, signal) {
 
 /** `POST /explain` of one pair. @param {Object} body @param {AbortSignal} signal @returns {Promise<any>} */
 export const explain = async (body, signal) => (await json('explain', body, signal)).results[0];
+
+/** `POST /align` of one pair. @param {Object} body @param {AbortSignal} signal @returns {Promise<Alignment>} */
+export const align = async (body, signal) => (await json('align', body, signal)).results[0];
 
 /** `POST /encode`, a pooled vector a text. @param {Object} body @param {AbortSignal} signal @returns {Promise<number[][]>} */
 export const encode = async (body, signal) =>

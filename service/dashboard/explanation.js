@@ -15,6 +15,7 @@
  * @property {Match[]|null} matches of a model whose similarity is made of them
  * @property {Object<string, Shares>} shares by method, as far as they have come
  * @property {Object<string, string>} refused why a method cannot be had, in the service's words
+ * @property {number[][]|null} heads what the similarity loses with each head switched off, `[L][N]`
  * @property {number[]|null} layers the cosine at each layer's output, the embeddings first; null where a
  *   layer has none
  */
@@ -45,7 +46,10 @@ export async function explanation({ reading, texts, cut, signal, come }) {
   const all = await unlessRefused(ask([...include, 'decomposition']), 'decomposition', refused);
   const found = explanationOf(reading, texts, all ?? (await ask(include)), refused);
   come(found);
-  return { ...found, layers: await cosines(reading.layers, texts, cut, signal) };
+  const layers = await cosines(reading.layers, texts, cut, signal);
+  come({ ...found, layers });
+  const last = await unlessRefused(ask(['heads']), 'heads', refused);
+  return { ...found, layers, heads: last?.heads ?? null };
 }
 
 /** @template T @param {Promise<T>} asked @param {string} method @param {Object<string, string>} refused */
@@ -86,7 +90,7 @@ function explanationOf(reading, texts, reply, refused) {
   }
   additive('decomposition', reply.decomposition_error);
   const { similarity, matches = null } = reply;
-  return { reading, texts: tokenized, similarity, matches, shares, refused, layers: null };
+  return { reading, texts: tokenized, similarity, matches, shares, refused, heads: null, layers: null };
 }
 
 /** Sums of rows, and of columns. @param {Float32Array} pairs @param {number} rows @param {number} columns */

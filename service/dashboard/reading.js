@@ -8,7 +8,7 @@
  * @property {string[]} off heads switched off, as `layer.head`
  */
 
-import { attention } from './api.js';
+import { align, attention } from './api.js';
 import { decode } from './float16.js';
 import { Recent } from './recent.js';
 import { Shared } from './shared.js';
@@ -119,6 +119,23 @@ export class Reading {
       weights,
       logprobs: floats(tensors.target_logprobs).slice(),
     };
+  }
+
+  /**
+   * The words of a target and those of the text that its cross-attention aligns them with; of the
+   * model with every head switched on.
+   *
+   * @param {string} text of the target
+   * @param {{layer: number, head: number|null}} place the mean over the layer's heads when null
+   * @param {AbortSignal} signal
+   */
+  aligned(text, { layer, head }, signal) {
+    const heads = head === null ? {} : { heads: [head] };
+    const inputs = [[this.texts[0], text]];
+    return align(
+      { inputs, truncate: this.#body.truncate, method: 'cross', layers: [layer], ...heads },
+      signal,
+    );
   }
 
   /** @param {AbortSignal} signal @returns {Promise<Float32Array>} `[S, S]` */

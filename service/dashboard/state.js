@@ -15,6 +15,7 @@
  * @property {number[]} pins tokens whose links are held
  * @property {string} target what a decoder is to have written of the text
  * @property {string} cross the head of cross-attention, as `layer.head`; `mean` of the last layer's
+ * @property {boolean} aligned the words that cross-attention aligns, not the weights of tokens
  * @property {number[]} held tokens of the target whose links are held
  * @property {string} why how it is explained that two texts are alike: `pairs`, `occlusion` or `decomposition`
  * @property {boolean} words word pieces merged
@@ -47,6 +48,7 @@ export const INITIAL = Object.freeze({
   pins: [],
   target: '',
   cross: 'mean',
+  aligned: false,
   held: [],
   why: 'pairs',
   words: false,
@@ -103,6 +105,7 @@ const READERS = {
   pins: list(integer),
   target: string,
   cross: (text) => (text === 'mean' ? text : head(text)),
+  aligned: flag,
   held: list(integer),
   why: oneOf(['pairs', 'occlusion', 'decomposition']),
   words: flag,

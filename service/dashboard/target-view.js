@@ -6,13 +6,13 @@ import { bdi, html, memo, nothing, share } from './html.js';
 import { dataOf, mapJson, mapOf } from './map-panel.js';
 import { project } from './matrix.js';
 import { mapScene } from './mapview.js';
-import { unitsOf } from './words.js';
+import { numbered, unitsOf } from './words.js';
 
 /**
  * @typedef {import('./store.js').Store} Store
  * @typedef {import('./reading.js').Reading} Reading
  * @typedef {{reading: Reading, tokens: string[], offsets: number[][], weights: Float32Array,
- *   logprobs: Float32Array}} Reply `weights` `[T, S]`
+ *   logprobs: Float32Array, alignment: import('./api.js').Alignment|null}} Reply `weights` `[T, S]`
  */
 
 const MEAN = 'mean';
@@ -20,14 +20,17 @@ const MEAN = 'mean';
 /** @type {import('./store.js').View} */
 export const targetView = {
   title: 'Cross-attention',
-  asks({ target, cross }, _, store) {
+  asks({ target, cross, aligned }, _, store) {
     const decoder = decoderOf(store);
-    return decoder && target !== '' ? { target, ...placeOf(cross, decoder) } : null;
+    return decoder && target !== '' ? { target, aligned, ...placeOf(cross, decoder) } : null;
   },
-  answer: async ({ reading, asked, signal }) => ({
-    reading,
-    ...(await reading.target(asked.target, asked, signal)),
-  }),
+  async answer({ reading, asked, signal }) {
+    const [found, alignment] = await Promise.all([
+      reading.target(asked.target, asked, signal),
+      asked.aligned ? reading.aligned(asked.target, asked, signal) : null,
+    ]);
+    return { reading, ...found, alignment };
+  },
 
   draw(store, shown) {
     const decoder = decoderOf(store);
@@ -41,19 +44,24 @@ export const targetView = {
         value: target,
         patch: (text) => ({ target: text, held: [], zoom: [1, 0, 0] }),
       })}
-      <div class="controls">${choice('Head', options, known, (value) => store.go({ cross: value }))}${weakestLink(store)}${scaleSwitch(store)}</div>
+      <div class="controls">${choice('Head', options, known, (value) => store.go({ cross: value }))}${alignedSwitch(store)}${weakestLink(store)}${scaleSwitch(store)}</div>
       <p class="says">${hint(store)}</p>
       ${shown ? html`${mapOf(store, mapData(store, shown), 'held')}${chances(shown.reply)}` : nothing}`;
   },
 
-  says: () => 'Cross-attention shown.',
+  says: ({ asked }) => (asked.aligned ? 'Aligned words shown.' : 'Cross-attention shown.'),
 
   file(store, shown) {
     const data = mapData(store, shown);
     return {
       name: `cross-attention ${data.options.name}`,
       scene: mapScene(data),
-      json: { target: shown.asked.target, logprobs: Array.from(shown.reply.logprobs), ...mapJson(data) },
+      json: {
+        target: shown.asked.target,
+        logprobs: Array.from(shown.reply.logprobs),
+        ...(shown.reply.alignment ? { pharaoh: shown.reply.alignment.pharaoh } : {}),
+        ...mapJson(data),
+      },
     };
   },
 };
@@ -70,6 +78,10 @@ function hint(store) {
   const decoder = decoderOf(store);
   if (decoder === undefined) return '';
   if (decoder === null) return 'This model has no decoder, and so no cross-attention.';
+  if (store.state.aligned) {
+    const all = store.state.off.length ? ' Every head is switched on here.' : '';
+    return `The word of the text with the largest weight where the decoder writes each word of the target.${all}`;
+  }
   return store.state.target === ''
     ? 'Each row is a token of the target and shows where in the text the decoder looks to write it.'
     : 'Which token of the text the decoder looks at to write each token of the target. In a trained translator the last layer aligns words; earlier layers need not.';
@@ -89,11 +101,33 @@ const named = memo(
   },
 );
 
+/** Words over words: the score of each pair that is aligned. */
+const alignedMap = memo((/** @type {import('./api.js').Alignment} */ { words, alignments }) => {
+  const [rows, columns] = [words.target, words.source].map((some) =>
+    numbered(
+      some.map(({ text }, i) => ({ label: text, name: text, tokens: [i], segment: 0, special: false })),
+    ),
+  );
+  const weights = new Float32Array(rows.length * columns.length);
+  for (const { source, target, score } of alignments) weights[target * columns.length + source] = score;
+  return { rows, columns, weights };
+});
+
 /** @param {Store} store @param {import('./store.js').Shown} shown */
 function mapData({ state }, { asked, reply }) {
-  const name =
+  const place =
     asked.head === null ? `Mean of layer ${asked.layer}` : `Layer ${asked.layer} head ${asked.head}`;
-  return dataOf(state, named(reply, asked.target, state.words, state.bare), name, state.held);
+  return reply.alignment
+    ? dataOf(state, alignedMap(reply.alignment), `${place} aligned words`, state.held)
+    : dataOf(state, named(reply, asked.target, state.words, state.bare), place, state.held);
+}
+
+/** Weights of tokens, or the words that they align. @param {Store} store */
+function alignedSwitch(store) {
+  const button = (/** @type {boolean} */ aligned, /** @type {string} */ name) => html`<button type="button"
+    aria-pressed=${String(store.state.aligned === aligned)}
+    @click=${() => store.go({ aligned, held: [], zoom: [1, 0, 0] })}>${name}</button>`;
+  return html`<div class="segments" role="group" aria-label="Shown">${button(false, 'Weights')}${button(true, 'Aligned words')}</div>`;
 }
 
 /** @param {Reply} reply */

@@ -7,6 +7,7 @@ import { explanation } from './explanation.js';
 import { field } from './field.js';
 import { bdi, fixed, html, nothing, share } from './html.js';
 import { problem, worded } from './problems.js';
+import { headPad } from './roving.js';
 import { threefoldScene } from './threefold.js';
 import { shareFigure } from './why-figure.js';
 import { unitsOf } from './words.js';
@@ -31,6 +32,7 @@ const METHODS = /** @type {Object<string, {name: string, says: string}>} */ ({
   },
 });
 const MATCHES = 12;
+const HEADS = 5;
 
 /** @type {import('./store.js').View} */
 export const whyView = {
@@ -64,7 +66,7 @@ export const whyView = {
   says: ({ reply }) => `Similarity ${fixed(reply.similarity, 3)} explained.`,
 
   file(store, { asked, reply }) {
-    const { similarity, texts, shares, matches, layers } = /** @type {Explanation} */ (reply);
+    const { similarity, texts, shares, matches, layers, heads } = /** @type {Explanation} */ (reply);
     const figures = Object.keys(METHODS).flatMap((method) => figure(store, reply, method) ?? []);
     const columns = texts[1].tokens.length;
     const plain = Object.entries(shares).map(([method, { pairs, worth, error, agreement }]) => [
@@ -75,7 +77,15 @@ export const whyView = {
     return {
       name: 'why alike',
       scene: threefoldScene(figures),
-      json: { other: asked.other, otherTokens, similarity, layers, matches, ...Object.fromEntries(plain) },
+      json: {
+        other: asked.other,
+        otherTokens,
+        similarity,
+        layers,
+        heads,
+        matches,
+        ...Object.fromEntries(plain),
+      },
     };
   },
 };
@@ -100,11 +110,12 @@ function explained(store, reply) {
     )}</div>
     <p class="says">${METHODS[method].says}</p>
     ${method in reply.shares ? reply.texts.map((_, side) => marked(store, reply, method, side)) : nothing}
-    ${figures ? html`<three-maps class="why-map" .data=${figures}></three-maps>` : nothing}
-    <div class="comparison">
-      <section aria-label="How far to believe it"><h3>How far to believe it</h3>${trust(reply)}</section>
-      ${reply.layers ? html`<section aria-label="Layer by layer"><h3>Layer by layer</h3>${byLayer(reply.layers)}</section>` : nothing}
-    </div>`;
+    <div class="why-body">${figures ? html`<three-maps class="why-map" .data=${figures}></three-maps>` : nothing}
+      <div class="comparison">
+        <section aria-label="How far to believe it"><h3>How far to believe it</h3>${trust(reply)}</section>
+        ${reply.layers ? html`<section aria-label="Layer by layer"><h3>Layer by layer</h3>${byLayer(reply.layers)}</section>` : nothing}
+        ${reply.layers ? html`<section aria-label="Head by head"><h3>Head by head</h3>${byHead(store, reply)}</section>` : nothing}
+      </div></div>`;
 }
 
 /** The tokens of one text, by what each is worth. @param {Store} store @param {Explanation} reply @param {string} method @param {number} side */
@@ -154,6 +165,35 @@ function byLayer(layers) {
     <td class="number"><span class="meter" .style=${share(cosine)}></span>${fixed(cosine, 4)}</td></tr>`;
   return html`<table><thead><tr><th scope="col">Vectors after</th><th scope="col" class="number">cosine</th></tr></thead>
     <tbody>${layers.map(row)}</tbody></table>`;
+}
+
+/** What each head is worth. @param {Store} store @param {Explanation} reply */
+function byHead(store, { heads, refused }) {
+  if (!heads) return html`<p class="says">${'heads' in refused ? worded(refused.heads) : '…'}</p>`;
+  const most = Math.max(...heads.flat().map(Math.abs), 1e-9);
+  const ranked = heads
+    .flatMap((row, layer) => row.map((loss, head) => ({ layer, head, loss })))
+    .sort((one, other) => Math.abs(other.loss) - Math.abs(one.loss));
+  const show = (/** @type {number} */ layer, /** @type {number} */ head) =>
+    store.go({ view: 'head', layer, head }, { focus: '#view-title' });
+  const row = (/** @type {{layer: number, head: number, loss: number}} */ { layer, head, loss }) => html`<tr
+    class=${loss < 0 ? 'less' : ''}><th scope="row"><button type="button" class="quiet" @click=${() => show(layer, head)}>Layer ${layer} · Head ${head}</button></th>
+    <td class="number"><span class="meter" .style=${share(Math.abs(loss) / most)}></span>${fixed(loss, 4)}</td></tr>`;
+  const pad = headPad({
+    label: 'What each head is worth',
+    layers: heads.length,
+    heads: heads[0].length,
+    pick: show,
+    cell: (layer, head) => ({
+      value: Math.abs(heads[layer][head]) / most,
+      pressed: false,
+      says: `worth ${fixed(heads[layer][head], 4)}`,
+    }),
+  });
+  return html`${pad}<table><caption>What the cosine loses with a head switched off in both texts</caption>
+    <thead><tr><th scope="col">Head</th><th scope="col" class="number">loss</th></tr></thead>
+    <tbody>${ranked.slice(0, HEADS).map(row)}</tbody></table>
+    <p class="says">Below 0 the texts are more alike without the head. Heads that do the same stand in for one another.</p>`;
 }
 
 /** Of a model whose similarity is a sum over tokens that match. @param {Explanation} reply */

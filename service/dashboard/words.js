@@ -128,15 +128,20 @@ export const unitsOf = (text, { words, bare }) => made(text, words, bare);
 
 const made = memo(
   (/** @type {Tokenized} */ text, /** @type {boolean} */ words, /** @type {boolean} */ bare) => {
-    const units = words ? wordUnits(text) : tokenUnits(text);
-    const seen = new Map();
-    for (const unit of units) {
-      const times = (seen.get(unit.label) ?? 0) + 1;
-      seen.set(unit.label, times);
-      unit.name = times > 1 ? `${unit.label} (${times})` : unit.label;
-    }
+    const units = numbered(words ? wordUnits(text) : tokenUnits(text));
     const kept = bare ? units.filter((unit) => !unit.special) : units;
     return kept.length ? kept : units;
   },
   12,
 );
+
+/** Named by their labels, of which a later one that is the same has its number. @param {Unit[]} units */
+export function numbered(units) {
+  const seen = new Map();
+  for (const unit of units) {
+    const times = (seen.get(unit.label) ?? 0) + 1;
+    seen.set(unit.label, times);
+    unit.name = times > 1 ? `${unit.label} (${times})` : unit.label;
+  }
+  return units;
+}

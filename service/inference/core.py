@@ -191,6 +191,17 @@ class Inference:
         if not self.manifest.gives_maps:
             raise NotExported(not_in_graph("attention weights"))
 
+    def require_head_outputs(self) -> None:
+        """Refuse a model whose heads cannot be switched off or weighed, before anything is done.
+
+        Raises:
+            NotExported: what is served is a foreign graph.
+
+        """
+        if self.manifest.foreign:
+            maps = self.manifest.gives_maps
+            raise NotExported(not_in_graph("what a head adds", maps=maps))
+
     def require_decomposition(self) -> None:
         """Refuse a model whose vectors cannot be decomposed, before anything is done.
 
@@ -227,12 +238,11 @@ class Inference:
             ReplyTooLarge: the maps that are in memory together are too large.
 
         """
-        foreign = self.manifest.foreign
-        if foreign and (selection.ablated or selection.of_values):
-            raise NotExported(not_in_graph("what a head adds", maps=True))
+        if selection.ablated or selection.of_values:
+            self.require_head_outputs()
         texts = attention_texts(self.manifest, self.tokenizer, prepared.texts, prepared.targets)
         scheduler, timings = prepared.scheduler, prepared.timings
-        kind = GraphAttentionStream if foreign else AttentionStream
+        kind = GraphAttentionStream if self.manifest.foreign else AttentionStream
         stream = kind(scheduler, self.config, selection, texts, timings)
         stream.caller, stream.convert = prepared.caller, convert
         stream.convert_norms = convert_norms

@@ -1,4 +1,4 @@
-"""Why the vectors of two texts are alike: shares of their cosine, and what it loses with a token.
+"""Why the vectors of two texts are alike: shares of their cosine, and what it loses without a part.
 
 Notation: S_a and S_b tokens of two texts, H hidden size, D features of a text's vector.
 """
@@ -6,15 +6,14 @@ Notation: S_a and S_b tokens of two texts, H hidden size, D features of a text's
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.artifact.pooling import PoolingModes, PoolingName
+from model.artifact.pooling import PoolingModes
 from service.engines.contract import Floats, Output, Pooling, TextTask
-from service.errors import NoEmbeddings, Unprocessable
 from service.inference.attention import CHUNK_TOKENS
 from service.inference.core import Inference
 from service.inference.decomposition import (
@@ -26,64 +25,18 @@ from service.inference.decomposition import (
     pair_shares,
 )
 from service.inference.encoding import PreparedTexts
-from service.inference.occlusion import Occlusion, cosine, occlude, occlusion_tokens
+from service.inference.explain_options import ExplainOptions
+from service.inference.head_occlusion import (
+    HeadOcclusion,
+    head_occlusion_bytes,
+    head_occlusion_tokens,
+)
+from service.inference.occlusion import Job, Occlusion, cosine, occlude, occlusion_tokens
 from service.inference.pair_explanation import PairExplanation
 from service.inference.tokenizer import TokenizedText
 from service.scheduler.promises import Promise
 
 Pair = tuple[TokenizedText, TokenizedText]
-
-
-@dataclass(frozen=True)
-class ExplainOptions:
-    """What a caller wants to know of each pair of texts."""
-
-    layer: int
-    """Hidden state that is pooled, 0 … L."""
-    pooling: PoolingName | None
-    """The checkpoint's own when None."""
-    pairs: bool
-    """Whether the share of each pair of tokens is wanted."""
-    occlusion: bool
-    """Whether it is wanted what each token is worth."""
-    decomposition: bool
-    """Whether the share of each pair of input tokens is wanted."""
-
-
-def check_explainable(inference: Inference, options: ExplainOptions) -> None:
-    """Refuse what the model's vectors do not give, before anything is done.
-
-    Raises:
-        NoEmbeddings: the model gives no vectors of texts.
-        Unprocessable: shares of vectors that are no sum over tokens.
-        NotExported: a foreign graph has no other layer than the last, and is not decomposed; nor
-            is a copy without its weights.
-
-    """
-    task = inference.manifest.task
-    if task is not None:
-        raise NoEmbeddings(
-            f"{inference.manifest.model} gives no vectors of texts, whose cosine could be "
-            "explained: serve an embedding model, a sparse encoder or a late-interaction model"
-        )
-    inference.require_layer(options.layer)
-    mode = options.pooling or inference.sentence.pooling
-    if options.pairs and mode != "mean":
-        raise Unprocessable(
-            f"pairs are shares of means over tokens, and this is pooling {_named(mode)}: ask for "
-            'pooling "mean", or leave pairs out of `include`'
-        )
-    if (options.pairs or options.decomposition) and not inference.vectors.additive(options.pooling):
-        raise Unprocessable(
-            "this model has modules after pooling that are not linear, through which the shares of "
-            'tokens do not add up: ask for include ["occlusion"]'
-        )
-    if options.decomposition:
-        inference.require_decomposition()
-
-
-def _named(mode: PoolingModes) -> str:
-    return mode if isinstance(mode, str) else " + ".join(mode)
 
 
 @dataclass
@@ -123,6 +76,8 @@ class Explainer:
         if self.options.decomposition:
             longest = max(len(text.input_ids) for text in self.prepared.texts)
             size += decomposition_bytes(longest, config)
+        if self.options.heads:
+            size += head_occlusion_bytes(self.inference.vectors.kept(self.options.pooling), config)
         return size
 
     async def explain(self) -> list[PairExplanation]:
@@ -155,7 +110,10 @@ class Explainer:
                 similarity = cosine(*vectors[n : n + 2])
                 shares = await self._shares(texts[n : n + 2], outputs[n : n + 2])
                 losses = _losses(similarity, without[n : n + 2])
-                found.append(PairExplanation(similarity, *shares, losses))
+                heads = None
+                if self.options.heads:
+                    heads = similarity - await self._without_heads(texts[n : n + 2])
+                found.append(PairExplanation(similarity, *shares, losses, heads))
         return found
 
     async def _encode(self, texts: Sequence[TokenizedText], *, first: bool) -> list[Output]:
@@ -181,6 +139,7 @@ class Explainer:
             tokens = len(text.input_ids)
             total += tokens
             total += occlusion_tokens(tokens) * self.options.occlusion
+            total += head_occlusion_tokens(tokens, self.inference.config) * self.options.heads
             if self.options.decomposition:
                 total += decomposition_tokens(tokens, self.options.layer, self.inference.config)
         return total
@@ -206,9 +165,22 @@ class Explainer:
             )
             for n, text in enumerate(texts)
         ]
-        prepared = self.prepared
-        await occlude(prepared.scheduler, prepared.caller, prepared.timings, occlusions)
+        await self._occlude(job for one in occlusions for job in one.jobs())
         return [one.without for one in occlusions]
+
+    async def _without_heads(self, texts: Sequence[TokenizedText]) -> Floats:
+        """`[L, N]`: the similarity of a pair without each head."""
+        one, other = texts
+        poolings = self._pooling_of(one), self._pooling_of(other)
+        width, config = self.inference.vectors.kept(self.options.pooling), self.inference.config
+        shape = 2, config.num_hidden_layers, config.num_attention_heads, width
+        occlusion = HeadOcclusion((one, other), poolings, self._finish, np.empty(shape, np.float32))
+        await self._occlude(occlusion.jobs())
+        return await asyncio.to_thread(occlusion.similarities)
+
+    async def _occlude(self, jobs: Iterable[Job]) -> None:
+        prepared = self.prepared
+        await occlude(prepared.scheduler, prepared.caller, prepared.timings, jobs)
 
     async def _shares(
         self, texts: Sequence[TokenizedText], outputs: Sequence[Output]

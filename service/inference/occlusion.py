@@ -28,6 +28,8 @@ SLICES = 2
 """Slices that are queued side by side, so that no worker is idle where one ends."""
 Finish = Callable[[Floats], Floats]
 """A pooled vector → the vector of its text."""
+Job = tuple[TextTask, Callable[[Output], None]]
+"""A forward pass, and what takes its output."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Occlusion:
     without: NDArray[np.float64]
     """`[S]`, where the similarities without each token come; 0 where no token is left to pool."""
 
-    def jobs(self) -> Iterator[tuple[TextTask, Callable[[Output], None]]]:
+    def jobs(self) -> Iterator[Job]:
         """A forward pass for each token, and what becomes of its output."""
         ids, segments = self.text.input_ids, self.text.segment_ids
         layer, mode, first = self.pooling.layer, self.pooling.mode, self.pooling.first_token
@@ -82,15 +84,15 @@ def occlusion_tokens(tokens: int) -> int:
 
 
 async def occlude(
-    scheduler: Scheduler, caller: Caller, timings: Timings, occlusions: Iterable[Occlusion]
+    scheduler: Scheduler, caller: Caller, timings: Timings, jobs: Iterable[Job]
 ) -> None:
-    """Compute the similarities without each token, some texts after others.
+    """Run the forward passes of occlusions, some after others.
 
     Args:
         scheduler: that admitted the request.
         caller: who asks.
         timings: of the request, which what is computed adds to.
-        occlusions: the texts.
+        jobs: of all occlusions.
 
     Raises:
         EngineTimeout: the deadline came.
@@ -99,7 +101,7 @@ async def occlude(
     """
     running: deque[asyncio.Task[list[TaskResult]]] = deque()
     try:
-        for part in _slices(job for one in occlusions for job in one.jobs()):
+        for part in _slices(jobs):
             if len(running) == SLICES:
                 timings.add(await running.popleft())
             tasks, placements = zip(*part, strict=True)
@@ -114,11 +116,9 @@ async def occlude(
         await asyncio.gather(*running, return_exceptions=True)
 
 
-def _slices(
-    jobs: Iterable[tuple[TextTask, Callable[[Output], None]]],
-) -> Iterator[Sequence[tuple[TextTask, Callable[[Output], None]]]]:
+def _slices(jobs: Iterable[Job]) -> Iterator[Sequence[Job]]:
     """Neighbours that have at most `SLICE_TOKENS` together."""
-    part: list[tuple[TextTask, Callable[[Output], None]]] = []
+    part: list[Job] = []
     tokens = 0
     for job in jobs:
         if part and tokens + job[0].tokens > SLICE_TOKENS:

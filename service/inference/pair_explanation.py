@@ -1,6 +1,6 @@
 """The explanation of one pair of texts: its numbers, their error, and how far they agree.
 
-Notation: S_a and S_b tokens of the texts.
+Notation: S_a and S_b tokens of the texts, L layers, N heads.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ class PairExplanation:
     """`[S_a, S_b]` of input tokens, which sum to the similarity."""
     occlusion: tuple[Floats, Floats] | None = None
     """`[S_a]` and `[S_b]`: the similarity less the one without that token."""
+
+    heads: Floats | None = None
+    """`[L, N]`: the similarity less the one with that head switched off in both texts."""
 
     @property
     def shares(self) -> dict[str, Floats]:

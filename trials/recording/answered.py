@@ -141,6 +141,7 @@ def explain_bodies() -> Iterator[tuple[str, dict[str, Any]]]:
     yield "pairs", {"inputs": some}
     yield "occlusion", {"inputs": some, "include": ["occlusion"]}
     yield "both", {"inputs": [PAIR], "include": ["occlusion", "pairs"], "layer": 1}
+    yield "heads", {"inputs": some, "include": ["heads"]}
     yield "no text", {"inputs": [["", "Hello"]], "include": ["pairs", "occlusion"]}
     yield "another pooling", {"inputs": some, "pooling": "cls", "include": ["occlusion"]}
     yield "pairs of another pooling", {"inputs": some, "pooling": "cls"}

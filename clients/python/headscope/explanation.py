@@ -30,7 +30,7 @@ Method = Literal["pairs", "decomposition"]
 class ExplainFields(TextFields, total=False):
     """`POST /explain`."""
 
-    include: Sequence[Literal["pairs", "occlusion", "decomposition", "matches"]] | None
+    include: Sequence[Literal["pairs", "occlusion", "decomposition", "heads", "matches"]] | None
     layer: int
     pooling: Literal["mean", "cls", "max", "last"] | None
 
@@ -74,6 +74,8 @@ class Explanation:
     agreement: dict[str, float | None] | None = None
     """Spearman of each method's row and column sums with `occlusion`."""
     matches: tuple[TokenMatch, ...] | None = None
+    heads: NDArray[np.float32] | None = None
+    """`[layers, heads]`: the similarity less the one with that head switched off in both texts."""
 
     def shares(self, method: Method = "pairs") -> NDArray[np.float32]:
         """The shares of words, `[W_a, W_b]`, with the sum of those of tokens.
@@ -127,8 +129,9 @@ def explain(
     included = fields.get("include") or ("pairs",)
     matrices = sum(name in included for name in ("pairs", "decomposition"))
 
-    def weigh(tokens: int, _: Info) -> int:
-        return JSON_BYTES * tokens * max(FLOAT_BYTES, tokens * matrices // 4)
+    def weigh(tokens: int, info: Info) -> int:
+        heads = (info.layers or 0) * (info.heads or 0) * ("heads" in included)
+        return JSON_BYTES * (tokens * max(FLOAT_BYTES, tokens * matrices // 4) + heads)
 
     return Call("/explain", pairs, {**fields}, read_explanations, chained, weigh=weigh)
 
@@ -159,7 +162,7 @@ def _explanation(
         )
         for text, told in zip(pair, found["texts"], strict=True)
     )
-    occlusion, matches = found.get("occlusion"), found.get("matches")
+    occlusion, matches, heads = (found.get(name) for name in ("occlusion", "matches", "heads"))
     return Explanation(
         model,
         backend,
@@ -167,15 +170,16 @@ def _explanation(
         (one, other),
         _matrix(found.get("pairs"), one, other),
         found.get("completeness_error"),
-        None if occlusion is None else (_row(occlusion[0]), _row(occlusion[1])),
+        None if occlusion is None else (_floats(occlusion[0]), _floats(occlusion[1])),
         _matrix(found.get("decomposition"), one, other),
         found.get("decomposition_error"),
         found.get("agreement"),
         None if matches is None else tuple(TokenMatch(**match) for match in matches),
+        None if heads is None else _floats(heads),
     )
 
 
-def _row(values: Any) -> NDArray[np.float32]:
+def _floats(values: Any) -> NDArray[np.float32]:
     return np.array(values, np.float32)
 
 

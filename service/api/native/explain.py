@@ -41,14 +41,15 @@ from service.api.route import (
 from service.errors import NotExported, Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
-from service.inference.explanation import Explainer, ExplainOptions, check_explainable
+from service.inference.explain_options import ExplainOptions, check_explainable
+from service.inference.explanation import Explainer
 from service.inference.inputs import Input
 from service.inference.sparse_matches import SparseMatcher
 from service.inference.token_matches import LateMatcher, prepare_matcher
 from service.scheduler.lanes import LaneName
 from service.scheduler.submission import Caller
 
-Method = Literal["pairs", "occlusion", "decomposition", "matches"]
+Method = Literal["pairs", "occlusion", "decomposition", "heads", "matches"]
 MATCHED: tuple[TaskKind, ...] = ("sparse", "late_interaction")
 """Models whose similarity is a sum over words or tokens."""
 FEWER = "ask for fewer pairs, or for occlusion alone"
@@ -66,13 +67,13 @@ class ExplainRequest(TextRequest):
 
     inputs: Pairs = Field(description="Pairs of texts, which are encoded as two texts each.")
     include: (
-        Annotated[list[Method], Field(min_length=1, max_length=4), AfterValidator(no_duplicates)]
+        Annotated[list[Method], Field(min_length=1, max_length=5), AfterValidator(no_duplicates)]
         | None
     ) = Field(
         None,
         description="Shares of each pair of tokens, the loss without each token, shares of each "
-        'pair of input tokens; ["pairs"] by default. Of a sparse encoder and a late-interaction '
-        'model ["matches"] alone.',
+        'pair of input tokens, the loss without each head; ["pairs"] by default. Of a sparse '
+        'encoder and a late-interaction model ["matches"] alone.',
     )
     layer: int = Field(
         -1, description="Which hidden state: 0 = embeddings … L = last; negative from the end."
@@ -97,7 +98,7 @@ async def explain(body: ExplainRequest, request: Request) -> Response:
     options = explain_options(body, inference)
     check_explainable(inference, options)
     explainer = Explainer(inference, await prepare(body, inference, caller), options)
-    size = reply_bytes(options, explainer.pairs, binary=binary)
+    size = reply_bytes(options, explainer.pairs, inference.config, binary=binary)
     check_size(size, service_of(request).settings.max_response_bytes, FEWER, binary=binary)
     with contextlib.ExitStack() as held:
         held.enter_context(service_of(request).replies.hold(size + explainer.bytes_at_a_time))
@@ -177,7 +178,7 @@ def explain_options(body: ExplainRequest, inference: Inference) -> ExplainOption
     if "matches" in include:
         raise Unprocessable(
             "matches are of sparse encoders and late-interaction models; of vectors of texts there "
-            "are pairs, occlusion and decomposition"
+            "are pairs, occlusion, decomposition and heads"
         )
     return ExplainOptions(
         layer=body.layer % states,
@@ -185,6 +186,7 @@ def explain_options(body: ExplainRequest, inference: Inference) -> ExplainOption
         pairs="pairs" in include,
         occlusion="occlusion" in include,
         decomposition="decomposition" in include,
+        heads="heads" in include,
     )
 
 

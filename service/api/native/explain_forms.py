@@ -1,6 +1,6 @@
 """The JSON and the binary form of a reply of /explain.
 
-Notation: B pairs, S_a and S_b tokens of the texts of one.
+Notation: B pairs, S_a and S_b tokens of the texts of one, L layers, N heads.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from model.config import EncoderConfig
 from service.api.media import JSON_BYTES_PER_FLOAT, Part
 from service.api.native.texts import Header, metadata, text_fields, text_tensors, usage
 from service.api.safetensors import safetensors_parts
-from service.inference.explanation import ExplainOptions, Pair
+from service.inference.explain_options import ExplainOptions
+from service.inference.explanation import Pair
 from service.inference.pair_explanation import PairExplanation
 from service.inference.token_matches import PairMatches
 from service.inference.tokenizer import TokenizedText
@@ -32,13 +34,16 @@ ERRORS = {"pairs": "completeness_error", "decomposition": "decomposition_error"}
 """The field with the error of each method's sum."""
 
 
-def reply_bytes(options: ExplainOptions, pairs: Sequence[Pair], *, binary: bool) -> int:
+def reply_bytes(
+    options: ExplainOptions, pairs: Sequence[Pair], config: EncoderConfig, *, binary: bool
+) -> int:
     """Bytes predicted of a reply."""
+    heads = config.num_hidden_layers * config.num_attention_heads * options.heads
     each, size = 4 if binary else JSON_BYTES_PER_FLOAT, REPLY_BYTES
     for one, other in pairs:
         rows, columns = len(one.input_ids), len(other.input_ids)
         numbers = rows * columns * (options.pairs + options.decomposition)
-        numbers += (rows + columns) * options.occlusion
+        numbers += (rows + columns) * options.occlusion + heads
         size += each * numbers + TOKEN_BYTES * (rows + columns) + PAIR_BYTES
     return size
 
@@ -81,7 +86,10 @@ def pairs_json(
 def explain_safetensors(
     header: Header, texts: Sequence[TokenizedText], found: Sequence[PairExplanation]
 ) -> list[Part]:
-    """The binary reply: `similarity` `[B]`, and `pairs.{i}`, `occlusion.{i}.a`, … of each pair."""
+    """The binary reply: `similarity` `[B]`, and `pairs.{i}`, `occlusion.{i}.a`, … of each pair.
+
+    What each head is worth is one tensor, `heads` `[B, L, N]`.
+    """
     tensors: dict[str, NDArray[Any]] = {
         "similarity": np.array([one.similarity for one in found], np.float32)
     }
@@ -90,6 +98,9 @@ def explain_safetensors(
             tensors[f"{name}.{number}"] = np.ascontiguousarray(matrix)
         for side, losses in zip("ab", one.occlusion or (), strict=False):
             tensors[f"occlusion.{number}.{side}"] = losses
+    heads = [one.heads for one in found if one.heads is not None]
+    if heads:
+        tensors["heads"] = np.stack(heads)
     for name in found[0].shares:
         errors = [one.error(one.shares[name]) for one in found]
         tensors[ERRORS[name]] = np.array(errors, np.float32)
@@ -122,4 +133,6 @@ def _fields(one: PairExplanation) -> dict[str, Any]:
         fields["occlusion"] = list(one.occlusion)
         if one.shares:
             fields["agreement"] = one.agreement()
+    if one.heads is not None:
+        fields["heads"] = one.heads
     return fields

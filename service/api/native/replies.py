@@ -213,6 +213,11 @@ class ExplainResult(BaseModel):
         None, description="`[S_a][S_b]` of input tokens, sums to similarity."
     )
     decomposition_error: float | None = Field(None, description="|sum − similarity|.")
+    heads: list[list[float]] | None = Field(
+        None,
+        description="`[layers][heads]`: the similarity less the one with that head switched off in "
+        "both texts.",
+    )
     agreement: dict[str, float | None] | None = Field(
         None, description="Spearman of each method's row and column sums with occlusion."
     )

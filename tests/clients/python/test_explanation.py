@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from headscope import AsyncClient, Client, HeadscopeError, InvalidReply, explanation
+from headscope.reading import read_info
 from tests.clients.python.fake import INFO, URL
 
 ONE, OTHER = "the grey cats", "a cat"
@@ -58,11 +59,14 @@ def test_the_largest_shares_of_words():
 
 def test_losses_and_matches_are_read():
     found = result(
-        occlusion=[[0.1] * 6, [0.2] * 4], matches=[{"query": 1, "document": 2, "score": 0.5}]
+        occlusion=[[0.1] * 6, [0.2] * 4],
+        matches=[{"query": 1, "document": 2, "score": 0.5}],
+        heads=[[0.25, -0.5, 1.0]],
     )
     (read,) = explanation.read_explanations(content(found), [[ONE, OTHER]])
     assert [len(losses) for losses in read.occlusion] == [6, 4]
     assert read.matches == (explanation.TokenMatch(1, 2, 0.5),)
+    assert read.heads.tolist() == [[0.25, -0.5, 1.0]]
 
 
 def test_pairs_alone_are_asked_for():
@@ -70,7 +74,9 @@ def test_pairs_alone_are_asked_for():
         explanation.explain(["a text"])
     call = explanation.explain([(ONE, OTHER)], include=["occlusion"])
     assert (call.path, call.body) == ("/explain", {"include": ["occlusion"]})
-    assert call.weigh(100, INFO) > 0
+    info = read_info(json.dumps(INFO | {"layers": 6, "heads": 12}).encode())
+    more = explanation.explain([(ONE, OTHER)], include=["occlusion", "heads"])
+    assert more.weigh(100, info) >= call.weigh(100, info) + 72 * 10
 
 
 @pytest.mark.anyio

@@ -43,6 +43,23 @@ def cosine(x: NDArray[np.float32], y: NDArray[np.float32]) -> float:
     return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
 
 
+def without_head(reference: Any, text: str, layer: int, head: int) -> NDArray[np.float32]:
+    """The last vectors, where a layer's output projection gets zeros of a head."""
+    _, model = reference
+    size = model.config.hidden_size // model.config.num_attention_heads
+
+    def zeroed(_: Any, inputs: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+        heads = inputs[0].clone()
+        heads[..., head * size : (head + 1) * size] = 0
+        return (heads,)
+
+    handle = model.encoder.layer[layer].attention.output.dense.register_forward_pre_hook(zeroed)
+    try:
+        return states(reference, text)[-1]
+    finally:
+        handle.remove()
+
+
 def marks(page: Page, name: str) -> list[float]:
     """What the tokens of a text are said to be worth."""
     texts = page.get_by_role("list", name=name, exact=True).locator(".number").all_inner_texts()
@@ -69,6 +86,23 @@ def test_shares_of_a_similarity(visitor: Visitor, transformers_reference: Any) -
     expect(page.locator(".why-similarity .figure")).to_have_text(f"{cosines[-1]:.4f}")
     layers = [float(row[-1]) for row in rows_of(page, "section[aria-label='Layer by layer'] table")]
     np.testing.assert_allclose(layers, cosines, atol=1e-4)
+    worth = np.array(
+        [
+            [
+                cosines[-1]
+                - cosine(
+                    *(without_head(transformers_reference, text, *place) for text in (TEXT, OTHER))
+                )
+                for place in ((layer, head) for head in range(12))
+            ]
+            for layer in range(6)
+        ]
+    )
+    strongest = sorted(np.ndindex(6, 12), key=lambda place: -abs(worth[place]))[:5]
+    by_head = rows_of(page, "section[aria-label='Head by head'] table")
+    assert [row[0] for row in by_head] == [f"Layer {i} · Head {j}" for i, j in strongest]
+    told = [float(row[-1]) for row in by_head]
+    np.testing.assert_allclose(told, [worth[place] for place in strongest], atol=1e-4)
     names = ("Text, token by token", "Other text, token by token")
     for name, expected in zip(names, (pairs.sum(axis=1), pairs.sum(axis=0)), strict=True):
         np.testing.assert_allclose(marks(page, name), expected, atol=6e-4)
@@ -84,6 +118,7 @@ def test_shares_of_a_similarity(visitor: Visitor, transformers_reference: Any) -
     np.testing.assert_allclose(
         np.concatenate(found["occlusion"]["worth"]), losses + others, atol=2e-5
     )
+    np.testing.assert_allclose(found["heads"], worth, atol=2e-5)
     decomposed = np.array(found["decomposition"]["pairs"])
     assert decomposed.sum() == pytest.approx(cosines[-1], abs=1e-4)
     for method, shares in (("pairs", pairs), ("decomposition", decomposed)):
@@ -91,6 +126,9 @@ def test_shares_of_a_similarity(visitor: Visitor, transformers_reference: Any) -
         expected = spearmanr(sums, losses + others).statistic
         assert found[method]["agreement"] == pytest.approx(expected, abs=0.01)
     assert saved(page, "SVG")[0].startswith(b"<svg")
+    layer, head = strongest[0]
+    page.get_by_role("button", name=f"Layer {layer} · Head {head}", exact=True).click()
+    said(page, f"Layer {layer} head {head} shown.")
 
 
 def test_words_are_sums_of_their_tokens(visitor: Visitor) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,7 @@ from service.engines.contract import Pooling, TextTask
 from service.engines.fake import FakeEngine
 from service.errors import EngineFailed
 from service.inference import occlusion
-from service.inference.occlusion import Occlusion, cosine, occlude, occlusion_tokens
+from service.inference.occlusion import Job, Occlusion, cosine, occlude, occlusion_tokens
 from service.inference.timings import Timings
 from service.scheduler.submission import ANYBODY
 from tests.service.harness import CONFIG, AnsweringEngine, GatedEngine, batching, tokenized, until
@@ -28,11 +29,15 @@ def occluded(length: int, first: int = 0) -> Occlusion:
     return Occlusion(text, pooling, lambda vector: vector, OTHER, np.zeros(length))
 
 
+def _jobs(occlusions: list[Occlusion]) -> Iterator[Job]:
+    return (job for one in occlusions for job in one.jobs())
+
+
 async def test_each_token_is_a_text_without_it() -> None:
     engine, several = FakeEngine(CONFIG), [occluded(5, first=2), occluded(3), occluded(1)]
     timings = Timings(9, 0.0, 0.0)
     with batching(engine) as (scheduler, _):
-        await occlude(scheduler, ANYBODY, timings, several)
+        await occlude(scheduler, ANYBODY, timings, _jobs(several))
     for one in several[:2]:
         for token, found in enumerate(one.without):
             first = one.pooling.first_token
@@ -56,7 +61,7 @@ async def test_little_of_it_waits_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
     engine = GatedEngine()
     with batching(engine, max_batch_tokens=20) as (scheduler, _):
         several = [occluded(10) for _ in range(5)]
-        occluding = occlude(scheduler, ANYBODY, Timings(0, 0.0, 0.0), several)
+        occluding = occlude(scheduler, ANYBODY, Timings(0, 0.0, 0.0), _jobs(several))
         running = asyncio.create_task(occluding)
         await until(lambda: engine.batches)
         assert scheduler.lanes["attention"].queued_tokens <= 2 * 40
@@ -74,7 +79,7 @@ async def test_a_failure_ends_it() -> None:
         batching(AnsweringEngine(fail)) as (scheduler, _),
         pytest.raises(EngineFailed, match="no"),
     ):
-        await occlude(scheduler, ANYBODY, Timings(0, 0.0, 0.0), [occluded(4)])
+        await occlude(scheduler, ANYBODY, Timings(0, 0.0, 0.0), occluded(4).jobs())
 
 
 def test_the_cosine_of_nothing_is_0() -> None:

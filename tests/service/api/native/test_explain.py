@@ -35,6 +35,22 @@ class Oracle:
             folder, attn_implementation="eager", dtype=torch.float32
         ).eval()
 
+    def without_head(self, text: str, layer: int, head: int) -> Any:
+        """The mean of the last states, where the output projection gets zeros of that head."""
+        size = self.model.config.hidden_size // self.model.config.num_attention_heads
+
+        def zeroed(_: Any, inputs: tuple[Any]) -> tuple[Any]:
+            heads = inputs[0].clone()
+            heads[..., head * size : (head + 1) * size] = 0
+            return (heads,)
+
+        projection = self.model.encoder.layer[layer].attention.output.dense
+        handle = projection.register_forward_pre_hook(zeroed)
+        try:
+            return self.mean(text)
+        finally:
+            handle.remove()
+
     def states(self, text: str, masked: int | None = None) -> tuple[Any, Any]:
         """The last hidden states `[S, H]`, and the mask `[S]`."""
         encoded = self.tokenizer(text, return_tensors="pt")
@@ -107,6 +123,19 @@ async def test_occlusion_of_other_poolings(
     assert "agreement" not in found
 
 
+async def test_what_each_head_is_worth(client: httpx.AsyncClient, oracle: Oracle) -> None:
+    results = await asked(client, inputs=PAIRS, include=["heads"])
+    for (one, other), found in zip(PAIRS, results, strict=True):
+        similarity = cosine(oracle.mean(one), oracle.mean(other))
+        expected = np.empty((2, oracle.model.config.num_attention_heads))
+        for place in np.ndindex(*expected.shape):
+            without = [oracle.without_head(text, *place) for text in (one, other)]
+            expected[place] = similarity - cosine(*without)
+        np.testing.assert_allclose(found["heads"], expected, atol=2e-5)
+    assert np.ptp(results[0]["heads"]) > 1e-3
+    assert "agreement" not in results[0]
+
+
 async def test_company_changes_nothing(client: httpx.AsyncClient) -> None:
     every = ["pairs", "occlusion"]
     together = await asked(client, inputs=PAIRS, include=every)
@@ -131,7 +160,7 @@ async def test_pytorch_answers_too(artifact: Artifact, onnx_engine: OnnxEngine) 
 
 
 async def test_the_binary_form_holds_the_same(client: httpx.AsyncClient) -> None:
-    body = {"inputs": PAIRS, "include": ["pairs", "occlusion", "decomposition"]}
+    body = {"inputs": PAIRS, "include": ["pairs", "occlusion", "decomposition", "heads"]}
     plain = await asked(client, **body)
     response = await client.post("/explain", json=body, headers={"accept": SAFETENSORS})
     tensors = load(response.content)
@@ -143,6 +172,7 @@ async def test_the_binary_form_holds_the_same(client: httpx.AsyncClient) -> None
             np.testing.assert_allclose(tensors[f"occlusion.{i}.{side}"], losses, rtol=1e-6)
         assert tensors["decomposition_error"][i] == pytest.approx(found["decomposition_error"])
         assert found["decomposition_error"] < 1e-4
+        np.testing.assert_array_equal(tensors["heads"][i], np.array(found["heads"], np.float32))
         agreement = found["agreement"]["decomposition"]
         assert tensors["agreement.decomposition"][i] == pytest.approx(agreement)
     lengths = [len(text["tokens"]) for found in plain for text in found["texts"]]

@@ -16,10 +16,10 @@ from service.api.native.explain_forms import (
     reply_bytes,
 )
 from service.api.native.texts import Header
-from service.inference.explanation import ExplainOptions
+from service.inference.explain_options import ExplainOptions
 from service.inference.pair_explanation import PairExplanation
 from service.inference.token_matches import PairMatches, TokenMatch
-from tests.service.harness import tokenized
+from tests.service.harness import CONFIG, tokenized
 
 HEADER = Header("a/model", "onnx", {})
 
@@ -38,10 +38,12 @@ def test_a_reply_is_no_larger_than_predicted(length: int) -> None:
     texts = [tokenized(length), tokenized(length, seed=1)]
     rng = np.random.default_rng(0)
     matrix, losses = (rng.standard_normal(n).astype(np.float32) for n in ((length,) * 2, length))
-    found = PairExplanation(1 / 3, matrix, matrix, (losses, losses))
-    options = ExplainOptions(0, None, pairs=True, occlusion=True, decomposition=True)
+    heads = rng.standard_normal((2, 4)).astype(np.float32)
+    found = PairExplanation(1 / 3, matrix, matrix, (losses, losses), heads)
+    options = ExplainOptions(0, None, pairs=True, occlusion=True, decomposition=True, heads=True)
     json_size, binary_size = (
-        reply_bytes(options, [(texts[0], texts[1])], binary=binary) for binary in (False, True)
+        reply_bytes(options, [(texts[0], texts[1])], CONFIG, binary=binary)
+        for binary in (False, True)
     )
     assert sum(map(len, explain_json(HEADER, texts, [found]))) <= json_size
     assert sum(map(len, explain_safetensors(HEADER, texts, [found]))) <= binary_size
