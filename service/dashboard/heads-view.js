@@ -27,6 +27,7 @@ const LONG = 128;
 /** @type {import('./store.js').View} */
 export const headsView = {
   title: 'All heads',
+  wantsMaps: ({ b, words, bare }) => b === null && !words && !bare,
   asks: ({ words, bare, part }, { texts }) => ({ words, bare, part: texts.length === 2 ? part : 'all' }),
 
   async answer({ reading, asked, signal, come }) {
@@ -36,7 +37,7 @@ export const headsView = {
     come(reply);
     const { words, bare, texts } = asked;
     if (reading.size > THUMBNAIL && !words && !bare && texts.length === 1) {
-      const { bits, side } = await reading.smallMaps(THUMBNAIL, signal);
+      const { bits, side } = await reading.smallMaps(signal);
       const small = (/** @type {number} */ place) =>
         decode(bits.subarray(place * side ** 2, (place + 1) * side ** 2));
       const smalls = reply.smalls.map((_, place) => ({

@@ -6,6 +6,8 @@
  * @property {string[]} texts one, or the two of a sentence pair
  * @property {boolean} cut
  * @property {string[]} off heads switched off, as `layer.head`
+ *
+ * @typedef {{bits: Uint16Array, side: number}} SmallMaps float16 `[L, N, side, side]`
  */
 
 import { align, attention } from './api.js';
@@ -22,6 +24,8 @@ const READINGS = 6;
 const ROWS = 8;
 /** Two readers of every map go through it side by side. */
 const CHUNKS = 2;
+/** A small map of every head. */
+const SMALL = { max_size: THUMBNAIL, dtype: 'float16' };
 
 export class Reading {
   #body;
@@ -33,6 +37,8 @@ export class Reading {
   #chunks = new Recent();
   /** @type {Float32Array|null} */
   #rollout = null;
+  /** @type {SmallMaps|null} */
+  #small = null;
   #shared = new Shared();
 
   /** @param {Source} source @param {import('./api.js').AttentionReply} reply */
@@ -55,11 +61,19 @@ export class Reading {
     /** @type {Object<string, Float32Array>} `[L · N]` a name */
     this.statistics = {};
     for (const name of Object.keys(STATISTICS)) this.statistics[name] = floats(tensors[`stats.0.${name}`]);
+    const maps = tensors['attention.0'];
+    if (maps) this.#keepSmall(maps);
   }
 
-  /** @param {Source} source @param {AbortSignal} signal @returns {Promise<Reading>} */
-  static async open(source, signal) {
-    return new Reading(source, await attention({ ...requestOf(source), include: ['stats'] }, signal));
+  /**
+   * @param {Source} source
+   * @param {boolean} maps whether small maps of every head are fetched with it, in one run of the model
+   * @param {AbortSignal} signal
+   * @returns {Promise<Reading>}
+   */
+  static async open(source, maps, signal) {
+    const wanted = maps ? { ...SMALL, include: ['weights', 'stats'] } : { include: ['stats'] };
+    return new Reading(source, await attention({ ...requestOf(source), ...wanted }, signal));
   }
 
   /** @param {number} layer @param {number} head @returns {Object<string, number>} its statistics */
@@ -173,6 +187,7 @@ export class Reading {
   /** @param {number[]} layers @param {AbortSignal} signal */
   async #chunk(layers, signal) {
     const [first] = layers;
+    if (this.#small?.side === this.size) return this.#ofSmall(layers);
     const known = this.#chunks.get(first);
     if (known) return known;
     const { tensors } = await this.#shared.wait(`layer ${first}`, signal, (ending) =>
@@ -181,17 +196,29 @@ export class Reading {
     return this.#chunks.keep(first, /** @type {Uint16Array} */ (tensors['attention.0'].data), CHUNKS);
   }
 
+  /** Maps that were small enough to come as they are. @param {number[]} layers */
+  #ofSmall(layers) {
+    const { bits } = /** @type {SmallMaps} */ (this.#small);
+    const cells = this.heads * this.size ** 2;
+    return bits.subarray(layers[0] * cells, (layers[0] + layers.length) * cells);
+  }
+
   /**
-   * Every head's map made small by its maxima.
+   * Every head's map made small by its maxima, at most `THUMBNAIL` wide; a short text's as it is.
    *
-   * @param {number} most longest side of a small map
    * @param {AbortSignal} signal
-   * @returns {Promise<{bits: Uint16Array, side: number}>} float16 `[L, N, side, side]`
+   * @returns {Promise<SmallMaps>}
    */
-  async smallMaps(most, signal) {
-    const { tensors } = await attention({ ...this.#body, max_size: most, dtype: 'float16' }, signal);
-    const { data, shape } = tensors['attention.0'];
-    return { bits: /** @type {Uint16Array} */ (data), side: shape[3] };
+  async smallMaps(signal) {
+    if (this.#small) return this.#small;
+    const { tensors } = await attention({ ...this.#body, ...SMALL }, signal);
+    return this.#keepSmall(tensors['attention.0']);
+  }
+
+  /** @param {import('./safetensors.js').Tensor} maps */
+  #keepSmall({ data, shape }) {
+    this.#small = { bits: /** @type {Uint16Array} */ (data), side: shape[3] };
+    return this.#small;
   }
 
   /**
@@ -250,11 +277,12 @@ const opening = new Shared();
  *
  * @param {Source} source
  * @param {AbortSignal} signal
+ * @param {boolean} [maps] whether small maps of every head are wanted at once
  * @returns {Promise<Reading>}
  */
-export async function open(source, signal) {
+export async function open(source, signal, maps = false) {
   const key = JSON.stringify([source.texts, source.cut, source.off]);
-  const begin = (/** @type {AbortSignal} */ ending) => Reading.open(source, ending);
+  const begin = (/** @type {AbortSignal} */ ending) => Reading.open(source, maps, ending);
   const reading = readings.get(key) ?? (await opening.wait(key, signal, begin));
   return readings.keep(key, reading, READINGS);
 }

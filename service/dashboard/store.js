@@ -15,6 +15,7 @@
  * @property {(store: Store, shown: Shown|null) => import('./html.js').Template} draw
  * @property {(shown: Shown) => string} says for those who listen to the page, once all has come
  * @property {(store: Store, shown: Shown) => {name: string, scene: Scene, json: Object}} file
+ * @property {(state: State) => boolean} [wantsMaps] whether small maps of every head come with the text
  * @property {(store: Store) => boolean} [ready] whether all that is drawn beside the answer has come
  */
 
@@ -210,7 +211,7 @@ export class Store {
     const slot = this.#slots[state.view];
     if (this.#seen !== state.view) this.#enter(slot, source);
     if (!same(this.survey.answer?.asked, { texts: source.texts, cut: source.cut })) this.survey.clear();
-    this.text.ask(source, (signal) => open(source, signal));
+    this.text.ask(source, (signal) => open(source, signal, view.wantsMaps?.(state)));
     const text = this.text.answer;
     if (text && 'reply' in text) {
       const reading = text.reply;
