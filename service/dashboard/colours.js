@@ -119,7 +119,7 @@ export const exponentOf = (keys) => (keys > 4 ? Math.log(4) / Math.log(keys) : 1
  * @param {number} width
  * @param {number} height
  * @param {{linear: boolean, signed?: boolean, keys?: number, full?: number}} options `keys` as in
- *   `exponentOf`; `full` is the weight of the strongest colour, 1 when linear
+ *   `exponentOf`; `full` is the weight of the strongest colour
  */
 export function paint(canvas, values, width, height, { linear, signed = false, keys = width, full = 1 }) {
   canvas.width = width;
@@ -127,10 +127,9 @@ export function paint(canvas, values, width, height, { linear, signed = false, k
   const image = new ImageData(width, height);
   const pixels = new Uint32Array(image.data.buffer);
   const exponent = linear ? 1 : exponentOf(keys);
-  const unit = linear ? 1 : full;
   const table = colourTable(signed);
   for (let i = 0; i < pixels.length; i += 1) {
-    const value = Math.max(-1, Math.min(1, values[i] / unit));
+    const value = Math.max(-1, Math.min(1, values[i] / full));
     const strength = Math.abs(value) ** exponent;
     const place = signed ? 0.5 + 0.5 * Math.sign(value) * strength : strength;
     pixels[i] = table[Math.round(place * (STEPS - 1))];

@@ -1,6 +1,10 @@
 /** Small controls that several views have. */
 
-import { html, live, nothing } from './html.js';
+import { exponentOf, paint, theme } from './colours.js';
+import { html, live, nothing, painted } from './html.js';
+
+/** All weights from 0 to 1. */
+const RAMP = Float32Array.from({ length: 256 }, (_, i) => i / 255);
 
 const PARTS = [
   ['all', 'All'],
@@ -12,14 +16,36 @@ const PARTS = [
 
 /** @typedef {import('./store.js').Store} Store */
 
-/** How weak a link is still drawn. @param {Store} store */
-export function weakestLink(store) {
+/** What a map is of. @param {Store} store */
+export function measureSwitch(store) {
+  const button = (/** @type {string} */ measure, /** @type {string} */ name) => html`<button type="button"
+    aria-pressed=${String(store.state.measure === measure)} @click=${() => store.go({ measure })}>${name}</button>`;
+  return html`<div class="segments" role="group" aria-label="Measure">${button('weights', 'Weights')}${button('norms', 'Norms')}</div>`;
+}
+
+/**
+ * What the colours of several maps mean.
+ *
+ * @param {number} keys as in `exponentOf`
+ * @param {boolean} linear
+ */
+export function colourLegend(keys, linear) {
+  const half = 0.5 ** (1 / (linear ? 1 : exponentOf(keys)));
+  const draw = (/** @type {HTMLCanvasElement} */ canvas) =>
+    paint(canvas, RAMP, RAMP.length, 1, { linear: true });
+  return html`<p class="colour-legend"><span>weight</span> <span>0</span>
+    <canvas aria-hidden="true" ${painted(draw, theme())}></canvas>
+    <span>1</span> <span class="half">half-way ${half.toPrecision(2)}</span></p>`;
+}
+
+/** How weak a link is still drawn. @param {Store} store @param {string} [measure] of the map */
+export function weakestLink(store, measure = 'weights') {
   const { min } = store.state;
   const set = (/** @type {{target: HTMLInputElement}} */ { target }) =>
     store.go({ min: Number(target.value) }, { replace: true });
   return html`<label class="choice"><span>Links from</span>
     <input type="range" min="0" max="0.5" step="0.01" .value=${live(String(min))} @input=${set}>
-    <output>${min.toFixed(2)}</output></label>`;
+    <output>${min.toFixed(2)}${measure === 'norms' ? ' of the largest' : ''}</output></label>`;
 }
 
 /** Which quadrant of a pair is seen. @param {Store} store @param {boolean} isPair */

@@ -1,6 +1,6 @@
 /** One head: its map, its statistics, and for a pair where each text looks. */
 
-import { partSwitch, scaleSwitch, weakestLink } from './controls.js';
+import { measureSwitch, partSwitch, scaleSwitch, weakestLink } from './controls.js';
 import { html, nothing, share } from './html.js';
 import { mapDataOf, mapJson, mapOf } from './map-panel.js';
 import { quadrants } from './matrix.js';
@@ -15,16 +15,22 @@ import { tokenUnits } from './words.js';
  * @typedef {{reading: Reading, weights: Float32Array}} Reply `weights` `[S, S]`
  */
 
-/** @param {{layer: number, head: number}} place */
-const titled = ({ layer, head }) => `Layer ${layer} head ${head}`;
+/** @param {{layer: number, head: number, measure: string}} asked */
+const titled = ({ layer, head, measure }) =>
+  `Layer ${layer} head ${head}${measure === 'norms' ? ' norms' : ''}`;
+const NORMS =
+  'How long the vector is that each token adds to each other one through this head: the weight times the length of what is passed on (Kobayashi et al. 2020). A token that is looked at and adds nothing, as a separator often is, has a large weight and a small norm. Statistics and labels are of weights.';
+
+/** @param {import('./state.js').State} state @param {import('./store.js').Shown} shown */
+const dataOfHead = (state, { asked, reply }) => mapDataOf(state, reply, titled(asked), asked.measure);
 
 /** @type {import('./store.js').View} */
 export const headView = {
   title: 'One head',
-  asks: (state, reading) => reading.place(state),
+  asks: (state, reading) => ({ ...reading.place(state), measure: state.measure }),
   answer: async ({ reading, asked, signal }) => ({
     reading,
-    weights: await reading.map(asked.layer, asked.head, signal),
+    weights: await reading.map(asked.layer, asked.head, signal, asked.measure),
   }),
 
   draw(store, shown) {
@@ -35,30 +41,33 @@ export const headView = {
           ${shown ? facts(reading, layer, head) : nothing}</div>
         ${reading ? pad(store, reading) : nothing}
       </div>
+      <div class="controls">${measureSwitch(store)}${shown ? html`${partSwitch(store, reading.texts.length === 2)}${weakestLink(store, shown.asked.measure)}${scaleSwitch(store)}` : nothing}</div>
       ${
         shown
-          ? html`<div class="controls">${partSwitch(store, reading.texts.length === 2)}${weakestLink(store)}${scaleSwitch(store)}</div>
-          ${mapOf(store, mapDataOf(store.state, shown.reply, titled(shown.asked)))}
-          ${reading.texts.length === 2 ? quadrantTable(shown.reply) : nothing}`
+          ? html`${shown.asked.measure === 'norms' ? html`<p class="says">${NORMS}</p>` : nothing}
+          ${mapOf(store, dataOfHead(store.state, shown))}
+          ${reading.texts.length === 2 && shown.asked.measure === 'weights' ? quadrantTable(shown.reply) : nothing}`
           : nothing
       }`;
   },
 
   says: ({ asked }) => `${titled(asked)} shown.`,
 
-  file({ state }, { asked, reply }) {
-    const { layer, head } = asked;
-    const { reading, weights } = /** @type {Reply} */ (reply);
-    const data = mapDataOf(state, reply, titled(asked));
+  file({ state }, shown) {
+    const { layer, head, measure } = shown.asked;
+    const { reading, weights } = /** @type {Reply} */ (shown.reply);
+    const data = dataOfHead(state, shown);
     return {
-      name: titled(asked).toLowerCase(),
+      name: titled(shown.asked).toLowerCase(),
       scene: mapScene(data),
       json: {
         layer,
         head,
         label: reading.labelOf(layer, head),
         statistics: reading.statisticsOf(layer, head),
-        ...(reading.texts.length === 2 ? { quadrants: quadrants(weights, tokenUnits(reading)) } : {}),
+        ...(reading.texts.length === 2 && measure === 'weights'
+          ? { quadrants: quadrants(weights, tokenUnits(reading)) }
+          : {}),
         ...mapJson(data),
       },
     };

@@ -2,7 +2,7 @@
 
 import { isPending } from './answers.js';
 import { theme } from './colours.js';
-import { choice, scaleSwitch } from './controls.js';
+import { choice, colourLegend, scaleSwitch } from './controls.js';
 import { decode } from './float16.js';
 import { html, nothing, painted, repeat } from './html.js';
 import { namedMap } from './maps.js';
@@ -57,6 +57,7 @@ export const headsView = {
     const { reading } = /** @type {Reply} */ (shown.reply);
     const sort = sorting(store, reading);
     const heads = ordered(store, shown.reply);
+    const keys = shown.reply.smalls.find(Boolean)?.keys ?? reading.size;
     const thumbnails = (/** @type {Head[]} */ some) =>
       html`<div class="thumbnails">${repeat(
         some,
@@ -66,7 +67,7 @@ export const headsView = {
     const layers = Array.from({ length: reading.layers }, (_, layer) => layer);
     const byLayer = sort === 'position';
     const waits = sort === 'link' && isPending(store.link.answer);
-    return html`<div class="controls">${sortControls(store, reading, sort)}${scaleSwitch(store)}
+    return html`<div class="controls">${sortControls(store, reading, sort)}${scaleSwitch(store)}${colourLegend(keys, store.state.linear)}
         <p class="says">${STATISTICS[sort]?.says ?? ''}</p></div>
       <div class=${`heads${byLayer ? ' by-layer' : ''}${waits ? ' stale' : ''}`} aria-busy=${String(waits)} .style=${`--heads: ${reading.heads}`} @keydown=${roving()}>
         ${

@@ -117,7 +117,7 @@ function drawColours(surface, { left, top, cell, wide, high }, { map, options, c
   surface.picture(image, [0, 0, image.width, 1], left, y, width, BAR.height);
   surface.frame(left, y, width, BAR.height, colours.faint);
   const exponent = options.linear ? 1 : exponentOf(map.columns.length);
-  const full = options.linear ? 1 : options.full;
+  const { full } = options;
   for (const place of BAR.ticks) {
     const from = map.signed ? 2 * place - 1 : place;
     const weight = full * Math.sign(from) * Math.abs(from) ** (1 / exponent);

@@ -10,6 +10,7 @@
  * @property {number[]} pins tokens whose links are held
  * @property {number} min the weakest link that is drawn
  * @property {number} full the weight that is drawn strongest
+ * @property {number} unit 1 of weights, the largest of norms
  * @typedef {Object} LinesView
  * @property {Surface} surface
  * @property {number} width
@@ -63,17 +64,17 @@ export function drawLines(surface, map, options, frame, pointed) {
   const isolated = pointed.row >= 0 ? [...new Set([...held, pointed.row])] : held;
   drawLinks(view, map, options, isolated, pointed.column);
   drawNames(view, map.rows, isolated, true, null);
-  drawNames(view, map.columns, [pointed.column], false, sharesOf(map, isolated));
+  drawNames(view, map.columns, [pointed.column], false, sharesOf(map, isolated, options.unit));
   const leading = pointed.row >= 0 ? pointed.row : held.at(-1);
   if (leading !== undefined && pointed.column < 0) drawEdges(view, map, leading);
 }
 
-/** What the isolated rows give each column, on average. @param {NamedMap} map @param {number[]} isolated */
-function sharesOf({ weights, columns }, isolated) {
+/** What the isolated rows give each column, on average. @param {NamedMap} map @param {number[]} isolated @param {number} unit */
+function sharesOf({ weights, columns }, isolated, unit) {
   const width = columns.length;
   const shares = new Float32Array(width);
   for (const place of isolated) {
-    for (let i = 0; i < width; i += 1) shares[i] += weights[place * width + i] / isolated.length;
+    for (let i = 0; i < width; i += 1) shares[i] += weights[place * width + i] / isolated.length / unit;
   }
   return shares;
 }
@@ -88,13 +89,13 @@ function sharesOf({ weights, columns }, isolated) {
 function drawLinks(
   { surface, width, height, top, row, gutter, colours },
   map,
-  { min, full },
+  { min, full, unit },
   isolated,
   only,
 ) {
   const { rows, columns, weights } = map;
   const inView = (/** @type {number} */ place) => (place + 1) * row >= top && place * row <= top + height;
-  const least = Math.max(FAINTEST, min);
+  const least = Math.max(FAINTEST * unit, min);
   const marked = isolated.length > 0 || only >= 0;
   const colour = marked ? colours.mark : colours.line;
   for (const place of isolated.length && only < 0 ? isolated : rows.keys()) {

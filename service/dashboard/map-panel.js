@@ -22,10 +22,12 @@ const made = memo(
     /** @type {boolean} */ linear,
     /** @type {number[]} */ zoom,
     /** @type {string} */ _theme,
-  ) => ({
-    map,
-    options: { name, pins, min, linear, zoom, full: linear ? 1 : peak(map.weights), small: false },
-  }),
+  ) => {
+    const strongest = peak(map.weights);
+    const unit = map.measure === 'norms' ? strongest : 1;
+    const full = linear ? unit : strongest;
+    return { map, options: { name, pins, min: min * unit, linear, zoom, full, unit, small: false } };
+  },
   2,
 );
 
@@ -43,9 +45,10 @@ export const dataOf = ({ min, linear, zoom }, map, name, pins) =>
  * @param {State} state
  * @param {{reading: import('./reading.js').Reading, weights: Float32Array}} reply
  * @param {string} name
+ * @param {import('./maps.js').Measure} measure
  */
-export const mapDataOf = (state, { reading, weights }, name) =>
-  dataOf(state, namedMap(weights, reading, state), name, state.pins);
+export const mapDataOf = (state, { reading, weights }, name, measure) =>
+  dataOf(state, namedMap(weights, reading, state, measure), name, state.pins);
 
 /** @param {MapData} data */
 export const mapJson = ({ map }) => plainMap(map);

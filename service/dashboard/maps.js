@@ -2,8 +2,9 @@
  * A map with its names.
  *
  * @typedef {import('./words.js').Unit} Unit
- * @typedef {{rows: Unit[], columns: Unit[], weights: Float32Array, signed?: boolean, axes?: string[]}} NamedMap
- *   `weights` `[rows, columns]`; `axes` are titles, across and down
+ * @typedef {'weights'|'norms'} Measure
+ * @typedef {{rows: Unit[], columns: Unit[], weights: Float32Array, signed?: boolean, axes?: string[],
+ *   measure?: Measure}} NamedMap `weights` `[rows, columns]`, or norms; `axes` are titles, across and down
  */
 
 import { memo } from './html.js';
@@ -16,10 +17,11 @@ import { unitsOf } from './words.js';
  * @param {Float32Array} weights `[S, S]`
  * @param {import('./reading.js').Reading} reading
  * @param {Pick<import('./state.js').State, 'words'|'bare'|'part'>} state
+ * @param {Measure} [measure]
  * @returns {NamedMap}
  */
-export const namedMap = (weights, reading, { words, bare, part }) =>
-  made(weights, reading, words, bare, part);
+export const namedMap = (weights, reading, { words, bare, part }, measure = 'weights') =>
+  made(weights, reading, words, bare, part, measure);
 
 const made = memo(
   (
@@ -28,6 +30,7 @@ const made = memo(
     /** @type {boolean} */ words,
     /** @type {boolean} */ bare,
     /** @type {string} */ part,
+    /** @type {Measure} */ measure,
   ) => {
     const units = unitsOf(reading, { words, bare });
     const ofSegment = (/** @type {string} */ letter) =>
@@ -35,7 +38,7 @@ const made = memo(
     const whole = part === 'all' || reading.texts.length === 1;
     const rows = whole ? units : ofSegment(part[0]);
     const columns = whole ? units : ofSegment(part[1]);
-    return { rows, columns, weights: project(weights, reading.size, rows, columns) };
+    return { rows, columns, weights: project(weights, reading.size, rows, columns), measure };
   },
 );
 
@@ -49,7 +52,7 @@ export function plainMap(map) {
   return {
     rows: map.rows.map((unit) => unit.label),
     columns: map.columns.map((unit) => unit.label),
-    weights: map.rows.map((_, row) =>
+    [map.measure ?? 'weights']: map.rows.map((_, row) =>
       Array.from(map.weights.subarray(row * width, (row + 1) * width), rounded),
     ),
   };

@@ -56,7 +56,7 @@ export class MapView extends HTMLElement {
           <p class="readout" aria-live=${this.#byKey ? 'polite' : 'off'}>${says(data, pointed)}</p>
         </div>
         <div class="mapview-links"><table class="links"><caption>${caption}</caption>
-          <thead><tr><th scope="col">from</th><th scope="col">to</th><th scope="col">weight</th></tr></thead>
+          <thead><tr><th scope="col">from</th><th scope="col">to</th><th scope="col">${data.map.measure === 'norms' ? 'norm' : 'weight'}</th></tr></thead>
           <tbody>${links.map((link) => this.#row(data, link))}</tbody>
         </table></div>`,
       this,
@@ -64,11 +64,11 @@ export class MapView extends HTMLElement {
   }
 
   /** @param {MapData} data @param {Cell} cell */
-  #row({ map }, cell) {
+  #row({ map, options }, cell) {
     const weight = weightOf(map, cell);
     return html`<tr title="Find the heads that link these" @click=${() => this.#tell('link', cell)}>
       <td>${bdi(map.rows[cell.row].name)}</td><td>${bdi(map.columns[cell.column].name)}</td>
-      <td class="number"><span class="meter" .style=${share(weight)}></span>${weight.toFixed(4)}</td></tr>`;
+      <td class="number"><span class="meter" .style=${share(weight / options.unit)}></span>${weight.toFixed(4)}</td></tr>`;
   }
 
   /** @param {Cell} cell */

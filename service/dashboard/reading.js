@@ -7,6 +7,7 @@
  * @property {boolean} cut
  * @property {string[]} off heads switched off, as `layer.head`
  *
+ * @typedef {import('./maps.js').Measure} Measure
  * @typedef {{bits: Uint16Array, side: number}} SmallMaps float16 `[L, N, side, side]`
  */
 
@@ -24,6 +25,8 @@ const READINGS = 6;
 const ROWS = 8;
 /** Two readers of every map go through it side by side. */
 const CHUNKS = 2;
+/** The binary form's names. */
+const TENSORS = { weights: 'attention.0', norms: 'norms.0' };
 /** A small map of every head. */
 const SMALL = { max_size: THUMBNAIL, dtype: 'float16' };
 
@@ -35,8 +38,8 @@ export class Reading {
   #rows = new Recent();
   /** @type {Recent<number, Uint16Array>} */
   #chunks = new Recent();
-  /** @type {Float32Array|null} */
-  #rollout = null;
+  /** @type {Recent<string, Float32Array>} */
+  #rollouts = new Recent();
   /** @type {SmallMaps|null} */
   #small = null;
   #shared = new Shared();
@@ -96,17 +99,18 @@ export class Reading {
    * @param {number} layer
    * @param {number} head
    * @param {AbortSignal} signal
+   * @param {Measure} [measure]
    * @returns {Promise<Float32Array>} `[S, S]` of one head
    */
-  async map(layer, head, signal) {
-    const key = `${layer}.${head}`;
+  async map(layer, head, signal, measure = 'weights') {
+    const key = `${measure} ${layer}.${head}`;
     const most = Math.max(2, Math.floor(MAPS_BYTES / (4 * this.size ** 2)));
     const known = this.#maps.get(key);
     if (known) return this.#maps.keep(key, known, most);
     const ask = (/** @type {AbortSignal} */ ending) =>
-      attention({ ...this.#body, layers: [layer], heads: [head] }, ending);
+      attention({ ...this.#body, layers: [layer], heads: [head], include: [measure] }, ending);
     const { tensors } = await this.#shared.wait(key, signal, ask);
-    return this.#maps.keep(key, floats(tensors['attention.0']).slice(), most);
+    return this.#maps.keep(key, floats(tensors[TENSORS[measure]]).slice(), most);
   }
 
   /**
@@ -115,12 +119,13 @@ export class Reading {
    * @param {string} text of the target
    * @param {{layer: number, head: number|null}} place the mean over the layer's heads when null
    * @param {AbortSignal} signal
+   * @param {Measure} measure
    */
-  async target(text, { layer, head }, signal) {
-    const body = { ...this.#body, targets: [text], maps: ['cross'], include: ['weights', 'logprobs'] };
+  async target(text, { layer, head }, signal, measure) {
+    const body = { ...this.#body, targets: [text], maps: ['cross'], include: [measure, 'logprobs'] };
     const asked = { ...body, layers: [layer], ...(head === null ? {} : { heads: [head] }) };
     const { tensors, lists } = await attention(asked, signal);
-    const maps = tensors['cross_attention.0'];
+    const maps = tensors[`cross_${TENSORS[measure]}`];
     const cells = maps.shape[2] * maps.shape[3];
     const weights = new Float32Array(cells);
     maps.data.forEach((weight, i) => {
@@ -152,13 +157,13 @@ export class Reading {
     );
   }
 
-  /** @param {AbortSignal} signal @returns {Promise<Float32Array>} `[S, S]` */
-  async rollout(signal) {
-    if (!this.#rollout) {
-      const { tensors } = await attention({ ...this.#body, include: ['rollout'] }, signal);
-      this.#rollout = floats(tensors['rollout.0']).slice();
-    }
-    return this.#rollout;
+  /** @param {Measure} measure @param {AbortSignal} signal @returns {Promise<Float32Array>} `[S, S]` */
+  async rollout(measure, signal) {
+    const name = measure === 'norms' ? 'norm_rollout' : 'rollout';
+    const known = this.#rollouts.get(name);
+    if (known) return known;
+    const { tensors } = await attention({ ...this.#body, include: [name] }, signal);
+    return this.#rollouts.keep(name, floats(tensors[`${name}.0`]).slice(), 2);
   }
 
   /**

@@ -21,6 +21,7 @@
  * @property {boolean} words word pieces merged
  * @property {boolean} bare special tokens hidden
  * @property {boolean} cut long texts truncated
+ * @property {string} measure what maps are of: `weights` or `norms`
  * @property {boolean} linear colours in proportion to weights, not relative to even attention
  * @property {number} min weakest link that is drawn
  * @property {string} part `all` or a quadrant of a pair: `aa`, `ab`, `ba`, `bb`
@@ -54,6 +55,7 @@ export const INITIAL = Object.freeze({
   words: false,
   bare: false,
   cut: false,
+  measure: 'weights',
   linear: false,
   min: 0.02,
   part: 'all',
@@ -111,6 +113,7 @@ const READERS = {
   words: flag,
   bare: flag,
   cut: flag,
+  measure: oneOf(['weights', 'norms']),
   linear: flag,
   min: number,
   part: oneOf(['all', 'aa', 'ab', 'ba', 'bb']),

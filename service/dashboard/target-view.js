@@ -20,13 +20,14 @@ const MEAN = 'mean';
 /** @type {import('./store.js').View} */
 export const targetView = {
   title: 'Cross-attention',
-  asks({ target, cross, aligned }, _, store) {
+  asks({ target, cross, aligned, measure }, _, store) {
     const decoder = decoderOf(store);
-    return decoder && target !== '' ? { target, aligned, ...placeOf(cross, decoder) } : null;
+    const of = aligned ? 'weights' : measure;
+    return decoder && target !== '' ? { target, aligned, measure: of, ...placeOf(cross, decoder) } : null;
   },
   async answer({ reading, asked, signal }) {
     const [found, alignment] = await Promise.all([
-      reading.target(asked.target, asked, signal),
+      reading.target(asked.target, asked, signal, asked.measure),
       asked.aligned ? reading.aligned(asked.target, asked, signal) : null,
     ]);
     return { reading, ...found, alignment };
@@ -44,7 +45,7 @@ export const targetView = {
         value: target,
         patch: (text) => ({ target: text, held: [], zoom: [1, 0, 0] }),
       })}
-      <div class="controls">${choice('Head', options, known, (value) => store.go({ cross: value }))}${alignedSwitch(store)}${weakestLink(store)}${scaleSwitch(store)}</div>
+      <div class="controls">${choice('Head', options, known, (value) => store.go({ cross: value }))}${shownSwitch(store)}${weakestLink(store, store.state.aligned ? 'weights' : store.state.measure)}${scaleSwitch(store)}</div>
       <p class="says">${hint(store)}</p>
       ${shown ? html`${mapOf(store, mapData(store, shown), 'held')}${chances(shown.reply)}` : nothing}`;
   },
@@ -93,11 +94,12 @@ const named = memo(
     /** @type {string} */ target,
     /** @type {boolean} */ words,
     /** @type {boolean} */ bare,
+    /** @type {import('./maps.js').Measure} */ measure,
   ) => {
     const text = { tokens, offsets, segments: tokens.map(() => 0), texts: [target] };
     const rows = unitsOf(text, { words, bare });
     const columns = unitsOf(reading, { words, bare });
-    return { rows, columns, weights: project(weights, reading.size, rows, columns) };
+    return { rows, columns, weights: project(weights, reading.size, rows, columns), measure };
   },
 );
 
@@ -119,15 +121,27 @@ function mapData({ state }, { asked, reply }) {
     asked.head === null ? `Mean of layer ${asked.layer}` : `Layer ${asked.layer} head ${asked.head}`;
   return reply.alignment
     ? dataOf(state, alignedMap(reply.alignment), `${place} aligned words`, state.held)
-    : dataOf(state, named(reply, asked.target, state.words, state.bare), place, state.held);
+    : dataOf(
+        state,
+        named(reply, asked.target, state.words, state.bare, asked.measure),
+        `${place}${asked.measure === 'norms' ? ' norms' : ''}`,
+        state.held,
+      );
 }
 
-/** Weights of tokens, or the words that they align. @param {Store} store */
-function alignedSwitch(store) {
-  const button = (/** @type {boolean} */ aligned, /** @type {string} */ name) => html`<button type="button"
-    aria-pressed=${String(store.state.aligned === aligned)}
-    @click=${() => store.go({ aligned, held: [], zoom: [1, 0, 0] })}>${name}</button>`;
-  return html`<div class="segments" role="group" aria-label="Shown">${button(false, 'Weights')}${button(true, 'Aligned words')}</div>`;
+/** Weights of tokens, their norms, or the words that they align. @param {Store} store */
+function shownSwitch(store) {
+  const { aligned, measure } = store.state;
+  const button = (
+    /** @type {string} */ name,
+    /** @type {boolean} */ isShown,
+    /** @type {Partial<import('./state.js').State>} */ patch,
+  ) => html`<button type="button" aria-pressed=${String(isShown)}
+    @click=${() => store.go({ ...patch, held: [], zoom: [1, 0, 0] })}>${name}</button>`;
+  return html`<div class="segments" role="group" aria-label="Measure">
+    ${button('Weights', !aligned && measure === 'weights', { aligned: false, measure: 'weights' })}
+    ${button('Norms', !aligned && measure === 'norms', { aligned: false, measure: 'norms' })}
+    ${button('Aligned words', aligned, { aligned: true })}</div>`;
 }
 
 /** @param {Reply} reply */

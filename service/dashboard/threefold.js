@@ -23,7 +23,7 @@ const figures = memo(
     /** @type {boolean} */ linear,
     /** @type {string} */ _theme,
   ) => {
-    const full = Math.max(peak(first.weights), peak(second.weights));
+    const full = linear ? 1 : Math.max(peak(first.weights), peak(second.weights));
     const found = [
       { name: one, map: first },
       { name: other, map: second },

@@ -68,6 +68,18 @@ def test_a_target_over_its_text(translator: Visitor) -> None:
     np.testing.assert_allclose(found["weights"], one, atol=1e-6)
 
 
+def test_norms_of_cross_attention(translator: Visitor) -> None:
+    page = translator.open(translator.state(a=TEXT, target=TARGET, view="target", cross="0.2"))
+    said(page, "Cross-attention shown.")
+    page.get_by_role("button", name="Norms", exact=True).click()
+    expect(page).to_have_url(re.compile("measure=norms"))
+    page.wait_for_function("() => !document.querySelector('.stale')")
+    expect(page.locator("#panel table.links th").nth(2)).to_have_text("norm")
+    found = json.loads(saved(page, "JSON")[0])
+    told = asked(translator, layers=[0], heads=[2], include=["norms"])
+    np.testing.assert_allclose(found["norms"], np.array(told["cross_norms"])[0, 0], atol=1e-6)
+
+
 def test_words_that_a_head_aligns(translator: Visitor) -> None:
     page = translator.open(translator.state(a=TEXT, target=TARGET, view="target", cross="0.2"))
     said(page, "Cross-attention shown.")
