@@ -8,9 +8,10 @@ const TYPING_MS = 350;
 
 /**
  * @param {import('./store.js').Store} store
- * @param {{id: string, label: string, value: string, patch: (text: string) => Partial<import('./state.js').State>}} field
+ * @param {{id: string, label: string, value: string, patch: (text: string) => Partial<import('./state.js').State>,
+ *   lines?: boolean}} field `lines`: Enter begins another line
  */
-export function field(store, { id, label, value, patch }) {
+export function field(store, { id, label, value, patch, lines = false }) {
   const { drafts } = store;
   const commit = () => {
     const draft = drafts.get(id);
@@ -29,11 +30,11 @@ export function field(store, { id, label, value, patch }) {
     drafts.set(id, { text: target.value, timer, patch: () => patch(target.value) });
   };
   const key = (/** @type {KeyboardEvent} */ event) => {
-    if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+    if (lines || event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     settle();
   };
   return html`<div class="field"><label for=${id}>${label}</label>
-    <textarea id=${id} rows="2" dir="auto" spellcheck="false" autocomplete="off"
+    <textarea id=${id} rows=${lines ? 5 : 2} dir="auto" spellcheck="false" autocomplete="off"
       .value=${live(drafts.get(id)?.text ?? value)} @input=${input} @keydown=${key} @change=${settle}></textarea></div>`;
 }

@@ -39,7 +39,7 @@ export const headView = {
     return html`<div class="head-top">
         <div class="head-facts"><h2 id="view-title" tabindex="-1">Layer ${layer} · Head ${head}</h2>
           ${shown ? facts(reading, layer, head) : nothing}</div>
-        ${reading ? pad(store, reading) : nothing}
+        ${reading ? headPadOf(store, reading) : nothing}
       </div>
       <div class="controls">${measureSwitch(store)}${shown ? html`${partSwitch(store, reading.texts.length === 2)}${weakestLink(store, shown.asked.measure)}${scaleSwitch(store)}` : nothing}</div>
       ${
@@ -86,7 +86,7 @@ function facts(reading, layer, head) {
 }
 
 /** Every other head: what is asked for is pressed. @param {Store} store @param {Reading} reading */
-function pad(store, reading) {
+export function headPadOf(store, reading) {
   const { sort } = store.state;
   const by = sort in STATISTICS ? sort : 'confidence';
   const most = Math.max(...reading.statistics[by], 1e-9);

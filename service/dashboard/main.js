@@ -9,6 +9,7 @@ import { Live } from './live.js';
 import { page } from './page.js';
 import { rolloutView } from './rollout-view.js';
 import { Store } from './store.js';
+import { textsView } from './texts-view.js';
 import { targetView } from './target-view.js';
 import { whyView } from './why-view.js';
 
@@ -22,6 +23,7 @@ const views = {
   comparison: comparisonView,
   target: targetView,
   why: whyView,
+  texts: textsView,
 };
 const store = new Store(views, draw);
 const live = new Live(draw);

@@ -58,8 +58,11 @@ function described({ service }) {
   const known = service.answered?.reply;
   if (!known) return '';
   const { model_id: model, layers, heads, engine, provider, precision } = known;
-  return `${model} · ${layers} layers × ${heads} heads · ${engine}, ${provider}, ${precision}`;
+  return `${model} · ${counted(layers, 'layer')} × ${counted(heads, 'head')} · ${engine}, ${provider}, ${precision}`;
 }
+
+/** @param {number} count @param {string} noun */
+const counted = (count, noun) => `${count} ${noun}${count === 1 ? '' : 's'}`;
 
 /** @param {Store} store */
 function otherTheme(store) {

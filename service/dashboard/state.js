@@ -18,6 +18,8 @@
  * @property {boolean} aligned the words that cross-attention aligns, not the weights of tokens
  * @property {number[]} held tokens of the target whose links are held
  * @property {string} why how it is explained that two texts are alike: `pairs`, `occlusion` or `decomposition`
+ * @property {string} many texts that a head is looked at over, one a line; built-in ones when empty
+ * @property {string} best by what these are sorted: `link` or a statistic
  * @property {boolean} words word pieces merged
  * @property {boolean} bare special tokens hidden
  * @property {boolean} cut long texts truncated
@@ -31,7 +33,9 @@
  * @property {boolean} live
  */
 
-export const VIEWS = ['heads', 'head', 'rollout', 'ablation', 'comparison', 'target', 'why'];
+import { STATISTICS } from './statistics.js';
+
+export const VIEWS = ['heads', 'head', 'rollout', 'ablation', 'comparison', 'target', 'why', 'texts'];
 export const FIRST_TEXT = "The animal didn't cross the street because it was too tired.";
 
 /** @type {State} */
@@ -52,6 +56,8 @@ export const INITIAL = Object.freeze({
   aligned: false,
   held: [],
   why: 'pairs',
+  many: '',
+  best: 'link',
   words: false,
   bare: false,
   cut: false,
@@ -110,6 +116,8 @@ const READERS = {
   aligned: flag,
   held: list(integer),
   why: oneOf(['pairs', 'occlusion', 'decomposition']),
+  many: string,
+  best: oneOf(['link', ...Object.keys(STATISTICS)]),
   words: flag,
   bare: flag,
   cut: flag,

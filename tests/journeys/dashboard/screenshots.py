@@ -52,6 +52,7 @@ PICTURES = {
             "c": "Someone plays an instrument.",
         },
     ),
+    "texts": ("light", WIDE, {"view": "texts", "layer": 3, "head": 1}),
     "long": ("dark", WIDE, {"sort": "distance", "a": TEXT}),
     "narrow": ("dark", NARROW, {"view": "head", "layer": 3, "head": 1, "pins": 10}),
 }

@@ -10,8 +10,8 @@ from playwright.sync_api import expect
 from tests.journeys.dashboard.between import told
 
 pytestmark = pytest.mark.e2e
-SHOWN = re.compile(r"(drawn|shown)\.")
-MOST_STOPS = 60
+SHOWN = re.compile(r"(drawn|shown|explained)\.")
+MOST_STOPS = 80
 STOP = """() => {
   const node = document.activeElement;
   if (!node || node === document.body) return null;
@@ -34,6 +34,8 @@ TABS = {
     "Rollout": "img",
     "Ablation": "img",
     "Comparison": "textarea",
+    "Why alike?": "textarea",
+    "Many texts": "a",
 }
 """The views in order, and a kind of thing that must be reached in each."""
 

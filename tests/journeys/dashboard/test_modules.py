@@ -231,3 +231,14 @@ def test_state_survives_its_address(call):
     address = call("state", "write", changed)
     assert call("state", "read", address) == changed
     assert call("state", "read", "#min=NaN&layer=-1&zoom=1&up=yes&view=x&pins=1,x") == state
+
+
+@pytest.mark.parametrize("values", [[3.0], [0.5, 0.5], [1.0, 2.0, 4.0, 8.0, 8.0]])
+def test_histogram(call, values):
+    found = call("histogram", "histogramOf", values)
+    counts, edges = np.histogram(values, bins=16)
+    assert (found["least"], found["most"]) == (min(values), max(values))
+    assert found["median"] == np.median(values)
+    if edges[0] == min(values):  # numpy puts equal values into the middle of a range of its own
+        assert found["counts"] == counts.tolist()
+    assert sum(found["counts"]) == len(values)
