@@ -27,6 +27,7 @@ const MODEL = new URLSearchParams(location.search).get('model');
 /**
  * @typedef {Object} ServiceInfo
  * @property {string} model_id
+ * @property {string[]} models of the service, this one among them
  * @property {Object<string, unknown>} model_type `embedding`, `classifier` or `reranker`
  * @property {number} layers
  * @property {number} heads
@@ -44,6 +45,9 @@ const MODEL = new URLSearchParams(location.search).get('model');
  * @property {{source: number, target: number, score: number}[]} alignments of words, by their numbers
  * @property {string} pharaoh the same as `i-j`
  */
+
+/** A body that names the page's model, unless it names another. @param {Object} body */
+const chosen = (body) => (MODEL === null ? body : { model: MODEL, ...body });
 
 /** What the service said went wrong. */
 export class ApiError extends Error {
@@ -125,7 +129,7 @@ export async function attention(body, signal) {
   const response = await request('attention', {
     method: 'POST',
     headers: { accept: SAFETENSORS, 'content-type': 'application/json' },
-    body: JSON.stringify(MODEL === null ? body : { ...body, model: MODEL }),
+    body: JSON.stringify(chosen(body)),
     signal,
   });
   let buffer;
@@ -157,7 +161,7 @@ async function json(path, body, signal) {
   const response = await request(path, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
-    body: JSON.stringify(MODEL === null ? body : { ...body, model: MODEL }),
+    body: JSON.stringify(chosen(body)),
     signal,
   });
   return response.json();
@@ -166,7 +170,11 @@ async function json(path, body, signal) {
 /** @param {AbortSignal} signal @returns {Promise<ServiceInfo>} */
 export async function info(signal) {
   const query = MODEL === null ? '' : `?${new URLSearchParams({ model: MODEL })}`;
-  return (await request(`info${query}`, { signal })).json();
+  const [known, all] = await Promise.all(
+    [...new Set([`info${query}`, 'info'])].map(async (path) => (await request(path, { signal })).json()),
+  );
+  const { models = [known] } = all ?? known;
+  return { ...known, models: models.map((/** @type {ServiceInfo} */ { model_id }) => model_id) };
 }
 
 /** @param {AbortSignal} signal */

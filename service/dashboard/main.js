@@ -6,6 +6,7 @@ import { headView } from './head-view.js';
 import { headsView } from './heads-view.js';
 import { render } from './html.js';
 import { Live } from './live.js';
+import { modelsView } from './models-view.js';
 import { page } from './page.js';
 import { rolloutView } from './rollout-view.js';
 import { Store } from './store.js';
@@ -24,6 +25,7 @@ const views = {
   target: targetView,
   why: whyView,
   texts: textsView,
+  models: modelsView,
 };
 const store = new Store(views, draw);
 const live = new Live(draw);

@@ -8,6 +8,7 @@ import { saveButtons } from './export.js';
 import { field } from './field.js';
 import { finder } from './finder.js';
 import { html, live, nothing } from './html.js';
+import { othersOf } from './models-view.js';
 import { problem } from './problems.js';
 import { OF_ONE_TEXT } from './state.js';
 import { decoderOf } from './target-view.js';
@@ -118,12 +119,16 @@ const isForSingleTexts = ({ service }) => {
   return !('reranker' in kind) && !('classifier' in kind);
 };
 
+/** What views need of the service. @type {Object<string, (store: Store) => boolean>} */
+const NEEDED = {
+  target: (store) => Boolean(decoderOf(store)),
+  models: (store) => othersOf(store).length > 0,
+};
+
 /** One tab a view. @param {Store} store */
 function tabs(store) {
   const { view: chosen } = store.state;
-  const there = Object.keys(store.views).filter(
-    (name) => name !== 'target' || chosen === name || decoderOf(store),
-  );
+  const there = Object.keys(store.views).filter((name) => chosen === name || (NEEDED[name]?.(store) ?? true));
   const key = (/** @type {KeyboardEvent} */ event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;

@@ -6,6 +6,7 @@
  * @property {string[]} texts one, or the two of a sentence pair
  * @property {boolean} cut
  * @property {string[]} off heads switched off, as `layer.head`
+ * @property {string} [model] another one of the service than the page's
  *
  * @typedef {import('./maps.js').Measure} Measure
  * @typedef {{bits: Uint16Array, side: number}} SmallMaps float16 `[L, N, side, side]`
@@ -45,8 +46,9 @@ export class Reading {
   #shared = new Shared();
 
   /** @param {Source} source @param {import('./api.js').AttentionReply} reply */
-  constructor({ texts, cut, off }, { tensors, lists, model, milliseconds }) {
-    this.#body = requestOf({ texts, cut, off });
+  constructor(source, { tensors, lists, model, milliseconds }) {
+    const { texts, off } = source;
+    this.#body = requestOf(source);
     this.texts = texts;
     this.off = off;
     this.model = model;
@@ -261,9 +263,10 @@ export class Reading {
 const floats = (tensor) => /** @type {Float32Array} */ (tensor.data);
 
 /** @param {Source} source */
-export function requestOf({ texts, cut, off }) {
+export function requestOf({ texts, cut, off, model }) {
   /** @type {Object<string, unknown>} */
   const body = { inputs: texts.length === 2 ? [texts] : texts, truncate: cut };
+  if (model !== undefined) body.model = model;
   if (off.length) {
     body.ablate = off.map((name) => {
       const [layer, head] = name.split('.').map(Number);
@@ -286,7 +289,7 @@ const opening = new Shared();
  * @returns {Promise<Reading>}
  */
 export async function open(source, signal, maps = false) {
-  const key = JSON.stringify([source.texts, source.cut, source.off]);
+  const key = JSON.stringify([source.texts, source.cut, source.off, source.model]);
   const begin = (/** @type {AbortSignal} */ ending) => Reading.open(source, maps, ending);
   const reading = readings.get(key) ?? (await opening.wait(key, signal, begin));
   return readings.keep(key, reading, READINGS);

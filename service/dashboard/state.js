@@ -20,6 +20,8 @@
  * @property {string} why how it is explained that two texts are alike: `pairs`, `occlusion` or `decomposition`
  * @property {string} many texts that a head is looked at over, one a line; built-in ones when empty
  * @property {string} best by what these are sorted: `link` or a statistic
+ * @property {string} other model that a text is looked at in too; the first other one when empty
+ * @property {string} against head of that model, as `layer.head`, or `alike`
  * @property {boolean} words word pieces merged
  * @property {boolean} bare special tokens hidden
  * @property {boolean} cut long texts truncated
@@ -35,7 +37,17 @@
 
 import { STATISTICS } from './statistics.js';
 
-export const VIEWS = ['heads', 'head', 'rollout', 'ablation', 'comparison', 'target', 'why', 'texts'];
+export const VIEWS = [
+  'heads',
+  'head',
+  'rollout',
+  'ablation',
+  'comparison',
+  'target',
+  'why',
+  'texts',
+  'models',
+];
 export const FIRST_TEXT = "The animal didn't cross the street because it was too tired.";
 
 /** @type {State} */
@@ -58,6 +70,8 @@ export const INITIAL = Object.freeze({
   why: 'pairs',
   many: '',
   best: 'link',
+  other: '',
+  against: 'alike',
   words: false,
   bare: false,
   cut: false,
@@ -118,6 +132,8 @@ const READERS = {
   why: oneOf(['pairs', 'occlusion', 'decomposition']),
   many: string,
   best: oneOf(['link', ...Object.keys(STATISTICS)]),
+  other: string,
+  against: (text) => (text === 'alike' ? text : head(text)),
   words: flag,
   bare: flag,
   cut: flag,

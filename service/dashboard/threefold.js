@@ -21,6 +21,7 @@ const figures = memo(
     /** @type {string} */ one,
     /** @type {string} */ other,
     /** @type {boolean} */ linear,
+    /** @type {boolean} */ fit,
     /** @type {string} */ _theme,
   ) => {
     const full = linear ? 1 : Math.max(peak(first.weights), peak(second.weights));
@@ -28,7 +29,7 @@ const figures = memo(
       { name: one, map: first },
       { name: other, map: second },
     ];
-    if (first.rows.length === second.rows.length && first.columns.length === second.columns.length) {
+    if (fit && first.rows.length === second.rows.length && first.columns.length === second.columns.length) {
       const weights = difference(second.weights, first.weights);
       const name = `Difference, ${other.toLowerCase()} − ${one.toLowerCase()}`;
       found.push({ name, map: { ...second, weights, signed: true } });
@@ -47,10 +48,11 @@ const figures = memo(
  * @param {NamedMap} second
  * @param {string[]} names of the two
  * @param {boolean} linear
+ * @param {boolean} [fit] whether maps of one size have their difference
  * @returns {Figure[]}
  */
-export const threefold = (first, second, [one, other], linear) =>
-  figures(first, second, one, other, linear, theme());
+export const threefold = (first, second, [one, other], linear, fit = true) =>
+  figures(first, second, one, other, linear, fit, theme());
 
 export class ThreeMaps extends HTMLElement {
   /** @type {Figure[]} */

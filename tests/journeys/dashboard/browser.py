@@ -23,6 +23,8 @@ FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+DEFAULT = "sentence-transformers/all-MiniLM-L6-v2"
+"""The model of a service that is given none."""
 PATIENCE_SECONDS = 60
 """For what a page comes to show: a bound that only ends what hangs."""
 expect.set_options(timeout=1000 * PATIENCE_SECONDS)

@@ -1,6 +1,7 @@
 """The pictures of docs/dashboard.md: `python -m tests.journeys.dashboard.screenshots [FOLDER]`.
 
-With the folder that `python -m examples.spelled_dates.train` wrote, the one of cross-attention too.
+With the folder that `python -m examples.spelled_dates.train` wrote, those of cross-attention and of
+two models too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from PIL import Image
 from playwright.sync_api import Page, expect
 
 from tests.journeys.conftest import running
-from tests.journeys.dashboard.browser import Visitor, launched, traffic
+from tests.journeys.dashboard.browser import DEFAULT, Visitor, launched, traffic
 from tests.journeys.dashboard.test_long_texts import TEXT
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "dashboard"
@@ -58,10 +59,14 @@ PICTURES = {
 }
 
 
-DATES = {
-    "view": "target",
-    "a": "sold before 1880 05 16 , read until 1866 06 19",
-    "target": "sixteenth may eighteen eighty nineteenth june eighteen sixty six",
+TRAINED = "sold before 1880 05 16 , read until 1866 06 19"
+OF_THE_EXAMPLE = {
+    "target": {
+        "view": "target",
+        "a": TRAINED,
+        "target": "sixteenth may eighteen eighty nineteenth june eighteen sixty six",
+    },
+    "models": {"view": "models", "a": TRAINED, "words": 1},
 }
 """A sentence of the trained example that it has not seen, whose target has another order."""
 
@@ -100,10 +105,11 @@ def main() -> None:
             visitor.check()
             context.close()
     for folder in sys.argv[1:]:
-        with launched() as browser, running("--model", folder) as url:
+        with launched() as browser, running("--model", folder, "--model", DEFAULT) as url:
             context = browser.new_context(color_scheme="light", viewport=WIDE)
             visitor = Visitor(context, url)
-            take(visitor.open(visitor.state(**DATES)), FOLDER / "target.png")
+            for name, state in OF_THE_EXAMPLE.items():
+                take(visitor.open(visitor.state(**state)), FOLDER / f"{name}.png")
             visitor.check()
 
 

@@ -13,10 +13,10 @@ import pytest
 from PIL import Image
 
 from tests.journeys.dashboard.between import SHOWN, Files, cell_at, maps, told
+from tests.journeys.dashboard.browser import DEFAULT
 
 pytestmark = pytest.mark.e2e
 TEXT_TAG = "{http://www.w3.org/2000/svg}text"
-MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 NUMBERS = [str(i) for i in range(100, 158)]
 """With the special tokens 60 that are all different, a token each."""
 
@@ -66,5 +66,5 @@ def test_files_of_every_view_name_the_model(visitor):
     for tab, status in SHOWN.items():
         page.get_by_role("tab", name=tab).click()
         told(page, status)
-        assert any(MODEL in text for text in written(files.save("SVG"))), tab
-        assert MODEL in json.loads(files.save("JSON")).values(), tab
+        assert any(DEFAULT in text for text in written(files.save("SVG"))), tab
+        assert DEFAULT in json.loads(files.save("JSON")).values(), tab
