@@ -45,6 +45,7 @@ const THEMES = {
     ground: '#ffffff',
     line: '#12677a',
     mark: '#b4541a',
+    tones: ['#b4541a', '#6b3fd4', '#1b7f3b', '#b0186e', '#6b5d00'],
   },
   dark: {
     ink: '#e8ebee',
@@ -53,6 +54,7 @@ const THEMES = {
     ground: '#181c24',
     line: '#6fc3c0',
     mark: '#f0b26b',
+    tones: ['#f0b26b', '#b79cff', '#7fd28a', '#ff8cc6', '#d9cf5b'],
   },
 };
 
@@ -63,7 +65,10 @@ export function theme() {
   return matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light';
 }
 
-/** @typedef {{ink: string, soft: string, faint: string, ground: string, line: string, mark: string}} Theme */
+/**
+ * @typedef {{ink: string, soft: string, faint: string, ground: string, line: string, mark: string,
+ *   tones: string[]}} Theme `tones` tell overlaid heads apart
+ */
 
 /** @returns {Theme} */
 export const themeColours = () => THEMES[theme()];

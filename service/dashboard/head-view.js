@@ -5,6 +5,7 @@ import { html, nothing, share } from './html.js';
 import { mapDataOf, mapJson, mapOf } from './map-panel.js';
 import { quadrants } from './matrix.js';
 import { mapScene } from './mapview.js';
+import { overlaidBeside, overlayControls, overlayOf } from './overlay.js';
 import { headPad } from './roving.js';
 import { LABELS, STATISTICS } from './statistics.js';
 import { tokenUnits } from './words.js';
@@ -12,7 +13,8 @@ import { tokenUnits } from './words.js';
 /**
  * @typedef {import('./store.js').Store} Store
  * @typedef {import('./reading.js').Reading} Reading
- * @typedef {{reading: Reading, weights: Float32Array}} Reply `weights` `[S, S]`
+ * @typedef {import('./overlay.js').OverlaidHead} OverlaidHead
+ * @typedef {{reading: Reading, weights: Float32Array, overlaid: OverlaidHead[]}} Reply `weights` `[S, S]`
  */
 
 /** @param {{layer: number, head: number, measure: string}} asked */
@@ -22,16 +24,24 @@ const NORMS =
   'How long the vector is that each token adds to each other one through this head: the weight times the length of what is passed on (Kobayashi et al. 2020). A token that is looked at and adds nothing, as a separator often is, has a large weight and a small norm. Statistics and labels are of weights.';
 
 /** @param {import('./state.js').State} state @param {import('./store.js').Shown} shown */
-const dataOfHead = (state, { asked, reply }) => mapDataOf(state, reply, titled(asked), asked.measure);
+const dataOfHead = (state, { asked, reply }) =>
+  mapDataOf(state, reply, titled(asked), asked.measure, overlayOf(state, reply, asked));
 
 /** @type {import('./store.js').View} */
 export const headView = {
   title: 'One head',
-  asks: (state, reading) => ({ ...reading.place(state), measure: state.measure }),
-  answer: async ({ reading, asked, signal }) => ({
-    reading,
-    weights: await reading.map(asked.layer, asked.head, signal, asked.measure),
-  }),
+  asks(state, reading) {
+    const place = reading.place(state);
+    return { ...place, measure: state.measure, overlaid: overlaidBeside(state, reading, place) };
+  },
+
+  async answer({ reading, asked, signal }) {
+    const mapAt = (/** @type {{layer: number, head: number}} */ { layer, head }) =>
+      reading.map(layer, head, signal, asked.measure);
+    const [weights, ...others] = await Promise.all([asked, ...asked.overlaid].map(mapAt));
+    const overlaid = others.map((one, i) => ({ ...asked.overlaid[i], weights: one }));
+    return { reading, weights, overlaid };
+  },
 
   draw(store, shown) {
     const reading = shown?.reply.reading ?? store.reading?.reply;
@@ -44,14 +54,15 @@ export const headView = {
       <div class="controls">${measureSwitch(store)}${shown ? html`${partSwitch(store, reading.texts.length === 2)}${weakestLink(store, shown.asked.measure)}${scaleSwitch(store)}` : nothing}</div>
       ${
         shown
-          ? html`${shown.asked.measure === 'norms' ? html`<p class="says">${NORMS}</p>` : nothing}
+          ? html`${overlayControls(store, reading, { layer, head })}${shown.asked.measure === 'norms' ? html`<p class="says">${NORMS}</p>` : nothing}
           ${mapOf(store, dataOfHead(store.state, shown))}
           ${reading.texts.length === 2 && shown.asked.measure === 'weights' ? quadrantTable(shown.reply) : nothing}`
           : nothing
       }`;
   },
 
-  says: ({ asked }) => `${titled(asked)} shown.`,
+  says: ({ asked }) =>
+    `${titled(asked)} shown${asked.overlaid.length ? `, with ${asked.overlaid.length} overlaid` : ''}.`,
 
   file({ state }, shown) {
     const { layer, head, measure } = shown.asked;
@@ -69,6 +80,14 @@ export const headView = {
           ? { quadrants: quadrants(weights, tokenUnits(reading)) }
           : {}),
         ...mapJson(data),
+        ...(data.options.overlay.others.length
+          ? {
+              overlaid: data.options.overlay.others.map(({ name, map }) => ({
+                name,
+                ...mapJson({ ...data, map }),
+              })),
+            }
+          : {}),
       },
     };
   },

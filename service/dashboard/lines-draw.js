@@ -9,8 +9,13 @@
  * @property {string} name of the map
  * @property {number[]} pins tokens whose links are held
  * @property {number} min the weakest link that is drawn
- * @property {number} full the weight that is drawn strongest
+ * @property {number} heaviest the weight that is drawn strongest
  * @property {number} unit 1 of weights, the largest of norms
+ * @property {Overlay} overlay
+ * @typedef {{name: string, map: NamedMap, tone: number}} OverlaidMap `tone` is its place among the theme's
+ * @typedef {Object} Overlay maps of the same rows and columns whose lines are drawn too
+ * @property {number} tone of the map itself, −1 for the colour of lines
+ * @property {OverlaidMap[]} others
  * @typedef {Object} LinesView
  * @property {Surface} surface
  * @property {number} width
@@ -31,6 +36,8 @@ const ROW = { most: 26, least: 13 };
 export const VIEWPORT = 620;
 const FILE_WIDTH = 480;
 const FAINTEST = 0.004;
+const APART = 2;
+const LEGEND = { row: 20, gap: 14, sample: 26 };
 const EDGE = { labels: 4, least: 0.02, pixels: 18 };
 
 /** @param {NamedMap} map */
@@ -47,7 +54,27 @@ export const heightOf = (map) => Math.ceil(countOf(map) * rowHeight(map));
  */
 export function linesScene(map, options) {
   const frame = { width: FILE_WIDTH, height: heightOf(map), top: 0 };
-  return { ...frame, draw: (surface) => drawLines(surface, map, options, frame, NOTHING) };
+  const { tone, others } = options.overlay;
+  const named = others.length ? [{ name: options.name, tone }, ...others] : [];
+  const draw = (/** @type {Surface} */ surface) => {
+    drawLines(surface, map, options, frame, NOTHING);
+    named.forEach((one, i) => {
+      const y = frame.height + LEGEND.gap + i * LEGEND.row;
+      surface.line(0, y, LEGEND.sample, y, toneColour(one.tone), 3);
+      surface.text(one.name, LEGEND.sample + 8, y, { colour: themeColours().ink });
+    });
+  };
+  return {
+    width: frame.width,
+    height: frame.height + (named.length && LEGEND.gap + named.length * LEGEND.row),
+    draw,
+  };
+}
+
+/** @param {number} tone */
+export function toneColour(tone) {
+  const { line, tones } = themeColours();
+  return tones[tone] ?? line;
 }
 
 /**
@@ -62,9 +89,25 @@ export function drawLines(surface, map, options, frame, pointed) {
   const view = { ...frame, surface, gutter, row: rowHeight(map), colours: themeColours() };
   const held = options.pins.map((token) => placeOf(map.rows, token)).filter((place) => place >= 0);
   const isolated = pointed.row >= 0 ? [...new Set([...held, pointed.row])] : held;
-  drawLinks(view, map, options, isolated, pointed.column);
-  drawNames(view, map.rows, isolated, true, null);
-  drawNames(view, map.columns, [pointed.column], false, sharesOf(map, isolated, options.unit));
+  const { tone, others } = options.overlay;
+  const marked = others.length === 0 && (isolated.length > 0 || pointed.column >= 0);
+  const own = { map, colour: marked ? view.colours.mark : toneColour(tone) };
+  const drawn = [...others.map((one) => ({ map: one.map, colour: toneColour(one.tone) })), own];
+  drawn.forEach((one, i) => {
+    drawLinks(
+      view,
+      { ...one, lift: (i - (drawn.length - 1) / 2) * APART },
+      options,
+      isolated,
+      pointed.column,
+    );
+  });
+  const shares = drawn.map((one) => ({
+    colour: others.length ? one.colour : view.colours.mark,
+    values: sharesOf(one.map, isolated, options.unit),
+  }));
+  drawNames(view, map.rows, isolated, true, []);
+  drawNames(view, map.columns, [pointed.column], false, shares);
   const leading = pointed.row >= 0 ? pointed.row : held.at(-1);
   if (leading !== undefined && pointed.column < 0) drawEdges(view, map, leading);
 }
@@ -81,29 +124,27 @@ function sharesOf({ weights, columns }, isolated, unit) {
 
 /**
  * @param {LinesView} view
- * @param {NamedMap} map
+ * @param {{map: NamedMap, colour: string, lift: number}} drawn `lift`, pixels, keeps maps from hiding each other
  * @param {LinesOptions} options
  * @param {number[]} isolated rows; all when none is
  * @param {number} only the column that is pointed at
  */
 function drawLinks(
-  { surface, width, height, top, row, gutter, colours },
-  map,
-  { min, full, unit },
+  { surface, width, height, top, row, gutter },
+  { map, colour, lift },
+  { min, heaviest, unit },
   isolated,
   only,
 ) {
   const { rows, columns, weights } = map;
   const inView = (/** @type {number} */ place) => (place + 1) * row >= top && place * row <= top + height;
   const least = Math.max(FAINTEST * unit, min);
-  const marked = isolated.length > 0 || only >= 0;
-  const colour = marked ? colours.mark : colours.line;
   for (const place of isolated.length && only < 0 ? isolated : rows.keys()) {
     for (let other = 0; other < columns.length; other += 1) {
       const weight = weights[place * columns.length + other];
       if (weight < least || (only >= 0 && other !== only) || !(inView(place) || inView(other))) continue;
-      const [from, to] = [(place + 0.5) * row - top, (other + 0.5) * row - top];
-      const strength = weight / full;
+      const [from, to] = [place, other].map((end) => (end + 0.5) * row - top + lift);
+      const strength = weight / heaviest;
       surface.curve(gutter + 8, from, width - gutter - 8, to, {
         colour,
         alpha: Math.min(1, 0.06 + strength),
@@ -118,7 +159,7 @@ function drawLinks(
  * @param {import('./words.js').Unit[]} units
  * @param {number[]} strong
  * @param {boolean} isLeft
- * @param {Float32Array|null} shares shown behind the names
+ * @param {{values: Float32Array, colour: string}[]} shares shown behind the names, side by side
  */
 function drawNames({ surface, width, height, top, row, gutter, colours }, units, strong, isLeft, shares) {
   const last = Math.min(units.length - 1, Math.ceil((top + height) / row));
@@ -127,8 +168,11 @@ function drawNames({ surface, width, height, top, row, gutter, colours }, units,
   for (let i = Math.max(0, Math.floor(top / row)); i <= last; i += 1) {
     const y = (i + 0.5) * row - top;
     const bold = strong.includes(i);
-    if (shares && shares[i] > FAINTEST)
-      surface.rect(x, y - row / 2 + 1, gutter, row - 2, colours.mark, Math.min(0.6, shares[i]));
+    shares.forEach(({ values, colour }, place) => {
+      const part = gutter / shares.length;
+      if (values[i] > FAINTEST)
+        surface.rect(x + place * part, y - row / 2 + 1, part, row - 2, colour, Math.min(0.6, values[i]));
+    });
     if (bold) surface.rect(x, y - row / 2 + 1, gutter, row - 2, colours.line, 0.16);
     surface.text(fit(units[i].label, gutter - 12, size), isLeft ? gutter : width - gutter + 6, y, {
       size,

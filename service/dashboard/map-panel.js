@@ -10,7 +10,11 @@ import './mapview.js';
  * @typedef {import('./store.js').Store} Store
  * @typedef {import('./state.js').State} State
  * @typedef {import('./mapview.js').MapData} MapData
+ * @typedef {import('./lines-draw.js').Overlay} Overlay
  */
+
+/** @type {Overlay} */
+const ALONE = { tone: -1, others: [] };
 
 /** The same value as long as nothing of it is another, so that nothing is drawn again without need. */
 const made = memo(
@@ -21,12 +25,18 @@ const made = memo(
     /** @type {number} */ min,
     /** @type {boolean} */ linear,
     /** @type {number[]} */ zoom,
+    /** @type {Overlay} */ overlay,
     /** @type {string} */ _theme,
   ) => {
     const strongest = peak(map.weights);
+    const highest = Math.max(strongest, ...overlay.others.map((one) => peak(one.map.weights)));
     const unit = map.measure === 'norms' ? strongest : 1;
     const full = linear ? unit : strongest;
-    return { map, options: { name, pins, min: min * unit, linear, zoom, full, unit, small: false } };
+    const heaviest = linear && map.measure !== 'norms' ? 1 : highest;
+    return {
+      map,
+      options: { name, pins, min: min * unit, linear, zoom, full, heaviest, unit, overlay, small: false },
+    };
   },
   2,
 );
@@ -36,19 +46,21 @@ const made = memo(
  * @param {import('./maps.js').NamedMap} map
  * @param {string} name
  * @param {number[]} pins rows that are held
+ * @param {Overlay} [overlay]
  * @returns {MapData}
  */
-export const dataOf = ({ min, linear, zoom }, map, name, pins) =>
-  made(map, name, pins, min, linear, zoom, theme());
+export const dataOf = ({ min, linear, zoom }, map, name, pins, overlay = ALONE) =>
+  made(map, name, pins, min, linear, zoom, overlay, theme());
 
 /**
  * @param {State} state
  * @param {{reading: import('./reading.js').Reading, weights: Float32Array}} reply
  * @param {string} name
  * @param {import('./maps.js').Measure} measure
+ * @param {Overlay} [overlay]
  */
-export const mapDataOf = (state, { reading, weights }, name, measure) =>
-  dataOf(state, namedMap(weights, reading, state, measure), name, state.pins);
+export const mapDataOf = (state, { reading, weights }, name, measure, overlay) =>
+  dataOf(state, namedMap(weights, reading, state, measure), name, state.pins, overlay);
 
 /** @param {MapData} data */
 export const mapJson = ({ map }) => plainMap(map);

@@ -22,6 +22,7 @@
  * @property {string} best by what these are sorted: `link` or a statistic
  * @property {string} other model that a text is looked at in too; the first other one when empty
  * @property {string} against head of that model, as `layer.head`, or `alike`
+ * @property {string[]} overlaid heads whose lines are drawn beside those of the chosen one, as `layer.head`
  * @property {boolean} words word pieces merged
  * @property {boolean} bare special tokens hidden
  * @property {boolean} cut long texts truncated
@@ -72,6 +73,7 @@ export const INITIAL = Object.freeze({
   best: 'link',
   other: '',
   against: 'alike',
+  overlaid: [],
   words: false,
   bare: false,
   cut: false,
@@ -134,6 +136,7 @@ const READERS = {
   best: oneOf(['link', ...Object.keys(STATISTICS)]),
   other: string,
   against: (text) => (text === 'alike' ? text : head(text)),
+  overlaid: list(head),
   words: flag,
   bare: flag,
   cut: flag,

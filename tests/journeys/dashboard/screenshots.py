@@ -25,6 +25,11 @@ NARROW = {"width": 390, "height": 844}
 PICTURES = {
     "heads": ("light", WIDE, {}),
     "head": ("light", WIDE, {"view": "head", "layer": 3, "head": 1, "pins": 10}),
+    "overlay": (
+        "light",
+        WIDE,
+        {"view": "head", "layer": 3, "head": 1, "overlaid": "5.11,5.3", "pins": 10},
+    ),
     "words": ("dark", WIDE, {"view": "rollout", "words": 1, "bare": 1}),
     "ablation": (
         "light",
@@ -74,7 +79,7 @@ OF_THE_EXAMPLE = {
 def take(page: Page, path: Path) -> None:
     """Save the page as it is seen, in a palette of 256 colours."""
     expect(page.locator("#status")).to_have_text(
-        re.compile(r"(drawn|shown|alone|explained)\."), timeout=30_000
+        re.compile(r"(drawn|shown|alone|explained|overlaid)\."), timeout=30_000
     )
     assert page.viewport_size is not None
     height = page.evaluate("() => document.documentElement.scrollHeight")
