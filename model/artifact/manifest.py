@@ -6,6 +6,7 @@
     device_attention.onnx   the same where every head's parameters stay on a device
     device_pooling.onnx     hidden states that stay on a device → the vectors asked for
     value_norms.onnx        a layer's input, some heads' values → products of what the heads add
+    head_scores.onnx        a layer's input, some heads' parameters → queries, keys, their scores
     decomposition.onnx      shares of input tokens in a layer's states, its parameters → after it
     decomposition_values.onnx  the same shares → what the layer's heads project of them
     heads.safetensors       every head's parameters, for both attention graphs
@@ -80,6 +81,7 @@ GRAPHS: dict[GraphName, str] = {
     "device_attention": DEVICE_ATTENTION_GRAPH,
     "device_pooling": DEVICE_POOLING_GRAPH,
     "value_norms": VALUE_NORMS_GRAPH,
+    "head_scores": "head_scores.onnx",
     "decomposition": DECOMPOSITION_GRAPH,
     "decomposition_values": DECOMPOSITION_VALUES_GRAPH,
     "task": TASK_GRAPH,
@@ -111,7 +113,7 @@ DATA_OF: dict[str, tuple[str, ...]] = {
     LOGPROBS_GRAPH: (DECODER_DATA, ENCODER_DATA),
 }
 """The files that a graph's tensors may be in; those of the others are in the graph itself."""
-FORMAT: Literal[7] = 7
+FORMAT: Literal[8] = 8
 
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 WeightBits = Literal[7, 8]
@@ -157,7 +159,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Literal[7]
+    format: Literal[8]
     model: str
     runtime: GraphRuntimeName
     """The runtime that the graphs are exported for."""

@@ -6,6 +6,7 @@
 * `device_pooling.onnx`: some tokens of a hidden state to one vector;
 * `value_norms.onnx`: a layer's input and heads' value and output parameters to inner products of
   what those heads add of each token;
+* `head_scores.onnx`: the same input and heads' parameters to their queries, keys and scores;
 * `decomposition.onnx`, `decomposition_values.onnx`: what a layer makes of the shares that input
   tokens have in states, and of its parameters: see `model.artifact.decomposition`;
 * `task.onnx`: rows of the last hidden state to what a task head answers, always in float32.
@@ -55,6 +56,7 @@ GraphName = Literal[
     "device_attention",
     "device_pooling",
     "value_norms",
+    "head_scores",
     "decomposition",
     "decomposition_values",
     "task",
@@ -168,6 +170,29 @@ def value_norms_signature(
     ]
     products = TensorSpec(name="value_products", dtype="float32", axes=("keys", "heads", "heads"))
     return GraphSignature(inputs=(states, *heads), outputs=(products,))
+
+
+def head_scores_signature(
+    config: EncoderConfig, parameters: dict[str, tuple[int, ...]]
+) -> GraphSignature:
+    """States `[S, H]` and n heads' parameters → queries, keys and `[n, S, S]` scores.
+
+    Args:
+        config: the encoder's.
+        parameters: as for `attention_signature`.
+
+    """
+    states = TensorSpec(name="states", dtype="float32", axes=("keys", config.hidden_size))
+    heads = [
+        TensorSpec(name=name, dtype="float32", axes=("heads", *shape))
+        for name, shape in parameters.items()
+    ]
+    vectors = [
+        TensorSpec(name=name, dtype="float32", axes=("heads", "keys", parameters[weight][0]))
+        for name, weight in (("queries", "query_weight"), ("keys", "key_weight"))
+    ]
+    scores = TensorSpec(name="scores", dtype="float32", axes=("heads", "keys", "keys"))
+    return GraphSignature(inputs=(states, *heads), outputs=(*vectors, scores))
 
 
 def device_attention_signature(

@@ -127,24 +127,39 @@ class Heads:
             in_float32: as for `attention_weights`.
 
         """
+        if distance is None:
+            distance = distances(query.shape[-2], key.shape[-2], query.device)
+        scores = self.scores(query, key, distance)
+        for allowed in self._allowed(distance):
+            mask = allowed if mask is None else mask & allowed
+        if in_float32:
+            scores = scores.float()
+        return NORMALIZERS[self.rule.normalizer](scores, mask)
+
+    def scores(self, query: Tensor, key: Tensor, distance: Tensor) -> Tensor:
+        """What `weights` normalises, with what relative positions add and before any mask.
+
+        Args:
+            query: as for `weights`.
+            key: likewise.
+            distance: of each key from each query, int64 `[T, S]`.
+
+        Returns:
+            `[…, n, T, S]`.
+
+        """
         own = {
             name.removeprefix(SCORE_PREFIX): tensor
             for name, tensor in self.parameters.items()
             if name.startswith(SCORE_PREFIX)
         }
         scores = SCORES[self.rule.score].function(query, key, **own)
-        if distance is None:
-            distance = distances(query.shape[-2], key.shape[-2], query.device)
         if "distance_bias" in self.parameters:
             scores = scores + _by_distance(self.parameters["distance_bias"], distance)
         if self.rule.position_buckets is not None:
             positions = _by_distance(self.rule.position_buckets, distance)
             scores = scores + self._position_scores(query, key, positions)
-        for allowed in self._allowed(distance):
-            mask = allowed if mask is None else mask & allowed
-        if in_float32:
-            scores = scores.float()
-        return NORMALIZERS[self.rule.normalizer](scores, mask)
+        return scores
 
     def _allowed(self, distance: Tensor) -> list[Tensor]:
         """Boolean `[T, S]` or `[n, T, S]` each: the keys that a query may look at."""

@@ -48,7 +48,6 @@ from model.encoder.encoder import Encoder
 from model.export.calibration import calibration_batches
 from model.export.decoder_files import save_decoder
 from model.export.decoder_graphs import decoder_signatures_of
-from model.export.decomposition import save_decomposition
 from model.export.golden_texts import golden_texts
 from model.export.graphs import (
     export_attention,
@@ -58,6 +57,7 @@ from model.export.graphs import (
     save_device_graphs,
     signatures,
 )
+from model.export.host_graphs import save_host_graphs
 from model.export.loading import Modules, load_modules
 from model.export.module_tensors import module_tensors
 from model.export.placement import Exported, Progress, place
@@ -65,7 +65,6 @@ from model.export.precisions import check_precision
 from model.export.quantization import quantize
 from model.export.to_onnx import save_graph
 from model.export.tokenizers import save_tokenizers, target_tokenizer
-from model.export.values import save_values
 from model.export.verify import verify
 from model.families.registry import read_config, read_decoder_config
 from model.modules import transformer_folder
@@ -276,9 +275,8 @@ def _save_other_graphs(
     save_graph(export_attention(config), folder / ATTENTION_GRAPH)
     progress("exporting the graphs for a device")
     save_device_graphs(config, dtype, folder)
-    progress("exporting the graphs of values and of a decomposition")
-    save_values(config, folder)
-    save_decomposition(config, folder)
+    progress("exporting the graphs of values, scores and a decomposition")
+    save_host_graphs(config, folder)
 
 
 def _save_task(head: TaskModule, config: EncoderConfig, folder: Path, progress: Progress) -> None:

@@ -26,6 +26,7 @@ from model.artifact.signature import (
     device_pooling_signature,
     encoder_signature,
     head_parameter_name,
+    head_scores_signature,
     task_signature,
 )
 from model.artifact.task import TaskConfig
@@ -235,6 +236,7 @@ def signatures(
         "device_attention": device_attention_signature(config, parameters, dtype),
         "device_pooling": device_pooling_signature(config, dtype),
         "value_norms": values_signature(config),
+        "head_scores": head_scores_signature(config, parameters),
         "decomposition": decomposition_signature(config, parameters),
         "decomposition_values": decomposition_values_signature(config),
     }

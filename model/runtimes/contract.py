@@ -70,6 +70,18 @@ class Decoding:
     """Likewise of cross-attention."""
 
 
+@dataclass(frozen=True)
+class HeadScores:
+    """What n heads of a layer compare in one text, in float32."""
+
+    queries: Floats
+    """`[n, S, p]`, as they enter the score: with their bias, norm and rotary positions."""
+    keys: Floats
+    """`[n, S, p]`, likewise; of the bilinear score they may have another size."""
+    scores: Floats
+    """`[n, S, S]`: what is normalised over keys, with what relative positions add; no mask yet."""
+
+
 class Runtime(Protocol):
     """An encoder, however it is computed. Calls are safe from several threads at once."""
 
@@ -229,6 +241,22 @@ class Runtime(Protocol):
 
         Raises:
             ModelError: the graph is a foreign one, or there is no such heads.
+
+        """
+
+    def head_scores(self, states: Floats, layer: int, heads: Sequence[int]) -> HeadScores:
+        """Queries, keys and scores of heads of the encoder.
+
+        On the host, by the float32 weights, in every precision and on every device. See
+        `model.attention.weights`.
+
+        Args:
+            states: hidden state `layer` of one text, `[S, H]`.
+            layer: 0 … L−1.
+            heads: which of 0 … N−1; at least one.
+
+        Raises:
+            ModelError: the graph is a foreign one.
 
         """
 

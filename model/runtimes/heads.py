@@ -1,14 +1,23 @@
-"""Every head's query, key and score parameters, which feed the attention graphs."""
+"""Every head's parameters, which feed the graphs that hold none."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 from safetensors import safe_open
 
-from model.artifact.manifest import DECODER_HEADS, HEADS, Artifact, reading
-from model.artifact.signature import ATTENTION_OF, STATES, MapKind, head_parameter_name
+from model.artifact.manifest import DECODER_HEADS, GRAPHS, HEADS, Artifact, reading
+from model.artifact.mapped import mapped_tensors
+from model.artifact.signature import (
+    ATTENTION_OF,
+    STATES,
+    GraphName,
+    MapKind,
+    head_parameter_name,
+)
 from model.runtimes.contract import Floats
 
 
@@ -49,3 +58,68 @@ class HeadParameters:
         if chosen == list(range(len(parameters["query_weight"]))):
             return dict(parameters)
         return {name: tensor[chosen] for name, tensor in parameters.items()}
+
+
+class Session(Protocol):
+    """A loaded graph, as ONNX Runtime has it."""
+
+    def run(self, names: Sequence[str], feed: Mapping[str, Any]) -> list[Floats]:
+        """The outputs of these names."""
+
+
+LoadGraph = Callable[[Path], Session]
+"""Loads a graph, to be run on its caller's thread."""
+
+
+class HostGraph:
+    """A graph over states and heads' parameters, on the host and in float32.
+
+    Its session is made and the parameters are mapped at the first call: a service that is never
+    asked holds nothing of them. Calls are safe from several threads at once.
+    """
+
+    def __init__(
+        self, artifact: Artifact, graph: GraphName, load: LoadGraph, kind: MapKind = "encoder"
+    ) -> None:
+        """Load nothing yet.
+
+        Args:
+            artifact: one of ours.
+            graph: whose first input is states, and the others parameters of heads.
+            load: its session.
+            kind: whose heads.
+
+        """
+        self._artifact, self._graph, self._load, self._kind = artifact, graph, load, kind
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+        self._parameters: dict[str, Floats] = {}
+
+    def of_heads(self, layer: int, heads: Sequence[int]) -> Callable[[Floats], list[Floats]]:
+        """The function from states `[S, H]` to all outputs for these heads.
+
+        Raises:
+            ArtifactError: the parameters cannot be read.
+            ModelError: the graph cannot be loaded.
+
+        """
+        session, kind = self._loaded(), self._kind
+        signature = self._artifact.manifest.signature[self._graph]
+        states, *specs = signature.inputs
+        stored = {
+            spec.name: self._parameters[head_parameter_name(spec.name, layer, kind)]
+            for spec in specs
+        }
+        chosen = list(heads)
+        if any(chosen != list(range(len(tensor))) for tensor in stored.values()):
+            stored = {name: tensor[chosen] for name, tensor in stored.items()}
+        outputs = [spec.name for spec in signature.outputs]
+        return lambda rows: session.run(outputs, {states.name: rows, **stored})
+
+    def _loaded(self) -> Session:
+        with self._lock:
+            if self._session is None:
+                with reading(path := heads_path(self._artifact, self._kind)):
+                    self._parameters = mapped_tensors(path)
+                self._session = self._load(self._artifact.path(GRAPHS[self._graph]))
+            return self._session

@@ -8,10 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 
 from model.artifact.batch import Batch, Ids, pack
-from model.artifact.decomposition import DecomposedRows, DecompositionStep
-from model.artifact.foreign import not_in_graph
 from model.artifact.pooling import TextPooling, l2_normalize, pool
-from model.artifact.signature import MapKind
 from model.artifact.task import TaskConfig
 from model.config import EncoderConfig
 from model.decoder.config import DecoderConfig
@@ -24,14 +21,13 @@ from model.runtimes.contract import (
     Floats,
     layers_of,
 )
-from model.runtimes.decomposition import GraphDecomposition
-from model.runtimes.values import GraphValues
+from model.runtimes.host_graphs import HostGraphs
 
 LONE_TOKENS = 128
 """Most tokens of a batch that all cores compute together, if it is alone."""
 
 
-class HostRuntime(ABC):
+class HostRuntime(HostGraphs, ABC):
     """A runtime whose hidden states come to the host whole, where they are cut and pooled.
 
     On a CPU each call runs on its caller's thread, which is best for the whole.
@@ -40,9 +36,6 @@ class HostRuntime(ABC):
     config: EncoderConfig
     task: TaskConfig | None = None
     decoder: DecoderConfig | None = None
-    own_maps = False
-    decomposition: GraphDecomposition | None = None
-    values: GraphValues | None = None
     alive = True
     spare_calls = 0
 
@@ -101,30 +94,6 @@ class HostRuntime(ABC):
         """
         del rows
         raise ModelError(NO_TASK_HEAD)
-
-    def value_products(
-        self, states: Floats, layer: int, heads: Sequence[int], kind: MapKind = "encoder"
-    ) -> Floats:
-        """`[S, heads, heads]`.
-
-        Raises:
-            ModelError: the graph is a foreign one, or there is no decoder.
-
-        """
-        if self.values is None:
-            raise ModelError(not_in_graph("what a head adds", maps=self.own_maps))
-        return self.values.products(states, layer, heads, kind)
-
-    def decompose(self, step: DecompositionStep) -> DecomposedRows:
-        """Rows after their layer, and values for the next one.
-
-        Raises:
-            ModelError: the graph is a foreign one.
-
-        """
-        if self.decomposition is None:
-            raise ModelError(not_in_graph("shares of input tokens", maps=self.own_maps))
-        return self.decomposition.step(step)
 
     def maps(self, batch: Batch) -> Floats:
         """They are recomputed, by `attention`.

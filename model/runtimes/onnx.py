@@ -24,13 +24,11 @@ from model.artifact.signature import MapKind, hidden_state_name
 from model.errors import ModelError, ProviderError
 from model.runtimes import cuda
 from model.runtimes.contract import Decoding, Device, Floats, Resources, Runtime, every_head
-from model.runtimes.decomposition import GraphDecomposition
 from model.runtimes.foreign import ForeignRuntime
 from model.runtimes.heads import HeadParameters
 from model.runtimes.host import Calls, HostRuntime
 from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder, decoder_of
 from model.runtimes.onnx_device import ALIGNED, BoundRuntime, Place
-from model.runtimes.values import GraphValues
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 _CUDA_LIBRARY = Path(onnxruntime.__file__).parent / "capi" / "libonnxruntime_providers_cuda.so"
@@ -99,8 +97,7 @@ class OnnxRuntime(HostRuntime):
             self._lone = _session(artifact.path(ENCODER_GRAPH), threads=threads)
         self._calls = Calls()
         self._head_parameters = HeadParameters(artifact)
-        self.decomposition = GraphDecomposition(artifact, host_session)
-        self.values = GraphValues(artifact, host_session)
+        self.use_host_graphs(artifact, host_session)
         self._decoder = _decoder(artifact, self._calls, threads=threads)
         self.decoder = artifact.manifest.decoder
 

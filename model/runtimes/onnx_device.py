@@ -16,7 +16,6 @@ from typing import Any, Literal
 import numpy as np
 
 from model.artifact.batch import Batch, Ids, coarser, pack, widen
-from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.manifest import Artifact
 from model.artifact.pooling import TextPooling, modes_of, pool
 from model.artifact.signature import GraphName, MapKind, hidden_state_name
@@ -30,12 +29,11 @@ from model.runtimes.contract import (
     every_head,
     layers_of,
 )
-from model.runtimes.decomposition import GraphDecomposition
 from model.runtimes.device_sets import Sets, joined, sets_of, single_modes, tokens_of
 from model.runtimes.heads import read_heads
+from model.runtimes.host_graphs import HostGraphs
 from model.runtimes.onnx_decoder import OnnxDecoder, decoder_of
 from model.runtimes.registry import host_session
-from model.runtimes.values import GraphValues
 
 ALIGNED = 8
 """The grid's rows are a multiple of so many places, where half-precision products are fastest."""
@@ -82,12 +80,11 @@ class Bound:
         return binding
 
 
-class BoundRuntime:
+class BoundRuntime(HostGraphs):
     """ONNX Runtime on a device; see `Runtime`."""
 
     GRAPHS: tuple[GraphName, ...] = ("encoder", "device_attention", "device_pooling")
     spare_calls = 0
-    own_maps = False
 
     def __init__(
         self,
@@ -117,8 +114,7 @@ class BoundRuntime:
         self.task = manifest.task
         self._task = sessions["task"] if self.task else None
         self.decoder, self._decoder = manifest.decoder, decoder
-        self._decomposition = GraphDecomposition(artifact, host_session)
-        self._values = GraphValues(artifact, host_session)
+        self.use_host_graphs(artifact, host_session)
         self._inputs = [spec.name for spec in manifest.signature["encoder"].inputs]
         dtypes = {spec.name: spec.dtype for spec in manifest.signature["device_attention"].inputs}
         self._heads = [
@@ -200,16 +196,6 @@ class BoundRuntime:
             raise ModelError(NO_TASK_HEAD)
         with self._watched():
             return self._task.run(["scores"], {"rows": rows})[0]
-
-    def value_products(
-        self, states: Floats, layer: int, heads: Sequence[int], kind: MapKind = "encoder"
-    ) -> Floats:
-        """On the host, in float32."""
-        return self._values.products(states, layer, heads, kind)
-
-    def decompose(self, step: DecompositionStep) -> DecomposedRows:
-        """On the host, in float32."""
-        return self._decomposition.step(step)
 
     def maps(self, batch: Batch) -> Floats:
         """They are recomputed, by `attention`.

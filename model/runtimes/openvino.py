@@ -18,12 +18,10 @@ from model.artifact.manifest import ATTENTION_GRAPH, ENCODER_GRAPH, TASK_GRAPH, 
 from model.artifact.signature import MapKind, hidden_state_name
 from model.errors import ModelError, ProviderError
 from model.runtimes.contract import NO_DECODER, Floats, Resources, every_head
-from model.runtimes.decomposition import GraphDecomposition
 from model.runtimes.heads import HeadParameters
 from model.runtimes.host import Calls, HostRuntime
 from model.runtimes.processor import computes_bfloat16, core, saturates
 from model.runtimes.registry import host_session
-from model.runtimes.values import GraphValues
 
 _KERNELS_KEPT = 512
 
@@ -65,8 +63,7 @@ class OpenVinoRuntime(HostRuntime):
         self.provider = "OpenVINO CPU"
         self._inputs = [spec.name for spec in manifest.signature["encoder"].inputs]
         self._head_parameters = HeadParameters(artifact)
-        self.decomposition = GraphDecomposition(artifact, host_session)
-        self.values = GraphValues(artifact, host_session)
+        self.use_host_graphs(artifact, host_session)
         # what int8 leaves in floating point runs in bfloat16 as well
         floats = "bf16" if computes_bfloat16() else "f32"
         encoder, attention = artifact.path(ENCODER_GRAPH), artifact.path(ATTENTION_GRAPH)

@@ -12,7 +12,8 @@ from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.foreign import not_in_graph
 from model.artifact.manifest import DECODER_WEIGHTS, TASK_WEIGHTS, WEIGHTS, Artifact
 from model.artifact.signature import MapKind
-from model.attention.weights import some_heads
+from model.attention.positions import distances
+from model.attention.weights import Heads, some_heads
 from model.checkpoint import load_weights
 from model.decoder.checkpoint import load_decoder_weights
 from model.decoder.decoder import Decoder
@@ -20,7 +21,7 @@ from model.decomposition.encoder import EncoderDecomposition
 from model.encoder.encoder import Encoder
 from model.errors import ArtifactError
 from model.packing import PackedBatch
-from model.runtimes.contract import Decoding, Floats, Resources
+from model.runtimes.contract import Decoding, Floats, HeadScores, Resources
 from model.runtimes.host import HostRuntime
 from model.runtimes.pytorch_decoder import TorchDecoder, decoder_of, maps_of, products_of
 from model.tasks.checkpoint import load_task_weights
@@ -149,6 +150,17 @@ class PyTorchRuntime(HostRuntime):
         parameters = some_heads(every, heads, self.config.num_attention_heads)
         return products_of(parameters, self._encoder.rule, states)
 
+    def head_scores(self, states: Floats, layer: int, heads: Sequence[int]) -> HeadScores:
+        """Queries, keys and scores."""
+        every = self._head_parameters[layer]
+        with torch.inference_mode():
+            parameters = some_heads(every, heads, self.config.num_attention_heads)
+            some = Heads.from_parameters(parameters, self._encoder.rule)
+            queries, keys = some.projected(*[torch.from_numpy(states)[None]] * 2)
+            length = distances(len(states), len(states), queries.device)
+            scores = some.scores(queries, keys, length)
+        return HeadScores(*(found[0].numpy() for found in (queries, keys, scores)))
+
     def decompose(self, step: DecompositionStep) -> DecomposedRows:
         """Rows after their layer, and values for the next one."""
         with torch.inference_mode():
@@ -156,14 +168,14 @@ class PyTorchRuntime(HostRuntime):
             if step.states is not None and step.values is not None:
                 rows = torch.arange(step.first_row, step.first_row + len(parts))
                 states, of_all = map(torch.from_numpy, (step.states, step.values))
-                parts = self._decomposition.through(parts, step.layer, rows, states, of_all)
+                parts = self._parts.through(parts, step.layer, rows, states, of_all)
             if step.layer + 1 == self.config.num_hidden_layers:
                 return DecomposedRows(parts.numpy(), None)
-            values = self._decomposition.values(parts, step.layer + 1)
+            values = self._parts.values(parts, step.layer + 1)
             return DecomposedRows(parts.numpy(), values.contiguous().numpy())
 
     @functools.cached_property
-    def _decomposition(self) -> EncoderDecomposition:
+    def _parts(self) -> EncoderDecomposition:
         with torch.inference_mode():
             return EncoderDecomposition(self._encoder)
 

@@ -8,7 +8,7 @@ import { parse, quantile, rate, select, total } from './prometheus.js';
 const EVERY_MS = 1000;
 const KEPT = 60;
 const WINDOW = 8;
-const INFERENCE = ['/encode', '/attention', '/explain', '/align', '/verify'];
+const INFERENCE = ['/encode', '/attention', '/attention/scores', '/explain', '/align', '/verify'];
 /** @param {Object<string, string>} labels */
 const answers = ({ route }) => INFERENCE.includes(route);
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.pooling import PoolingModes
 from model.artifact.signature import MapKind
+from model.runtimes.contract import HeadScores
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -70,17 +71,15 @@ class TextTask:
 
 @dataclass(frozen=True, slots=True)
 class MapsTask:
-    """Attention weights of at least one head of a layer; self-attention has one array for both.
+    """Attention weights of at least one head of a layer; self-attention has one array for both."""
 
-    Cross-attention has a target's `TargetOutput.cross` and the encoder's last hidden state.
-    """
-
-    queries: Floats  # [T, H], the query states that enter the layer
-    keys: Floats  # [S, H], its key states
+    queries: Floats  # [T, H], the query states that enter the layer, or `TargetOutput.cross`
+    keys: Floats  # [S, H], its key states; of cross-attention the encoder's last
     layer: int
     heads: tuple[int, ...]
     kind: MapKind = "encoder"
     values: bool = False  # whether the products of the heads' values are wanted as well
+    scores: bool = False  # whether queries, keys and scores are, of heads of the encoder
 
     @property
     def tokens(self) -> int:
@@ -114,6 +113,7 @@ class Output:
     pooled: Floats | None = None  # [H] a mode, not normalised
     maps: Floats | None = None  # [heads, T, S], over keys
     value_products: Floats | None = None  # [S, heads, heads], see `Runtime.value_products`
+    head_scores: HeadScores | None = None
     scores: Floats | None = None  # of a foreign graph [L, N, S, S]
     target: TargetOutput | None = None
     decomposed: DecomposedRows | None = None

@@ -15,6 +15,7 @@ import numpy as np
 from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.pooling import modes_of
 from model.config import EncoderConfig
+from model.runtimes.contract import HeadScores
 from service.engines.contract import (
     DecomposeTask,
     Engine,
@@ -57,7 +58,11 @@ class FakeEngine(Engine):
         """What this engine answers to a task, whatever its company."""
         if isinstance(task, MapsTask):
             maps = np.stack([self._map(task, head) for head in task.heads])
-            return Output(maps=maps, value_products=_products(task) if task.values else None)
+            return Output(
+                maps=maps,
+                value_products=_products(task) if task.values else None,
+                head_scores=self._scores(task) if task.scores else None,
+            )
         if isinstance(task, DecomposeTask):
             return Output(decomposed=self._decomposed(task.step))
         s, h = len(task.input_ids), self._config.hidden_size
@@ -87,6 +92,19 @@ class FakeEngine(Engine):
             return DecomposedRows(parts, None)
         shape = (config.num_key_value_heads, *parts.shape[:2], config.head_size)
         return DecomposedRows(parts, np.broadcast_to(parts[None, :, :, :1], shape).copy())
+
+    def _scores(self, task: MapsTask) -> HeadScores:
+        """Of heads whose scores are scaled dot products."""
+        states, p = task.keys.tobytes(), self._config.head_size
+        shape = (len(task.keys), p)
+        queries, keys = (
+            np.stack(
+                [_numbers(states, f"{what} {task.layer} {head}", shape) for head in task.heads]
+            )
+            for what in ("query", "key")
+        )
+        scores = queries @ keys.transpose(0, 2, 1) / np.float32(p**0.5)
+        return HeadScores(queries, keys, scores)
 
     @staticmethod
     def _map(task: MapsTask, head: int) -> Floats:

@@ -134,7 +134,10 @@ class RuntimeEngine(Engine):
             batch = pack([(task.input_ids, task.segment_ids)])
             return Output(scores=self._runtime.maps(batch))
         maps = self._runtime.attention(task.queries, task.keys, task.layer, task.heads, task.kind)
-        if not task.values:
-            return Output(maps=maps)
-        products = self._runtime.value_products(task.keys, task.layer, task.heads, task.kind)
-        return Output(maps=maps, value_products=products)
+        output = Output(maps=maps)
+        if task.values:
+            products = self._runtime.value_products(task.keys, task.layer, task.heads, task.kind)
+            output.value_products = products
+        if task.scores:
+            output.head_scores = self._runtime.head_scores(task.keys, task.layer, task.heads)
+        return output

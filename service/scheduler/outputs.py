@@ -33,9 +33,18 @@ def _asked(task: Task, output: Output, hidden_size: int) -> tuple[list[Floats | 
     if isinstance(task, MapsTask):
         heads, keys = len(task.heads), len(task.keys)
         maps = (heads, len(task.queries), keys)
-        if not task.values:
-            return [output.maps], [maps]
-        return [output.maps, output.value_products], [maps, (keys, heads, heads)]
+        found: list[Floats | None] = [output.maps]
+        expected: list[Shape] = [maps]
+        if task.values:
+            found.append(output.value_products)
+            expected.append((keys, heads, heads))
+        if task.scores and (compared := output.head_scores):
+            sizes = compared.queries.shape[-1], compared.keys.shape[-1]
+            found += [compared.queries, compared.keys, compared.scores]
+            expected += [*((heads, keys, size) for size in sizes), (heads, keys, keys)]
+        elif task.scores:
+            raise EngineFailed("the engine left out what was asked for")
+        return found, expected
     if isinstance(task, DecomposeTask):
         return _asked_of_decomposition(task, output)
     arrays: list[Floats | None] = [*output.hidden]

@@ -30,6 +30,7 @@ def answered(shape: Shape) -> Iterator[Request]:
     yield from both_forms("attention", "/attention", attention_bodies(shape))
     yield from both_forms("explain", "/explain", explain_bodies())
     yield from alignments()
+    yield from head_scores()
     yield from half_precision(shape)
     yield from texts()
     yield from engines()
@@ -159,6 +160,18 @@ def alignments() -> Iterator[Request]:
     for name, body in bodies.items():
         content = post("/align", {"inputs": [PAIR, ["Hello, world!", ""]], **body})
         yield Request("align", f"/align {name}", content, exact=False)
+
+
+def head_scores() -> Iterator[Request]:
+    """One head's queries, keys and scores."""
+    bodies: dict[str, dict[str, Any]] = {
+        "all": {"inputs": "Hello world"},
+        "a pair": {"inputs": [PAIR], "queries": [0, -1], "keys": [2]},
+        "ablated": {"inputs": [FOX, "no"], "keys": [0], "ablate": [{"layer": 0, "head": 0}]},
+    }
+    for name, body in bodies.items():
+        content = post("/attention/scores", {**body, "layer": -1, "head": 0})
+        yield Request("attention", f"/attention/scores {name}", content, exact=False)
 
 
 def half_precision(shape: Shape) -> Iterator[Request]:

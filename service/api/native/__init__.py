@@ -1,5 +1,12 @@
-"""Headscope's own dialect: /encode, /attention, /explain, /align and /verify."""
+"""Headscope's own dialect: /encode, /attention and its scores, /explain, /align and /verify."""
 
-from service.api.native import align, attention, encode, explain, verify
+from service.api.native import align, attention, encode, explain, head_scores, verify
 
-ROUTERS = (encode.router, attention.router, explain.router, align.router, verify.router)
+ROUTERS = (
+    encode.router,
+    attention.router,
+    head_scores.router,
+    explain.router,
+    align.router,
+    verify.router,
+)

@@ -145,7 +145,7 @@ def attention_selection(
         statistics="stats" in request.include,
         rollout="rollout" in request.include,
         top_k=request.top_k,
-        ablated=_ablated(request, "encoder", config, whose),
+        ablated=ablated_heads(request.ablate, "encoder", config, whose),
         target=_of_target(request, maps, stack) if stack else None,
         norms="norms" in request.include,
         norm_rollout="norm_rollout" in request.include,
@@ -196,8 +196,8 @@ def _of_target(
         layers=_layers(request, decoder, whose) if wanted else (),
         heads=_heads(request, decoder, whose) if wanted else (),
         logprobs="logprobs" in request.include,
-        ablated=_ablated(request, "decoder", decoder, whose),
-        cross_ablated=_ablated(request, "cross", decoder, whose),
+        ablated=ablated_heads(request.ablate, "decoder", decoder, whose),
+        cross_ablated=ablated_heads(request.ablate, "cross", decoder, whose),
     )
 
 
@@ -209,17 +209,22 @@ def _heads(request: AttentionRequest, config: EncoderConfig, whose: str) -> tupl
     return selected_indices("heads", request.heads, config.num_attention_heads, whose)
 
 
-def _ablated(
-    request: AttentionRequest, kind: MapKind, config: EncoderConfig, whose: str
+def ablated_heads(
+    asked: Sequence[Head] | None, kind: MapKind, config: EncoderConfig, whose: str
 ) -> Ablated:
-    """The heads of a kind whose output is zeroed."""
+    """The heads of a kind whose output is zeroed, their numbers counted from the first.
+
+    Raises:
+        Unprocessable: a layer or head that there is not, or one listed twice.
+
+    """
     layers, heads = config.num_hidden_layers, config.num_attention_heads
     found = tuple(
         (
-            _index("ablate: layer", one.layer, layers, whose),
-            _index("ablate: head", one.head, heads, whose),
+            selected_index("ablate: layer", one.layer, layers, whose),
+            selected_index("ablate: head", one.head, heads, whose),
         )
-        for one in request.ablate or ()
+        for one in asked or ()
         if one.map == kind
     )
     return _distinct("ablate", found)
@@ -231,10 +236,16 @@ def selected_indices(
     """Negative ones counted from the end; in the order asked."""
     if asked is None:
         return tuple(range(size))
-    return _distinct(name, tuple(_index(name, index, size, whose) for index in asked))
+    return _distinct(name, tuple(selected_index(name, index, size, whose) for index in asked))
 
 
-def _index(name: str, index: int, size: int, whose: str) -> int:
+def selected_index(name: str, index: int, size: int, whose: str = "") -> int:
+    """Negative ones counted from the end.
+
+    Raises:
+        Unprocessable: there is none.
+
+    """
     if not -size <= index < size:
         raise Unprocessable(f"{name}: {index} is not in {-size} … {size - 1}{whose}")
     return index % size

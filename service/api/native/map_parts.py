@@ -44,12 +44,17 @@ def check_places(selection: AttentionSelection, lengths: Sequence[Lengths]) -> N
             for (name, values), size, aimed in zip(asked, own.shape(kind), of_target, strict=True):
                 if values is not None and (name, size) not in checked:
                     text = f"{'targets' if aimed else 'inputs'}[{index}]"
-                    _check_axis(name, values, size, text)
+                    check_axis(name, values, size, text)
                     checked.add((name, size))
 
 
-def _check_axis(name: str, values: Sequence[int], size: int, text: str) -> None:
-    """Refuse places that are not among so many tokens, each once."""
+def check_axis(name: str, values: Sequence[int], size: int, text: str) -> None:
+    """Refuse places that are not among so many tokens, each once.
+
+    Raises:
+        Unprocessable: the message names the text.
+
+    """
     for value in min(values), max(values):
         if not -size <= value < size:
             raise Unprocessable(

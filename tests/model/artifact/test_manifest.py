@@ -31,6 +31,7 @@ NAMES = (
     "encoder.onnx",
     "encoder.onnx.data",
     "golden.safetensors",
+    "head_scores.onnx",
     "heads.safetensors",
     "modules.safetensors",
     "tokenizer.json",

@@ -116,6 +116,32 @@ def test_products_of_values_come_in_the_order_of_heads(engine: Engine) -> None:
     assert engine.run([MapsTask(hidden, hidden, 1, (0,))])[0].value_products is None
 
 
+def test_scores_come_in_the_order_of_heads(engine: Engine) -> None:
+    """Their softmax are the maps: the heads are BERT's, of dot products."""
+    hidden = engine.run([text(9, 1, hidden_layers=(1,))])[0].hidden[0]
+    every = [(0, 1), (1, 0), (1,)]
+    tasks = [MapsTask(hidden, hidden, 1, heads, scores=True) for heads in every]
+    both, turned, one = engine.run(tasks)
+    for output in (both, turned, one):
+        compared, maps = output.head_scores, output.maps
+        assert compared is not None
+        assert maps is not None
+        exponents = np.exp(compared.scores - compared.scores.max(axis=-1, keepdims=True))
+        softmax = exponents / exponents.sum(axis=-1, keepdims=True)
+        np.testing.assert_allclose(softmax, maps, atol=1e-5)
+        products = compared.queries @ compared.keys.transpose(0, 2, 1)
+        size = compared.queries.shape[-1]
+        np.testing.assert_allclose(compared.scores, products / size**0.5, atol=1e-5)
+    assert both.head_scores is not None
+    assert turned.head_scores is not None
+    for found, part in ((turned, np.s_[::-1]), (one, np.s_[1:])):
+        assert found.head_scores is not None
+        np.testing.assert_allclose(
+            found.head_scores.queries, both.head_scores.queries[part], atol=1e-6, strict=True
+        )
+    assert engine.run([MapsTask(hidden, hidden, 1, (0,))])[0].head_scores is None
+
+
 def test_both_kinds_share_a_batch(engine: Engine) -> None:
     texts = [text(6, seed, hidden_layers=(1,)) for seed in range(3)]
     hidden = [engine.run([task])[0].hidden[0] for task in texts]

@@ -93,6 +93,7 @@ async def test_the_binary_form(client: httpx.AsyncClient, expected: list[Any]) -
         ("/attention", {"include": ["norms"]}, "what a head adds"),
         ("/attention", {"include": ["weights", "norm_rollout"]}, "what a head adds"),
         ("/explain", {"inputs": [TEXTS[:2]], "include": ["heads"]}, "what a head adds"),
+        ("/attention/scores", {"layer": 0, "head": 0}, "what a head compares"),
         ("/encode", {"layer": 0}, "hidden state 0"),
         ("/attention", {"backend": "torch"}, "what PyTorch computes with"),
     ],

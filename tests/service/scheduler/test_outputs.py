@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from model.artifact.decomposition import DecomposedRows
 from model.artifact.pooling import PoolingModes
+from model.runtimes.contract import HeadScores
 from service.engines.contract import (
     DecomposeTask,
     MapsTask,
@@ -43,6 +44,24 @@ def test_products_of_values_are_of_every_key_and_of_two_heads() -> None:
     for wrong, reason in ((None, "left out"), (products[:4], "wrong shape")):
         with pytest.raises(EngineFailed, match=reason):
             check_outputs([asked], [Output(maps=maps, value_products=wrong)], hidden_size=8)
+
+
+def test_scores_are_of_queries_and_keys_of_every_token() -> None:
+    states = np.zeros((6, 8), np.float32)
+    asked = MapsTask(states, states, 0, (2, 0, 1), scores=True)
+    maps, vectors = np.zeros((3, 6, 6), np.float32), np.zeros((3, 6, 4), np.float32)
+    good = HeadScores(vectors, vectors, maps)
+    check_outputs([asked], [Output(maps=maps, head_scores=good)], hidden_size=8)
+    for wrong, reason in (
+        (None, "left out"),
+        (HeadScores(vectors, vectors[:, :4], maps), "wrong shape"),
+        (HeadScores(vectors[:2], vectors, maps), "wrong shape"),
+        (HeadScores(vectors, vectors, maps[:, :4]), "wrong shape"),
+        (HeadScores(vectors, vectors, maps + np.float32("nan")), "not finite"),
+        (HeadScores(vectors, vectors + np.float32("inf"), maps), "not finite"),
+    ):
+        with pytest.raises(EngineFailed, match=reason):
+            check_outputs([asked], [Output(maps=maps, head_scores=wrong)], hidden_size=8)
 
 
 @pytest.mark.parametrize(("mode", "size"), [("mean", 8), (("mean",), 8), (("cls", "max"), 16)])

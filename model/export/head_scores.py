@@ -1,0 +1,61 @@
+"""The graph of what heads compare: queries, keys and their scores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+from torch import Tensor, nn
+
+from model.artifact.manifest import GRAPHS
+from model.artifact.signature import GraphSignature, head_scores_signature
+from model.attention.positions import distances
+from model.attention.self_attention import attention_rule
+from model.attention.weights import AttentionRule, Heads
+from model.config import EncoderConfig
+from model.export.graphs import one_head_shapes
+from model.export.to_onnx import example_of, save_graph, to_onnx
+
+
+class HeadScores(nn.Module):
+    """A layer's input and n heads' parameters to their queries, keys and scores.
+
+    It holds no weights of its own, so one graph serves every head of every layer.
+    """
+
+    def __init__(self, rule: AttentionRule, signature: GraphSignature) -> None:
+        super().__init__()
+        self.rule = rule
+        self.parameter_names = [spec.name for spec in signature.inputs[1:]]
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """States `[S, H]`, parameters `[n, …]` → `[n, S, p_q]`, `[n, S, p_k]` and `[n, S, S]`."""
+        states, *parameters = inputs
+        named = dict(zip(self.parameter_names, parameters, strict=True))
+        heads = Heads.from_parameters(named, self.rule)
+        queries, keys = heads.projected(states[None], states[None])
+        length = states.shape[0]
+        scores = heads.scores(queries, keys, distances(length, length, states.device))
+        # the exporter takes the size of a head for an expression of how many there are
+        query, key = (
+            vectors.reshape(-1, length, named[weight].shape[1])
+            for vectors, weight in ((queries, "query_weight"), (keys, "key_weight"))
+        )
+        return query, key, scores[0]
+
+
+def export_head_scores(config: EncoderConfig) -> onnx.ModelProto:
+    """The graph, with dynamic axes of tokens and heads."""
+    signature = head_scores_signature(config, one_head_shapes(config))
+    graph = HeadScores(attention_rule(config), signature)
+    return to_onnx(graph.eval(), example_of(signature), signature)
+
+
+def save_head_scores(config: EncoderConfig, folder: Path) -> None:
+    """Write the graph of an artifact.
+
+    Raises:
+        ArtifactError: the file cannot be written.
+
+    """
+    save_graph(export_head_scores(config), folder / GRAPHS["head_scores"])

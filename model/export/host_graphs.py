@@ -1,0 +1,22 @@
+"""The graphs that run on the host in float32, whatever computes the encoder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from model.config import EncoderConfig
+from model.export.decomposition import save_decomposition
+from model.export.head_scores import save_head_scores
+from model.export.values import save_values
+
+
+def save_host_graphs(config: EncoderConfig, folder: Path) -> None:
+    """Write those of what heads add, of what they compare, and of a decomposition.
+
+    Raises:
+        ArtifactError: a file cannot be written.
+
+    """
+    save_values(config, folder)
+    save_head_scores(config, folder)
+    save_decomposition(config, folder)

@@ -1,0 +1,65 @@
+"""What a runtime computes on the host in float32, whatever computes its encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from model.artifact.decomposition import DecomposedRows, DecompositionStep
+from model.artifact.foreign import not_in_graph
+from model.artifact.manifest import Artifact
+from model.artifact.signature import MapKind
+from model.errors import ModelError
+from model.runtimes.contract import Floats, HeadScores
+from model.runtimes.decomposition import GraphDecomposition
+from model.runtimes.heads import HostGraph, LoadGraph
+from model.runtimes.values import GraphValues
+
+
+class HostGraphs:
+    """Part of a runtime: the calls that graphs on the host answer, of a foreign graph none."""
+
+    own_maps = False
+    _values: GraphValues | None = None
+    _scores: HostGraph | None = None
+    _decomposition: GraphDecomposition | None = None
+
+    def use_host_graphs(self, artifact: Artifact, load: LoadGraph) -> None:
+        """Answer by the graphs of an artifact, each loaded at its first call."""
+        self._values = GraphValues(artifact, load)
+        self._scores = HostGraph(artifact, "head_scores", load)
+        self._decomposition = GraphDecomposition(artifact, load)
+
+    def value_products(
+        self, states: Floats, layer: int, heads: Sequence[int], kind: MapKind = "encoder"
+    ) -> Floats:
+        """`[S, heads, heads]`.
+
+        Raises:
+            ModelError: the graph is a foreign one, or there is no decoder.
+
+        """
+        if self._values is None:
+            raise ModelError(not_in_graph("what a head adds", maps=self.own_maps))
+        return self._values.products(states, layer, heads, kind)
+
+    def head_scores(self, states: Floats, layer: int, heads: Sequence[int]) -> HeadScores:
+        """Queries, keys and scores.
+
+        Raises:
+            ModelError: the graph is a foreign one.
+
+        """
+        if self._scores is None:
+            raise ModelError(not_in_graph("what a head compares", maps=self.own_maps))
+        return HeadScores(*self._scores.of_heads(layer, heads)(states))
+
+    def decompose(self, step: DecompositionStep) -> DecomposedRows:
+        """Rows after their layer, and values for the next one.
+
+        Raises:
+            ModelError: the graph is a foreign one.
+
+        """
+        if self._decomposition is None:
+            raise ModelError(not_in_graph("shares of input tokens", maps=self.own_maps))
+        return self._decomposition.step(step)
