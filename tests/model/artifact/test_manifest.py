@@ -151,7 +151,7 @@ def test_a_manifest_that_is_no_manifest_is_refused(artifact_copy: Path, content:
     ("edit", "named"),
     [
         (lambda m: m.update(format=6), "format: this version reads 8; export the model again"),
-        (lambda m: m.update(format=8), "format: this version reads 8"),
+        (lambda m: m.update(format=9), "format: this version reads 8"),
         (lambda m: m.update(runtime="jax"), "runtime"),
         (lambda m: m.update(precision="fp8"), "precision"),
         (lambda m: m.update(surprise=1), "surprise"),
