@@ -183,7 +183,8 @@ async def retry_after_grows(scale: Scale) -> Gate:
         await asyncio.wait(waiting)
     expected = [work_seconds * (count + 2) - 0.5 * (count + 1) - 1 for count in range(3)]
     found = [
-        expected[n] - 1 <= min(one) <= max(one) <= (2 * expected[n] + 2) * scale.slack
+        max((expected[n] - 1) / scale.slack, 1) <= min(one)
+        and max(one) <= (2 * expected[n] + 2) * scale.slack
         for n, one in enumerate(told)
     ]
     shown = ", ".join(f"{min(one)} … {max(one)}" for one in told)
