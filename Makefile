@@ -17,8 +17,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 PORT ?= 8000
 PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
-# mypy and the export keep a core busy for twenty seconds each. Meanwhile one process compiles the
-# tests and what they import, which all that run them would do at the same time
+# mypy and the export keep a core busy for twenty seconds each, the first time. Meanwhile one process
+# compiles the tests and what they import, which all that run them would do at the same time
 define BESIDE_TYPES
 $(BIN)/mypy & types=$$!; \
 $(BIN)/python -m pytest --collect-only --quiet > /dev/null & compiled=$$!; \
@@ -29,6 +29,8 @@ endef
 # modules are compiled as they are first imported, most of them never; and kept, whatever the
 # environment says: the tests start hundreds of processes
 unexport PYTHONDONTWRITEBYTECODE
+# what mypy found of each file lasts from one checkout to the next: a file is known by its content
+export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headscope/mypy
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile --prefer-binary --constraint constraints.txt
 # PyPI's torch for Linux brings gigabytes of CUDA. This index has a CPU build of the same version,
 # which pip prefers; where it is not reached, pip takes what its own indexes have.
@@ -50,6 +52,7 @@ setup: .venv/.developing
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or later is needed: make PYTHON=...")'
 	@echo '== 1 of 4: a virtual environment, .venv'
 	@$(PYTHON) -m venv .venv
+	@$(PIP) --quiet pip
 	@echo '== 2 of 4: PyTorch, which exports a model and verifies the export'
 	@$(PIP) $(TORCH_OPTIONS) setuptools torch
 	@echo '== 3 of 4: Headscope and what it serves with'
