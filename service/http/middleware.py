@@ -72,4 +72,4 @@ def install(
             expose_headers=RESPONSE_HEADERS,
         )
     if observers:
-        app.add_middleware(ObservationMiddleware, observers=observers)
+        app.add_middleware(ObservationMiddleware, observers=observers, route_of=metrics.route_of)

@@ -16,15 +16,17 @@ _log = logging.getLogger("headscope.access")
 class AccessLog:
     """Logs each request; a status of 0 is a client that left before the reply began.
 
-    Probes and scrapes come every few seconds and are for level debug.
+    Probes and scrapes come every few seconds and are for level debug; but not if one is refused, as
+    a scrape without a key.
     """
 
     def observe(self, request: RequestSummary) -> None:
         """Log one."""
+        status = request.status or 0
         fields = {
             "method": request.method,
             "route": request.route,
-            "status": request.status or 0,
+            "status": status,
             "ms": round(1000 * (request.ended - request.began), 1),
             "bytes": request.sent_bytes,
         }
@@ -34,7 +36,8 @@ class AccessLog:
             if value:
                 fields[name] = value
                 message += f", {name} %({name})s"
-        level = logging.DEBUG if request.route in QUIET_ROUTES else logging.INFO
+        quiet = request.route in QUIET_ROUTES and not 400 <= status < 500
+        level = logging.DEBUG if quiet else logging.INFO
         _log.log(level, message, fields, extra={"fields": fields})
 
     def close(self) -> None:

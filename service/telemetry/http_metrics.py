@@ -89,6 +89,10 @@ class HttpMetrics:
             registry=registry,
         )
 
+    def route_of(self, scope: Scope) -> str:
+        """The template of a request's route, also of one that never reached it."""
+        return self.routes.of_scope(scope)
+
     def track_request(self) -> AbstractContextManager[None]:
         """A request is in flight for as long as the block runs."""
         tracked: AbstractContextManager[None] = self.in_flight.track_inprogress()
@@ -97,7 +101,7 @@ class HttpMetrics:
     def answered(self, exchanged: Exchanged) -> None:
         """A reply was sent; one that ended early counts as far as it got."""
         scope = exchanged.scope
-        route = self.routes.of_scope(scope)
+        route = self.route_of(scope)
         self.requests.labels(route, str(exchanged.status)).inc()
         self.request_seconds.labels(route).observe(exchanged.seconds, _exemplar(scope))
         self.request_bytes.labels(route).inc(exchanged.received_bytes)
@@ -110,7 +114,7 @@ class HttpMetrics:
     def refused(self, scope: Scope, error: ServiceError) -> None:
         """A request was answered with an error."""
         if error.status != 500 and not isinstance(error, FAILURES):
-            self.refusals.labels(self.routes.of_scope(scope), error.reason).inc()
+            self.refusals.labels(self.route_of(scope), error.reason).inc()
 
     def refused_unread(self, path: str, error: ServiceError) -> None:
         """What came was answered with an error before it was a request."""

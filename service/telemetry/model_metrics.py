@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -126,6 +127,8 @@ class ModelMetrics:
                 *(families.queue_seconds, families.inference_seconds),
             ):
                 metric.labels(model, lane)
+            for reason in get_args(RefusalReason):
+                families.queue_refused.labels(model, lane, reason)
 
     def batch_finished(self, lane: LaneName, tasks: Sequence[Task], seconds: float) -> None:
         """A batch was computed."""

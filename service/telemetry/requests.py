@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,9 +55,20 @@ class RequestObserver(Protocol):
 class ObservationMiddleware:
     """Tells observers of every request; the outermost layer, where there are any."""
 
-    def __init__(self, app: ASGIApp, observers: Sequence[RequestObserver]) -> None:
+    def __init__(
+        self, app: ASGIApp, observers: Sequence[RequestObserver], route_of: Callable[[Scope], str]
+    ) -> None:
+        """Stand around an application.
+
+        Args:
+            app: answers.
+            observers: hear of it.
+            route_of: the template of a request's route, also of one refused before it got there.
+
+        """
         self.app = app
         self.observers = observers
+        self.route_of = route_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event."""
@@ -83,7 +94,7 @@ class ObservationMiddleware:
             ended = time.monotonic()
             summary = RequestSummary(
                 method=scope["method"] if scope["method"] in METHODS else "_OTHER",
-                route=getattr(scope.get("route"), "path", "unmatched"),
+                route=self.route_of(scope),
                 request_id=state.get("request_id", ""),
                 traceparent=_traceparent(scope),
                 status=status,

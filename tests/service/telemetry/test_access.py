@@ -60,6 +60,31 @@ async def test_the_owner_of_a_key_and_the_callers_trace_are_told(
 
 
 @pytest.mark.anyio
+async def test_what_is_refused_before_its_route_has_that_route(
+    log: Log, artifact: Artifact
+) -> None:
+    """By its line a caller who has no key, or sends too much, can be told from a scanner."""
+    engine = AnsweringEngine(lambda _: None)
+    long = {"inputs": "a" * 2000}
+    key = {"authorization": f"Bearer {SECRET}"}
+    settings = {"access_log": True, "api_keys": SECRET, "max_body_bytes": 1000}
+    async with serving(artifact, engine, **settings) as client:
+        await client.post("/encode", json={"inputs": "a"})
+        await client.get("/v1/models/some/name")
+        await client.post("/attention", json=long, headers=key)
+        await client.get("/metrics")
+        await client.get("/nowhere")
+    lines = [line for line in log.objects if line["logger"] == "headscope.access"]
+    assert [(line["route"], line["status"], line["level"]) for line in lines] == [
+        ("/encode", 401, "info"),
+        ("/v1/models/{model:path}", 401, "info"),
+        ("/attention", 413, "info"),
+        ("/metrics", 401, "info"),
+        ("unmatched", 401, "info"),
+    ]
+
+
+@pytest.mark.anyio
 async def test_probes_and_scrapes_are_for_debug(log: Log, artifact: Artifact) -> None:
     engine = AnsweringEngine(lambda _: None)
     logging.getLogger("headscope.access").setLevel(logging.INFO)

@@ -78,6 +78,8 @@ def test_each_model_has_its_own_series_from_the_start() -> None:
 
     assert values("degraded") == [0, 1]
     assert values("engine_restarts_total") == [0, 1]
+    for reason in ("tokens", "texts", "wait", "deadline"):
+        assert values("queue_refused_total", lane="attention", reason=reason) == [0, 0], reason
     assert values("verified_batches_total", result="failed") == [0, 1]
     assert values("verified_batches_total", result="passed") == [0, 0]
     assert values("live_max_abs_diff", kind="pooled") == [None, 0.25]

@@ -11,9 +11,11 @@ import pytest
 
 from service.inference.timings import Timings
 from service.telemetry.requests import ObservationMiddleware, RequestSummary
+from service.telemetry.routes import RouteTemplates
 
 pytestmark = pytest.mark.anyio
 TIMINGS = Timings(3, 0.0, 0.0)
+ROUTES = RouteTemplates()
 
 
 class Observer:
@@ -48,7 +50,8 @@ async def observed(app: Any, **scope: Any) -> RequestSummary:
         """A client that reads."""
 
     request = {"type": "http", "method": "POST", "path": "/things/secret", "headers": []}
-    await ObservationMiddleware(app, observers)(request | scope, None, send)
+    middleware = ObservationMiddleware(app, observers, ROUTES.of_scope)
+    await middleware(request | scope, None, send)
     (one,), (other,) = (observer.heard for observer in observers)
     assert one == other
     return one
@@ -102,9 +105,9 @@ async def test_a_request_that_fails_is_told_all_the_same() -> None:
         raise ZeroDivisionError
 
     observer = Observer()
-    scope = {"type": "http", "method": "GET", "headers": []}
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
     with pytest.raises(ZeroDivisionError):
-        await ObservationMiddleware(fail, [observer])(scope, None, None)
+        await ObservationMiddleware(fail, [observer], ROUTES.of_scope)(scope, None, None)
     assert len(observer.heard) == 1
 
 
@@ -115,6 +118,7 @@ async def test_nothing_but_requests_is_told() -> None:
         seen.append(scope)
 
     observer = Observer()
-    await ObservationMiddleware(lifespan, [observer])({"type": "lifespan"}, None, None)
+    middleware = ObservationMiddleware(lifespan, [observer], ROUTES.of_scope)
+    await middleware({"type": "lifespan"}, None, None)
     assert seen == [{"type": "lifespan"}]
     assert observer.heard == []
