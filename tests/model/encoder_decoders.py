@@ -1,7 +1,6 @@
 """Small random encoder–decoders as transformers writes them, and what it computes of a pair.
 
-BART's encoder and decoder differ in depth and in their number of heads; T5 has a layer of each, as
-its graphs, which are made for 8,192 tokens, take long to export.
+Encoders and decoders differ in depth, those of BART and Marian also in their number of heads.
 """
 
 from __future__ import annotations
@@ -18,6 +17,8 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     BartConfig,
     BartForConditionalGeneration,
+    MarianConfig,
+    MarianMTModel,
     PreTrainedTokenizerFast,
     T5Config,
     T5ForConditionalGeneration,
@@ -36,7 +37,7 @@ PAIRS = [(9, 4), (1, 1), (3, 12), (17, 6)]
 def write_encoder_decoder(folder: Path, family: str) -> Path:
     """A checkpoint and its tokenizer."""
     torch.manual_seed(0)
-    {"bart": _bart, "t5": _t5}[family]().save_pretrained(folder)
+    {"bart": _bart, "marian": _marian, "t5": _t5}[family]().save_pretrained(folder)
     tokenizer = Tokenizer(models.WordLevel({w: n for n, w in enumerate(WORDS)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -61,6 +62,19 @@ def _bart() -> BartForConditionalGeneration:
     return model
 
 
+def _marian() -> MarianMTModel:
+    sizes = {"d_model": 24, "encoder_ffn_dim": 32, "decoder_ffn_dim": 40}
+    depths = {"encoder_layers": 2, "decoder_layers": 1}
+    heads = {"encoder_attention_heads": 3, "decoder_attention_heads": 2}
+    ids = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    config = MarianConfig(
+        vocab_size=len(WORDS), max_position_embeddings=48, **sizes, **depths, **heads, **ids
+    )
+    model = randomized(MarianMTModel(config))
+    model.final_logits_bias.normal_()
+    return model
+
+
 def _t5() -> T5ForConditionalGeneration:
     config = T5Config(
         vocab_size=len(WORDS),
@@ -68,7 +82,7 @@ def _t5() -> T5ForConditionalGeneration:
         d_kv=6,
         d_ff=40,
         num_layers=1,
-        num_decoder_layers=1,
+        num_decoder_layers=2,
         num_heads=3,
         relative_attention_num_buckets=8,
         relative_attention_max_distance=20,

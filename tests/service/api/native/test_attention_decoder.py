@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +56,26 @@ def close(found: Any, wanted: Any, atol: float) -> None:
 async def test_all_kinds_of_maps_are_transformers(
     served: httpx.AsyncClient, translator: tuple[Path, Artifact]
 ) -> None:
+    await assert_maps(served, translator[0])
+
+
+async def test_those_of_marian_too(
+    exported: Callable[..., Artifact], encoder_decoders: Callable[[str], Path]
+) -> None:
+    checkpoint = encoder_decoders("marian")
+    artifact = exported(checkpoint, "marian")
+    async with serving(artifact, OnnxEngine(artifact, "cpu", threads=2)) as client:
+        await assert_maps(client, checkpoint)
+
+
+async def assert_maps(client: httpx.AsyncClient, checkpoint: Path) -> None:
+    """All kinds of maps, and what follows from them, beside transformers'."""
     include = ["weights", "stats", "rollout", "logprobs"]
-    every = await results_of(served, **BODY, include=include)
+    every = await results_of(client, **BODY, include=include)
     assert [len(one["tokens"]) for one in every] == [9, 1, 2, 3, 41]
     assert [len(one["target_tokens"]) for one in every] == [3, 4, 1, 26, 3]
     for found in every:
-        wanted = expected_of(translator[0], found)
+        wanted = expected_of(checkpoint, found)
         encoder = np.stack(wanted.encoder_maps)
         close(found["attention"], encoder, 1e-5)
         close(found["decoder_attention"], wanted.maps, 1e-5)
