@@ -127,7 +127,10 @@ def late_artifact(exported: Callable[..., Artifact], late_checkpoint: Path) -> A
 
 @pytest.fixture(scope="session")
 def encoder_decoders(exports: Path) -> Callable[[str], Path]:
-    """`encoder_decoders(family)`: a tiny "bart", "marian" or "t5", one a run for all processes; read only."""
+    """`encoder_decoders(family)`: tiny "bart", "marian" and "t5", the same in a whole run.
+
+    Read only.
+    """
     from tests.model.encoder_decoders import write_encoder_decoder
 
     def once(family: str) -> Path:

@@ -152,6 +152,13 @@ export const explain = async (body, signal) => (await json('explain', body, sign
 /** `POST /align` of one pair. @param {Object} body @param {AbortSignal} signal @returns {Promise<Alignment>} */
 export const align = async (body, signal) => (await json('align', body, signal)).results[0];
 
+/** `POST /attention/scores` of one token of one text. @param {Object} body @param {AbortSignal} signal @returns {Promise<import('./compared.js').HeadScores>} */
+export async function headScores(body, signal) {
+  const { scale, results } = await json('attention/scores', body, signal);
+  const [{ query_vectors: queries, key_vectors: keys, scores, weights }] = results;
+  return { query: queries[0], keys, scores: scores[0], weights: weights[0], scale };
+}
+
 /** `POST /encode`, a pooled vector a text. @param {Object} body @param {AbortSignal} signal @returns {Promise<number[][]>} */
 export const encode = async (body, signal) =>
   (await json('encode', body, signal)).results.map((/** @type {{pooled: number[]}} */ { pooled }) => pooled);

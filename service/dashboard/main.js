@@ -1,6 +1,7 @@
 /** The page: one store, drawn whole whenever anything of it is another. */
 
 import { ablationView } from './ablation-view.js';
+import { comparedView } from './compared-view.js';
 import { comparisonView } from './comparison-view.js';
 import { headView } from './head-view.js';
 import { headsView } from './heads-view.js';
@@ -19,6 +20,7 @@ let asked = false;
 const views = {
   heads: headsView,
   head: headView,
+  compared: comparedView,
   rollout: rolloutView,
   ablation: ablationView,
   comparison: comparisonView,

@@ -23,6 +23,7 @@
  * @property {string} other model that a text is looked at in too; the first other one when empty
  * @property {string} against head of that model, as `layer.head`, or `alike`
  * @property {string[]} overlaid heads whose lines are drawn beside those of the chosen one, as `layer.head`
+ * @property {boolean} strongest features of a query and a key stand by their products, not by their numbers
  * @property {boolean} words word pieces merged
  * @property {boolean} bare special tokens hidden
  * @property {boolean} cut long texts truncated
@@ -41,6 +42,7 @@ import { STATISTICS } from './statistics.js';
 export const VIEWS = [
   'heads',
   'head',
+  'compared',
   'rollout',
   'ablation',
   'comparison',
@@ -74,6 +76,7 @@ export const INITIAL = Object.freeze({
   other: '',
   against: 'alike',
   overlaid: [],
+  strongest: false,
   words: false,
   bare: false,
   cut: false,
@@ -137,6 +140,7 @@ const READERS = {
   other: string,
   against: (text) => (text === 'alike' ? text : head(text)),
   overlaid: list(head),
+  strongest: flag,
   words: flag,
   bare: flag,
   cut: flag,

@@ -15,6 +15,7 @@ from headscope.errors import (
     Unavailable,
 )
 from headscope.explanation import Explanation, TokenMatch, WordPair
+from headscope.head_scores import HeadScores
 from headscope.heat_map import HeatMap
 from headscope.notebook import attention, attentions
 from headscope.reply import Reply
@@ -44,6 +45,7 @@ __all__ = [
     "Encodings",
     "Explanation",
     "Failed",
+    "HeadScores",
     "HeadscopeError",
     "HeatMap",
     "Info",

@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
-from headscope import calls, explanation
+from headscope import calls, explanation, head_scores
 from headscope.call import Call
 from headscope.connection import HTTP_ERRORS, Connection, Settings, answer_of, lost, with_signature
 from headscope.exchange import conduct
@@ -71,6 +71,7 @@ class AsyncClient:
     encode = method(calls.encode)
     embed = method(calls.embed)
     attention = method(calls.attention)
+    head_scores = method(head_scores.head_scores)
     align = method(calls.align)
     explain = method(explanation.explain)
     predict = method(calls.predict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NotRequired, TypedDict
+from typing import Literal, NotRequired, Required, TypedDict
 
 Direction = Literal["right", "left"]
 MapKind = Literal["encoder", "decoder", "cross"]
@@ -61,6 +61,16 @@ class AttentionFields(TextFields, total=False):
     top_k: int | None
     ablate: Sequence[Head] | None
     dtype: Literal["float32", "float16"]
+
+
+class HeadScoresFields(TextFields, total=False):
+    """`POST /attention/scores`."""
+
+    layer: Required[int]
+    head: Required[int]
+    queries: Sequence[int] | None
+    keys: Sequence[int] | None
+    ablate: Sequence[Head] | None
 
 
 class AlignFields(TextFields, total=False):

@@ -14,6 +14,7 @@ from model.artifact.manifest import Artifact
 from service.api.native.align import AlignRequest
 from service.api.native.attention_selection import AttentionRequest
 from service.api.native.encode import EncodeRequest
+from service.api.native.head_scores import HeadScoresRequest
 from service.api.native.verify import VerifyRequest
 from service.api.tei.embed_sparse import EmbedSparseRequest
 from service.api.tei.predict import PredictRequest
@@ -307,6 +308,7 @@ async def test_align(both):
     [
         (fields.EncodeFields, EncodeRequest),
         (fields.AttentionFields, AttentionRequest),
+        (fields.HeadScoresFields, HeadScoresRequest),
         (fields.AlignFields, AlignRequest),
         (fields.VerifyFields, VerifyRequest),
         (fields.PredictFields, PredictRequest),

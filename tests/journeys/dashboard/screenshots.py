@@ -30,6 +30,7 @@ PICTURES = {
         WIDE,
         {"view": "head", "layer": 3, "head": 1, "overlaid": "5.11,5.3", "pins": 10},
     ),
+    "compared": ("light", WIDE, {"view": "compared", "layer": 3, "head": 1, "strongest": 1}),
     "words": ("dark", WIDE, {"view": "rollout", "words": 1, "bare": 1}),
     "ablation": (
         "light",

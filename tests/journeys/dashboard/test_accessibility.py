@@ -13,7 +13,7 @@ from tests.journeys.dashboard import axe
 from tests.journeys.dashboard.between import enter_text, failing, head_button, told
 
 pytestmark = pytest.mark.e2e
-VIEWS = ("heads", "head", "rollout", "ablation", "comparison", "why", "texts")
+VIEWS = ("heads", "head", "compared", "rollout", "ablation", "comparison", "why", "texts")
 SHOWN = re.compile(r"(drawn|shown|explained)\.")
 WIDTHS = (360, 800, 1360)
 MEDIA = {

@@ -31,6 +31,7 @@ STOP = """() => {
 TABS = {
     "All heads": "button",
     "One head": "img",
+    "Query and key": "img",
     "Rollout": "img",
     "Ablation": "img",
     "Comparison": "textarea",

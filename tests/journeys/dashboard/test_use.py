@@ -195,8 +195,8 @@ def test_by_keyboard_alone(visitor, animal):
     expect(page).not_to_have_url(re.compile("zoom"))
     page.get_by_role("tab", name="One head").focus()
     page.keyboard.press("ArrowRight")
-    expect(page.get_by_role("tab", name="Rollout")).to_be_focused()
-    expect(page.get_by_role("heading", name="Rollout")).to_be_visible()
+    expect(page.get_by_role("tab", name="Query and key")).to_be_focused()
+    expect(page.get_by_role("heading", name="Query and key")).to_be_visible()
 
 
 def test_everything_has_a_name(visitor):

@@ -1,0 +1,118 @@
+"""What a head compares to come to its weights: `POST /attention/scores`, and its result.
+
+Notation: S tokens of a text, Q queries and K keys of them, p features of a head.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope.call import Call
+from headscope.errors import HeadscopeError
+from headscope.fields import HeadScoresFields
+from headscope.inputs import Text, texts_of
+from headscope.joining import chained, of_one_model
+from headscope.reading import check_count
+from headscope.results import Info, TokenizedText
+
+JSON_BYTES = 15
+
+
+@dataclass(frozen=True, eq=False)
+class HeadScores(TokenizedText):
+    """The queries and keys of one head, and the scores that its weights are made of."""
+
+    layer: int
+    head: int
+    scale: float | None
+    """Of each product of features in a score; None where a score is no sum of products."""
+    queries: list[int]
+    """Of which token each row is."""
+    keys: list[int]
+    """Of which token each column is."""
+    query_vectors: NDArray[np.float32]
+    """`[Q, p]`."""
+    key_vectors: NDArray[np.float32]
+    """`[K, p]`."""
+    scores: NDArray[np.float32]
+    """`[Q, K]`."""
+    weights: NDArray[np.float32]
+    """`[Q, K]`; a row of all keys sums to 1."""
+
+    @property
+    def products(self) -> NDArray[np.float32]:
+        """What each feature adds to each score, `[Q, K, p]`; relative positions add to their sum.
+
+        Raises:
+            HeadscopeError: the scores of this model are no sums of products.
+
+        """
+        if self.scale is None:
+            raise HeadscopeError("the scores of this model are no sums of products of features")
+        products = self.query_vectors[:, None] * self.key_vectors
+        return products * np.float32(self.scale)
+
+
+def head_scores(
+    inputs: str | Sequence[Text], **fields: Unpack[HeadScoresFields]
+) -> Call[Any, list[HeadScores]]:
+    """The queries, keys and scores of one head.
+
+    Args:
+        inputs: a text, a list of texts, or a list of pairs.
+        fields: of `POST /attention/scores`; `layer` and `head` are needed.
+
+    Returns:
+        What the head compares in each text, in their order.
+
+    """
+
+    def weigh(tokens: int, info: Info) -> int:
+        size = (info.hidden_size or 0) // max(info.heads or 0, 1)
+        rows, columns = (
+            tokens if asked is None else len(asked)
+            for asked in (fields.get("queries"), fields.get("keys"))
+        )
+        return JSON_BYTES * ((rows + columns) * size + 2 * rows * columns)
+
+    return Call(
+        "/attention/scores",
+        texts_of(inputs),
+        {**fields},
+        read_head_scores,
+        lambda parts: of_one_model(chained(parts)),
+        weigh=weigh,
+    )
+
+
+def read_head_scores(content: bytes, texts: Sequence[Text]) -> list[HeadScores]:
+    """The reply of /attention/scores, a result a text."""
+    told = json.loads(content)
+    named = {name: told[name] for name in ("model", "backend", "layer", "head", "scale")}
+    check_count(told["results"], texts)
+    return [_read(named, *each) for each in zip(told["results"], texts, strict=True)]
+
+
+def _read(named: dict[str, Any], found: dict[str, Any], text: Text) -> HeadScores:
+    every = list(range(len(found["tokens"])))
+    queries, keys = (found.get(axis, every) for axis in ("queries", "keys"))
+    shape = len(queries), len(keys)
+    plain = ("tokens", "token_ids", "segment_ids", "truncated")
+    return HeadScores(
+        **named,
+        **{name: found[name] for name in plain},
+        texts=(text,) if isinstance(text, str) else tuple(text),
+        offsets=[(start, end) for start, end in found["offsets"]],
+        queries=queries,
+        keys=keys,
+        query_vectors=np.array(found["query_vectors"], np.float32).reshape(len(queries), -1),
+        key_vectors=np.array(found["key_vectors"], np.float32).reshape(len(keys), -1),
+        scores=np.array(found["scores"], np.float32).reshape(shape),
+        weights=np.array(found["weights"], np.float32).reshape(shape),
+    )
