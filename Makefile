@@ -16,7 +16,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PORT ?= 8000
-PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
 # mypy and the export keep a core busy for twenty seconds each, the first time. Meanwhile one process
 # compiles the tests and what they import, which all that run them would do at the same time
 define BESIDE_TYPES
