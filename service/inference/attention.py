@@ -29,8 +29,11 @@ from service.scheduler.scheduler import Scheduler
 from service.scheduler.submission import ANYBODY, Caller, TaskResult
 
 GROUP_BYTES = 8 * 2**20
-"""Bytes of maps that are computed, and then waiting to be taken, at a time; a layer of one text may
-alone have more."""
+"""Bytes that are left of maps, and then waiting to be taken, at a time; a layer of one text may
+alone leave more."""
+COMPUTED_BYTES = 32 * 2**20
+"""Bytes of maps that are computed at a time, of which less may be left: two layers of 12 heads and
+512 tokens, one for each of two cores. A layer of one text may alone have more."""
 LAYER_BYTES = 512 * 2**20
 """Most bytes of the maps of one layer of one text, which are computed together."""
 CHUNK_TOKENS = 1024
@@ -215,18 +218,18 @@ def _check_layer(one: LayerPass, index: int, lengths: Lengths) -> None:
 
 
 def _groups(jobs: Sequence[Job]) -> Iterator[list[Job]]:
-    """Neighbours that have at most `GROUP_BYTES` of maps together."""
+    """Neighbours that have at most `COMPUTED_BYTES` of maps together, and leave `GROUP_BYTES`."""
     group: list[Job] = []
-    size = 0
-    for job in jobs:
-        task, _ = job
-        own = 4 * len(task.heads) * len(task.queries) * len(task.keys)
-        own *= 2 if task.values else 1
-        if group and size + own > GROUP_BYTES:
+    size = left = 0
+    for task, reduction in jobs:
+        queries, keys = len(task.queries), len(task.keys)
+        own = 4 * len(task.heads) * queries * keys * (2 if task.values else 1)
+        own_left = reduction.left_bytes(queries, keys)
+        if group and (size + own > COMPUTED_BYTES or left + own_left > GROUP_BYTES):
             yield group
-            group, size = [], 0
-        group.append(job)
-        size += own
+            group, size, left = [], 0, 0
+        group.append((task, reduction))
+        size, left = size + own, left + own_left
     if group:
         yield group
 

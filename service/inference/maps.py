@@ -142,6 +142,16 @@ class MapsReduction:
             *self._of_values(output),
         )
 
+    def left_bytes(self, queries: int, keys: int) -> int:
+        """Bytes in float32 of all that is left of maps of this size, statistics aside."""
+        wanted, one = self.selection, self.layer_pass
+        rows, columns = wanted.part.shape(queries, keys)
+        of_map = rows * columns if one.norms else 0
+        if one.selected and wanted.weights:
+            of_map += rows * (2 * min(wanted.top_k, keys) if wanted.top_k else columns)
+        of_all_heads = (one.rollout + one.norm_rollout) * queries * keys
+        return 4 * (len(one.heads) * of_map + of_all_heads)
+
     def _of_values(self, output: Output) -> tuple[Any | None, Floats | None]:
         """Norms, and shares of all heads."""
         maps, products = output.maps, output.value_products

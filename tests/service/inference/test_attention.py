@@ -216,6 +216,24 @@ async def test_a_slow_reader_stops_the_engine_after_two_groups() -> None:
         assert engine.maps_computed == layers_read == 18
 
 
+@pytest.mark.usefixtures("three_layers_at_a_time")
+@pytest.mark.parametrize(("kept", "ahead"), [(False, 12), (True, 6)])
+async def test_more_maps_are_computed_at_a_time_where_they_are_not_kept(
+    kept: bool, ahead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 18 layers, in groups of six where statistics alone are left of them."""
+    monkeypatch.setattr("service.inference.attention.COMPUTED_BYTES", 6 * ONE_LAYER)
+    asked = AttentionSelection(**{**vars(ALL), "weights": kept, "statistics": True})
+    engine = Watched()
+    with batching(engine) as (batcher, _):
+        stream = AttentionStream(batcher, CONFIG, asked, subjects(*[S] * 9), Timings(0, 0.0, 0.0))
+        results = stream.results()
+        await anext(results)
+        await at_rest(batcher)
+        assert engine.maps_computed == ahead  # one group is taken, the next one waits
+        await results.aclose()
+
+
 async def test_a_layer_larger_than_a_group_goes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.inference.attention.GROUP_BYTES", ONE_LAYER - 1)
     engine = Watched()

@@ -9,6 +9,7 @@ import pytest
 
 from service.engines.contract import Output
 from service.inference.layer_passes import LayerPass
+from service.inference.map_parts import MapPart
 from service.inference.maps import MapsReduction
 from tests.service import plain
 from tests.service.inference.test_layer_passes import selection
@@ -77,3 +78,27 @@ def test_one_pass_may_serve_both() -> None:
     found = reduced(SELF, rollout=True, weights=True)
     np.testing.assert_array_equal(found.weights, 2 * SELF)
     assert found.mean.shape == (S, S)
+
+
+@pytest.mark.parametrize("maps", [CROSS, SELF])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"weights": True},
+        {"weights": True, "top_k": 3},
+        {"weights": True, "top_k": 3, "part": MapPart(queries=(1, 0))},
+        {"weights": True, "part": MapPart(queries=(1,), keys=(0, 2, 3))},
+        {"weights": True, "part": MapPart(max_size=2)},
+        {"statistics": True},
+        {"weights": True, "rollout": True},
+    ],
+    ids=str,
+)
+def test_what_is_left_is_known_beforehand(maps: plain.Array, asked: dict[str, Any]) -> None:
+    rollout = asked.get("rollout", False)
+    one = LayerPass(2, (0, 1, 2), selected=True, rollout=rollout, kind="cross")
+    reduction = MapsReduction(selection(**asked), one, 9, (3, 6), convert=lambda array: array)
+    found = reduction(Output(maps=maps))
+    arrays = [found.weights, found.mean, *(found.top or ())]
+    left = sum(array.nbytes for array in arrays if array is not None)
+    assert reduction.left_bytes(*maps.shape[1:]) == left
