@@ -68,6 +68,19 @@ def test_a_request_that_is_missing_or_new_is_told(recorded: list[Entry]) -> None
         assert len(compare([old], [new])) == 2
 
 
+def test_a_shorter_number_may_shorten_a_reply_on_another_processor() -> None:
+    def entry(text: str, length: int) -> Entry:
+        headers = [["content-length", str(length)]]
+        reply = {"status": 200, "headers": headers, "rules": [], "body": {"text": text}}
+        return {"name": "a", "sent": "b", "exact": False, "replies": [reply]}
+
+    whole, shorter = '{"a":[0.12345678]}', '{"a":[0.1234568]}'
+    recorded = entry(whole, len(whole))
+    assert compare([recorded], [entry(shorter, len(shorter))], near=True) == []
+    (told,) = compare([recorded], [entry(shorter, len(whole))], near=True)
+    assert told.startswith("a: header content-length")
+
+
 def test_a_last_bit_of_a_sum_may_differ_on_another_processor() -> None:
     def entry(text: str, exact: bool) -> Entry:
         reply = {"status": 200, "headers": [], "rules": [], "body": {"text": text}}

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from model.runtimes.registry import check_device, runtime_of
 from model.sources.foreign import ForeignGraph
 from model.sources.locate import display_name
 from service.artifacts import (
@@ -56,6 +57,7 @@ def _export(
     if pairs:
         raise WrongUseError("--pairs is for --precision auto; headscope bench ranks one artifact")
     require_exporter(checkpoint_of(settings), settings.precision)
+    check_device(runtime_of(settings.precision), settings.device)
     if note := precision_note(settings.precision):
         say(note)
     if out is None:

@@ -26,7 +26,7 @@ from model.artifact.batch import pack
 from model.artifact.manifest import TOKENIZER, Artifact, Precision
 from model.artifact.pooling import TextPooling
 from model.artifact.tokenizer import read_tokenizer
-from model.runtimes.registry import load_runtime
+from model.runtimes.registry import has_products, load_runtime
 from tests.model.checkpoints import write_tokenizer
 from tests.model.families.parity import SIZES
 from tests.model.families.test_deberta_v2 import VERSION_3
@@ -74,4 +74,6 @@ def test_vectors_are_near_transformers(
         expected = states.last_hidden_state[0].double().mean(dim=0).numpy()
         vector = np.asarray(served, np.float64)
         cosine = vector @ expected / np.linalg.norm(vector) / np.linalg.norm(expected)
-        assert LEAST_COSINE[precision] <= cosine < 1 - 1e-9  # and not float32 after all
+        assert LEAST_COSINE[precision] <= cosine
+        if has_products(precision) or precision == "int8":
+            assert cosine < 1 - 1e-9  # not float32 after all

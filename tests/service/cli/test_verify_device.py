@@ -33,9 +33,12 @@ def test_a_device_that_is_not_there_is_one_line(
     small_checkpoint: Path,
     tmp_path: Path,
     precision: str,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """Nothing is said of a precision's speed, on no processor: the device ends it first."""
     without_gpu()
+    monkeypatch.setattr("service.precision.has_products", lambda _: False)
     verify = ["verify", "--artifact", str(artifact.folder), "--device", "cuda"]
     out = tmp_path / "out"
     export = ["export", "--model", str(small_checkpoint), "--precision", precision]
