@@ -16,15 +16,18 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PORT ?= 8000
-PYTEST := $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
-# mypy and the export keep a core busy for twenty seconds each, the first time. Meanwhile one process
-# compiles the tests and what they import, which all that run them would do at the same time
+PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
+# mypy keeps a core busy for twenty seconds, the first time
 define BESIDE_TYPES
 $(BIN)/mypy & types=$$!; \
-$(BIN)/python -m pytest --collect-only --quiet > /dev/null & compiled=$$!; \
-$(BIN)/headscope export || exit; wait $$compiled; \
 $(1); tests=$$?; \
 wait $$types || { echo 'mypy found errors: they are told above'; exit 1; }; exit $$tests
+endef
+# while the model is exported, one process compiles the tests and what they import, which all that
+# run them would do at the same time
+define EXPORT_AND_COMPILE
+$(BIN)/python -m pytest --collect-only --quiet > /dev/null & compiled=$$!; \
+$(BIN)/headscope export || exit; wait $$compiled
 endef
 # modules are compiled as they are first imported, most of them never; and kept, whatever the
 # environment says: the tests start hundreds of processes
@@ -77,12 +80,12 @@ lint: style
 	$(BIN)/mypy
 
 check: style
-	$(call BESIDE_TYPES,$(PYTEST) -m 'not e2e and not slow')
+	$(call BESIDE_TYPES,$(BIN)/headscope export && $(PYTEST) --numprocesses 2 -m 'not e2e and not slow')
 
 # what tests need of other programs is fetched while packages are installed
 test:
 	@$(MAKE) --no-print-directory --jobs 2 tools style
-	$(call BESIDE_TYPES,$(PYTEST))
+	$(call BESIDE_TYPES,$(EXPORT_AND_COMPILE); $(PYTEST) --numprocesses 4)
 
 tools:
 	@tests/journeys/dashboard/install_chromium

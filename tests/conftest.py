@@ -19,6 +19,7 @@ from model.runtimes.registry import weight_bits
 from service.settings import Settings
 from tests import sts
 from tests.kept import Kept
+from tests.slow import listed
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # several processes compute at a time on few cores
@@ -64,8 +65,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what costly fixtures make slow, and put the longest first."""
-    folder = Path(__file__).parent
+    """Mark what costly fixtures make slow and what is listed as slow; the longest come first."""
+    folder, slow = Path(__file__).parent, listed()
 
     def place(item: pytest.Item) -> int:
         path = item.path.relative_to(folder).as_posix()
@@ -73,7 +74,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     items.sort(key=place)
     for item in items:
-        if COSTLY.intersection(getattr(item, "fixturenames", ())):
+        test = item.nodeid.partition("[")[0]
+        if test in slow or COSTLY.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
 
 

@@ -1,0 +1,37 @@
+"""The tests that `make check` leaves out for the time they take, and the command that lists them.
+
+To list them anew, on two cores that do nothing else: empty `tests/slow.txt`, then run
+`python -m pytest --numprocesses 2 --dist loadfile -m "not e2e and not slow" --junit-xml FILE` and
+`python -m tests.slow FILE`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean
+from xml.etree import ElementTree as ET
+
+LIST = Path(__file__).with_name("slow.txt")
+LEAST_SECONDS = 0.1
+"""Of a listed test on average, its fixtures included, over all of its parameters."""
+
+
+def listed() -> frozenset[str]:
+    """The slow tests, each as `tests/folder/test_file.py::test_name`."""
+    return frozenset(LIST.read_text(encoding="utf-8").split())
+
+
+def slow_tests(report: Path) -> list[str]:
+    """The slow tests of a JUnit report, in order of their names."""
+    seconds: defaultdict[str, list[float]] = defaultdict(list)
+    for case in ET.parse(report).iter("testcase"):
+        name = case.attrib["name"].partition("[")[0]
+        file = case.attrib["classname"].replace(".", "/") + ".py"
+        seconds[f"{file}::{name}"].append(float(case.attrib["time"]))
+    return sorted(test for test, taken in seconds.items() if fmean(taken) >= LEAST_SECONDS)
+
+
+if __name__ == "__main__":
+    LIST.write_text("".join(f"{test}\n" for test in slow_tests(Path(sys.argv[1]))), "utf-8")
