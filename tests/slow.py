@@ -14,7 +14,7 @@ from statistics import fmean
 from xml.etree import ElementTree as ET
 
 LIST = Path(__file__).with_name("slow.txt")
-LEAST_SECONDS = 0.1
+LEAST_SECONDS = 0.05
 """Of a listed test on average, its fixtures included, over all of its parameters."""
 
 
