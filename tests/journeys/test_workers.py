@@ -61,13 +61,20 @@ def serving(*flags: str, workers: int = 2, ready: bool = True) -> Iterator[Worke
 
 
 @contextlib.contextmanager
-def hangups_ignored() -> Iterator[None]:
-    """What starts meanwhile has no terminal, as `nohup` starts it."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+def hangups(handler: signal.Handlers) -> Iterator[None]:
+    """What starts meanwhile inherits it: `SIG_IGN` as `nohup` starts it, without a terminal."""
+    before = signal.signal(signal.SIGHUP, handler)
     try:
         yield
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _hangups_mean_something() -> Iterator[None]:
+    """Also where the tests themselves were started by `nohup`."""
+    with hangups(signal.SIG_DFL):
+        yield
 
 
 async def learned(port: int) -> Clients:
@@ -355,7 +362,7 @@ async def test_no_signal_ends_a_worker_that_has_just_begun() -> None:
 @pytest.mark.parametrize(("workers", "exit_code"), [(1, -signal.SIGTERM), (2, 0)])
 async def test_without_a_terminal(workers: int, exit_code: int) -> None:
     """A hangup means nothing, clients wait for descriptors, and SIGTERM loses nothing."""
-    with hangups_ignored(), serving("--engine", "fake", workers=workers) as service:
+    with hangups(signal.SIG_IGN), serving("--engine", "fake", workers=workers) as service:
         service.process.send_signal(signal.SIGHUP)
         await wait_without_descriptors(service)
         reply = await ask(service.port, "/health/ready")
@@ -386,9 +393,10 @@ async def stopped_under_load(service: Workers, number: signal.Signals) -> int:
         async with load.running(50):
             await load.until("right", 200)
             service.send(number)  # as a terminal does, or systemd
-            reply = await ask(service.port, "/health/ready")
-            while reply.status == 200:
+            async with asyncio.timeout(60):
                 reply = await ask(service.port, "/health/ready")
+                while reply.status == 200:
+                    reply = await ask(service.port, "/health/ready")
             assert (reply.status, reply.closes) == (503, True)
             assert reply.json()["detail"] == "the service is stopping"
             await load.until("refused", 50)
