@@ -55,8 +55,8 @@ def _promoted(interpreter: Any, node: fx.Node) -> object:
 def _try_rule_of_operator(
     rule: RewriteRule, model: onnx_ir.Model, graph: onnx_ir.Graph, node: onnx_ir.Node, **how: Any
 ) -> ReplacementSubgraph | None:
-    """Try a rule, unless its pattern ends in another operator than the node's."""
-    pattern = rule._target_pattern
-    if pattern.has_single_output_node and not pattern.output_node.op.matches(node.op_type):
+    """Try a rule, unless its pattern's first output is another operator's than the node."""
+    first, *_ = rule._target_pattern.output_nodes
+    if not first.op.matches(node.op_type):
         return None
     return _try_rule(rule, model, graph, node, **how)

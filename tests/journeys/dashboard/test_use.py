@@ -135,6 +135,7 @@ def test_a_map_as_files(visitor, animal):
 def test_every_view_as_files(visitor, animal):
     page = visitor.open(visitor.state(layer=3, head=1, sort="entropy"))
     for view, status in STATUS.items():
+        page.wait_for_timeout(350)  # Chromium drops what comes after ten downloads in a second
         page.locator(f"#tab-{view}").click()
         said(page, status)
         found = json.loads(saved(page, "JSON")[0])
