@@ -36,7 +36,7 @@ from service.inference.alignment.matching import (
     match_vectors,
 )
 from service.inference.alignment.words import aligned_text
-from service.inference.tokenizer import Limits, Options, TextTokenizer
+from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 
 PAIRS_PER_REQUEST = 16
 LINK = re.compile(r"(\d+)([-p?])(\d+)")

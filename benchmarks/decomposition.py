@@ -20,9 +20,9 @@ from benchmarks.harness.service import default_artifact
 from model.artifact.manifest import Artifact
 from service.engines.contract import Pooling, Task, TextTask
 from service.engines.onnx import OnnxEngine
-from service.inference.decomposition import DecomposedText, TextDecomposition
+from service.inference.explanation.decomposition import DecomposedText, TextDecomposition
 from service.inference.timings import Timings
-from service.inference.tokenizer import TokenizedText
+from service.inference.tokenization.tokenizer import TokenizedText
 from service.scheduler.admission import BatchLimits
 from service.scheduler.observer import Observer
 from service.scheduler.scheduler import Scheduler

@@ -18,7 +18,7 @@ import httpx
 
 from benchmarks.harness.timing import median_ratio
 from service.app import create_app
-from service.artifacts import open_artifact
+from service.artifacts.opening import open_artifact
 from service.settings import Settings
 
 BINARY = {"accept": "application/vnd.safetensors"}

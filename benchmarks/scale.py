@@ -26,17 +26,17 @@ from typing import get_args
 
 from tokenizers import Tokenizer
 
-from benchmarks.harness import scale_plots
 from benchmarks.harness.calibrate import Calibrator, Precision
 from benchmarks.harness.cost import flop
 from benchmarks.harness.plots import PLOTS
 from benchmarks.harness.report import markdown, write_json
 from benchmarks.harness.rows import percentiles
+from benchmarks.harness.scale_plots import Row, draw
 from benchmarks.harness.scale_points import Point, points
 from benchmarks.harness.servers import Server, artifact_of, headscope, running
 from benchmarks.harness.service import default_checkpoint
 from benchmarks.harness.texts import read_workload
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.families.registry import read_config
 from testing.memory import MEBIBYTE, family_bytes
 
@@ -52,21 +52,6 @@ class Sample:
     latencies_ms: list[float]
     peak_mib: float
     """Of all processes of the service."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One point over all rounds: medians; percentiles of all requests."""
-
-    axis: str
-    value: int
-    texts_per_second: float
-    least: float
-    most: float
-    tokens_per_second: float
-    share: float
-    latency_ms: dict[str, float]
-    peak_mib: float
 
 
 @contextlib.contextmanager
@@ -167,7 +152,7 @@ def main() -> None:
             "samples": [[asdict(sample) for sample in found] for found in samples],
         }
         write_json(options.json, content)
-    for path in scale_plots.draw(rows, options.plots):
+    for path in draw(rows, options.plots):
         print(path)
 
 

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.encoder.sinusoids import sinusoid_table
 from model.errors import CheckpointError

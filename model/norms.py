@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model.config import EncoderConfig, NormName
+from model.config.encoder import EncoderConfig, NormName
 
 
 class RMSNorm(nn.Module):

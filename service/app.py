@@ -9,21 +9,21 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from fastapi import FastAPI
 
 from model.artifact.manifest import Artifact
-from service import system
 from service.api import dialects
 from service.api.security_schemes import describe_keys
-from service.banner import banner
-from service.distribution import TRACING, require, version
+from service.artifacts.footprint import footprint, report, shortage
 from service.engines.contract import Engine
-from service.footprint import footprint, report, shortage
 from service.health.peers import Answers, Peers
 from service.health.readiness import Readiness
 from service.http import middleware
 from service.http.budget import ByteBudget, releasing
-from service.models import Models, names_of
-from service.serving import Shared, start_model, token_limits
+from service.serving.banner import banner
+from service.serving.models import Models, names_of
+from service.serving.start import Shared, start_model, token_limits
+from service.serving.state import ServiceState
 from service.settings import Settings
-from service.state import ServiceState
+from service.system import machine
+from service.system.distribution import TRACING, require, version
 from service.telemetry.access import AccessLog
 from service.telemetry.metrics import Metrics
 from service.telemetry.requests import RequestObserver
@@ -155,7 +155,7 @@ def tell_memory(settings: Settings, artifacts: Mapping[str, Artifact]) -> None:
     if len(found) > 1 or settings.workers > 1:
         for line in report(found, settings.workers):
             _log.info("%s", line)
-    if warning := shortage(found, settings.workers, system.available_memory()):
+    if warning := shortage(found, settings.workers, machine.available_memory()):
         _log.warning("%s", warning)
 
 

@@ -253,7 +253,7 @@ def minilm(
     @functools.cache
     def once(precision: Precision) -> Artifact:
         if precision == "fp32":
-            from service.artifacts import open_artifact
+            from service.artifacts.opening import open_artifact
             from service.settings import Settings
 
             return open_artifact(Settings())

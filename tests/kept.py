@@ -23,7 +23,7 @@ from model.artifact.cache import cache_key
 from model.artifact.manifest import Precision, load_artifact
 from model.errors import ArtifactError
 from model.runtimes.registry import weight_bits
-from service.system import processor_name
+from service.system.machine import processor_name
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
 """What keeps OpenVINO from the better instructions (`tests.conftest.LESSER`)."""

@@ -15,11 +15,11 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = {
     "model": (
         {"errors"},
-        {"config", "modules", "vocabulary"},
-        {"decoder.config", "decoder.shift"},
-        {"artifact", "families", "norms", "tokenization"},
-        {"packing"},
-        {"attention", "sources"},
+        {"config"},
+        {"families", "norms", "tokenization"},
+        {"artifact"},
+        {"packing", "sources"},
+        {"attention"},
         {"encoder"},
         {"checkpoint", "decomposition"},
         {"decoder", "tasks"},
@@ -27,29 +27,15 @@ FLOORS = {
         {"export"},
     ),
     "service": (
-        {
-            "client_values",
-            "dashboard",
-            "distribution",
-            "environment",
-            "errors",
-            "groups",
-            "hub",
-            "precision",
-            "probe_paths",
-            "system",
-            "timing",
-        },
+        {"dashboard", "errors"},
+        {"system"},
         {"settings"},
-        {"footprint", "served"},
-        {"artifacts", "logs"},
         {"engines"},
         {"scheduler"},
         {"inference"},
-        {"evaluation", "telemetry"},
-        {"health", "http", "selection"},
-        {"models"},
-        {"banner", "fastest", "serving", "state"},
+        {"artifacts", "telemetry"},
+        {"health", "http"},
+        {"serving"},
         {"api", "files"},
         {"app"},
         {"process"},
@@ -65,8 +51,8 @@ ROOMS = {room for floors in FLOORS.values() for rooms in floors for room in room
 CORE = ("engines", "scheduler", "inference")
 """Rooms of the service that know no wire form."""
 TORCH_FREE = (
-    *("errors", "config", "modules", "vocabulary", "artifact", "sources"),
-    *("decoder.config", "decoder.shift"),
+    *("errors", "config", "artifact", "sources"),
+    "tokenization.vocabulary",
 )
 """Rooms of the model that the service may import anywhere."""
 TORCH_FREE_RUNTIMES = {
@@ -75,7 +61,11 @@ TORCH_FREE_RUNTIMES = {
     "model.runtimes.registry",
 }
 EXPORTING = {
-    f"service.{name}" for name in ("artifacts", "cli.export", "cli.verify", "fastest", "selection")
+    f"service.{name}"
+    for name in (
+        *("artifacts.opening", "artifacts.fastest", "artifacts.selection"),
+        *("cli.export", "cli.verify"),
+    )
 }
 """What imports the exporter, once there is something to export."""
 TORCH_PROCESS = "service.engines.torch_process"
@@ -83,7 +73,10 @@ WEB = {"fastapi", "starlette", "uvicorn", "httptools", "httpx", "pydantic_settin
 WIRE = {"orjson", "safetensors", "base64", "pydantic"}
 HEAVY = {"torch", "onnx", "onnxscript", "transformers", "huggingface_hub"}
 FOR_TESTS = {"transformers", "sentence_transformers", "pytest", "hypothesis", "httpx", "scipy"}
-READERS = {f"service.{name}" for name in ("settings", "hub", "system", "cli.terminal")}
+READERS = {
+    f"service.{name}"
+    for name in ("settings.schema", "settings.hub", "system.resources", "cli.terminal")
+}
 """What reads the environment: settings, and what systems and shells have of their own."""
 MAX_LINES = 300
 MAX_CONTRACT_LINES = 150
@@ -212,6 +205,26 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     assert len(list(graphlib.TopologicalSorter(graph).static_order())) == len(SOURCES)
 
 
+def folders() -> list[str]:
+    """Every folder of the packages, as a dotted name."""
+    return sorted({name.rpartition(".")[0] for name in SOURCES if "." in name})
+
+
+@pytest.mark.parametrize("folder", folders())
+def test_no_folders_import_each_other_in_a_circle(folder: str) -> None:
+    """Nor a folder and a file that lie side by side."""
+    depth = folder.count(".") + 2
+
+    def place(name: str) -> str:
+        return ".".join(name.split(".")[:depth])
+
+    graph: dict[str, set[str]] = {}
+    for name in under(folder) - {folder}:
+        beside = {place(item.module) for item in imports(name) if item.module in under(folder)}
+        graph.setdefault(place(name), set()).update(beside - {place(name), folder})
+    assert set(graphlib.TopologicalSorter(graph).static_order()) == graph.keys()
+
+
 def test_the_model_knows_nothing_of_the_service() -> None:
     assert importers({"service"}) <= under("service")
 
@@ -230,9 +243,8 @@ def test_few_rooms_know_the_web() -> None:
         "telemetry.requests",
         "telemetry.routes",
         "app",
-        "state",
+        "serving.state",
         "settings",
-        "environment",
         "cli",
     )
     assert importers(WEB) <= under(*(f"service.{room}" for room in rooms))
@@ -294,7 +306,7 @@ def test_nothing_heavy_is_reached_as_the_service_loads(start: str) -> None:
 
 
 def test_statistics_are_pure() -> None:
-    found = {package_of(item.module) for item in imports("service.inference.statistics")}
+    found = {package_of(item.module) for item in imports("service.inference.attention.statistics")}
     assert found == {"__future__", "collections", "typing", "numpy"}
 
 

@@ -16,7 +16,7 @@ WITHOUT_TESTS = {
     "model/errors.py": "names of errors",
     "model/artifact/foreign.py": "a sentence; the tests of the runtime and the routes hold it",
     "service/__main__.py": "calls the command line",
-    "service/api/media.py": "names and sizes; the tests of the forms hold the sizes",
+    "service/api/wire/media.py": "names and sizes; the tests of the forms hold the sizes",
     "service/engines/contract.py": "declarations; the tests of each engine hold them",
     "service/scheduler/observer.py": "declarations; the tests of metrics hold what is told",
     "service/inference/encoding.py": "declarations; the tests of the core hold them",

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from service.engines.contract import Output, Task, TextTask
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine

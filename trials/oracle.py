@@ -9,10 +9,10 @@ from typing import Any
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.pooling import l2_normalize
-from service.artifacts import open_artifact
+from service.artifacts.opening import open_artifact
 from service.engines.contract import Floats, Pooling, TextTask
 from service.engines.fake import FakeEngine
-from service.inference.tokenizer import Limits, Options, TextTokenizer, TokenizedText
+from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer, TokenizedText
 from service.settings import Settings
 
 _COMMON = (

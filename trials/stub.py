@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from model.artifact.manifest import Artifact
 from service.app import create_app
-from service.artifacts import open_artifact
+from service.artifacts.opening import open_artifact
 from service.engines.contract import Engine
 from service.process.listener import bound
 from service.process.server import Server, end

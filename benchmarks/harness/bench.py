@@ -20,12 +20,12 @@ from benchmarks.harness.figures import Figure, Goal
 from benchmarks.harness.sizes import FULL, Sizes
 from model.artifact.cache import cache_key
 from model.artifact.manifest import Artifact, Precision, load_artifact
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.export.exporter import export
 from model.families.registry import read_config
 from model.runtimes.registry import load_runtime
 from model.sources.locate import display_name, locate
-from service.hub import default_endpoint, open_hub
+from service.settings.hub import default_endpoint, open_hub
 
 PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 
 
 def flop(config: EncoderConfig, lengths: Sequence[int]) -> float:

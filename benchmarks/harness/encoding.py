@@ -11,7 +11,7 @@ from model.artifact.batch import Batch, Ids, pack
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.pooling import TextPooling
 from model.runtimes.contract import Floats, Runtime
-from service.inference.tokenizer import Limits, Options, TextTokenizer
+from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 
 Segments = tuple[Ids, Ids]
 """One text's token ids and segment ids, `[S]` each."""

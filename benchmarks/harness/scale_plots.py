@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from benchmarks.harness.plots import OURS, figure_of, log_axis, save
-
-if TYPE_CHECKING:
-    from benchmarks.scale import Row
 
 LABELS = {
     "length": "tokens of a text",
     "budget": "most tokens of a padded batch",
     "connections": "connections",
 }
+
+
+@dataclass(frozen=True)
+class Row:
+    """One point over all rounds: medians; percentiles of all requests."""
+
+    axis: str
+    value: int
+    texts_per_second: float
+    least: float
+    most: float
+    tokens_per_second: float
+    share: float
+    latency_ms: dict[str, float]
+    peak_mib: float
 
 
 def draw(rows: Sequence[Row], folder: Path) -> list[Path]:

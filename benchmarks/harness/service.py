@@ -8,16 +8,16 @@ from pathlib import Path
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.vectors import TextVectors
-from service.artifacts import find_checkpoint, open_artifact
+from service.artifacts.opening import find_checkpoint, open_artifact
 from service.engines.onnx import OnnxEngine
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions
 from service.inference.engine_pool import EnginePool
-from service.inference.tokenizer import Options, TextTokenizer
-from service.inference.tokenizing import RequestLimits
+from service.inference.tokenization.tokenizer import Options, TextTokenizer
+from service.inference.tokenization.tokenizing import RequestLimits
 from service.scheduler.admission import BatchLimits
 from service.scheduler.submission import ANYBODY
-from service.serving import token_limits
+from service.serving.start import token_limits
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 

@@ -17,7 +17,6 @@ from typing import Any
 import orjson
 
 from model.artifact.manifest import Artifact
-from service.distribution import version
 from service.engines.contract import Engine
 from service.files.inputs import PARQUET, find_sources
 from service.files.options import FileOptions, UsageError
@@ -25,6 +24,7 @@ from service.files.parts import settle, settle_folder
 from service.files.run import Say, run
 from service.files.work import WorkFolder
 from service.settings import Settings
+from service.system.distribution import version
 
 RECORD = ".headscope"
 LIMITS = ("engine", "device", "max_batch_tokens", "max_length", "max_characters")

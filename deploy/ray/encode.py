@@ -12,7 +12,7 @@ import ray
 
 from deploy.ray.corpus import CorpusFolder, corpus_files, job_of, unfinished
 from deploy.ray.pool import Done, Pool, encode_files
-from service.artifacts import open_artifact
+from service.artifacts.opening import open_artifact
 from service.cli import encode as single
 from service.cli import terminal
 from service.cli.command import Command

@@ -15,12 +15,12 @@ from ray.data import ActorPoolStrategy
 
 from deploy.ray.corpus import encode_file
 from model.errors import ArtifactError
-from service import system
-from service.artifacts import open_artifact
+from service.artifacts.opening import open_artifact
 from service.cli.exits import FAILURES, code_of, one_line
 from service.files.local import start_engine
 from service.files.options import FileOptions
 from service.settings import Settings
+from service.system import resources
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class FileEncoder:
             ServiceError: the engine cannot be started.
 
         """
-        system.settle_allocator()
+        resources.settle_allocator()
         artifact = open_artifact(settings, _silent)
         if artifact.sha256 != sha256:
             raise ArtifactError(f"{artifact.folder} is not the artifact that the run began with")

@@ -13,12 +13,12 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service import logs, system
 from service.app import create_app
 from service.cli.serve import open_served
 from service.errors import ServiceError
+from service.serving.state import state_of
 from service.settings import Settings
-from service.state import state_of
+from service.system import logs, resources
 
 NAME = "Headscope"
 """Of the deployment, by which configuration files choose its options."""
@@ -89,7 +89,7 @@ def build() -> FastAPI:
 
     """
     settings = replica_settings()
-    system.settle_allocator()
+    resources.settle_allocator()
     logs.configure(settings.log_level, settings.log_format)
     return served_application(create_app(settings, open_served(settings, _log.info)))
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from model.artifact.integrity import sha256_of
 from model.artifact.late_files import METADATA
 from model.artifact.manifest import WeightBits
+from model.artifact.modules import listed_modules, transformer_folder
 from model.errors import SourceError
-from model.modules import listed_modules, transformer_folder
 
 LIBRARIES = ("torch", "onnx", "onnxscript", "tokenizers")
 

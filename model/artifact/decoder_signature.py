@@ -21,7 +21,7 @@ from model.artifact.signature import (
     attention_signature,
     value_norms_signature,
 )
-from model.decoder.config import DecoderConfig
+from model.config.decoder import DecoderConfig
 
 Shapes = dict[str, tuple[int, ...]]
 """Name → shape of one head's parameter."""

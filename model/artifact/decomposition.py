@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from model.artifact.pooling import PoolingModes, modes_of
 from model.artifact.signature import GraphSignature, TensorSpec
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 
 Floats = NDArray[np.float32]
 Shape = tuple[int | str, ...]

@@ -18,8 +18,8 @@ from tokenizers import Tokenizer
 
 from model.artifact.manifest import GOLDEN, Artifact, reading, writing
 from model.artifact.targets import TargetTensors
-from model.config import EncoderConfig
-from model.vocabulary import model_ids
+from model.config.encoder import EncoderConfig
+from model.tokenization.vocabulary import model_ids
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]

@@ -20,6 +20,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 
 from model.artifact.late_interaction import ROLES, Role, TokenModule
+from model.artifact.modules import (
+    MODULES,
+    ModuleEntry,
+    listed_modules,
+    read_object,
+    transformer_folder,
+)
 from model.artifact.sentence_files import (
     MODEL_KEYS,
     Fields,
@@ -30,7 +37,6 @@ from model.artifact.sentence_files import (
 )
 from model.artifact.vector_modules import Dense, Normalize
 from model.errors import ConfigError
-from model.modules import MODULES, ModuleEntry, listed_modules, read_object, transformer_folder
 
 PYLATE_DENSE = "pylate.models.Dense.Dense"
 METADATA = "artifact.metadata"

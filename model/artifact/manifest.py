@@ -49,8 +49,8 @@ from model.artifact.integrity import check_file, check_locations, sha256_of
 from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import OF_DECODER, GraphName, GraphSignature
 from model.artifact.task import TaskConfig
-from model.config import EncoderConfig, UnknownEncoder
-from model.decoder.config import DecoderConfig
+from model.config.decoder import DecoderConfig
+from model.config.encoder import EncoderConfig, UnknownEncoder
 from model.errors import ArtifactError
 
 MANIFEST = "manifest.json"

@@ -13,6 +13,13 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from model.artifact.late_files import LateFiles, read_late_files
+from model.artifact.modules import (
+    MODULES,
+    ModuleEntry,
+    listed_modules,
+    read_object,
+    transformer_folder,
+)
 from model.artifact.pooling import PoolingModes, modes_of
 from model.artifact.sentence_files import (
     read_model,
@@ -25,7 +32,6 @@ from model.artifact.sentence_kinds import check_architecture, check_model_type, 
 from model.artifact.task import task_kind
 from model.artifact.vector_modules import VectorModule, size_after
 from model.errors import ConfigError
-from model.modules import MODULES, ModuleEntry, listed_modules, read_object, transformer_folder
 
 SimilarityName = Literal["cosine", "dot", "euclidean", "manhattan", "maxsim", "meanmaxsim"]
 """The last two are of a vector a token, and theirs alone."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from model.artifact.modules import ModuleEntry, read_object
 from model.artifact.pooling import PoolingMode, PoolingModes
 from model.artifact.vector_modules import (
     DENSE_ACTIVATIONS,
@@ -22,7 +23,6 @@ from model.artifact.vector_modules import (
     VectorModule,
 )
 from model.errors import ConfigError
-from model.modules import ModuleEntry, read_object
 
 Fields = dict[str, Any]
 

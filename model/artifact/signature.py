@@ -25,7 +25,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from model.artifact.task import TaskConfig
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 
 Float = Literal["float32", "float16"]
 Dtype = Literal["int64", "int32"] | Float

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.artifact.compare import Floats, Key, keyed_maps
-from model.config import EncoderConfig
-from model.decoder.config import DecoderConfig
+from model.config.decoder import DecoderConfig
+from model.config.encoder import EncoderConfig
 
 Ids = NDArray[np.int64]
 

@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from model.artifact.late_files import is_late_interaction
 from model.artifact.late_interaction import LateInteraction
-from model.config import ActivationName
+from model.artifact.modules import ModuleEntry, listed_modules, read_object, transformer_folder
+from model.config.encoder import ActivationName
 from model.errors import ConfigError
-from model.modules import ModuleEntry, listed_modules, read_object, transformer_folder
 
 TaskKind = Literal["sequence_classification", "token_classification", "sparse", "late_interaction"]
 _ARCHITECTURES: dict[str, TaskKind] = {

@@ -17,7 +17,7 @@ from model.artifact.mapped import mapped_tensors
 from model.artifact.task import TaskConfig, Transform
 from model.artifact.vector_modules import ACTIVATIONS as OF_MODULES
 from model.artifact.vector_modules import Floats
-from model.config import ActivationName
+from model.config.encoder import ActivationName
 
 
 def word_logits(path: Path, task: TaskConfig, rows: Floats, words: NDArray[np.int64]) -> Floats:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from model.attention.weights import Heads
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 
 QUERIES_AT_ONCE = 1024
 """The most queries of a text whose weights exist at a time."""

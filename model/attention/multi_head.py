@@ -28,7 +28,7 @@ from model.attention.weights import (
     repeat_heads,
     split_heads,
 )
-from model.config import NormalizerName, ScoreName
+from model.config.encoder import NormalizerName, ScoreName
 
 
 def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> Tensor:

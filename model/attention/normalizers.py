@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from model.config import NormalizerName
+from model.config.encoder import NormalizerName
 
 
 def softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:

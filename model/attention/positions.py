@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from model.config import LogBuckets
+from model.config.encoder import LogBuckets
 
 
 def rotary_frequencies(base: float, size: int) -> Tensor:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from model.config import ScoreName
+from model.config.encoder import ScoreName
 
 
 def scaled_dot_product_score(query: Tensor, key: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from model.attention.weights import (
     attention_weights,
     split_heads,
 )
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.norms import RMSNorm
 from model.packing import PackedBatch
 

@@ -20,7 +20,7 @@ from torch.nn import functional
 from model.attention.normalizers import NORMALIZERS
 from model.attention.positions import distances, rotate
 from model.attention.scores import SCORES
-from model.config import NormalizerName, NormName, ScoreName
+from model.config.encoder import NormalizerName, NormName, ScoreName
 from model.norms import normalize, rms_norm
 
 SCORE_PREFIX = "score_"

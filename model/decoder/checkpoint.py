@@ -7,8 +7,8 @@ from pathlib import Path
 from torch import Tensor
 
 from model.checkpoint import build, collect, read_tensors
-from model.config import EncoderConfig
-from model.decoder.config import DecoderConfig
+from model.config.decoder import DecoderConfig
+from model.config.encoder import EncoderConfig
 from model.decoder.decoder import Decoder
 from model.families.family import WORDS
 from model.families.registry import FAMILIES, read_decoder_config

@@ -10,7 +10,7 @@ from torch import Tensor
 from model.attention.long_texts import attend_in_chunks, query_chunks
 from model.attention.multi_head import AttentionProjections, AttentionSizes, ablated, merge_heads
 from model.attention.weights import AttentionRule, Heads, attention_weights
-from model.decoder.config import DecoderConfig
+from model.config.decoder import DecoderConfig
 from model.packing import PackedBatch
 
 

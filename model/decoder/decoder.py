@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from model.attention.self_attention import Relative, attention_rule
-from model.decoder.config import DecoderConfig
+from model.config.decoder import DecoderConfig
 from model.decoder.cross_attention import cross_rule
 from model.decoder.layers import DECODER_LAYERS, DecoderLayer
 from model.encoder.embeddings import Embeddings

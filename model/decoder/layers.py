@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from model.attention.self_attention import Relative
 from model.attention.weights import AttentionRule
-from model.decoder.config import DecoderConfig
+from model.config.decoder import DecoderConfig
 from model.decoder.cross_attention import CrossAttention
 from model.encoder.layers import Layer, PostNormLayer, PreNormLayer
 from model.norms import norm_of

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from model.artifact.decomposition import APPLIES, VALUE_BIAS
 from model.attention.weights import AttentionRule, Heads
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.decomposition.parts import (
     bias_shares,
     normalized,

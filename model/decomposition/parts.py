@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from model.config import NormName
+from model.config.encoder import NormName
 
 _SMALLEST = 1e-6
 """Inputs of an activation nearer to 0 have the slope that it has here."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.norms import norm_of
 from model.packing import PackedBatch
 

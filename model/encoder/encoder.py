@@ -15,7 +15,7 @@ from typing import NamedTuple, cast
 from torch import Tensor, nn
 
 from model.attention.self_attention import Relative, attention_rule
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.encoder.embeddings import Embeddings
 from model.encoder.layers import LAYERS, Layer
 from model.encoder.relative_positions import RelativePositions

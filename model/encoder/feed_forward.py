@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from model.config import ActivationName, EncoderConfig
+from model.config.encoder import ActivationName, EncoderConfig
 
 
 def quick_gelu(x: Tensor) -> Tensor:

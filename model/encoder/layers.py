@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from model.attention.self_attention import Relative, SelfAttention
 from model.attention.weights import AttentionRule
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.encoder.feed_forward import FeedForward, GatedFeedForward
 from model.norms import norm_of
 from model.packing import PackedBatch

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from model.attention.positions import bucket_table
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.norms import norm_of
 
 

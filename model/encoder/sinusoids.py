@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor
 
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.families.family import SinusoidLayout
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from model.artifact.batch import Batch, pack
-from model.vocabulary import model_ids
+from model.tokenization.vocabulary import model_ids
 
 TEXTS = Path(__file__).with_name("calibration.txt")
 _BATCH = 16

@@ -30,7 +30,7 @@ from model.artifact.signature import (
     value_norms_signature,
 )
 from model.attention.self_attention import Relative
-from model.decoder.config import DecoderConfig
+from model.config.decoder import DecoderConfig
 from model.decoder.decoder import Decoder
 from model.export.graphs import constant_parameters, export_head_weights, named_heads
 from model.export.to_onnx import example_of, to_onnx

@@ -19,7 +19,7 @@ from model.artifact.decomposition import (
 )
 from model.artifact.manifest import DECOMPOSITION_GRAPH, DECOMPOSITION_VALUES_GRAPH
 from model.attention.self_attention import attention_rule
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.decomposition.layers import LayerDecomposition, entering, values
 from model.export.graphs import one_head_shapes
 from model.export.to_onnx import example_of, save_graph, to_onnx

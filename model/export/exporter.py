@@ -40,10 +40,11 @@ from model.artifact.manifest import (
     write_manifest,
     writing,
 )
+from model.artifact.modules import transformer_folder
 from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import Float, GraphName, GraphSignature
 from model.attention.self_attention import Relative
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.export.calibration import calibration_batches
 from model.export.decoder_files import save_decoder
@@ -67,7 +68,6 @@ from model.export.to_onnx import save_graph
 from model.export.tokenizers import save_tokenizers, target_tokenizer
 from model.export.verify import verify
 from model.families.registry import read_config, read_decoder_config
-from model.modules import transformer_folder
 from model.runtimes.contract import Device
 from model.runtimes.pytorch import load_encoder
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits

@@ -26,9 +26,10 @@ from model.artifact.manifest import (
     write_manifest,
     writing,
 )
+from model.artifact.modules import read_object
 from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import GraphSignature
-from model.config import EncoderConfig, UnknownEncoder
+from model.config.encoder import EncoderConfig, UnknownEncoder
 from model.errors import CheckpointError, ConfigError
 from model.export.foreign_graph import (
     data_files,
@@ -40,7 +41,6 @@ from model.export.foreign_graph import (
 from model.export.foreign_trial import verify_alone
 from model.export.placement import Progress, place
 from model.families.registry import FAMILIES, parse_config
-from model.modules import read_object
 from model.sources.foreign import ForeignGraph
 from model.tokenization.segments import reading_segments
 from model.tokenization.tokenizer import load_tokenizer

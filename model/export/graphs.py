@@ -32,7 +32,7 @@ from model.artifact.signature import (
 from model.artifact.task import TaskConfig
 from model.attention.self_attention import Relative, attention_rule
 from model.attention.weights import AttentionRule, Heads, attention_weights
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.export.to_onnx import example_of, save_graph, to_onnx
 from model.export.values import values_signature

@@ -12,7 +12,7 @@ from model.artifact.signature import GraphSignature, head_scores_signature
 from model.attention.positions import distances
 from model.attention.self_attention import attention_rule
 from model.attention.weights import AttentionRule, Heads
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.export.graphs import one_head_shapes
 from model.export.to_onnx import example_of, save_graph, to_onnx
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.export.decomposition import save_decomposition
 from model.export.head_scores import save_head_scores
 from model.export.values import save_values

@@ -8,14 +8,14 @@ from typing import NamedTuple
 from tokenizers import Tokenizer
 
 from model.artifact.late_files import read_late_files
+from model.artifact.modules import listed_modules, transformer_folder
 from model.artifact.task import task_kind
 from model.checkpoint import load_checkpoint
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.decoder.checkpoint import load_decoder
 from model.decoder.decoder import Decoder
 from model.encoder.encoder import Encoder
 from model.export.late_interaction import STANFORD_WEIGHT, load_token_vectors
-from model.modules import listed_modules, transformer_folder
 from model.tasks.checkpoint import load_task_head
 from model.tasks.head import TaskModule
 from model.tokenization.tokenizer import add_markers

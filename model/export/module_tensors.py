@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from model.artifact.late_files import PYLATE_DENSE
+from model.artifact.modules import listed_modules
 from model.artifact.vector_modules import VectorModule, tensor_name
 from model.errors import CheckpointError
-from model.modules import listed_modules
 
 _WITH_TENSORS = ("Dense", "LayerNorm", PYLATE_DENSE)
 

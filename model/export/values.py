@@ -13,7 +13,7 @@ from model.artifact.signature import GraphSignature, value_norms_signature
 from model.attention.self_attention import attention_rule
 from model.attention.values import value_products
 from model.attention.weights import AttentionRule
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.export.to_onnx import example_of, save_graph, to_onnx
 

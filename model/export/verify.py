@@ -28,8 +28,8 @@ from model.artifact.manifest import (
 )
 from model.artifact.signature import GraphSignature
 from model.artifact.vectors import TextVectors
-from model.config import EncoderConfig
-from model.decoder.config import DecoderConfig
+from model.config.decoder import DecoderConfig
+from model.config.encoder import EncoderConfig
 from model.export.failure import first_failure
 from model.export.filled_up import compare_filled_up
 from model.export.loading import Modules
@@ -38,7 +38,7 @@ from model.export.verify_decoder import add_targets
 from model.export.verify_encoder import runtime_tensors, torch_tensors
 from model.runtimes.contract import Device, Runtime
 from model.runtimes.registry import load_runtime
-from model.vocabulary import model_ids
+from model.tokenization.vocabulary import model_ids
 
 Segments = tuple[list[int], list[int]]
 """One text's token ids and segment ids."""

@@ -14,11 +14,11 @@ import torch
 
 from model.artifact.batch import Batch, pack
 from model.artifact.compare import Floats, Key
+from model.artifact.shift import shift_right
 from model.artifact.signature import MapKind
 from model.artifact.targets import Ids, TargetTensors, random_labels
-from model.decoder.config import DecoderConfig
+from model.config.decoder import DecoderConfig
 from model.decoder.decoder import Decoder
-from model.decoder.shift import shift_right
 from model.packing import PackedBatch
 from model.runtimes.contract import Decoding, Runtime
 from model.runtimes.pytorch_decoder import TorchDecoder

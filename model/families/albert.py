@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from model.config import ActivationName, EmbeddingLayout, EncoderConfig, LayerLayout
+from model.config.encoder import ActivationName, EmbeddingLayout, EncoderConfig, LayerLayout
 from model.families.family import Family
 from model.families.keys import SharedKeys
 

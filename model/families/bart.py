@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from model.config import (
+from model.config.decoder import DecoderConfig
+from model.config.encoder import (
     ActivationName,
     AttentionLayout,
     EmbeddingLayout,
@@ -17,7 +18,6 @@ from model.config import (
     NormalizerName,
     ScoreName,
 )
-from model.decoder.config import DecoderConfig
 from model.families.family import OUTPUT, Family, Renames
 from model.families.keys import EncoderDecoderKeys, PaddingId
 

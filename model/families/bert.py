@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.families.family import Family
 from model.families.keys import SharedKeys
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from model.config import AttentionLayout, EmbeddingLayout, EncoderConfig, LogBuckets
+from model.config.encoder import AttentionLayout, EmbeddingLayout, EncoderConfig, LogBuckets
 from model.families.bert import OUTSIDE, RENAMES
 from model.families.family import Family
 from model.families.keys import SharedKeys

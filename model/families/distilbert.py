@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from model.config import ActivationName, EncoderConfig, NormalizerName, ScoreName
+from model.config.encoder import ActivationName, EncoderConfig, NormalizerName, ScoreName
 from model.families.family import Family
 from model.families.keys import PaddingId
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from model.config import EmbeddingLayout, EncoderConfig
+from model.config.encoder import EmbeddingLayout, EncoderConfig
 from model.families.bert import OUTSIDE, RENAMES
 from model.families.family import Family
 from model.families.keys import SharedKeys

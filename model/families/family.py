@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from model.config import EncoderConfig
-from model.decoder.config import DecoderConfig
+from model.config.decoder import DecoderConfig
+from model.config.encoder import EncoderConfig
 
 if TYPE_CHECKING:
     from torch import Tensor

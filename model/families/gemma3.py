@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from model.config import (
+from model.config.encoder import (
     ActivationName,
     AttentionLayout,
     EmbeddingLayout,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from model.config import ActivationName, NormalizerName, ScoreName
+from model.config.encoder import ActivationName, NormalizerName, ScoreName
 
 
 def _any_id(value: Any) -> Any:

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from model.config import EmbeddingLayout, EncoderConfig, LayerLayout
-from model.decoder.config import DecoderConfig
+from model.config.decoder import DecoderConfig
+from model.config.encoder import EmbeddingLayout, EncoderConfig, LayerLayout
 from model.families.bart import DECODER_RENAMES, OUTSIDE, POST_NORM, RENAMES, TIED_WORDS, BartKeys
 from model.families.family import Family
 from model.families.keys import PaddingId

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from model.config import EmbeddingLayout, EncoderConfig, LayerLayout
-from model.decoder.config import DecoderConfig
+from model.config.decoder import DecoderConfig
+from model.config.encoder import EmbeddingLayout, EncoderConfig, LayerLayout
 from model.families.bart import (
     DECODER_RENAMES,
     OUTSIDE,

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from model.config import ActivationName, AttentionLayout, EncoderConfig, LayerLayout
+from model.config.encoder import ActivationName, AttentionLayout, EncoderConfig, LayerLayout
 from model.families.family import Family, split_together
 from model.families.keys import PaddingId, SharedKeys
 from model.families.rotary import LONGEST, LayerType, layer_types, rotary_base, windows

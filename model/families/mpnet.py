@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from model.config import AttentionLayout, EncoderConfig, LogBuckets
+from model.config.encoder import AttentionLayout, EncoderConfig, LogBuckets
 from model.families.bert import OUTSIDE, RENAMES
 from model.families.family import Family
 from model.families.keys import SharedKeys

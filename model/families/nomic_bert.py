@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from model.config import ActivationName, AttentionLayout, EncoderConfig, LayerLayout
+from model.config.encoder import ActivationName, AttentionLayout, EncoderConfig, LayerLayout
 from model.families.bert import OUTSIDE
 from model.families.family import Family, split_together
 from model.families.keys import LLAMA_RENAMES, SharedKeys

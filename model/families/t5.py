@@ -11,7 +11,8 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from model.config import (
+from model.config.decoder import DecoderConfig
+from model.config.encoder import (
     ActivationName,
     AttentionLayout,
     EmbeddingLayout,
@@ -20,7 +21,6 @@ from model.config import (
     LogBuckets,
     NormalizerName,
 )
-from model.decoder.config import DecoderConfig
 from model.families.bart import TIED_WORDS
 from model.families.family import Family, Renames
 from model.families.keys import EncoderDecoderKeys, PaddingId

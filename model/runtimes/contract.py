@@ -18,8 +18,8 @@ from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.pooling import TextPooling
 from model.artifact.signature import MapKind
 from model.artifact.task import TaskConfig
-from model.config import EncoderConfig
-from model.decoder.config import DecoderConfig
+from model.config.decoder import DecoderConfig
+from model.config.encoder import EncoderConfig
 
 Floats = NDArray[np.float32]
 Device = Literal["auto", "cpu", "cuda"]

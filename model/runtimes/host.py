@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from model.artifact.batch import Batch, Ids, pack
 from model.artifact.pooling import TextPooling, l2_normalize, pool
 from model.artifact.task import TaskConfig
-from model.config import EncoderConfig
-from model.decoder.config import DecoderConfig
+from model.config.decoder import DecoderConfig
+from model.config.encoder import EncoderConfig
 from model.errors import ModelError
 from model.runtimes.contract import (
     NO_DECODER,

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from model.artifact.modules import transformer_folder
 from model.errors import CheckpointError, ConfigError
-from model.modules import transformer_folder
 from model.sources.checkpoint_files import (
     CONFIG,
     INDEX,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.errors import CheckpointError
 from model.families.registry import FAMILIES
 

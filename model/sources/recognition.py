@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from model.artifact.sentence import SentenceConfig
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.errors import CheckpointError, ConfigError
 from model.families.registry import (
     FAMILIES,

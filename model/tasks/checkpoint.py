@@ -13,12 +13,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from model.artifact.modules import read_object, transformer_folder
 from model.artifact.task import TaskConfig, TaskKind, Transform, sparse_pooling, task_kind
 from model.checkpoint import read_tensors, weight_files
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.errors import CheckpointError, ConfigError
-from model.modules import read_object, transformer_folder
 from model.tasks.head import TaskModule, task_head
 from model.tasks.layouts import LAYOUTS, Layout
 

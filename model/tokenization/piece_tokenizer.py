@@ -5,7 +5,7 @@ Ids are those of a `vocab.json`. Three kinds of token keep the cuts SentencePiec
 - a token of the vocabulary that is no piece is spelt with a space before it, which no normalised
   text has, so that no text is cut into it;
 - a piece that the vocabulary lacks has an id after all of the vocabulary's, after a token `BEYOND`
-  (`model.vocabulary`): what reads the tokens takes it as the unknown one;
+  (`model.tokenization.vocabulary`): what reads the tokens takes it as the unknown one;
 - a special token in the middle of a text that is spelt out only after normalisation is cut in two.
 """
 
@@ -19,7 +19,7 @@ from tokenizers.normalizers import Normalizer
 
 from model.tokenization.piece_model import PieceModel
 from model.tokenization.piece_vocabulary import Vocabulary
-from model.vocabulary import BEYOND
+from model.tokenization.vocabulary import BEYOND
 
 _JOINER = "\u034f"
 _WRITTEN_FIRST = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.errors import CheckpointError
 from model.tokenization.classes import find_class
 from model.tokenization.files import TokenizerFiles

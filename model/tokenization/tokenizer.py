@@ -8,14 +8,14 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, normalizers
 
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.errors import CheckpointError
 from model.tokenization.classes import find_class
 from model.tokenization.declared import Declared, add_tokens, read_declared, special_tokens
 from model.tokenization.files import TokenizerFiles
 from model.tokenization.source import Side, Source
 from model.tokenization.templates import as_configured
-from model.vocabulary import vocabulary_size
+from model.tokenization.vocabulary import vocabulary_size
 
 PLACEHOLDERS = {"image_token", "video_token", "audio_token"}
 """Names of tokens that stand for what is no text."""

@@ -13,8 +13,8 @@ from importlib.resources.abc import Traversable
 from fastapi import APIRouter, HTTPException, Request
 from starlette.responses import Response
 
-from service.api.accept import prefers
-from service.api.etag import is_known
+from service.api.wire.accept import prefers
+from service.api.wire.etag import is_known
 
 MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",

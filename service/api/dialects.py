@@ -32,10 +32,10 @@ from service.api.jina import errors as jina_errors
 from service.api.kserve import errors as kserve_errors
 from service.api.native import verify
 from service.api.openai import errors as openai_errors
-from service.api.problems import describe_errors, problem_response
-from service.api.route import ErrorForm, service_of
 from service.api.tei import errors as tei_errors
 from service.api.vllm import errors as vllm_errors
+from service.api.wire.problems import describe_errors, problem_response
+from service.api.wire.route import ErrorForm, service_of
 from service.errors import ServiceError, Unprocessable
 from service.settings import Settings
 

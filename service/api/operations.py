@@ -13,15 +13,15 @@ from model.artifact.manifest import ENCODER_DATA, WEIGHTS, Manifest, Precision
 from model.artifact.pooling import modes_of
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
-from model.config import UnknownEncoder
-from service.api.accept import prefers
-from service.api.problems import PROBLEMS
-from service.api.route import name_model, service_of
-from service.distribution import version
+from model.config.encoder import UnknownEncoder
+from service.api.wire.accept import prefers
+from service.api.wire.problems import PROBLEMS
+from service.api.wire.route import name_model, service_of
 from service.health.peers import SILENT
 from service.health.readiness import ANSWER_SECONDS
-from service.models import ServedModel
+from service.serving.models import ServedModel
 from service.settings import Settings
+from service.system.distribution import version
 
 DTYPES: Mapping[Precision, str] = {
     "fp32": "float32",

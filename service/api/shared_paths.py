@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from service.api.infinity import errors as infinity_errors
 from service.api.infinity import rerank as infinity
-from service.api.route import JsonRoute
 from service.api.tei import errors as tei_errors
 from service.api.tei import rerank as tei
+from service.api.wire.route import JsonRoute
 
 router = APIRouter(route_class=JsonRoute, tags=["tasks"])
 _ERRORS: dict[int | str, dict[str, Any]] = {

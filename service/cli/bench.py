@@ -19,8 +19,8 @@ headscope bench --artifact artifacts/fp32 --artifact artifacts/int8 --pairs pair
 
 def bench(artifact: tuple[Path, ...], pairs: Path, device: Any) -> int:
     """Rank the pairs; several artifacts take turns, and are told side by side."""
+    from service.artifacts.evaluation import compare, score, standings
     from service.engines.onnx import OnnxEngine
-    from service.evaluation import compare, score, standings
 
     artifacts = [load_artifact(folder) for folder in artifact]
     if len(artifacts) > 1:

@@ -8,10 +8,10 @@ from typing import Any, get_args
 import click
 
 from model.artifact.pooling import PoolingName
-from service import system
 from service.cli.command import Choice, Command
 from service.cli.exits import WrongUseError
 from service.cli.options import given, setting, settings_of
+from service.system import resources
 
 EXAMPLES = """
 headscope encode reviews.csv --column body --out reviews.parquet
@@ -41,7 +41,7 @@ def encode(**options: Any) -> int:
     settings = settings_of(flags)
     if settings.api_keys and options["api_key"] is None:
         options["api_key"] = settings.api_keys.split(",")[0].strip()
-    system.settle_allocator()
+    resources.settle_allocator()
     from service.files.options import Encoding, FileOptions, UsageError
     from service.files.run import run
 

@@ -11,21 +11,21 @@ import click
 from model.runtimes.registry import check_device, runtime_of
 from model.sources.foreign import ForeignGraph
 from model.sources.locate import display_name
-from service.artifacts import (
+from service.artifacts.opening import (
     find_checkpoint,
     find_foreign,
     open_artifact,
     require_exporter,
     told,
 )
+from service.artifacts.precision import precision_note
 from service.cli import terminal
 from service.cli.command import Command
 from service.cli.exits import WrongUseError, verified
 from service.cli.options import setting, settings_of_model, verification_device
-from service.distribution import EXPORTER, require
-from service.precision import precision_note
-from service.served import checkpoint_of
 from service.settings import Settings
+from service.settings.served import checkpoint_of
+from service.system.distribution import EXPORTER, require
 
 EXAMPLES = """
 headscope export --model BAAI/bge-small-en-v1.5 --out artifacts/bge
@@ -85,7 +85,7 @@ def _export_foreign(
 def _export_fastest(
     settings: Settings, out: Path | None, pairs: Path | None, say: Progress
 ) -> tuple[Path, bool]:
-    from service.fastest import export_fastest, open_fastest
+    from service.artifacts.fastest import export_fastest, open_fastest
 
     if out is None:
         return open_fastest(settings, say, pairs, again=True).folder, True

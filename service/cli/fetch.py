@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from service.artifacts import find_checkpoint
+from service.artifacts.opening import find_checkpoint
 from service.cli import terminal
 from service.cli.command import Command
 from service.cli.exits import Exit

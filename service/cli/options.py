@@ -16,9 +16,9 @@ from pydantic_core import ErrorDetails
 
 from service.cli.command import Choice, likely, must_be_one_of
 from service.cli.exits import WrongUseError
-from service.environment import PRECISION_OF_ARTIFACT
-from service.groups import Shown
 from service.settings import Settings
+from service.settings.environment import PRECISION_OF_ARTIFACT
+from service.settings.groups import Shown
 
 PREFIX = "HEADSCOPE_"
 
@@ -33,7 +33,7 @@ class Words(Choice):
 
 
 class SettingOption(click.Option):
-    """The option of a setting; its variable is told here and read by `service.environment`."""
+    """The option of a setting; `service.settings.environment` reads the variable it tells of."""
 
     def __init__(self, name: str, field: FieldInfo, *, one: bool = False, about: str = "") -> None:
         shown = shown_of(field)

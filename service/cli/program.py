@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import shell_complete
 
-from service import system
 from service.cli import terminal
 from service.cli.command import CONTEXT, heading, write_lines
 from service.cli.exits import FAILURES, Exit, code_of, one_line
+from service.system import resources
 
 NAME = "headscope"
 COMMANDS = {
@@ -69,7 +69,7 @@ class Program(click.Group):
 
 def _show_versions(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     if asked and not ctx.resilient_parsing:
-        from service.distribution import versions
+        from service.system.distribution import versions
 
         click.echo("\n".join(versions()))
         ctx.exit()
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [*(sys.argv[1:] if arguments is None else arguments)] or ["--help"]
     if asked := terminal.completion():
         return shell_complete(program, {}, NAME, terminal.COMPLETION, asked)
-    system.rest_idle_threads()
+    resources.rest_idle_threads()
     command = " ".join([NAME, *(word for word in words[:1] if word in COMMANDS)])
     try:
         code = _run(command, words)

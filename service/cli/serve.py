@@ -8,15 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from model.artifact.manifest import Artifact
-from service import logs, system
-from service.artifacts import open_artifact
+from service.artifacts.opening import open_artifact
 from service.cli import terminal
 from service.cli.command import Command
 from service.cli.exits import FAILURES, Exit, code_of, one_line
 from service.cli.options import given, setting, settings_of
-from service.distribution import require
-from service.served import each
 from service.settings import Settings
+from service.settings.served import each
+from service.system import logs, resources
+from service.system.distribution import require
 
 EXAMPLES = """
 headscope serve --model BAAI/bge-small-en-v1.5 --max-length 256
@@ -34,7 +34,7 @@ _log = logging.getLogger("headscope")
 def serve(**options: Any) -> int:
     """Serve until told to stop; what goes wrong is logged where logs are JSON."""
     settings = settings_of(given(options))
-    system.settle_allocator()
+    resources.settle_allocator()
     if settings.log_format == "text":
         with terminal.steps() as say:
             run, artifacts = _load(settings, say)
@@ -83,7 +83,7 @@ def open_served(settings: Settings, say: Progress) -> list[Artifact]:
     """
     if settings.precision != "auto":
         return [open_artifact(one, say) for one in each(settings)]
-    from service.fastest import open_fastest
+    from service.artifacts.fastest import open_fastest
 
     return [open_fastest(one, say) for one in each(settings)]
 

@@ -11,7 +11,7 @@ from model.artifact.manifest import load_artifact
 from service.cli.command import Command
 from service.cli.exits import verified
 from service.cli.options import verification_device
-from service.distribution import EXPORTER, require
+from service.system.distribution import EXPORTER, require
 
 EXAMPLES = """
 headscope verify --artifact artifacts/int8

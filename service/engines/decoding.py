@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from model.artifact.batch import pack
-from model.decoder.config import DecoderConfig
-from model.decoder.shift import shift_right
+from model.artifact.shift import shift_right
+from model.config.decoder import DecoderConfig
 from model.runtimes.contract import Decoding, Runtime
 from service.engines.contract import Floats, Target, TargetOutput, TextTask
 from service.engines.head_masks import head_mask

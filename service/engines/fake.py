@@ -14,7 +14,7 @@ import numpy as np
 
 from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.pooling import modes_of
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.runtimes.contract import HeadScores
 from service.engines.contract import (
     DecomposeTask,

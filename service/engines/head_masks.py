@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from service.engines.contract import Ablated, Floats
 
 

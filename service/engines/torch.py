@@ -13,10 +13,10 @@ from multiprocessing.connection import Connection
 
 from model.artifact.foreign import not_in_graph
 from model.artifact.manifest import FOR_PYTORCH, Artifact
-from service import logs, system
 from service.engines.contract import Engine, Output, Task
 from service.engines.memory import OUT_OF_MEMORY, out_of_memory
 from service.errors import EngineFailed, EngineNotInstalled, EngineTimeout, EngineUnavailable
+from service.system import logs, resources
 
 START_TIMEOUT_SECONDS = 120.0
 
@@ -60,7 +60,7 @@ class TorchEngine(Engine):
                 command,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env=system.torch_environment(),
+                env=resources.torch_environment(),
             )
         self._connection = Connection(ours.detach())
         self._receive(START_TIMEOUT_SECONDS)

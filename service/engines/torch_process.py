@@ -12,10 +12,10 @@ import torch
 
 from model.artifact.manifest import load_artifact
 from model.runtimes.registry import load_runtime
-from service import logs, system
 from service.engines.contract import Output, Task
 from service.engines.memory import OUT_OF_MEMORY, ran_out_of_memory
 from service.engines.runtime import RuntimeEngine
+from service.system import logs, resources
 
 _log = logging.getLogger("headscope")
 
@@ -43,7 +43,7 @@ def main() -> None:
     """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    system.settle_allocator()
+    resources.settle_allocator()
     folder, descriptor, threads, log_level, log_format = sys.argv[1:]
     logs.configure(log_level, log_format)
     artifact = load_artifact(Path(folder))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from model.artifact.targets import TargetTensors
-from model.decoder.config import DecoderConfig
+from model.config.decoder import DecoderConfig
 from service.engines.contract import Floats, Ids, MapsTask, Output, Target
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.files.options import Kind
-from service.inference.statistics import STATISTICS
+from service.inference.attention.statistics import STATISTICS
 
 Array = NDArray[Any]
 TextArrays = tuple[Array, ...]

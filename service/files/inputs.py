@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from service.distribution import require
 from service.files.comma_separated import CsvRecords
 from service.files.fields import reserved_names
 from service.files.lines import JsonLines, TextLines
 from service.files.options import COLUMNAR, FileOptions, UsageError
 from service.files.rows import InputFailure, Row, Source
+from service.system.distribution import require
 
 if TYPE_CHECKING:
     from service.files.parquet import Schema

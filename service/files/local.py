@@ -14,19 +14,19 @@ from typing import Any
 from model.artifact.foreign import not_in_graph
 from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.vectors import TextVectors
-from service.distribution import version
+from service.artifacts.evaluation import batches_by_length
 from service.engines.contract import Engine
 from service.errors import InputTooLong, NotExported, Unprocessable
-from service.evaluation import batches_by_length
 from service.files.encoder import Outcome, Pending, Refused
 from service.files.options import Encoding, UsageError
 from service.files.text_arrays import Plan, plan_of
 from service.health.golden import GoldenCheck
-from service.inference.tokenizer import Options, TextTokenizer, TokenizedText
+from service.inference.tokenization.tokenizer import Options, TextTokenizer, TokenizedText
 from service.scheduler.outputs import check_outputs
-from service.serving import engine_factories, token_limits
+from service.serving.start import engine_factories, token_limits
 from service.settings import Settings
-from service.system import lower_priority, tokenize_in_the_calling_thread
+from service.system.distribution import version
+from service.system.resources import lower_priority, tokenize_in_the_calling_thread
 
 WINDOW_BATCHES = 32
 """Batches that a window fills, at four characters a token: enough that the last one, which may be

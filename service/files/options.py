@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from model.artifact.pooling import PoolingName
-from service.inference.excerpt import Direction
+from service.inference.tokenization.excerpt import Direction
 
 Kind = Literal["pooled", "tokens", "sparse", "stats"]
 COLUMNAR = (".parquet", ".jsonl")

@@ -14,7 +14,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from service.evaluation import batches_by_length
+from service.artifacts.evaluation import batches_by_length
 from service.files.connection import (
     SAFETENSORS,
     Connection,

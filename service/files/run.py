@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from service.artifacts import open_artifact
+from service.artifacts.opening import open_artifact
 from service.engines.contract import Engine
 from service.files.arrays import write_npz, write_safetensors, write_vectors
 from service.files.columns import write_jsonl

@@ -19,9 +19,9 @@ from service.errors import NoTaskHead
 from service.files.encoder import Refused
 from service.files.fields import TextArrays
 from service.files.options import Encoding
-from service.inference.attention import CHUNK_TOKENS, LAYER_BYTES
-from service.inference.statistics import STATISTICS, statistics
-from service.inference.tokenizer import TokenizedText
+from service.inference.attention.statistics import STATISTICS, statistics
+from service.inference.attention.stream import CHUNK_TOKENS, LAYER_BYTES
+from service.inference.tokenization.tokenizer import TokenizedText
 
 Run = Callable[[Sequence[Any]], list[Any]]
 """A batch of tasks to their outputs, which are checked."""

@@ -7,7 +7,7 @@ from starlette.types import Scope
 from service.errors import MisdirectedRequest
 from service.http.hosts import AllowedHosts
 from service.http.keys import ApiKeys
-from service.probe_paths import METRICS_PATH, PROBE_PATHS
+from service.telemetry.probe_paths import METRICS_PATH, PROBE_PATHS
 
 
 class Admission:

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 
-from service import system
 from service.errors import Overloaded
+from service.system import resources
 
 RELEASE_SECONDS, RELEASE_BYTES = 5.0, 2**24
 """How often freed memory goes back to the system, if bodies and replies have held so much since."""
@@ -73,7 +73,7 @@ async def releasing(*budgets: ByteBudget) -> AsyncIterator[None]:
             returned = sum(budget.returned for budget in budgets)
             if returned - released >= RELEASE_BYTES:
                 released = returned
-                await asyncio.to_thread(system.release_memory)
+                await asyncio.to_thread(resources.release_memory)
 
     task = asyncio.create_task(release())
     try:

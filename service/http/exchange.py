@@ -12,11 +12,11 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service import logs
 from service.errors import ServiceError
 from service.http.admission import Admission
 from service.http.body import BodyLimits, ClientLeft, ReplayedBody, RequestBody, until_disconnect
 from service.http.budget import ByteBudget
+from service.system import logs
 from service.telemetry.http_metrics import Exchanged, HttpMetrics
 
 ErrorResponse = Callable[[str, ServiceError, str], Response]

@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from service.errors import Unauthorized
 from service.http.key_file import KeyFile
-from service.probe_paths import PROBE_PATHS
+from service.telemetry.probe_paths import PROBE_PATHS
 
 PAGE_FOLDER = "/dashboard/"
 MAX_HEADER_BYTES = 4096

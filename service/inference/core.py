@@ -16,17 +16,17 @@ from model.artifact.manifest import WEIGHTS, Manifest
 from model.artifact.vectors import TextVectors
 from service.engines.contract import Floats, Pooling, TextTask
 from service.errors import NotExported
-from service.inference.attention import AttentionStream
-from service.inference.attention_text import attention_texts
+from service.inference.attention.graph_attention import GraphAttentionStream
+from service.inference.attention.maps import Convert
+from service.inference.attention.selection import AttentionSelection
+from service.inference.attention.stream import AttentionStream
+from service.inference.attention.text import attention_texts
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
 from service.inference.engine_pool import EnginePool
-from service.inference.graph_attention import GraphAttentionStream
-from service.inference.inputs import Input, characters
-from service.inference.maps import Convert
-from service.inference.maps_selection import AttentionSelection
 from service.inference.timings import Timings
-from service.inference.tokenizer import Options, TextTokenizer
-from service.inference.tokenizing import Found, Given, RequestLimits, Tokenizing, Work
+from service.inference.tokenization.inputs import Input, characters
+from service.inference.tokenization.tokenizer import Options, TextTokenizer
+from service.inference.tokenization.tokenizing import Found, Given, RequestLimits, Tokenizing, Work
 from service.inference.verification import compare_engines
 from service.scheduler.lanes import LaneName
 from service.scheduler.submission import Caller

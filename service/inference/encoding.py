@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from model.artifact.pooling import PoolingName
 from service.engines.contract import Floats
 from service.inference.timings import Timings
-from service.inference.tokenizer import TokenizedText
+from service.inference.tokenization.tokenizer import TokenizedText
 from service.scheduler.scheduler import Scheduler
 from service.scheduler.submission import Caller
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from model.artifact.foreign import not_in_graph
 from service.engines.contract import Ablated, Floats, MapsTask, Output, TextTask
 from service.errors import NotExported, ReplyTooLarge
-from service.inference.attention import LAYER_BYTES
+from service.inference.attention.map_parts import MapPart, taken
+from service.inference.attention.stream import LAYER_BYTES
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
-from service.inference.map_parts import MapPart, taken
 
 
 @dataclass(frozen=True)

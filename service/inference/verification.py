@@ -12,12 +12,12 @@ from model.artifact.compare import Comparison, Key, keyed, task_key
 from model.artifact.manifest import Manifest
 from model.artifact.recorded import recorded_tolerances
 from model.artifact.vectors import TextVectors
-from model.decoder.config import DecoderConfig
+from model.config.decoder import DecoderConfig
 from service.engines.contract import Floats, Ids, MapsTask, TextTask
 from service.engines.whole_targets import target_maps, target_tensors, whole_target
 from service.errors import EngineTimeout
 from service.inference.engine_pool import EnginePool
-from service.inference.tokenizer import TokenizedText
+from service.inference.tokenization.tokenizer import TokenizedText
 from service.scheduler.scheduler import Scheduler
 from service.scheduler.submission import Caller
 

@@ -7,7 +7,7 @@ import contextlib
 import socket
 from collections.abc import Callable, Iterator
 
-from service import logs
+from service.system import logs
 
 BACKLOG = 2048
 MOST_AT_ONCE = 64

@@ -20,14 +20,14 @@ from fastapi import FastAPI
 from uvicorn.server import ServerState
 
 from model.artifact.manifest import Artifact
-from service import logs
 from service.api.dialects import error_response
 from service.app import create_app
-from service.banner import address_line
 from service.http.connection import HttpProtocol
 from service.process.listener import Listener, bound
+from service.serving.banner import address_line
+from service.serving.state import state_of
 from service.settings import Settings
-from service.state import state_of
+from service.system import logs
 
 KEEP_ALIVE_SECONDS = 75
 """How long a connection may be idle: longer than clients and balancers keep one to use it again

@@ -21,14 +21,14 @@ from typing import Any
 from prometheus_client.multiprocess import mark_process_dead
 
 from model.artifact.manifest import Artifact
-from service import logs
-from service.banner import address_line
 from service.errors import EngineUnavailable
 from service.process import folder
 from service.process.channel import SIGNALS, Assignment
 from service.process.handle import WorkerHandle
 from service.process.listener import Listener, bound
+from service.serving.banner import address_line
 from service.settings import Settings, worker_environment
+from service.system import logs
 
 LATE_SECONDS = 15
 """A worker that still runs so long after its last request should have ended is killed."""

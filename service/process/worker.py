@@ -19,7 +19,6 @@ from uvicorn.server import ServerState
 
 from model.artifact.manifest import load_artifact
 from model.errors import ArtifactError, ModelError
-from service import logs, system
 from service.app import create_app
 from service.errors import ServiceError
 from service.health.peers import Peers
@@ -37,8 +36,9 @@ from service.process.channel import (
 )
 from service.process.folder import held
 from service.process.server import Server, end
+from service.serving.state import state_of
 from service.settings import Settings
-from service.state import state_of
+from service.system import logs, resources
 from service.telemetry.shared import share
 
 LATE_SECONDS = 10
@@ -155,7 +155,7 @@ def main() -> int:
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-    system.settle_allocator()
+    resources.settle_allocator()
     with socket.socket(fileno=int(sys.argv[1])) as channel:
         assignment = Assignment.model_validate_json(channel.recv(MESSAGE_BYTES))
         logs.configure(assignment.settings.log_level, assignment.settings.log_format)

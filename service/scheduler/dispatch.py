@@ -23,7 +23,7 @@ from service.scheduler.isolation import isolate
 from service.scheduler.lanes import LANE_SHARES, Lane
 from service.scheduler.outputs import check_outputs
 from service.scheduler.submission import Entry, Submission
-from service.system import lower_priority
+from service.system.resources import lower_priority
 
 _log = logging.getLogger("headscope")
 

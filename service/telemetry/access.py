@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from service.probe_paths import METRICS_PATH, PROBE_PATHS
+from service.telemetry.probe_paths import METRICS_PATH, PROBE_PATHS
 from service.telemetry.requests import RequestSummary
 from service.telemetry.trace_ids import trace_id
 

@@ -7,9 +7,9 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from service import system
-from service.distribution import version
 from service.settings import Settings
+from service.system import machine
+from service.system.distribution import version
 
 
 class ServiceMetrics:
@@ -74,5 +74,5 @@ class ServiceMetrics:
 
     def refresh_memory(self) -> None:
         """What memory is left now, where the system tells it."""
-        if (available := system.available_memory()) is not None:
+        if (available := machine.available_memory()) is not None:
             self.memory_available.set(available)

@@ -20,7 +20,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_contex
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
-from service.distribution import version
+from service.system.distribution import version
 from service.telemetry.collector import bounded_session
 from service.telemetry.requests import RequestSummary
 

@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 from model.artifact.tokenizer import read_tokenizer
 from model.families.registry import parse_config
 from model.tokenization.tokenizer import load_target_tokenizer, load_tokenizer
-from model.vocabulary import model_ids
+from model.tokenization.vocabulary import model_ids
 from tests.model.checkpoints import TINY
 from tests.model.texts import MORE_TEXTS, PAIRS, TEXTS
 

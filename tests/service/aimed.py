@@ -13,12 +13,12 @@ import numpy as np
 
 from model.artifact.manifest import Artifact
 from model.artifact.signature import MapKind
-from model.config import EncoderConfig
-from model.decoder.config import DecoderConfig
+from model.config.decoder import DecoderConfig
+from model.config.encoder import EncoderConfig
 from service.engines.contract import MapsTask, Pooling, Target, TextTask
 from service.engines.fake import FakeEngine
-from service.inference.maps_selection import AttentionSelection
-from service.inference.tokenizer import TokenizedText
+from service.inference.attention.selection import AttentionSelection
+from service.inference.tokenization.tokenizer import TokenizedText
 from tests.service import plain
 
 PREFIXES: dict[MapKind, str] = {"encoder": "", "decoder": "decoder_", "cross": "cross_"}

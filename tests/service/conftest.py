@@ -50,7 +50,7 @@ def torch_engine(artifact: Artifact) -> Iterator[TorchEngine]:
 @pytest.fixture
 def started_torch(torch_engine: TorchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """An application that needs PyTorch has the process that already runs, and leaves it so."""
-    monkeypatch.setattr("service.serving.TorchEngine", lambda *_: StaysOpen(torch_engine))
+    monkeypatch.setattr("service.serving.start.TorchEngine", lambda *_: StaysOpen(torch_engine))
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 
 from model.artifact.decomposition import DecompositionStep
 from model.artifact.manifest import Artifact
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.families.registry import parse_config
 from service.app import create_app
 from service.engines.contract import (
@@ -28,14 +28,14 @@ from service.engines.contract import (
     TextTask,
 )
 from service.engines.fake import FakeEngine
-from service.inference.tokenizer import TokenizedText
+from service.inference.tokenization.tokenizer import TokenizedText
 from service.process.listener import bound
 from service.process.server import Server
 from service.scheduler.admission import BatchLimits
 from service.scheduler.lanes import LaneName
 from service.scheduler.scheduler import Scheduler
+from service.serving.state import state_of
 from service.settings import Settings
-from service.state import state_of
 
 CONFIG = parse_config(
     {

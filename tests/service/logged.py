@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from service import logs
+from service.system import logs
 
 OURS = ("headscope", "headscope.access")
 

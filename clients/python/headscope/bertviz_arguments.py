@@ -2,62 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from headscope.reply import Reply
-
 View = Literal["head_view", "model_view"]
 
 
-def arguments(reply: Reply, view: View) -> dict[str, Any]:
-    """Those of a view of one text, or of a text and its target."""
-    if reply.target is None:
-        return _of_one_text(reply, view)
-    return _of_text_and_target(reply, reply.target.tokens, view)
+class HeadMaps(NamedTuple):
+    """The maps of one kind of attention."""
+
+    weights: NDArray[Any]
+    """`[layers, heads, queries, keys]`."""
+    layers: Sequence[int]
+    """By the numbers that they have in the model."""
+    heads: Sequence[int]
 
 
-def _of_one_text(reply: Reply, view: View) -> dict[str, Any]:
-    found = {
-        "attention": maps(reply.weights, reply.layers, reply.heads),
-        "tokens": reply.tokens,
-        "sentence_b_start": reply.sentence_b_start,
-        "include_layers": reply.layers,
-        "include_heads": reply.heads,
+def of_one_text(
+    found: HeadMaps, tokens: Sequence[str], sentence_b_start: int | None, view: View
+) -> dict[str, Any]:
+    """The arguments of a view of one text, or of a pair."""
+    whole = view == "model_view"
+    places = found.heads if whole else range(len(found.heads))
+    arguments = {
+        "attention": maps(found.weights, found.layers, places),
+        "tokens": tokens,
+        "sentence_b_start": sentence_b_start,
+        "include_layers": found.layers,
     }
-    if view == "head_view":
-        found["attention"] = maps(reply.weights, reply.layers, range(len(reply.heads)))
-        del found["include_heads"]
-    return found
+    return arguments | ({"include_heads": found.heads} if whole else {})
 
 
-def _of_text_and_target(reply: Reply, target_tokens: list[str], view: View) -> dict[str, Any]:
-    """Each kind has as many layers and heads as any, as BertViz needs; zeros where it has fewer."""
-    kinds = {
-        "encoder_attention": ("attention", reply.layers, reply.heads),
-        "decoder_attention": ("decoder_attention", reply.decoder_layers, reply.decoder_heads),
-        "cross_attention": ("cross_attention", reply.decoder_layers, reply.decoder_heads),
-    }
-    there = {name: kind for name, kind in kinds.items() if kind[0] in reply.tensors}
-    layers = sorted({layer for _, own, _ in there.values() for layer in own})
-    heads = sorted({head for _, _, own in there.values() for head in own})
-    found: dict[str, Any] = {
-        "encoder_tokens": reply.tokens,
+def of_text_and_target(
+    kinds: Mapping[str, HeadMaps], tokens: Sequence[str], target_tokens: Sequence[str], view: View
+) -> dict[str, Any]:
+    """The arguments of a view of a text and its target.
+
+    Each kind has as many layers and heads as any, as BertViz needs; zeros where it has fewer.
+
+    Args:
+        kinds: what there is of `encoder`, `decoder` and `cross`.
+        tokens: the text's.
+        target_tokens: the target's.
+        view: which one.
+
+    """
+    layers = sorted({layer for kind in kinds.values() for layer in kind.layers})
+    heads = sorted({head for kind in kinds.values() for head in kind.heads})
+    arguments: dict[str, Any] = {
+        "encoder_tokens": tokens,
         "decoder_tokens": target_tokens,
         "include_layers": layers,
     }
     if view == "head_view":
-        heads = list(range(max(len(own) for _, _, own in there.values())))
+        heads = list(range(max(len(kind.heads) for kind in kinds.values())))
     else:
-        found["include_heads"] = heads
-    for name, (tensor, own_layers, own_heads) in there.items():
-        places = heads[: len(own_heads)] if view == "head_view" else own_heads
-        size = max(layers) + 1, max(heads) + 1
-        found[name] = maps(reply.tensors[tensor], own_layers, places, size)
-    return found
+        arguments["include_heads"] = heads
+    size = max(layers) + 1, max(heads) + 1
+    for name, kind in kinds.items():
+        places = heads[: len(kind.heads)] if view == "head_view" else kind.heads
+        arguments[f"{name}_attention"] = maps(kind.weights, kind.layers, places, size)
+    return arguments
 
 
 def maps(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.bertviz_arguments import View, arguments
+from headscope.bertviz_arguments import HeadMaps, View, of_one_text, of_text_and_target
 from headscope.errors import HeadscopeError
 from headscope.fields import MapKind
 from headscope.heat_map import HeatMap
@@ -161,7 +161,17 @@ class Reply(TokenizedText):
         """
         for kind in PREFIXES:
             check_whole(self.tensors, kind)
-        return arguments(self, view)
+        if self.target is None:
+            maps = HeadMaps(self.weights, self.layers, self.heads)
+            return of_one_text(maps, self.tokens, self.sentence_b_start, view)
+        decoder = self.decoder_layers, self.decoder_heads
+        numbers = {"encoder": (self.layers, self.heads), "decoder": decoder, "cross": decoder}
+        kinds: dict[str, HeadMaps] = {
+            kind: HeadMaps(weights, *numbers[kind])
+            for kind, prefix in PREFIXES.items()
+            if (weights := self.tensors.get(f"{prefix}attention")) is not None
+        }
+        return of_text_and_target(kinds, self.tokens, self.target.tokens, view)
 
     def heat_map(self, layer: int | None = None, head: int | None = None) -> HeatMap:
         """The map of a head, or the mean over those of the reply, which a notebook shows.

@@ -15,16 +15,16 @@ from starlette.responses import Response
 from service.api.cohere.errors import ERRORS
 from service.api.cohere.meta import Meta, embedded, new_id
 from service.api.cohere.quantization import FEATURES_PER_BYTE, FORMS, EmbeddingType
-from service.api.embedding import Embedding, check_embedder, prepare_embedding
-from service.api.media import Part
+from service.api.drop_in.embedding import Embedding, check_embedder, prepare_embedding
+from service.api.drop_in.reserved import CHARACTER_BYTES, reserve, respond_parts
 from service.api.native.texts import LenientRequest
-from service.api.reserved import CHARACTER_BYTES, reserve, respond_parts
-from service.api.route import JsonRoute, model_of
+from service.api.wire.media import Part
+from service.api.wire.route import JsonRoute, model_of
 from service.engines.contract import Floats
 from service.errors import InputTooLong, Unprocessable
 from service.inference.core import Inference
-from service.inference.shortening import shorten
-from service.inference.tokenizer import Options, TokenizedText
+from service.inference.tokenization.shortening import shorten
+from service.inference.tokenization.tokenizer import Options, TokenizedText
 
 router = APIRouter(route_class=JsonRoute, tags=["cohere"])
 MAX_TEXTS = 96

@@ -8,7 +8,7 @@ import orjson
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from service.api.problems import PROBLEMS, error_reply
+from service.api.wire.problems import PROBLEMS, error_reply
 from service.errors import NoTaskHead, ServiceError, Unprocessable
 
 _BAD_REQUEST = 400

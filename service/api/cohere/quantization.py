@@ -17,8 +17,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from service.api.embedding import BASE64_BYTES_PER_FLOAT, vector_json
-from service.api.media import JSON_BYTES_PER_FLOAT
+from service.api.drop_in.embedding import BASE64_BYTES_PER_FLOAT, vector_json
+from service.api.wire.media import JSON_BYTES_PER_FLOAT
 from service.engines.contract import Floats
 
 EmbeddingType = Literal["float", "int8", "uint8", "binary", "ubinary", "base64"]

@@ -11,13 +11,13 @@ from starlette.responses import Response
 from model.artifact.task import TaskConfig
 from service.api.cohere.errors import ERRORS
 from service.api.cohere.meta import Meta, new_id, searched
-from service.api.documents import NAMING, Documents, shortened
+from service.api.drop_in.documents import NAMING, Documents, shortened
+from service.api.drop_in.ranking import Ranking, ranked, ranker
+from service.api.drop_in.reserved import CHARACTER_BYTES, reserve, respond
 from service.api.native.texts import LenientRequest
-from service.api.ranking import Ranking, ranked, ranker
-from service.api.reserved import CHARACTER_BYTES, reserve, respond
-from service.api.route import JsonRoute, caller_of, model_of
+from service.api.wire.route import JsonRoute, caller_of, model_of
 from service.inference.core import Inference
-from service.inference.tokenizer import Options
+from service.inference.tokenization.tokenizer import Options
 
 router = APIRouter(route_class=JsonRoute, tags=["cohere"])
 RANK_BYTES = 88

@@ -9,14 +9,14 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from model.artifact.task import TaskConfig, TaskKind
+from service.api.drop_in.reserved import reserve, respond
 from service.api.infinity.errors import ERRORS
 from service.api.infinity.fields import InfinityRequest, Texts, Usage, envelope
-from service.api.reserved import reserve, respond
-from service.api.route import JsonRoute, caller_of, model_of
 from service.api.tei.predict import PREDICTION_BYTES, predictions
+from service.api.wire.route import JsonRoute, caller_of, model_of
 from service.inference.core import Inference
-from service.inference.task_heads import required_task, task_scores
-from service.inference.tokenizer import Options
+from service.inference.tasks.task_heads import required_task, task_scores
+from service.inference.tokenization.tokenizer import Options
 
 router = APIRouter(route_class=JsonRoute, tags=["infinity"])
 _KINDS: tuple[TaskKind, ...] = ("sequence_classification",)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from pydantic.json_schema import WithJsonSchema
 from starlette.responses import Response
 
-from service.api.embedding import (
+from service.api.drop_in.embedding import (
     BASE64_BYTES_PER_FLOAT,
     Embedding,
     ListForm,
@@ -18,6 +18,7 @@ from service.api.embedding import (
     embed,
     vector_json,
 )
+from service.api.drop_in.prompts import without_prompt
 from service.api.infinity.errors import ERRORS
 from service.api.infinity.fields import (
     MAX_CHARACTERS,
@@ -27,14 +28,13 @@ from service.api.infinity.fields import (
     Usage,
     envelope,
 )
-from service.api.media import JSON_BYTES_PER_FLOAT
-from service.api.prompts import without_prompt
-from service.api.route import JsonRoute, model_of
+from service.api.wire.media import JSON_BYTES_PER_FLOAT
+from service.api.wire.route import JsonRoute, model_of
 from service.engines.contract import Floats
 from service.errors import InvalidRequest, NoTaskHead
 from service.inference.core import Inference
 from service.inference.timings import Timings
-from service.inference.tokenizer import Options
+from service.inference.tokenization.tokenizer import Options
 
 router = APIRouter(route_class=JsonRoute, tags=["infinity"])
 ITEM_BYTES = 64

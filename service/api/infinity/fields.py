@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, StringConstraints, field_validator
 
 from service.api.infinity.errors import error_response
 from service.api.native.texts import LenientRequest
-from service.api.route import ErrorForm
+from service.api.wire.route import ErrorForm
 
 MAX_CHARACTERS = 8192 * 15
 """Of a text, before it is cut to what fits the model."""

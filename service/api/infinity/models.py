@@ -9,8 +9,8 @@ from pydantic import BaseModel
 
 from model.artifact.manifest import MANIFEST
 from model.artifact.task import TaskConfig
-from service.api.route import service_of
-from service.models import ServedModel
+from service.api.wire.route import service_of
+from service.serving.models import ServedModel
 
 router = APIRouter(tags=["infinity"])
 

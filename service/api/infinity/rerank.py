@@ -9,12 +9,12 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from model.artifact.task import TaskConfig
+from service.api.drop_in.ranking import Ranking, ranked, ranker
+from service.api.drop_in.reserved import CHARACTER_BYTES, reserve, respond
 from service.api.infinity.fields import InfinityRequest, Text, Texts, Usage, envelope
-from service.api.ranking import Ranking, ranked, ranker
-from service.api.reserved import CHARACTER_BYTES, reserve, respond
-from service.api.route import model_of
+from service.api.wire.route import model_of
 from service.inference.core import Inference
-from service.inference.tokenizer import Options
+from service.inference.tokenization.tokenizer import Options
 
 RANK_BYTES = 88
 """Of a text's rank in JSON, without the text."""

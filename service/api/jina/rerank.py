@@ -14,9 +14,9 @@ from starlette.responses import Response
 
 from service.api.cohere.meta import Meta, new_id, searched
 from service.api.cohere.rerank import RankRequest
+from service.api.drop_in.reserved import reserve, respond
 from service.api.jina.errors import ERRORS
-from service.api.reserved import reserve, respond
-from service.api.route import JsonRoute, model_of
+from service.api.wire.route import JsonRoute, model_of
 from service.errors import Unprocessable
 
 router = APIRouter(route_class=JsonRoute, tags=["jina"])

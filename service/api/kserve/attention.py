@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from service.api.kserve.outputs import Output, head, json_values, tails
-from service.api.media import JSON, OCTETS, Part
-from service.api.safetensors import as_bytes
-from service.inference.maps import LayerMaps, TextSummary
+from service.api.wire.media import JSON, OCTETS, Part
+from service.api.wire.safetensors import as_bytes
+from service.inference.attention.maps import LayerMaps, TextSummary
 
 
 class MapsWriter:

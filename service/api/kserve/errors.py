@@ -8,7 +8,7 @@ import orjson
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from service.api.problems import error_reply
+from service.api.wire.problems import error_reply
 from service.errors import ServiceError
 
 STATUSES = {422: 400, 429: 503}

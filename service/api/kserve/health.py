@@ -10,9 +10,9 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from service.api.kserve.errors import ERRORS
-from service.api.route import service_of
-from service.distribution import version
+from service.api.wire.route import service_of
 from service.errors import EngineUnavailable, ServiceError
+from service.system.distribution import version
 
 EXTENSIONS = ("binary_tensor_data",)
 """Of the protocol, under Triton's names."""

@@ -12,6 +12,7 @@ import numpy as np
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from service.api.drop_in.reserved import INLINE_BYTES, reserve
 from service.api.kserve.attention import MapsWriter
 from service.api.kserve.errors import ERRORS
 from service.api.kserve.inputs import LENGTH_HEADER, read_request
@@ -25,19 +26,18 @@ from service.api.kserve.outputs import (
     text_values,
 )
 from service.api.kserve.schema import InferRequest, inlined
-from service.api.media import JSON, OCTETS, Part
 from service.api.native.attention import (
     FEWER_MAPS,
     stream_reply,
 )
 from service.api.native.texts import check_size
-from service.api.reserved import INLINE_BYTES, reserve
-from service.api.route import PartsResponse, Reply, caller_of, name_model, service_of
+from service.api.wire.media import JSON, OCTETS, Part
+from service.api.wire.route import PartsResponse, Reply, caller_of, name_model, service_of
 from service.engines.contract import Floats
 from service.errors import Unprocessable
+from service.inference.attention.selection import AttentionSelection
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
-from service.inference.maps_selection import AttentionSelection
 from service.scheduler.lanes import LaneName
 
 _BODY: dict[str, Any] = {

@@ -19,9 +19,9 @@ from starlette.requests import Request
 
 from service.api.kserve.outputs import INPUT
 from service.api.kserve.schema import InferRequest, InputTensor
-from service.api.strict_json import INLINE_BYTES, read_json
+from service.api.wire.strict_json import INLINE_BYTES, read_json
 from service.errors import InvalidRequest, Unprocessable, UnsupportedMediaType
-from service.inference.inputs import Input
+from service.inference.tokenization.inputs import Input
 
 LENGTH_HEADER = "inference-header-content-length"
 LENGTH_BYTES = 4

@@ -13,9 +13,9 @@ from starlette.responses import JSONResponse, Response
 from service.api.kserve.errors import ERRORS
 from service.api.kserve.health import telling_not_ready
 from service.api.kserve.outputs import ATTENTION, DATATYPES, INPUT, OutputName
-from service.api.route import name_model, service_of
+from service.api.wire.route import name_model, service_of
 from service.errors import EngineUnavailable, InvalidRequest, UnknownModel
-from service.models import ServedModel
+from service.serving.models import ServedModel
 
 MODEL = "/v2/models/{model:path}"
 VERSIONED = MODEL + "/versions/{version}"

@@ -9,9 +9,9 @@ from service.api.kserve.schema import InferParameters, InferRequest
 from service.api.native.attention_selection import AttentionRequest, attention_selection
 from service.api.native.encode import EncodeRequest, encode_options
 from service.errors import Unprocessable
+from service.inference.attention.selection import AttentionSelection
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions
-from service.inference.maps_selection import AttentionSelection
 
 
 def vector_options(body: InferRequest, inference: Inference) -> EncodeOptions | None:

@@ -15,11 +15,11 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from service.api.media import JSON_BYTES_PER_FLOAT, Part
+from service.api.drop_in.reserved import CHARACTER_BYTES
 from service.api.native.texts import text_tensors
-from service.api.reserved import CHARACTER_BYTES
-from service.api.safetensors import as_bytes
-from service.inference.tokenizer import TokenizedText
+from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part
+from service.api.wire.safetensors import as_bytes
+from service.inference.tokenization.tokenizer import TokenizedText
 
 INPUT = "text"
 OutputName = Literal[

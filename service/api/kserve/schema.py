@@ -16,8 +16,8 @@ from service.api.kserve.outputs import INPUT, OutputName
 from service.api.native.attention_selection import Indices
 from service.api.native.texts import BackendName, StrictRequest
 from service.errors import Unprocessable
-from service.inference.excerpt import Direction
-from service.inference.tokenizer import Options
+from service.inference.tokenization.excerpt import Direction
+from service.inference.tokenization.tokenizer import Options
 
 _REFERRING = ("$defs", "$ref")
 _NUMBERS = re.compile(r" *-?[0-9]{1,9}( *, *-?[0-9]{1,9})* *")

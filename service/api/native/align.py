@@ -10,14 +10,14 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from service.api.media import JSON
 from service.api.native.alignment_reply import AlignmentReply
 from service.api.native.attention_selection import Indices, selected_indices
 from service.api.native.pairs import PAIRS, pairs_schema
 from service.api.native.replies import AlignReply
 from service.api.native.texts import BackendName, StrictRequest, check_size
-from service.api.problems import PROBLEMS
-from service.api.route import (
+from service.api.wire.media import JSON
+from service.api.wire.problems import PROBLEMS
+from service.api.wire.route import (
     JsonRoute,
     ModelRequest,
     PartsResponse,
@@ -32,8 +32,8 @@ from service.inference.alignment.pairs import AlignmentOptions, prepare_pairs
 from service.inference.alignment.word_alignments import CrossAlignment, align_vectors
 from service.inference.alignment.words import Split
 from service.inference.core import Inference
-from service.inference.excerpt import Direction
-from service.inference.tokenizer import Options
+from service.inference.tokenization.excerpt import Direction
+from service.inference.tokenization.tokenizer import Options
 
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from service.api.media import JSON_BYTES_PER_FLOAT, Part
+from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part
 from service.inference.alignment.matching import Method
 from service.inference.alignment.pairs import Pair, PreparedPairs
 from service.inference.alignment.word_alignments import WordAlignment

@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from service.api.media import Part
 from service.api.native.attention_forms import BinaryWriter, JsonWriter, Writer
 from service.api.native.attention_layout import json_bytes
 from service.api.native.attention_selection import AttentionRequest, attention_selection
@@ -19,7 +18,8 @@ from service.api.native.map_parts import check_places
 from service.api.native.replies import AttentionReply, documented
 from service.api.native.targets import AimedTexts
 from service.api.native.texts import Header, check_size, text_bytes
-from service.api.route import (
+from service.api.wire.media import Part
+from service.api.wire.route import (
     JsonRoute,
     PartsResponse,
     Reply,
@@ -30,9 +30,9 @@ from service.api.route import (
 )
 from service.errors import Unprocessable
 from service.http.budget import ByteBudget
-from service.inference.attention import GROUP_BYTES, AttentionStream
-from service.inference.maps import LayerMaps
-from service.inference.maps_selection import AttentionSelection
+from service.inference.attention.maps import LayerMaps
+from service.inference.attention.selection import AttentionSelection
+from service.inference.attention.stream import GROUP_BYTES, AttentionStream
 
 WHOLE_BYTES = 2**20
 """A reply up to this size is complete before it is sent; a larger one is streamed."""

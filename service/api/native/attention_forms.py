@@ -10,7 +10,6 @@ import numpy as np
 import orjson
 
 from model.artifact.signature import MapKind
-from service.api.media import JSON, SAFETENSORS, Part
 from service.api.native.attention_layout import (
     PREFIXES,
     part_fields,
@@ -19,9 +18,10 @@ from service.api.native.attention_layout import (
 )
 from service.api.native.targets import AimedTexts
 from service.api.native.texts import Header
-from service.api.safetensors import Spec, aligned, as_bytes, float16_weights, safetensors_head
-from service.inference.maps import LayerMaps, TextSummary
-from service.inference.maps_selection import AttentionSelection
+from service.api.wire.media import JSON, SAFETENSORS, Part
+from service.api.wire.safetensors import Spec, aligned, as_bytes, float16_weights, safetensors_head
+from service.inference.attention.maps import LayerMaps, TextSummary
+from service.inference.attention.selection import AttentionSelection
 
 
 class Writer(Protocol):

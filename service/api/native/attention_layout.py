@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.artifact.signature import MapKind
-from service.api.media import JSON_BYTES_PER_FLOAT, JSON_BYTES_PER_INDEX
-from service.api.safetensors import Spec
-from service.inference.map_parts import Places, bins, places
-from service.inference.maps import STATISTICS_OF
-from service.inference.maps_selection import AttentionSelection, Lengths
+from service.api.wire.media import JSON_BYTES_PER_FLOAT, JSON_BYTES_PER_INDEX
+from service.api.wire.safetensors import Spec
+from service.inference.attention.map_parts import Places, bins, places
+from service.inference.attention.maps import STATISTICS_OF
+from service.inference.attention.selection import AttentionSelection, Lengths
 
 PREFIXES: Mapping[MapKind, str] = {"encoder": "", "decoder": "decoder_", "cross": "cross_"}
 """Of the names `attention`, `norms` and `stats`, by the kind of maps."""

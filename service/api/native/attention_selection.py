@@ -10,15 +10,15 @@ from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from model.artifact.signature import MapKind
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from service.api.native.map_parts import check_part
 from service.api.native.targets import Targets
 from service.api.native.texts import StrictRequest, TextRequest, no_duplicates
 from service.engines.contract import Ablated
 from service.errors import Unprocessable
-from service.inference.map_parts import MapPart
-from service.inference.maps_selection import AttentionSelection, TargetSelection
-from service.inference.tokenizer import Options
+from service.inference.attention.map_parts import MapPart
+from service.inference.attention.selection import AttentionSelection, TargetSelection
+from service.inference.tokenization.tokenizer import Options
 
 T = TypeVar("T")
 

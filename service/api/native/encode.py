@@ -21,8 +21,7 @@ from starlette.responses import Response
 
 from model.artifact.pooling import PoolingName
 from model.artifact.vectors import TextVectors
-from model.config import EncoderConfig
-from service.api.media import JSON, JSON_BYTES_PER_FLOAT, SAFETENSORS, Part
+from model.config.encoder import EncoderConfig
 from service.api.native.replies import EncodeReply, documented
 from service.api.native.texts import (
     Header,
@@ -35,7 +34,8 @@ from service.api.native.texts import (
     text_tensors,
     usage,
 )
-from service.api.route import (
+from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, SAFETENSORS, Part
+from service.api.wire.route import (
     JsonRoute,
     PartsResponse,
     Reply,
@@ -44,11 +44,11 @@ from service.api.route import (
     service_of,
     wants_safetensors,
 )
-from service.api.safetensors import safetensors_parts
+from service.api.wire.safetensors import safetensors_parts
 from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.encoding import EncodeOptions, TextEncoding
-from service.inference.tokenizer import TokenizedText
+from service.inference.tokenization.tokenizer import TokenizedText
 
 INLINE_BYTES = 2**18
 """A reply up to this size is written on the event loop; a larger one in a thread."""

@@ -17,7 +17,6 @@ from starlette.responses import Response
 from model.artifact.manifest import TASK_WEIGHTS
 from model.artifact.pooling import PoolingName
 from model.artifact.task import TaskConfig, TaskKind
-from service.api.media import JSON, SAFETENSORS
 from service.api.native.explain_forms import (
     MATCH_BYTES,
     explain_json,
@@ -29,7 +28,8 @@ from service.api.native.explain_forms import (
 from service.api.native.pairs import PAIRS, pairs_schema
 from service.api.native.replies import ExplainReply, documented
 from service.api.native.texts import Header, TextRequest, check_size, no_duplicates
-from service.api.route import (
+from service.api.wire.media import JSON, SAFETENSORS
+from service.api.wire.route import (
     JsonRoute,
     PartsResponse,
     Reply,
@@ -41,11 +41,11 @@ from service.api.route import (
 from service.errors import NotExported, Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
-from service.inference.explain_options import ExplainOptions, check_explainable
-from service.inference.explanation import Explainer
-from service.inference.inputs import Input
-from service.inference.sparse_matches import SparseMatcher
-from service.inference.token_matches import LateMatcher, prepare_matcher
+from service.inference.explanation.explanation import Explainer
+from service.inference.explanation.options import ExplainOptions, check_explainable
+from service.inference.explanation.sparse_matches import SparseMatcher
+from service.inference.explanation.token_matches import LateMatcher, prepare_matcher
+from service.inference.tokenization.inputs import Input
 from service.scheduler.lanes import LaneName
 from service.scheduler.submission import Caller
 

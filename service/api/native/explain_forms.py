@@ -12,15 +12,15 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from model.config import EncoderConfig
-from service.api.media import JSON_BYTES_PER_FLOAT, Part
+from model.config.encoder import EncoderConfig
 from service.api.native.texts import Header, metadata, text_fields, text_tensors, usage
-from service.api.safetensors import safetensors_parts
-from service.inference.explain_options import ExplainOptions
-from service.inference.explanation import Pair
-from service.inference.pair_explanation import PairExplanation
-from service.inference.token_matches import PairMatches
-from service.inference.tokenizer import TokenizedText
+from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part
+from service.api.wire.safetensors import safetensors_parts
+from service.inference.explanation.explanation import Pair
+from service.inference.explanation.options import ExplainOptions
+from service.inference.explanation.pairs import PairExplanation
+from service.inference.explanation.token_matches import PairMatches
+from service.inference.tokenization.tokenizer import TokenizedText
 
 TOKEN_BYTES = 64
 """Bytes of a token, with its id and offsets, which in the binary form are JSON as well."""

@@ -13,8 +13,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from model.config import EncoderConfig
-from service.api.media import JSON, JSON_BYTES_PER_FLOAT, Part
+from model.config.encoder import EncoderConfig
 from service.api.native.attention_selection import (
     Head,
     Indices,
@@ -30,8 +29,9 @@ from service.api.native.texts import (
     text_fields,
     usage,
 )
-from service.api.problems import PROBLEMS
-from service.api.route import (
+from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Part
+from service.api.wire.problems import PROBLEMS
+from service.api.wire.route import (
     JsonRoute,
     PartsResponse,
     Reply,
@@ -39,6 +39,7 @@ from service.api.route import (
     model_of,
     service_of,
 )
+from service.inference.attention.map_parts import MapPart, places
 from service.inference.encoding import PreparedTexts
 from service.inference.head_scores import (
     ComparedText,
@@ -48,8 +49,7 @@ from service.inference.head_scores import (
     require_scores,
     working_bytes,
 )
-from service.inference.map_parts import MapPart, places
-from service.inference.tokenizer import TokenizedText
+from service.inference.tokenization.tokenizer import TokenizedText
 
 FEWER = "ask for fewer texts, queries or keys"
 

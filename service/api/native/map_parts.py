@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from service.errors import Unprocessable
-from service.inference.map_parts import MapPart
-from service.inference.maps_selection import AttentionSelection, Lengths
+from service.inference.attention.map_parts import MapPart
+from service.inference.attention.selection import AttentionSelection, Lengths
 
 
 def check_part(part: MapPart, *, maps: bool, top_k: int | None) -> None:

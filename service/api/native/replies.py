@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from service.api.media import SAFETENSORS
-from service.api.problems import PROBLEMS
+from service.api.wire.media import SAFETENSORS
+from service.api.wire.problems import PROBLEMS
 
 
 class Usage(BaseModel):

@@ -17,8 +17,8 @@ from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from service.api.native.texts import Header, metadata, text_fields, text_tensors, usage
-from service.inference.maps_selection import Lengths
-from service.inference.tokenizer import TokenizedText
+from service.inference.attention.selection import Lengths
+from service.inference.tokenization.tokenizer import TokenizedText
 
 
 def _targets(value: Any) -> list[str] | None:

@@ -16,12 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validat
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from service.api.media import SAFETENSORS
-from service.api.route import ModelRequest
+from service.api.wire.media import SAFETENSORS
+from service.api.wire.route import ModelRequest
 from service.errors import ReplyTooLarge
-from service.inference.excerpt import Direction
-from service.inference.inputs import Input
-from service.inference.tokenizer import Options, TokenizedText
+from service.inference.tokenization.excerpt import Direction
+from service.inference.tokenization.inputs import Input
+from service.inference.tokenization.tokenizer import Options, TokenizedText
 
 BackendName = Literal["onnx", "torch"]
 MAX_FIELDS = 64

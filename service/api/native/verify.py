@@ -16,9 +16,9 @@ from model.artifact.compare import Comparison, Kind, Tolerance
 from model.artifact.recorded import recorded_tolerances
 from service.api.native.replies import VerifyReply
 from service.api.native.texts import Inputs, StrictRequest
-from service.api.problems import PROBLEMS
-from service.api.route import JsonRoute, ModelRequest, caller_of, model_of
-from service.inference.tokenizer import Options
+from service.api.wire.problems import PROBLEMS
+from service.api.wire.route import JsonRoute, ModelRequest, caller_of, model_of
+from service.inference.tokenization.tokenizer import Options
 
 router = APIRouter(route_class=JsonRoute, tags=["operations"])
 

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from service.api.embedding import (
+from service.api.drop_in.embedding import (
     BASE64_BYTES_PER_FLOAT,
     Embedding,
     ListForm,
@@ -22,15 +22,15 @@ from service.api.embedding import (
     embed,
     vector_json,
 )
-from service.api.media import JSON_BYTES_PER_FLOAT
 from service.api.native.texts import LenientRequest
 from service.api.openai.errors import ERRORS
-from service.api.route import JsonRoute, model_of, service_of
+from service.api.wire.media import JSON_BYTES_PER_FLOAT
+from service.api.wire.route import JsonRoute, model_of, service_of
 from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.core import Inference
 from service.inference.timings import Timings
-from service.inference.tokenizer import Options
+from service.inference.tokenization.tokenizer import Options
 
 MAX_INPUTS = 2048
 """That OpenAI takes in one request."""

@@ -9,9 +9,9 @@ from pydantic import BaseModel
 
 from model.artifact.manifest import MANIFEST
 from service.api.openai.errors import ERRORS
-from service.api.route import service_of
+from service.api.wire.route import service_of
 from service.errors import UnknownModel
-from service.models import ServedModel
+from service.serving.models import ServedModel
 
 OWNER = "headscope"
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from service.api.embedding import (
+from service.api.drop_in.embedding import (
     Embedding,
     ListForm,
     TextsOrIds,
@@ -15,9 +15,9 @@ from service.api.embedding import (
     embed,
     vector_json,
 )
-from service.api.route import JsonRoute, model_of
 from service.api.tei.errors import ERRORS
 from service.api.tei.texts import TeiRequest, tell_compute
+from service.api.wire.route import JsonRoute, model_of
 from service.inference.core import Inference
 
 router = APIRouter(route_class=JsonRoute, tags=["tei"])

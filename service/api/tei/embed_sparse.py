@@ -9,16 +9,16 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from service.api.embedding import TextsOrIds, check_given
+from service.api.drop_in.embedding import TextsOrIds, check_given
+from service.api.drop_in.reserved import reserve, respond
 from service.api.native.texts import check_size
-from service.api.reserved import reserve, respond
-from service.api.route import JsonRoute, caller_of, model_of, service_of
 from service.api.tei.errors import ERRORS
 from service.api.tei.texts import TeiRequest, tell_compute
+from service.api.wire.route import JsonRoute, caller_of, model_of, service_of
 from service.inference.bm42.vectors import bm42_vectors, check_word_pieces, last_layer
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
-from service.inference.task_heads import (
+from service.inference.tasks.task_heads import (
     SparseVector,
     required_task,
     sparse_vectors,

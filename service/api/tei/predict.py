@@ -17,18 +17,18 @@ from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from model.artifact.task import TaskConfig, TaskKind
-from service.api.embedding import check_given
-from service.api.reserved import reserve, respond
-from service.api.route import JsonRoute, caller_of, model_of
+from service.api.drop_in.embedding import check_given
+from service.api.drop_in.reserved import reserve, respond
 from service.api.tei.errors import ERRORS
 from service.api.tei.spans import LabelledSpan, labelled, single_texts, span_bytes
 from service.api.tei.texts import TeiRequest, tell_compute
+from service.api.wire.route import JsonRoute, caller_of, model_of
 from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.core import Inference
-from service.inference.inputs import Input
-from service.inference.spans import Aggregation, Grouping, TokenLabels, spans
-from service.inference.task_heads import probabilities, required_task, task_scores
+from service.inference.tasks.spans import Aggregation, Grouping, TokenLabels, spans
+from service.inference.tasks.task_heads import probabilities, required_task, task_scores
+from service.inference.tokenization.inputs import Input
 
 router = APIRouter(route_class=JsonRoute, tags=["tasks"])
 PREDICTION_BYTES = 40

@@ -13,11 +13,11 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from model.artifact.task import TaskConfig
-from service.api.embedding import check_given
-from service.api.ranking import Ranking, ranked, ranker
-from service.api.reserved import CHARACTER_BYTES, reserve, respond
-from service.api.route import model_of
+from service.api.drop_in.embedding import check_given
+from service.api.drop_in.ranking import Ranking, ranked, ranker
+from service.api.drop_in.reserved import CHARACTER_BYTES, reserve, respond
 from service.api.tei.texts import TeiRequest, tell_compute
+from service.api.wire.route import model_of
 from service.inference.core import Inference
 
 RANK_BYTES = 56

@@ -11,12 +11,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from model.artifact.pooling import l2_normalize
-from service.api.embedding import Embedding, check_embedder, check_given, prepare_embedding
+from service.api.drop_in.embedding import Embedding, check_embedder, check_given, prepare_embedding
+from service.api.drop_in.reserved import reserve, respond
 from service.api.native.texts import LenientRequest
-from service.api.reserved import reserve, respond
-from service.api.route import JsonRoute, model_of
 from service.api.tei.errors import ERRORS
 from service.api.tei.texts import TeiRequest, tell_compute
+from service.api.wire.route import JsonRoute, model_of
 from service.engines.contract import Floats
 from service.inference.core import Inference
 

@@ -11,11 +11,11 @@ from typing import Any
 from pydantic import BaseModel
 
 from model.artifact.task import TaskConfig
-from service.api.reserved import CHARACTER_BYTES
+from service.api.drop_in.reserved import CHARACTER_BYTES
 from service.errors import Unprocessable
-from service.inference.inputs import Input
-from service.inference.spans import Span
-from service.inference.tokenizer import TokenizedText
+from service.inference.tasks.spans import Span
+from service.inference.tokenization.inputs import Input
+from service.inference.tokenization.tokenizer import TokenizedText
 
 SPAN_BYTES = 96
 """Of a span in JSON, beside its text and the name of its label."""

@@ -11,10 +11,10 @@ from pydantic import Field
 from starlette.responses import Response
 
 from service.api.native.texts import LenientRequest
-from service.api.route import model_of, service_of
-from service.inference.excerpt import Direction
-from service.inference.inputs import Input, characters
-from service.inference.tokenizer import Options
+from service.api.wire.route import model_of, service_of
+from service.inference.tokenization.excerpt import Direction
+from service.inference.tokenization.inputs import Input, characters
+from service.inference.tokenization.tokenizer import Options
 
 
 class TeiRequest(LenientRequest):

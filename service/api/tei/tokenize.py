@@ -13,15 +13,15 @@ from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
-from service.api.embedding import check_given, token_ids
-from service.api.media import Part
+from service.api.drop_in.embedding import check_given, token_ids
+from service.api.drop_in.reserved import CHARACTER_BYTES, reserve, respond, respond_parts
 from service.api.native.texts import LenientRequest
-from service.api.reserved import CHARACTER_BYTES, reserve, respond, respond_parts
-from service.api.route import JsonRoute, caller_of, model_of
 from service.api.tei.errors import ERRORS
-from service.inference.inputs import TokenIds
-from service.inference.pieces import Spelling
+from service.api.wire.media import Part
+from service.api.wire.route import JsonRoute, caller_of, model_of
 from service.inference.timings import Timings
+from service.inference.tokenization.inputs import TokenIds
+from service.inference.tokenization.pieces import Spelling
 
 router = APIRouter(route_class=JsonRoute, tags=["tei"])
 PIECE_BYTES = 96

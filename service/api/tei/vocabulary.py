@@ -11,15 +11,15 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from service.api.etag import is_known
-from service.api.media import JSON
+from service.api.drop_in.reserved import INLINE_BYTES
 from service.api.native.texts import check_size
-from service.api.reserved import INLINE_BYTES
-from service.api.route import name_model, service_of
 from service.api.tei.errors import ERRORS
+from service.api.wire.etag import is_known
+from service.api.wire.media import JSON
+from service.api.wire.route import name_model, service_of
 from service.errors import Unprocessable
 from service.inference.core import Inference
-from service.inference.task_heads import required_task
+from service.inference.tasks.task_heads import required_task
 
 router = APIRouter(tags=["tasks"])
 TOKEN_BYTES = 24

@@ -11,9 +11,9 @@ from pydantic import BaseModel, Field
 from service.api.native.texts import LenientRequest
 from service.errors import Unprocessable
 from service.inference.encoding import PreparedTexts
-from service.inference.excerpt import Direction
-from service.inference.shortening import shorten
-from service.inference.tokenizer import Options
+from service.inference.tokenization.excerpt import Direction
+from service.inference.tokenization.shortening import shorten
+from service.inference.tokenization.tokenizer import Options
 
 WHOLE_CONTEXT = -1
 """`truncate_prompt_tokens`: as many tokens as fit the model."""

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from model.artifact.task import TaskKind
-from service.api.embedding import (
+from service.api.drop_in.embedding import (
     BASE64_BYTES_PER_FLOAT,
     ListForm,
     TextsOrIds,
@@ -23,17 +23,17 @@ from service.api.embedding import (
     check_given,
     vector_json,
 )
-from service.api.media import JSON_BYTES_PER_FLOAT
-from service.api.prompts import without_prompt
-from service.api.reserved import reserve, respond_parts
-from service.api.route import JsonRoute, caller_of, model_of
+from service.api.drop_in.prompts import without_prompt
+from service.api.drop_in.reserved import reserve, respond_parts
 from service.api.vllm.errors import ERRORS
 from service.api.vllm.fields import Usage, VllmRequest, envelope
+from service.api.wire.media import JSON_BYTES_PER_FLOAT
+from service.api.wire.route import JsonRoute, caller_of, model_of
 from service.engines.contract import Floats
 from service.errors import NoTaskHead, Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions, PreparedTexts
-from service.inference.task_heads import task_scores
+from service.inference.tasks.task_heads import task_scores
 from service.inference.timings import Timings
 
 router = APIRouter(route_class=JsonRoute, tags=["vllm"])

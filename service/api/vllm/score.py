@@ -10,11 +10,11 @@ from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from model.artifact.task import TaskConfig
-from service.api.reserved import reserve, respond
-from service.api.route import JsonRoute, model_of
+from service.api.drop_in.reserved import reserve, respond
 from service.api.vllm.errors import ERRORS
 from service.api.vllm.fields import Usage, VllmRequest, envelope
 from service.api.vllm.scoring import Pairs, scored, scorer
+from service.api.wire.route import JsonRoute, model_of
 from service.inference.core import Inference
 
 router = APIRouter(route_class=JsonRoute, tags=["vllm"])

@@ -17,16 +17,16 @@ from fastapi import Request
 
 from model.artifact.late_interaction import LateInteraction
 from model.artifact.task import TaskConfig
-from service.api.prompts import without_prompt
-from service.api.ranking import Ranking, ranker
-from service.api.reserved import reserve
-from service.api.route import caller_of, model_of
+from service.api.drop_in.prompts import without_prompt
+from service.api.drop_in.ranking import Ranking, ranker
+from service.api.drop_in.reserved import reserve
 from service.api.vllm.fields import VllmRequest
+from service.api.wire.route import caller_of, model_of
 from service.engines.contract import Floats
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions
-from service.inference.late_interaction import prepare_ranking, rank
-from service.inference.task_heads import task_scores
+from service.inference.tasks.late_interaction import prepare_ranking, rank
+from service.inference.tasks.task_heads import task_scores
 from service.inference.timings import Timings
 
 

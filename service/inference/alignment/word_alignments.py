@@ -19,10 +19,10 @@ from service.engines.contract import Floats
 from service.errors import DeadlinePassed
 from service.inference.alignment.matching import Matches, lift, match_cross, match_vectors
 from service.inference.alignment.pairs import AlignmentOptions, Pair, PreparedPairs, grouped
+from service.inference.attention.maps import LayerMaps
+from service.inference.attention.selection import AttentionSelection, TargetSelection
 from service.inference.core import Inference
 from service.inference.encoding import EncodeOptions
-from service.inference.maps import LayerMaps
-from service.inference.maps_selection import AttentionSelection, TargetSelection
 
 
 @dataclass(frozen=True)

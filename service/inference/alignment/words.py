@@ -17,8 +17,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from service.inference.excerpt import Offset
-from service.inference.tokenizer import TokenizedText
+from service.inference.tokenization.excerpt import Offset
+from service.inference.tokenization.tokenizer import TokenizedText
 
 Split = Literal["punctuation", "spaces"]
 """Words as above; or whatever spaces part, as in texts that are tokenised already."""

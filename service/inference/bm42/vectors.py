@@ -10,13 +10,13 @@ import contextlib
 
 from service.engines.contract import Floats
 from service.errors import NoTaskHead
-from service.inference.attention import AttentionStream
+from service.inference.attention.maps import LayerMaps
+from service.inference.attention.selection import AttentionSelection
+from service.inference.attention.stream import AttentionStream
 from service.inference.bm42.words import sparse_vector
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
-from service.inference.maps import LayerMaps
-from service.inference.maps_selection import AttentionSelection
-from service.inference.task_heads import SparseVector
+from service.inference.tasks.task_heads import SparseVector
 
 INLINE_TOKENS = 64
 """Tokens whose words are put together and stemmed on the event loop, which takes at most 1 ms."""

@@ -17,7 +17,7 @@ import numpy as np
 from service.engines.contract import Floats
 from service.inference.bm42.hashing import murmur3
 from service.inference.bm42.stemmer import stem
-from service.inference.task_heads import SparseVector
+from service.inference.tasks.task_heads import SparseVector
 
 _ENGLISH = """
 a about above after again against ain all am an and any are aren as at be because been before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from model.artifact.decoder_signature import HeadShapes, decoder_signatures
 from model.artifact.signature import OF_DECODER
-from model.decoder.config import DecoderConfig
+from model.config.decoder import DecoderConfig
 from tests.model.artifact.test_targets import LAYERS
 
 

@@ -17,13 +17,13 @@ from sentence_transformers.sentence_transformer.modules import Dropout, LayerNor
 from torch import nn
 
 from model.artifact.batch import pack
+from model.artifact.modules import transformer_folder
 from model.artifact.pooling import pool
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
 from model.checkpoint import load_checkpoint
 from model.errors import ConfigError
 from model.export.module_tensors import module_tensors
-from model.modules import transformer_folder
 from model.packing import PackedBatch
 from model.tokenization.tokenizer import load_tokenizer
 from tests.model.checkpoints import edit_json

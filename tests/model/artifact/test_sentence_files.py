@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from model.artifact.modules import ModuleEntry
 from model.artifact.sentence_files import (
     read_model,
     read_pooling,
@@ -15,7 +16,6 @@ from model.artifact.sentence_files import (
 )
 from model.artifact.vector_modules import Dense, LayerNorm, Normalize
 from model.errors import ConfigError
-from model.modules import ModuleEntry
 
 SETTINGS = "config_sentence_transformers.json"
 TRANSFORMER = "sentence_bert_config.json"

@@ -13,8 +13,8 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 from transformers import T5Config, T5EncoderModel
 
+from model.artifact.modules import transformer_folder
 from model.families.registry import read_decoder_config
-from model.modules import transformer_folder
 from model.sources.recognition import check_recognised
 from tests.model.artifact.test_sentence import (
     HIDDEN,

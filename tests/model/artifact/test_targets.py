@@ -6,8 +6,8 @@ import numpy as np
 
 from model.artifact.compare import Key
 from model.artifact.targets import TargetTensors, random_labels
-from model.config import EncoderConfig
-from model.decoder.config import DecoderConfig
+from model.config.decoder import DecoderConfig
+from model.config.encoder import EncoderConfig
 
 LAYERS = EncoderConfig(
     model_type="bart",

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from model.artifact.task import TaskConfig, Transform
 from model.artifact.word_logits import word_logits
-from model.config import ActivationName
+from model.config.encoder import ActivationName
 from model.tasks.head import TaskHead
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from model.attention.normalizers import NORMALIZERS, softmax, sparsemax
-from model.config import NormalizerName
+from model.config.encoder import NormalizerName
 
 EXACT = {"atol": 1e-12, "rtol": 0.0}
 

@@ -11,7 +11,7 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3RotaryEmbedding, apply
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from model.attention.positions import bucket_table, distances, rotary_frequencies, rotate
-from model.config import LogBuckets
+from model.config.encoder import LogBuckets
 
 
 @pytest.mark.parametrize("base", [10000.0, 160000.0, 7.0])

@@ -18,7 +18,7 @@ from model.attention.scores import (
     cosine_score,
     scaled_dot_product_score,
 )
-from model.config import ScoreName
+from model.config.encoder import ScoreName
 
 EXACT = {"atol": 1e-12, "rtol": 0.0}
 

@@ -14,7 +14,7 @@ from model.attention.multi_head import AttentionSizes, MultiHeadAttention
 from model.attention.normalizers import NORMALIZERS
 from model.attention.scores import SCORES
 from model.attention.self_attention import SelfAttention, attention_rule
-from model.config import EncoderConfig, NormalizerName, ScoreName
+from model.config.encoder import EncoderConfig, NormalizerName, ScoreName
 from model.packing import PackedBatch
 
 EXACT = {"atol": 1e-12, "rtol": 0.0}

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from model.config import NormName
+from model.config.encoder import NormName
 from model.decomposition.parts import normalized, projected, shifted, slope
 from model.encoder.feed_forward import ACTIVATIONS
 from model.norms import normalize

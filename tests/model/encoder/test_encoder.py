@@ -13,7 +13,7 @@ from transformers import BertModel
 
 from model.artifact.batch import pack
 from model.checkpoint import load_checkpoint
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.encoder.encoder import Encoder, EncoderOutput
 from model.encoder.feed_forward import ACTIVATIONS
 from model.families.registry import parse_config

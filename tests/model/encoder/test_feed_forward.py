@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 from transformers.activations import ACT2FN
 
-from model.config import ActivationName
+from model.config.encoder import ActivationName
 from model.encoder.feed_forward import ACTIVATIONS, FeedForward, GatedFeedForward
 from tests.model.attention.test_self_attention import config_of
 

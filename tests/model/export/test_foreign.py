@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
 from model.artifact.manifest import FOREIGN_FILES, Artifact, load_artifact
-from model.config import UnknownEncoder
+from model.config.encoder import UnknownEncoder
 from model.errors import ArtifactError, CheckpointError, ConfigError
 from model.export.foreign import foreign_key
 from model.sources.foreign import ForeignGraph, find_graph

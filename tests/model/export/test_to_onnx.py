@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from model.artifact.signature import GraphSignature, TensorSpec
 from model.attention.multi_head import AttentionSizes, MultiHeadAttention, causal_mask
-from model.config import NormalizerName, ScoreName
+from model.config.encoder import NormalizerName, ScoreName
 from model.export.to_onnx import save_graph, to_onnx, without_metadata
 
 

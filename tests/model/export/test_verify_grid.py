@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 
 from model.artifact.manifest import Artifact
-from model.decoder.config import DecoderConfig
+from model.config.decoder import DecoderConfig
 from model.export.verify import grid, longest_text
 
 

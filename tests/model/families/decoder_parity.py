@@ -13,13 +13,13 @@ from transformers import PreTrainedModel
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
 from model.artifact.batch import pack
+from model.artifact.shift import shift_right
 from model.artifact.signature import MapKind
 from model.attention.values import value_products
 from model.attention.weights import AttentionRule, Heads, attention_weights, some_heads
 from model.checkpoint import load_checkpoint
 from model.decoder.checkpoint import load_decoder
 from model.decoder.decoder import Decoder, DecoderOutput
-from model.decoder.shift import shift_right
 from model.encoder.encoder import Encoder
 from model.packing import PackedBatch
 from tests.model.families.parity import randomized

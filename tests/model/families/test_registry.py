@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from transformers import BertConfig, GPT2Config
 
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from model.errors import ConfigError
 from model.families.registry import (
     FAMILIES,

@@ -10,7 +10,7 @@ import sentencepiece
 
 from model.errors import CheckpointError
 from model.tokenization.tokenizer import load_target_tokenizer
-from model.vocabulary import model_ids
+from model.tokenization.vocabulary import model_ids
 from tests.model.checkpoints import edit_json
 from tests.model.piece_folders import write_marian
 from tests.model.tokenizer_oracle import SOME_TEXTS, assert_pieces_equal_transformers

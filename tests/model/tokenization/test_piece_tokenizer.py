@@ -12,7 +12,7 @@ from tokenizers import AddedToken
 from model.tokenization.piece_model import read_piece_model
 from model.tokenization.piece_tokenizer import piece_tokenizer
 from model.tokenization.piece_vocabulary import Vocabulary
-from model.vocabulary import model_ids, vocabulary_size
+from model.tokenization.vocabulary import model_ids, vocabulary_size
 from tests.model.piece_folders import piece_model
 from tests.model.texts import MORE_TEXTS
 from tests.model.tokenizer_folders import LINES

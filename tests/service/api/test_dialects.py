@@ -12,7 +12,7 @@ from starlette.responses import Response
 from model.artifact.manifest import Artifact
 from service.api import dialects
 from service.api.dialects import Dialect
-from service.api.problems import error_reply
+from service.api.wire.problems import error_reply
 from service.engines.onnx import OnnxEngine
 from service.errors import InvalidRequest, ServiceError
 from tests.service.harness import assert_problem, serving

@@ -1,4 +1,4 @@
-"""`headscope bench`: what it needs; `tests/service/test_evaluation.py` holds what it finds."""
+"""`headscope bench`: what it needs; `service/artifacts/test_evaluation.py` holds what it finds."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 
 from model.artifact.manifest import TOKENIZER, Artifact, load_artifact, write_manifest
 from model.export.exporter import Exported
-from service.artifacts import open_artifact
+from service.artifacts.opening import open_artifact
 from service.cli import main
 from service.settings import Settings
 from tests.service.cli.said import damage, one_line

@@ -12,8 +12,8 @@ import pytest
 from service.cli import export, fetch, serve
 from service.cli.exits import WrongUseError
 from service.cli.options import SettingOption, choices, default_in_words, settings_of, shown_of
-from service.groups import Group
 from service.settings import Settings
+from service.settings.groups import Group
 
 FIELDS = Settings.model_fields
 

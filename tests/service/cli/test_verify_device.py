@@ -38,7 +38,7 @@ def test_a_device_that_is_not_there_is_one_line(
 ) -> None:
     """Nothing is said of a precision's speed, on no processor: the device ends it first."""
     without_gpu()
-    monkeypatch.setattr("service.precision.has_products", lambda _: False)
+    monkeypatch.setattr("service.artifacts.precision.has_products", lambda _: False)
     verify = ["verify", "--artifact", str(artifact.folder), "--device", "cuda"]
     out = tmp_path / "out"
     export = ["export", "--model", str(small_checkpoint), "--precision", precision]

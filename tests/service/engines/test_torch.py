@@ -16,8 +16,8 @@ from model.artifact.manifest import WEIGHTS, Artifact, load_artifact
 from service.engines.onnx import OnnxEngine
 from service.engines.torch import TorchEngine
 from service.errors import EngineNotInstalled, EngineTimeout, EngineUnavailable
-from service.state import state_of
-from service.system import torch_environment
+from service.serving.state import state_of
+from service.system.resources import torch_environment
 from tests.service.engines.processes import gone
 from tests.service.harness import Client, assert_problem, serving, text, until
 

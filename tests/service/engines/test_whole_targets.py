@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from model.decoder.config import DecoderConfig
+from model.config.decoder import DecoderConfig
 from service.engines.contract import Output, TextTask
 from service.engines.fake import FakeEngine
 from service.engines.whole_targets import target_maps, target_tensors, whole_target

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from service.files.fields import FIELDS, joined, reserved_names
-from service.inference.statistics import STATISTICS
+from service.inference.attention.statistics import STATISTICS
 
 
 def test_arrays_of_texts() -> None:

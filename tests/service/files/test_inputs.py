@@ -48,7 +48,7 @@ def test_what_is_no_input(inputs: list[str], problem: str, tmp_path: Path) -> No
 
 
 def test_parquet_without_pyarrow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("service.distribution.is_installed", lambda _: False)
+    monkeypatch.setattr("service.system.distribution.is_installed", lambda _: False)
     with pytest.raises(ValueError, match=r"pip install 'headscope-server\[files\]'"):
         find_sources(options("a.txt", out="out.parquet"), tmp_path)
 

@@ -13,7 +13,7 @@ from model.artifact.vectors import TextVectors
 from service.engines.contract import Output, TextTask
 from service.files.options import Encoding
 from service.files.text_arrays import plan_of
-from service.inference.attention import LAYER_BYTES
+from service.inference.attention.stream import LAYER_BYTES
 from tests.service.harness import tokenized
 
 

@@ -20,8 +20,8 @@ from service.api.native.texts import text_bytes
 from service.engines.fake import FakeEngine
 from service.errors import Overloaded
 from service.http.budget import RELEASE_BYTES, ByteBudget, releasing
-from service.inference.attention import CHUNK_TOKENS
-from service.state import state_of
+from service.inference.attention.stream import CHUNK_TOKENS
+from service.serving.state import state_of
 from tests.service.harness import (
     CONFIG,
     GatedEngine,
@@ -74,7 +74,9 @@ def test_one_alone_always_may() -> None:
 async def test_memory_goes_back_once_much_was_held(monkeypatch: pytest.MonkeyPatch) -> None:
     released: list[int] = []
     monkeypatch.setattr("service.http.budget.RELEASE_SECONDS", 0.01)
-    monkeypatch.setattr("service.system.release_memory", lambda: released.append(budget.returned))
+    monkeypatch.setattr(
+        "service.system.resources.release_memory", lambda: released.append(budget.returned)
+    )
     budget, other = ByteBudget(100), ByteBudget(100)
     async with releasing(budget, other):
         with budget.hold(RELEASE_BYTES):

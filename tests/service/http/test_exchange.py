@@ -21,8 +21,8 @@ from service.http.admission import Admission
 from service.http.body import BodyLimits
 from service.http.budget import ByteBudget
 from service.http.exchange import ENDINGS, ExchangeMiddleware
+from service.serving.state import state_of
 from service.settings import Settings
-from service.state import state_of
 from service.telemetry.metrics import Metrics
 from tests.service.harness import CONFIG, GatedEngine, assert_problem, listening, serving, until
 from tests.service.logged import logged

@@ -12,7 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from model.artifact.manifest import Artifact
 from service.engines.onnx import OnnxEngine
 from service.errors import EngineFailed, EngineOutOfMemory, EngineTimeout, ServiceError
-from service.state import state_of
+from service.serving.state import state_of
 from service.telemetry.http_metrics import Exchanged, HttpMetrics
 from tests.service.harness import AnsweringEngine, serving
 from tests.service.scraped import Samples, samples

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from model.artifact.manifest import Artifact
-from service import system
 from service.engines.fake import FakeEngine
-from service.state import state_of
+from service.serving.state import state_of
+from service.system import machine
 from tests.service.harness import CONFIG, GatedEngine, serving
 from tests.service.scraped import samples
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_build_and_limits(artifact: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system, "available_memory", lambda: 12345)
+    monkeypatch.setattr(machine, "available_memory", lambda: 12345)
     chosen: dict[str, Any] = {
         "max_body_bytes_in_flight": 1001,
         "max_bytes_in_flight": 1002,

@@ -9,7 +9,7 @@ import pytest
 
 from service.api.kserve.attention import MapsWriter
 from service.api.kserve.outputs import Output
-from service.inference.maps import LayerMaps, TextSummary
+from service.inference.attention.maps import LayerMaps, TextSummary
 
 POOLED = np.arange(6, dtype=np.float32).reshape(2, 3)
 LAYERS = [np.full((1, size, size), size, np.float32) / 7 for size in (2, 2, 3, 3)]

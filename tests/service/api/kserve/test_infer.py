@@ -13,7 +13,7 @@ from model.artifact.manifest import Artifact
 from service.api.kserve.outputs import DATATYPES
 from service.api.native import attention
 from service.engines.onnx import OnnxEngine
-from service.inference import attention as stream
+from service.inference.attention import stream
 from tests.service.api.kserve.wire import MODEL, framed, in_bytes, in_json, tensors
 from tests.service.harness import serving
 

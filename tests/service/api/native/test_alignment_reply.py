@@ -16,7 +16,7 @@ from service.inference.alignment.word_alignments import WordAlignment
 from service.inference.alignment.words import AlignedText, aligned_text
 from service.inference.encoding import PreparedTexts
 from service.inference.timings import Timings
-from service.inference.tokenizer import TokenizedText
+from service.inference.tokenization.tokenizer import TokenizedText
 
 
 def characters(text: str) -> tuple[AlignedText, TokenizedText]:

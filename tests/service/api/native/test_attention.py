@@ -16,14 +16,14 @@ import pytest
 from safetensors.numpy import load
 
 from model.artifact.manifest import Artifact
-from service.api.media import SAFETENSORS
 from service.api.native.attention import WHOLE_BYTES
-from service.api.route import PartsResponse, Reply
+from service.api.wire.media import SAFETENSORS
+from service.api.wire.route import PartsResponse, Reply
 from service.engines.contract import MapsTask, Output, Pooling, Task, TextTask
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
 from service.inference.timings import Timings
-from service.state import state_of
+from service.serving.state import state_of
 from tests.service import plain
 from tests.service.harness import CONFIG, AnsweringEngine, assert_problem, listening, serving
 
@@ -265,7 +265,7 @@ def fails_at(layer: int, length: int) -> Any:
 async def test_a_failure_after_the_first_byte_cuts_the_reply(
     artifact: Artifact, headers: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.inference.attention.GROUP_BYTES", 2**20)
+    monkeypatch.setattr("service.inference.attention.stream.GROUP_BYTES", 2**20)
     engine = AnsweringEngine(fails_at(1, 302))
     body = {"inputs": [LONG + "b " * n for n in range(4)]}
     with listening(artifact, engine) as (app, port):

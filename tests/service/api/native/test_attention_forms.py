@@ -18,20 +18,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 
-from model.config import EncoderConfig
-from service.api.media import JSON_BYTES_PER_FLOAT
+from model.config.encoder import EncoderConfig
 from service.api.native.attention import written as written_parts
 from service.api.native.attention_forms import BinaryWriter, JsonWriter
 from service.api.native.attention_layout import json_bytes
 from service.api.native.targets import AimedTexts
 from service.api.native.texts import Header
+from service.api.wire.media import JSON_BYTES_PER_FLOAT
 from service.engines.contract import MapsTask, Output, Pooling, TextTask
 from service.engines.fake import FakeEngine
-from service.inference.attention import AttentionStream
-from service.inference.attention_text import AttentionText
-from service.inference.maps_selection import AttentionSelection, Lengths
+from service.inference.attention.selection import AttentionSelection, Lengths
+from service.inference.attention.stream import AttentionStream
+from service.inference.attention.text import AttentionText
 from service.inference.timings import Timings
-from service.inference.tokenizer import TokenizedText
+from service.inference.tokenization.tokenizer import TokenizedText
 from tests.service import plain
 from tests.service.harness import CONFIG, batching, tokenized
 

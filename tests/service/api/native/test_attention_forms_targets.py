@@ -17,9 +17,9 @@ from service.api.native.attention import written as written_parts
 from service.api.native.attention_forms import BinaryWriter, JsonWriter, Writer
 from service.api.native.targets import AimedTexts
 from service.api.native.texts import Header
-from service.inference.attention import AttentionStream
-from service.inference.attention_text import AttentionTarget, AttentionText
-from service.inference.maps_selection import AttentionSelection, TargetSelection
+from service.inference.attention.selection import AttentionSelection, TargetSelection
+from service.inference.attention.stream import AttentionStream
+from service.inference.attention.text import AttentionTarget, AttentionText
 from service.inference.timings import Timings
 from tests.service.aimed import PREFIXES, Aimed, assert_aimed_result
 from tests.service.api.native.test_attention_forms import (

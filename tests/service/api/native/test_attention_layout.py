@@ -11,8 +11,8 @@ from service.api.native.attention_forms import JsonWriter
 from service.api.native.attention_layout import json_bytes, part_tensors, tensor_specs
 from service.api.native.targets import AimedTexts
 from service.api.native.texts import Header
-from service.inference.map_parts import MapPart
-from service.inference.maps_selection import Lengths, TargetSelection
+from service.inference.attention.map_parts import MapPart
+from service.inference.attention.selection import Lengths, TargetSelection
 from tests.service import plain
 from tests.service.api.native.test_attention_forms import asking, softmax
 

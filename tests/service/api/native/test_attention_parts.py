@@ -15,10 +15,10 @@ from safetensors.numpy import load
 from transformers import BertModel
 
 from model.artifact.manifest import Artifact
-from service.api.media import SAFETENSORS
 from service.api.native.replies import AttentionReply, AttentionResult
+from service.api.wire.media import SAFETENSORS
 from service.engines.onnx import OnnxEngine
-from service.inference import map_parts
+from service.inference.attention import map_parts
 from tests.service import plain
 from tests.service.harness import assert_problem, serving
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from model.config import EncoderConfig
+from model.config.encoder import EncoderConfig
 from service.api.native.attention_selection import AttentionRequest, attention_selection
 from service.errors import Unprocessable
-from service.inference.maps_selection import AttentionSelection, TargetSelection
+from service.inference.attention.selection import AttentionSelection, TargetSelection
 from tests.service.harness import CONFIG
 
 SIX = EncoderConfig.model_validate(

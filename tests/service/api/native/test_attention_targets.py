@@ -13,12 +13,12 @@ import pytest
 from safetensors.numpy import load
 
 from model.artifact.manifest import TOKENIZER, Artifact
-from model.decoder.shift import shift_right
-from service.api.media import SAFETENSORS
+from model.artifact.shift import shift_right
 from service.api.native.attention_selection import AttentionRequest, attention_selection
+from service.api.wire.media import SAFETENSORS
 from service.engines.contract import Pooling
 from service.engines.fake import FakeEngine
-from service.inference.tokenizer import Limits, Options, TextTokenizer
+from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 from tests.service.aimed import Aimed, assert_aimed_result, with_decoder
 from tests.service.harness import AnsweringEngine, assert_problem, listening, serving
 

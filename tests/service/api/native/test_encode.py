@@ -16,14 +16,14 @@ from safetensors.numpy import load
 
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
-from service.api.media import JSON_BYTES_PER_FLOAT
 from service.api.native import encode
 from service.api.native.encode import EncodeRequest, encode_options
 from service.api.native.texts import Header
-from service.api.safetensors import safetensors_parts
+from service.api.wire.media import JSON_BYTES_PER_FLOAT
+from service.api.wire.safetensors import safetensors_parts
 from service.errors import Unprocessable
 from service.inference.encoding import EncodeOptions, TextEncoding
-from service.inference.tokenizer import TokenizedText
+from service.inference.tokenization.tokenizer import TokenizedText
 from tests.service.harness import CONFIG, tokenized
 
 HIDDEN = 8

@@ -13,7 +13,7 @@ from safetensors.numpy import load
 from transformers import AutoModel, AutoTokenizer
 
 from model.artifact.manifest import Artifact
-from service.api.media import SAFETENSORS
+from service.api.wire.media import SAFETENSORS
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
 from tests.service.harness import assert_problem, serving

@@ -16,9 +16,9 @@ from service.api.native.explain_forms import (
     reply_bytes,
 )
 from service.api.native.texts import Header
-from service.inference.explain_options import ExplainOptions
-from service.inference.pair_explanation import PairExplanation
-from service.inference.token_matches import PairMatches, TokenMatch
+from service.inference.explanation.options import ExplainOptions
+from service.inference.explanation.pairs import PairExplanation
+from service.inference.explanation.token_matches import PairMatches, TokenMatch
 from tests.service.harness import CONFIG, tokenized
 
 HEADER = Header("a/model", "onnx", {})

@@ -9,7 +9,7 @@ import pytest
 from service.api.native.attention_selection import AttentionRequest, attention_selection
 from service.api.native.map_parts import check_places
 from service.errors import Unprocessable
-from service.inference.maps_selection import Lengths
+from service.inference.attention.selection import Lengths
 from tests.service.aimed import decoder_like
 from tests.service.harness import CONFIG
 

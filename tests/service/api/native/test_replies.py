@@ -13,7 +13,7 @@ from safetensors.numpy import load
 
 from model.artifact.manifest import Artifact
 from model.artifact.pooling import l2_normalize, pool
-from service.api.media import SAFETENSORS
+from service.api.wire.media import SAFETENSORS
 from service.engines.contract import MapsTask, Output, TextTask
 from service.engines.onnx import OnnxEngine
 from tests.service.harness import serving

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from service.api.native.targets import AimedTexts, Targets
 from service.api.native.texts import Header, metadata, text_fields, text_tensors, usage
-from service.inference.maps_selection import Lengths
+from service.inference.attention.selection import Lengths
 from tests.service.harness import tokenized
 
 ADAPTER: TypeAdapter[Any] = TypeAdapter(Targets)

@@ -12,8 +12,8 @@ import pytest
 from pydantic import ValidationError
 
 from model.artifact.manifest import Artifact
-from service.api.media import JSON_BYTES_PER_FLOAT, SAFETENSORS
 from service.api.native.texts import LenientRequest
+from service.api.wire.media import JSON_BYTES_PER_FLOAT, SAFETENSORS
 from service.engines.onnx import OnnxEngine
 from tests.service.harness import assert_problem, serving
 

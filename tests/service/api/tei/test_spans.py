@@ -9,7 +9,7 @@ import pytest
 from model.artifact.manifest import Artifact
 from model.artifact.task import TaskConfig
 from service.api.tei.spans import span_bytes
-from service.inference.tokenizer import Options
+from service.inference.tokenization.tokenizer import Options
 from tests.service.api.tei.tasks import LABELS, TOKENS, scores_of, serving_task
 from tests.service.harness import state_of
 

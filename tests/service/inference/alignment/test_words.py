@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from service.inference.alignment.words import AlignedText, Split, aligned_text, split_words
-from service.inference.tokenizer import Limits, Options, TextTokenizer, TokenizedText
+from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer, TokenizedText
 
 
 @pytest.fixture(scope="module")

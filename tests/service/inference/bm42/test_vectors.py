@@ -12,7 +12,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
-from service.inference.tokenizer import TextTokenizer
+from service.inference.tokenization.tokenizer import TextTokenizer
 from tests.service.harness import serving
 
 pytestmark = pytest.mark.anyio

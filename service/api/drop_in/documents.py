@@ -1,0 +1,85 @@
+"""The documents of rerankers that take objects with a text as well, and their first tokens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import Field, PlainValidator
+from pydantic.json_schema import WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from service.inference.core import Inference
+from service.inference.tokenization.tokenizer import Options, TokenizedText
+from service.scheduler.submission import Caller
+
+NAMING = "documents[{}]"
+CHARACTER_TOKENS = 4
+"""Most tokens of a character: its bytes."""
+_ALONE = Options(truncate=True, naming=NAMING)
+
+
+def _documents(value: Any) -> list[str]:
+    if not isinstance(value, list) or not value:
+        raise PydanticCustomError("documents", "a list with at least one document is needed")
+    texts = []
+    for index, document in enumerate(value):
+        match document:
+            case str(text) | {"text": str(text)}:
+                texts.append(text)
+            case _:
+                raise PydanticCustomError(
+                    "documents",
+                    "documents[{index}] is neither a text nor an object with a text",
+                    {"index": index},
+                )
+    return texts
+
+
+_TEXT = {"type": "string"}
+_OBJECT = {"type": "object", "properties": {"text": _TEXT}, "required": ["text"]}
+Documents = Annotated[
+    list[str],
+    PlainValidator(_documents),
+    WithJsonSchema(
+        {"type": "array", "items": {"anyOf": [_TEXT, _OBJECT]}, "minItems": 1, "title": "Documents"}
+    ),
+    Field(description="What is ranked: texts, or objects with a `text`."),
+]
+
+
+async def shortened(
+    inference: Inference, documents: Sequence[str], max_tokens: int, caller: Caller
+) -> Sequence[str]:
+    """Each document up to the end of its token of that number.
+
+    Args:
+        inference: of the model.
+        documents: at least one.
+        max_tokens: of a document, special ones not counted; where as many do not fit the model,
+            the documents are left as they are.
+        caller: who asks.
+
+    Raises:
+        Unprocessable: too many documents, or one with too many characters.
+        Overloaded: the queue has no room, or the deadline cannot be met.
+
+    """
+    most = CHARACTER_TOKENS * max(map(len, documents))
+    if max_tokens >= min(most, inference.tokenizer.limits.max_tokens):
+        return documents
+    prepared = await inference.prepare(documents, _ALONE, caller, "encode")
+
+    def cut() -> list[str]:
+        pairs = zip(documents, prepared.texts, strict=True)
+        return [first_tokens(document, text, max_tokens) for document, text in pairs]
+
+    return await asyncio.to_thread(cut)
+
+
+def first_tokens(document: str, tokenized: TokenizedText, count: int) -> str:
+    """A document up to the end of its token of that number; all of it where it has no more."""
+    pairs = zip(tokenized.offsets, tokenized.special_tokens_mask, strict=True)
+    ends = [end for (_, end), special in pairs if not special]
+    return document[: ends[count - 1]] if len(ends) > count else document

@@ -1,0 +1,230 @@
+"""Vectors of texts, in every dialect: texts or token ids in, a list of vectors out.
+
+Notation: S tokens of one text, H hidden size, D features of a text's vector.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import orjson
+from fastapi import Request
+from pydantic import PlainValidator
+from pydantic.json_schema import WithJsonSchema
+from pydantic_core import PydanticCustomError
+from starlette.responses import Response
+
+from service.api.drop_in.reserved import reserve, respond_parts
+from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part
+from service.api.wire.route import caller_of, model_of
+from service.engines.contract import Floats
+from service.errors import EmptyInputs, NoEmbeddings, Unprocessable
+from service.inference.core import Inference
+from service.inference.encoding import EncodeOptions, PreparedTexts
+from service.inference.timings import Timings
+from service.inference.tokenization.inputs import Input, TokenIds, characters
+from service.inference.tokenization.tokenizer import Options
+
+BASE64_BYTES_PER_FLOAT = 6
+"""Bytes of a float32 in base64, rounded up."""
+_OTHER_TASKS = {
+    "sequence_classification": "labels texts or ranks them: ask /predict or /rerank",
+    "token_classification": "labels tokens: ask /predict",
+    "sparse": "is a sparse encoder: ask /embed_sparse",
+}
+_FORMS = "a text, a list of token ids, or a list of either is needed"
+
+
+def _inputs(value: Any) -> list[Input]:
+    """`str`, `[int]`, or a list of such; a list of ints is one text."""
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list):
+        raise PydanticCustomError("inputs", _FORMS)
+    if value and type(value[0]) is int:
+        return [token_ids(value)]
+    return [item if isinstance(item, str) else token_ids(item) for item in value]
+
+
+def token_ids(value: Any) -> TokenIds:
+    """Of a list of ints, which alone is one text; for validators of pydantic."""
+    if not isinstance(value, list) or not set(map(type, value)) <= {int}:
+        raise PydanticCustomError("inputs", _FORMS)
+    return TokenIds(tuple(value))
+
+
+_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+_EITHER = {"anyOf": [{"type": "string"}, _IDS]}
+TextsOrIds = Annotated[
+    list[Input],
+    PlainValidator(_inputs),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "string"}, _IDS, {"type": "array", "items": _EITHER}],
+            "examples": ["What is Deep Learning?"],
+        }
+    ),
+]
+"""Inputs of a request: a text, token ids of a text, or a list of either, which may be empty."""
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """The inputs of a request, and the vectors that it wants of them."""
+
+    inputs: Sequence[Input]
+    options: Options
+    dimensions: int | None = None
+    """Leading features that are kept, before normalising; the checkpoint's own number when None."""
+    normalize: bool | None = True
+    """Whether they are unit vectors; the checkpoint's own choice when None."""
+    tokens: bool = False
+    """Whether a hidden state of each token is wanted, in place of a vector of each text."""
+
+
+@dataclass(frozen=True)
+class PreparedEmbedding:
+    """Tokenised inputs, and how they become vectors."""
+
+    inference: Inference
+    texts: PreparedTexts
+    options: EncodeOptions
+
+    @property
+    def floats(self) -> int:
+        """Numbers of all vectors."""
+        if self.options.tokens:
+            return self.timings.tokens * self.inference.config.hidden_size
+        features = self.inference.vectors.kept(None, self.options.dimensions)
+        return len(self.texts.texts) * features
+
+    @property
+    def timings(self) -> Timings:
+        """Of the request so far."""
+        return self.texts.timings
+
+    async def vectors(self) -> list[Floats]:
+        """`[D]` a text, or `[S, H]`.
+
+        Raises:
+            Overloaded: the queue has no room, or the deadline cannot be met.
+            ServiceError: the engine failed.
+
+        """
+        encodings = await self.inference.encode(self.texts, self.options)
+        arrays = [one.tokens if self.options.tokens else one.pooled for one in encodings]
+        return [np.ascontiguousarray(array) for array in arrays if array is not None]
+
+
+@dataclass(frozen=True)
+class ListForm:
+    """A dialect's JSON of a list of vectors."""
+
+    opening: bytes
+    item: Callable[[int, Floats], bytes]
+    """Of a vector and its number in the request."""
+    closing: Callable[[Timings], bytes]
+    item_bytes: int = 1
+    """Bytes of an item beside its vector."""
+    float_bytes: int = JSON_BYTES_PER_FLOAT
+    """Bytes of each number."""
+
+    def parts(self, vectors: Sequence[Floats], timings: Timings) -> list[Part]:
+        """The reply; nothing else runs while a vector is written, so each is for itself."""
+        items = (self.item(number, vector) for number, vector in enumerate(vectors))
+        separated = (item if number == 0 else b"," + item for number, item in enumerate(items))
+        return [self.opening, *separated, self.closing(timings)]
+
+
+def check_embedder(inference: Inference) -> None:
+    """Refuse a model whose answers are no vectors of texts.
+
+    Raises:
+        NoEmbeddings: it classifies, ranks by a cross-encoder, or is a sparse encoder.
+
+    """
+    task = inference.manifest.task
+    if task is not None and task.kind in _OTHER_TASKS:
+        raise NoEmbeddings(
+            f"{inference.manifest.model} {_OTHER_TASKS[task.kind]}, or serve an embedding model"
+        )
+
+
+def check_given(inputs: Sequence[Input], field: str) -> None:
+    """Refuse a list without inputs, and inputs without a character or token id.
+
+    Args:
+        inputs: of a request.
+        field: their name in the request.
+
+    Raises:
+        EmptyInputs: there is none, or one is empty.
+
+    """
+    if not inputs:
+        raise EmptyInputs(f"{field}: empty, at least one text is needed")
+    for index, given in enumerate(inputs):
+        if not characters([given]):
+            raise EmptyInputs(f"{field}[{index}] is empty")
+
+
+async def prepare_embedding(request: Request, wanted: Embedding) -> PreparedEmbedding:
+    """Tokenise the inputs of a request.
+
+    Args:
+        request: which model answers, and who asks.
+        wanted: the inputs, at least one.
+
+    Raises:
+        Unprocessable: too many dimensions or inputs, or an input that does not fit the model.
+        Overloaded: the queue has no room, or the deadline cannot be met.
+
+    """
+    inference = model_of(request).inference
+    size = inference.vectors.size()
+    if wanted.dimensions is not None and not 1 <= wanted.dimensions <= size:
+        raise Unprocessable(f"dimensions: {wanted.dimensions} is not in 1 … {size}")
+    texts = await inference.prepare(wanted.inputs, wanted.options, caller_of(request), "encode")
+    options = EncodeOptions(
+        layer=inference.config.num_hidden_layers,
+        tokens=wanted.tokens,
+        pooled=not wanted.tokens,
+        dimensions=wanted.dimensions,
+        normalize=wanted.normalize,
+    )
+    return PreparedEmbedding(inference, texts, options)
+
+
+async def embed(request: Request, wanted: Embedding, form: ListForm) -> Response:
+    """The vectors of a request's inputs as a dialect's list of them.
+
+    Raises:
+        Unprocessable: as `prepare_embedding`.
+        ReplyTooLarge: the reply would exceed the limit of one.
+        Overloaded: as `prepare_embedding`, or other replies in flight leave too little.
+        ServiceError: the engine failed.
+
+    """
+    prepared = await prepare_embedding(request, wanted)
+    size = form.float_bytes * prepared.floats + form.item_bytes * len(wanted.inputs)
+    with reserve(request, size) as held:
+        vectors = await prepared.vectors()
+        timings = prepared.timings
+        return await respond_parts(held, size, lambda: form.parts(vectors, timings), timings)
+
+
+def vector_json(vector: Floats, *, as_base64: bool = False) -> bytes:
+    """A vector or matrix as JSON: lists of numbers, or a text of its float32 in base64.
+
+    Args:
+        vector: contiguous.
+        as_base64: little-endian and row-major, as OpenAI's clients read it.
+
+    """
+    if as_base64:
+        return b'"' + base64.b64encode(vector.astype("<f4", copy=False).tobytes()) + b'"'
+    return orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY)

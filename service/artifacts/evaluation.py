@@ -1,0 +1,201 @@
+"""What an artifact is worth on this machine: how well it ranks scored pairs, and how fast.
+
+The pairs are lines of `sentence1,sentence2,score`, as the STS Benchmark has them (Cer et al. 2017,
+https://arxiv.org/abs/1708.00055).
+"""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.artifact.manifest import TOKENIZER, Artifact
+from model.artifact.vectors import TextVectors
+from model.runtimes.contract import Device
+from service.artifacts.timing import Rate, in_turn
+from service.engines.contract import Engine, Floats, Pooling, TextTask
+from service.engines.onnx import OnnxEngine
+from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
+
+MOST_CHARACTERS = 10**6
+
+
+@dataclass(frozen=True)
+class Score:
+    """The outcome."""
+
+    pairs: int
+    spearman: float
+    """Rank correlation of cosines and scores, −1 to 1."""
+    texts_per_second: float
+    """Tokenising included, as many batches at once as the engine takes."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What one of several artifacts is worth beside the first."""
+
+    spearman: float
+    rate: Rate
+
+
+class Embedder:
+    """Texts to unit vectors, by an artifact's own prompt and pooling; texts too long are cut."""
+
+    def __init__(self, artifact: Artifact, engine: Engine) -> None:
+        manifest = artifact.manifest
+        limits = Limits(manifest.sentence.max_length, MOST_CHARACTERS)
+        self._sentence = manifest.sentence
+        self._layer = manifest.config.num_hidden_layers
+        self._tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, limits)
+        self._vectors = TextVectors.of(artifact)
+        self._engine = engine
+
+    def __call__(self, texts: Sequence[str]) -> Floats:
+        """`[n, D]`; as many batches at once as the engine takes."""
+        sentence = self._sentence
+        tasks = [
+            TextTask(
+                text.input_ids,
+                text.segment_ids,
+                pooling=Pooling(self._layer, sentence.pooling, text.first_pooled(sentence)),
+            )
+            for text in self._tokenizer.tokenize(texts, Options(truncate=True))
+        ]
+        vectors = np.empty((len(tasks), self._vectors.kept()), np.float32)
+
+        def run(batch: list[int]) -> None:
+            outputs = self._engine.run([tasks[i] for i in batch])
+            pooled = [output.pooled for output in outputs if output.pooled is not None]
+            vectors[batch] = self._vectors.finish(pooled, normalize=True)
+
+        with ThreadPoolExecutor(self._engine.concurrency) as threads:
+            lengths = [task.tokens for task in tasks]
+            list(threads.map(run, batches_by_length(lengths, self._engine.batch_tokens)))
+        return vectors
+
+
+def score(artifact: Artifact, engine: Engine, pairs: Path) -> Score:
+    """Embed both sides of every pair, and hold the cosines against the scores.
+
+    Raises:
+        ValueError: a line is not two sentences and a number, or there are too few lines.
+
+    """
+    rows = read_pairs(pairs)
+    embed = Embedder(artifact, engine)
+    started = time.perf_counter()
+    vectors = embed(sentences(rows))
+    seconds = time.perf_counter() - started
+    return Score(
+        pairs=len(rows),
+        spearman=ranking(vectors, rows),
+        texts_per_second=len(vectors) / seconds,
+    )
+
+
+def compare(artifacts: Sequence[Artifact], device: Device, pairs: Path) -> list[Standing]:
+    """How well each of several artifacts ranks pairs, and how fast each is beside the first.
+
+    All are loaded at once, each on every core that there is.
+
+    Raises:
+        ValueError: as for `score`.
+        ModelError: an artifact cannot be loaded, or the device is not there.
+
+    """
+    rows = read_pairs(pairs)
+    texts = sentences(rows)
+    embedders = [Embedder(artifact, OnnxEngine(artifact, device)) for artifact in artifacts]
+    ranked = [ranking(embed(texts), rows) for embed in embedders]
+    rates = in_turn(texts, embedders)
+    return [Standing(found, rate) for found, rate in zip(ranked, rates, strict=True)]
+
+
+def standings(artifacts: Sequence[Artifact], found: Sequence[Standing]) -> list[str]:
+    """The lines of a table of several artifacts."""
+    header = ("artifact", "precision", "Spearman", "texts/s", "× first")
+    rows = [
+        (
+            artifact.folder.name,
+            artifact.manifest.precision,
+            f"{100 * each.spearman:.2f}",
+            f"{each.rate.per_second:.0f}",
+            f"{each.rate.ratio:.2f}",
+        )
+        for artifact, each in zip(artifacts, found, strict=True)
+    ]
+    return aligned([header, *rows])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table's rows as lines; the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0])]
+            + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        )
+        for row in rows
+    ]
+
+
+def read_pairs(path: Path) -> list[tuple[str, str, float]]:
+    """Two sentences and their score from each line of a CSV file.
+
+    Raises:
+        ValueError: a line is anything else, or there are fewer than two.
+
+    """
+    rows = []
+    with path.open(encoding="utf-8", newline="") as file:
+        for number, row in enumerate(csv.reader(file), 1):
+            try:
+                first, second, value = row
+                rows.append((first, second, float(value)))
+            except ValueError:
+                raise ValueError(f"{path}: line {number} is not sentence,sentence,score") from None
+    if len(rows) < 2:
+        raise ValueError(f"{path}: at least two pairs are needed")
+    return rows
+
+
+def sentences(rows: Sequence[tuple[str, str, float]]) -> list[str]:
+    """Both sentences of each pair, one pair after another."""
+    return [text for row in rows for text in row[:2]]
+
+
+def ranking(vectors: Floats, rows: Sequence[tuple[str, str, float]]) -> float:
+    """Rank correlation of the cosines of unit vectors, as `sentences` orders them, and scores."""
+    cosines = (vectors[0::2] * vectors[1::2]).sum(axis=1)
+    return spearman(cosines, np.array([row[2] for row in rows]))
+
+
+def spearman(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
+    """Pearson's correlation of the ranks; equal values share the mean of theirs."""
+    return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
+
+
+def _ranks(values: NDArray[np.floating]) -> NDArray[np.float64]:
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[places]
+
+
+def batches_by_length(lengths: Sequence[int], most_tokens: int) -> list[list[int]]:
+    """Indices of texts of like length, at most so many tokens together; one alone may have more."""
+    batches: list[list[int]] = [[]]
+    tokens = 0
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batches[-1] and tokens + lengths[index] > most_tokens:
+            batches.append([])
+            tokens = 0
+        batches[-1].append(index)
+        tokens += lengths[index]
+    return batches

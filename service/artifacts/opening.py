@@ -1,0 +1,204 @@
+"""An artifact to serve: named by its folder, or exported from a model and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from model.artifact.cache import cache_key
+from model.artifact.manifest import Artifact, Precision, load_artifact
+from model.errors import ArtifactError, VerificationError
+from model.runtimes.registry import check_device, weight_bits
+from model.sources.foreign import ForeignGraph, find_graph
+from model.sources.locate import display_name, local, locate
+from model.sources.recognition import check_recognised
+from service.settings import Settings
+from service.settings.hub import open_hub
+from service.settings.served import artifact_of, checkpoint_of
+from service.system.distribution import EXPORTER, require
+
+Progress = Callable[[str], None]
+_FOREIGN = (
+    "this is a foreign ONNX graph: it was not verified against PyTorch, and has {}: `headscope "
+    "export` of its checkpoint in safetensors has them"
+)
+FOREIGN = _FOREIGN.format("neither attention weights nor a hidden state but the last")
+FOREIGN_WITH_MAPS = _FOREIGN.format(
+    "neither another hidden state than the last nor the ablation of heads"
+)
+"""What is said once of an artifact that is somebody else's export."""
+
+
+def open_artifact(
+    settings: Settings, progress: Progress = lambda _: None, precision: Precision | None = None
+) -> Artifact:
+    """The artifact to serve: the folder that was named, or the model's export from the cache.
+
+    Args:
+        settings: which one, and of what precision.
+        progress: called with a line at each step of an export.
+        precision: in place of the settings'.
+
+    Raises:
+        ModelError: there is none, or it is damaged.
+        VerificationError: its verification failed and the settings do not allow that.
+        ValueError: a model is named, and what exports it is not installed; or its precision would
+            have to be measured, which is `service.artifacts.selection`'s.
+
+    """
+    if folder := artifact_of(settings):
+        return told(check_verified(load_artifact(folder), settings), progress)
+    graph = find_foreign(settings, progress, precision or settings.precision)
+    if graph is not None:
+        found = _cached_foreign(settings, graph, progress)
+        return told(check_verified(found, settings), progress)
+    precision = precision or fixed(settings)
+    require_exporter(checkpoint_of(settings), precision)
+    checkpoint = find_checkpoint(settings, progress)
+    return check_verified(export_once(settings, checkpoint, precision, progress), settings)
+
+
+def told(artifact: Artifact, progress: Progress) -> Artifact:
+    """The artifact; what a foreign graph lacks is told."""
+    if artifact.manifest.foreign:
+        progress(FOREIGN_WITH_MAPS if artifact.manifest.gives_maps else FOREIGN)
+    return artifact
+
+
+def fixed(settings: Settings) -> Precision:
+    """The precision that the settings name.
+
+    Raises:
+        ValueError: it is to be measured.
+
+    """
+    if settings.precision == "auto":
+        raise ValueError("precision auto is for `headscope serve` and `headscope export`")
+    return settings.precision
+
+
+def require_exporter(model: str, precision: Precision = "fp32") -> None:
+    """Check that what exports a precision is installed.
+
+    Raises:
+        ValueError: it is not; the message names what brings it.
+
+    """
+    require(f"exporting {model}", *EXPORTER)
+    if precision in ("bf16", "int8"):
+        require(f"--precision {precision}", "openvino")
+
+
+def check_verified(artifact: Artifact, settings: Settings) -> Artifact:
+    """The artifact, if its verification passed or need not have.
+
+    Raises:
+        VerificationError: it failed; the message says where.
+
+    """
+    verification = artifact.manifest.verification
+    if not verification.passed and not settings.allow_unverified:
+        why = f": {verification.failed}" if verification.failed else ""
+        raise VerificationError(
+            f"{artifact.folder} failed its verification{why}; "
+            "--allow-unverified serves it all the same"
+        )
+    return artifact
+
+
+def find_checkpoint(settings: Settings, progress: Progress) -> Path:
+    """The folder of the model that the settings name.
+
+    Raises:
+        ModelError: there is none, or it is none that is supported.
+
+    """
+    hub = open_hub(settings.hub_endpoint)
+    checkpoint = locate(checkpoint_of(settings), hub, progress, settings.revision)
+    check_recognised(checkpoint)
+    return checkpoint
+
+
+def find_foreign(
+    settings: Settings, progress: Progress, precision: Precision | Literal["auto"]
+) -> ForeignGraph | None:
+    """The foreign graph that the settings name as the model, if it is one.
+
+    Raises:
+        ModelError: it is none that can be served.
+        ValueError: a precision is asked for, or what reads it is not installed.
+
+    """
+    model = checkpoint_of(settings)
+    place = local(model)
+    if place is None or find_graph(place) is None:
+        return None
+    graph = find_graph(find_checkpoint(settings, progress))
+    if precision != "fp32":
+        raise ValueError(f"{model} is a foreign ONNX graph, which keeps its own precision")
+    check_device("foreign", settings.device)
+    require(f"reading {model}", "onnx")
+    return graph
+
+
+def _cached_foreign(settings: Settings, graph: ForeignGraph, progress: Progress) -> Artifact:
+    from model.export import foreign  # noqa: PLC0415 - it imports onnx
+
+    name = display_name(checkpoint_of(settings))
+    folder = _folder(settings, foreign.foreign_key(graph, name))
+    return _kept(folder, lambda: foreign.export_foreign(graph, folder, name, progress))
+
+
+def export_once(
+    settings: Settings,
+    checkpoint: Path,
+    precision: Precision,
+    progress: Progress,
+    base: Artifact | None = None,
+) -> Artifact:
+    """A checkpoint's export from the cache, where it is made if it is not there.
+
+    Args:
+        settings: the cache, the model's name and the device of the verification.
+        checkpoint: a Hugging Face folder.
+        precision: of the export.
+        progress: called with a line at each step.
+        base: its export in float32, which spares most of the work of bf16 and int8.
+
+    Raises:
+        ModelError: the checkpoint is not usable, or what the cache holds is damaged.
+
+    """
+    name = display_name(checkpoint_of(settings))
+    key = cache_key(checkpoint, name, precision, weight_bits(precision))
+    folder = _folder(settings, key)
+
+    def make() -> Artifact:
+        from model.export import exporter  # noqa: PLC0415 - it imports torch, which a cached one spares
+
+        device = settings.device
+        if base is not None:
+            return exporter.derive(base, folder, precision, progress, device).artifact
+        return exporter.export(checkpoint, folder, name, precision, progress, device).artifact
+
+    return _kept(folder, make)
+
+
+def _folder(settings: Settings, key: str) -> Path:
+    return settings.cache_folder / "artifacts" / key
+
+
+def _kept(folder: Path, make: Callable[[], Artifact]) -> Artifact:
+    """The artifact of the cache, made where it is not there yet."""
+    if folder.exists():
+        try:
+            return load_artifact(folder)
+        except ArtifactError as error:
+            raise ArtifactError(f"{error} (delete {folder})") from None
+    try:
+        return make()
+    except ArtifactError:
+        if not folder.exists():
+            raise
+        return load_artifact(folder)  # another process was faster with the same export

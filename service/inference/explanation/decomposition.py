@@ -1,0 +1,207 @@
+"""The decomposition of a text's vector into shares of its input tokens, some rows at a time.
+
+Each layer of a text is a group of tasks that wait their turn in the attention lane, so that others
+go between them; what is kept is one layer's shares and the next one's.
+
+Notation: S tokens of one text, P = S + 1 parts (its state and their shares), C rows of a step,
+H hidden size, L layers, m heads of keys and values, p size of a head.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from model.artifact.decomposition import DecompositionStep, pooled_parts
+from model.artifact.pooling import modes_of
+from model.config.encoder import EncoderConfig
+from service.engines.contract import DecomposeTask, Floats, Output, Pooling, TextTask
+from service.errors import ReplyTooLarge
+from service.inference.timings import Timings
+from service.inference.tokenization.tokenizer import TokenizedText
+from service.scheduler.scheduler import Scheduler
+from service.scheduler.submission import ANYBODY, Caller
+
+STEP_TOKENS = 256
+"""A step takes no longer than encoding so many tokens."""
+MOST_BYTES = 512 * 2**20
+"""Most bytes of a text's shares and values, of two layers."""
+COST = 1.2
+"""Time of one part of one token in a layer, as a multiple of encoding a token there."""
+_BEFORE = -1
+"""The step of hidden state 0, before the first layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecomposedText:
+    """A pooled vector and what each input token has in it."""
+
+    pooled: Floats
+    """`[H]` a mode, not normalised: of the float32 encoder, whatever is served."""
+    shares: Floats
+    """`[S, H]` a mode, which sum to it."""
+
+
+def decomposition_bytes(tokens: int, config: EncoderConfig) -> int:
+    """Most bytes that the decomposition of a text keeps at a time."""
+    values = config.num_key_value_heads * config.head_size
+    return 4 * 2 * tokens * (tokens + 1) * (config.hidden_size + values)
+
+
+def check_decomposable(index: int, tokens: int, config: EncoderConfig) -> None:
+    """Refuse a text whose shares would take too much memory, before anything is computed.
+
+    Args:
+        index: of the text among the request's.
+        tokens: S.
+        config: the encoder's.
+
+    Raises:
+        ReplyTooLarge: says how many bytes they take.
+
+    """
+    if (size := decomposition_bytes(tokens, config)) > MOST_BYTES:
+        raise ReplyTooLarge(
+            f"inputs[{index}] has {tokens} tokens: their shares in each other's states take {size} "
+            f"bytes, the limit is {MOST_BYTES}; ask for the decomposition of shorter texts"
+        )
+
+
+def decomposition_tokens(tokens: int, layer: int, config: EncoderConfig) -> int:
+    """Tokens that take as long to encode as a text of so many takes to decompose up to a layer."""
+    return _cost(tokens, tokens + 1, config) * layer
+
+
+def pair_shares(one: DecomposedText, other: DecomposedText) -> Floats:
+    """pᵢ · qⱼ / (‖p‖ ‖q‖), `[S_a, S_b]`, which sums to the cosine of p and q; 0 where one is 0."""
+    products: Floats = one.shares @ other.shares.T
+    scale = float(np.linalg.norm(one.pooled)) * float(np.linalg.norm(other.pooled))
+    return products / np.float32(scale) if scale > 0 else np.zeros_like(products)
+
+
+@dataclass
+class TextDecomposition:
+    """The decomposition of one text's vector."""
+
+    scheduler: Scheduler
+    config: EncoderConfig
+    text: TokenizedText
+    pooling: Pooling
+    timings: Timings
+    caller: Caller = ANYBODY
+    index: int = 0
+    """Of the text among the request's."""
+    _parts: Floats = field(init=False)
+    """`[S, P, H]`, as they enter the next layer."""
+    _values: Floats = field(init=False)
+    """`[m, S, P, p]`, what its heads project of them."""
+
+    def __post_init__(self) -> None:
+        """Refuse a text whose shares would take too much memory.
+
+        Raises:
+            ReplyTooLarge: says how many bytes they take.
+
+        """
+        check_decomposable(self.index, len(self.text.input_ids), self.config)
+
+    async def result(self) -> DecomposedText:
+        """Go through all layers up to the one that is pooled, of a request that was admitted.
+
+        Raises:
+            EngineTimeout: the deadline came.
+            ServiceError: the engine failed.
+
+        """
+        await self._begin()
+        for layer in range(self.pooling.layer):
+            await self._through(layer)
+        pooled = await asyncio.to_thread(
+            pooled_parts, self._parts, self.pooling.mode, self.pooling.first_token
+        )
+        return DecomposedText(pooled[0], pooled[1:])
+
+    async def _begin(self) -> None:
+        """Hidden state 0, of which each token has only its own share."""
+        ids, segments = self.text.input_ids, self.text.segment_ids
+        task = TextTask(ids, segments, hidden_layers=(0,))
+        (done,) = await self.scheduler.resume("attention", [task], caller=self.caller)
+        self.timings.add([done])
+        states: Floats = done.output.hidden[0]
+        self._parts = await asyncio.to_thread(_own_shares, states, states)
+        if not self.pooling.layer:
+            return
+        step = DecompositionStep(np.stack([states, states], axis=1), _BEFORE)
+        task_of_values = DecomposeTask(step, _cost(len(states), 2, self.config))
+        results = await self.scheduler.resume("attention", [task_of_values], caller=self.caller)
+        self.timings.add(results)
+        values: Floats = results[0].output.decomposed.values
+        of_states, of_shares = values[:, :, 0], values[:, :, 1]
+        self._values = await asyncio.to_thread(_own_shares, of_states, of_shares)
+
+    async def _through(self, layer: int) -> None:
+        """All rows that are needed of the layer's output."""
+        last, every = layer + 1 == self.config.num_hidden_layers, self._rows(layer)
+        # untouched here: the pages of so large an array are the worker threads' to fill
+        parts = np.empty_like(self._parts)
+        values = np.empty_like(self._values) if not last else self._values[:, :0]
+        if sum(map(len, every)) < len(parts):
+            await asyncio.to_thread(parts.fill, 0)
+        states = self._parts[:, 0].copy()
+        tasks, placements = [], []
+        for rows in every:
+            entering = self._parts[rows.start : rows.stop]
+            step = DecompositionStep(entering, layer, rows.start, states, self._values)
+            tokens = _cost(len(rows), entering.shape[1], self.config)
+            tasks.append(DecomposeTask(step, tokens, last))
+            placements.append(_Placement(parts, values, rows))
+        self.timings.add(await self.scheduler.resume("attention", tasks, placements, self.caller))
+        self._parts, self._values = parts, values
+
+    def _rows(self, layer: int) -> Sequence[range]:
+        """Rows of each step; of the layer that is pooled those alone that pooling looks at."""
+        count = len(self._parts)
+        if layer + 1 == self.pooling.layer:
+            ends = {"cls": self.pooling.first_token, "last": count - 1}
+            modes = set(modes_of(self.pooling.mode))
+            if modes <= ends.keys():
+                return [range(row, row + 1) for row in sorted({ends[mode] for mode in modes})]
+        budget = STEP_TOKENS * self.config.num_hidden_layers / (COST * (count + 1))
+        size = max(1, int(budget))
+        return [range(start, min(start + size, count)) for start in range(0, count, size)]
+
+
+@dataclass(frozen=True)
+class _Placement:
+    """The function that puts a step's rows where the next layer finds them."""
+
+    parts: Floats
+    values: Floats
+    rows: range
+
+    def __call__(self, output: Output) -> None:
+        """In the thread that computed them."""
+        found = output.decomposed
+        assert found is not None  # noqa: S101 - the scheduler has checked every output
+        self.parts[self.rows.start : self.rows.stop] = found.parts
+        if found.values is not None:
+            self.values[:, self.rows.start : self.rows.stop] = found.values
+
+
+def _own_shares(states: Floats, shares: Floats) -> Floats:
+    """Parts of which each token has but its own: `[…, S, n]` of both → `[…, S, P, n]`."""
+    count, size = states.shape[-2:]
+    parts = np.zeros((*states.shape[:-1], count + 1, size), np.float32)
+    parts[..., 0, :] = states
+    own = np.arange(count)
+    parts[..., own, own + 1, :] = shares
+    return parts
+
+
+def _cost(rows: int, parts: int, config: EncoderConfig) -> int:
+    """Tokens that take as long to encode as so many rows and parts take in one layer."""
+    return math.ceil(COST * rows * parts / config.num_hidden_layers)

@@ -1,0 +1,214 @@
+"""What in two texts matched, by a late-interaction model or a sparse encoder.
+
+Notation: S tokens of one text, D features of a token's vector, V words of the vocabulary.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from model.artifact.late_interaction import NO_VECTORS, ROLES, LateInteraction, Role
+from service.engines.contract import Floats, Ids
+from service.inference.core import Inference
+from service.inference.encoding import PreparedTexts
+from service.inference.tasks.late_interaction import PreparedRanking
+from service.inference.timings import Timings
+from service.inference.tokenization.inputs import Input
+from service.inference.tokenization.tokenizer import Options, TextTokenizer, TokenizedText
+from service.scheduler.submission import Caller
+
+
+class TokenMatch(NamedTuple):
+    """A token of the first text, the token of the second that it matched, and the product.
+
+    Of a sparse encoder the tokens that made a word's weight in both texts.
+    """
+
+    query: int
+    document: int
+    score: float
+    token_id: int | None = None
+    """The word of the vocabulary, of a sparse encoder."""
+
+
+@dataclass(frozen=True)
+class PairMatches:
+    """A similarity and the products that it is the sum of."""
+
+    similarity: float
+    matches: Sequence[TokenMatch]
+    mean: bool = False
+    """Whether the similarity is their mean."""
+
+    def fields(self) -> dict[str, Any]:
+        """Of a reply, with the difference of the sum from the similarity."""
+        total = sum(match.score for match in self.matches)
+        if self.mean:
+            total /= max(1, len(self.matches))
+        error = abs(total - self.similarity) if self.matches else 0.0
+        return {
+            "similarity": self.similarity,
+            "matches": [_named(match) for match in self.matches],
+            "completeness_error": error,
+        }
+
+
+def _named(match: TokenMatch) -> dict[str, Any]:
+    return {name: value for name, value in match._asdict().items() if value is not None}
+
+
+def max_sim_matches(query: Floats, document: Floats, kept: tuple[Ids, Ids]) -> list[TokenMatch]:
+    """The document's token that each token of a query matched.
+
+    ColBERT's MaxSim (Khattab & Zaharia 2020, section 3.3, eq. 3) is the sum of their products.
+
+    Args:
+        query: `[S, D]`.
+        document: `[S, D]`.
+        kept: numbers of the tokens of both that have a vector.
+
+    """
+    rows, columns = kept
+    if not len(rows) or not len(columns):
+        return []
+    products = query[rows] @ document[columns].T
+    best = products.argmax(axis=1)
+    scores = products[np.arange(len(rows)), best]
+    found = zip(rows.tolist(), columns[best].tolist(), scores.tolist(), strict=True)
+    return [TokenMatch(*each) for each in found]
+
+
+@dataclass(frozen=True)
+class LateMatcher:
+    """The pairs of one request to a late-interaction model: a query and a document each."""
+
+    inference: Inference
+    queries: PreparedTexts
+    documents: PreparedTexts
+    late: LateInteraction
+
+    @property
+    def engine(self) -> str:
+        """Name of the engine that computes them."""
+        return self.queries.engine
+
+    @property
+    def timings(self) -> Timings:
+        """Of both tokenisations, and of what was computed."""
+        return self.queries.timings + self.documents.timings
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of all token vectors, which are in memory until the last is computed."""
+        return sum(ranking.vector_bytes for ranking in self._rankings())
+
+    @property
+    def texts(self) -> list[TokenizedText]:
+        """Of each pair the query with what fills it up, then the document."""
+        tokenizer = self.inference.tokenizer
+        return [
+            text
+            for ranking in self._rankings()
+            for text in (_filled_up(ranking, tokenizer), ranking.documents.texts[0])
+        ]
+
+    async def matches(self) -> list[PairMatches]:
+        """One a pair, in order.
+
+        Raises:
+            Overloaded: the queue has no room, or the deadline cannot be met.
+            ServiceError: the engine failed.
+
+        """
+        rankings = self._rankings()
+        tasks = [task for ranking in rankings for task in ranking.tasks()]
+        done = await self.queries.scheduler.submit("attention", tasks, self.queries.caller)
+        self.queries.timings.add(done)
+        vectors = [result.output.scores for result in done]
+        return await asyncio.to_thread(self._found, rankings, vectors)
+
+    def _found(
+        self, rankings: Sequence[PreparedRanking], vectors: Sequence[Floats]
+    ) -> list[PairMatches]:
+        found = []
+        for n, ranking in enumerate(rankings):
+            own = vectors[2 * n : 2 * n + 2]
+            ids = ranking.query_ids, ranking.documents.texts[0].input_ids
+            kept = self._kept(ids[0], "query"), self._kept(ids[1], "document")
+            score = float(ranking.scores(own)[0][0])
+            matches = max_sim_matches(own[0], own[1], kept) if score > NO_VECTORS else []
+            found.append(PairMatches(score, matches, ranking.mean))
+        return found
+
+    def _kept(self, input_ids: Ids, role: Role) -> Ids:
+        """Numbers of the tokens that have a vector."""
+        numbers = np.arange(len(input_ids), dtype=np.float32)[:, None]
+        return self.late.kept(numbers, input_ids, role)[:, 0].astype(np.int64)
+
+    def _rankings(self) -> list[PreparedRanking]:
+        features = self.late.vector_size(self.inference.config.hidden_size) or 0
+        mean = self.inference.sentence.similarity_fn_name == "meanmaxsim"
+        return [
+            PreparedRanking(
+                replace(self.queries, texts=[query]),
+                replace(self.documents, texts=[document]),
+                *(self.late, features, mean),
+            )
+            for query, document in zip(self.queries.texts, self.documents.texts, strict=True)
+        ]
+
+
+async def prepare_matcher(
+    inference: Inference,
+    late: LateInteraction,
+    sides: tuple[Sequence[Input], Sequence[Input]],
+    options: Options,
+    caller: Caller,
+    engine: str | None,
+) -> LateMatcher:
+    """Tokenise the pairs of a request, the first text of each as a query, the other as a document.
+
+    Args:
+        inference: of the model.
+        late: of the model.
+        sides: the first text of each pair, and the second.
+        options: how they are cut.
+        caller: who asks.
+        engine: name of the engine; the service's own when None.
+
+    Raises:
+        Unprocessable: too many pairs, or a text that does not fit the model.
+        EngineUnavailable: the engine has failed, or cannot be started.
+        Overloaded: the queue has no room, or the deadline cannot be met.
+
+    """
+    limits = late.query_tokens, late.document_tokens
+    of_query, of_document = (
+        replace(options, prompt_name=role, max_tokens=limit, naming=f"inputs[{{}}][{side}]")
+        for side, (role, limit) in enumerate(zip(ROLES, limits, strict=True))
+    )
+    queries = await inference.prepare(sides[0], of_query, caller, "attention", engine)
+    documents = await inference.prepare(
+        sides[1], of_document, caller, "attention", engine, beside=queries.characters
+    )
+    return LateMatcher(inference, queries, documents, late)
+
+
+def _filled_up(ranking: PreparedRanking, tokenizer: TextTokenizer) -> TokenizedText:
+    """The query with the tokens that fill it up, which are no characters of it."""
+    query, ids = ranking.query.texts[0], ranking.query_ids
+    more = len(ids) - len(query.input_ids)
+    names = tokenizer.vocabulary(ids[len(query.input_ids) :].tolist())
+    return replace(
+        query,
+        tokens=[*query.tokens, *(name or "" for name in names)],
+        input_ids=ids,
+        segment_ids=np.pad(query.segment_ids, (0, more)),
+        offsets=[*query.offsets, *[(0, 0)] * more],
+        special_tokens_mask=[*query.special_tokens_mask, *[1] * more],
+    )

@@ -1,0 +1,127 @@
+"""Labels of tokens → labels of spans, as transformers' TokenClassificationPipeline groups them.
+
+Labels may begin with B- or I- (Ramshaw & Marcus 1995, https://arxiv.org/abs/cmp-lg/9505040); one
+without counts as I-.
+
+Notation: S tokens of one text, C labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from service.engines.contract import Floats
+from service.inference.tokenization.subwords import Subwords
+from service.inference.tokenization.tokenizer import TokenizedText
+
+Aggregation = Literal["none", "simple", "first", "average", "max"]
+"""Every token with its label; neighbours of one label together; or neighbouring words, each with
+the label of its first token, of its tokens' mean, or of its surest token."""
+IGNORED = frozenset({"O"})
+"""Labels of what is outside of all spans."""
+
+
+class Span(NamedTuple):
+    """Characters of a text and their label."""
+
+    score: np.floating[Any]
+    label: str
+    start: int
+    end: int
+
+
+class TokenLabels(NamedTuple):
+    """The logits of one text's tokens."""
+
+    text: str
+    """The caller's."""
+    tokens: TokenizedText
+    logits: Floats
+    """`[S, C]`."""
+
+
+class Grouping(NamedTuple):
+    """What becomes one span."""
+
+    aggregation: Aggregation
+    labels: Sequence[str]
+    """Names of the C labels."""
+    raw: bool = False
+    """Whether a token's score is its logit instead of its softmax; without aggregation only."""
+
+
+def spans(found: TokenLabels, grouping: Grouping, subwords: Subwords) -> list[Span]:
+    """The spans of one text in its order, without those of ignored labels.
+
+    Args:
+        found: the logits of its tokens.
+        grouping: what becomes one span.
+        subwords: which tokens continue a word.
+
+    """
+    shares, offsets = _softmax(found.logits), found.tokens.offsets
+    kept = [i for i, special in enumerate(found.tokens.special_tokens_mask) if not special]
+    if grouping.aggregation in ("none", "simple"):
+        scores = found.logits if grouping.raw else shares
+        best = shares.argmax(axis=-1).tolist()
+        units = [Span(scores[i, best[i]], grouping.labels[best[i]], *offsets[i]) for i in kept]
+    else:
+        units = []
+        continuing = list(subwords.continuing(found.text, found.tokens.input_ids, offsets))
+        for word in _words(kept, continuing):
+            share = _of_word(shares[word], grouping.aggregation)
+            surest = int(share.argmax())
+            start, end = offsets[word[0]][0], offsets[word[-1]][1]
+            units.append(Span(share[surest], grouping.labels[surest], start, end))
+    every = units if grouping.aggregation == "none" else _joined(units)
+    return [span for span in every if span.label not in IGNORED]
+
+
+def _softmax(logits: Floats) -> Floats:
+    above: Floats = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return above / above.sum(axis=-1, keepdims=True)
+
+
+def _words(tokens: Iterable[int], continuing: Sequence[bool]) -> list[list[int]]:
+    """The tokens of each word."""
+    words: list[list[int]] = []
+    for token in tokens:
+        if words and continuing[token]:
+            words[-1].append(token)
+        else:
+            words.append([token])
+    return words
+
+
+def _of_word(shares: Floats, aggregation: Aggregation) -> Floats:
+    """The label shares `[C]` of a word from those of its tokens."""
+    match aggregation:
+        case "average":
+            mean: Floats = shares.mean(axis=0)
+            return mean
+        case "max":
+            return shares[shares.max(axis=-1).argmax()]
+    return shares[0]
+
+
+def _joined(units: Iterable[Span]) -> Iterator[Span]:
+    """Neighbours of one label, up to one that begins anew."""
+    groups: list[list[Span]] = []
+    for unit in units:
+        begins, tag = _tag(unit.label)
+        if groups and not begins and tag == _tag(groups[-1][-1].label)[1]:
+            groups[-1].append(unit)
+        else:
+            groups.append([unit])
+    for group in groups:
+        label = group[0].label.split("-", 1)[-1]
+        score = np.mean([unit.score for unit in group])
+        yield Span(score, label, group[0].start, group[-1].end)
+
+
+def _tag(label: str) -> tuple[bool, str]:
+    """Whether a label begins a span, and its name without B- or I-."""
+    return label.startswith("B-"), label[2:] if label.startswith(("B-", "I-")) else label

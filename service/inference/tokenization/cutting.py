@@ -1,0 +1,59 @@
+"""One side's tokenizer, as its file holds it, and texts that it cuts to a number of tokens."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokenizers import Encoding, Tokenizer
+
+from model.artifact.manifest import reading
+from model.artifact.tokenizer import read_tokenizer
+from model.tokenization.vocabulary import BEYOND, model_ids
+from service.inference.tokenization.excerpt import Cutter, Direction, Excerpt
+from service.inference.tokenization.inputs import Text
+
+
+class CuttingTokenizer:
+    """The tokenizer of an artifact's inputs, or of its targets."""
+
+    def __init__(self, path: Path) -> None:
+        """Read `tokenizer.json` or `target_tokenizer.json`.
+
+        Raises:
+            ArtifactError: it cannot be read.
+
+        """
+        with reading(path):
+            self.whole: Tokenizer = read_tokenizer(path)
+        beyond = self.whole.token_to_id(BEYOND)
+        self.size: int = self.whole.get_vocab_size() if beyond is None else beyond
+        """Ids that the model knows: all below."""
+        self._cutters: dict[tuple[Direction, int], Cutter] = {}
+        self._lock = threading.Lock()
+
+    def ids(self, encoding: Encoding) -> list[int]:
+        """A text's ids as the model is given them."""
+        return model_ids(self.whole, encoding)
+
+    def whole_texts(self, texts: Sequence[tuple[Text, bool]]) -> list[Excerpt]:
+        """Texts as they are, each with whether special tokens are put around it."""
+        if all(special for _, special in texts):
+            return list(map(Excerpt, self.whole.encode_batch([text for text, _ in texts])))
+        encode = self.whole.encode
+        return [Excerpt(encode(text, add_special_tokens=special)) for text, special in texts]
+
+    def cut_texts(
+        self, texts: Sequence[tuple[Text, bool]], direction: Direction, max_tokens: int
+    ) -> list[Excerpt]:
+        """The same, of at most so many tokens."""
+        cut = self._cutter(direction, max_tokens)
+        return [cut.encode(text, special_tokens=special) for text, special in texts]
+
+    def _cutter(self, direction: Direction, max_tokens: int) -> Cutter:
+        with self._lock:
+            if (direction, max_tokens) not in self._cutters:
+                cutter = Cutter(self.whole, max_tokens, direction)
+                self._cutters[direction, max_tokens] = cutter
+            return self._cutters[direction, max_tokens]

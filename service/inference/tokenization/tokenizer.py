@@ -1,0 +1,284 @@
+"""Text to token ids and offsets, within limits. Stateless; safe from several threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from tokenizers.models import WordPiece
+
+from model.artifact.sentence import SentenceConfig
+from service.engines.contract import Ids
+from service.errors import InputTooLong, Unprocessable
+from service.inference.tokenization.cutting import CuttingTokenizer
+from service.inference.tokenization.excerpt import Direction, Excerpt, closing_ids
+from service.inference.tokenization.inputs import Input, Text, TokenIds, characters
+from service.inference.tokenization.pieces import Spelling
+from service.inference.tokenization.prompts import NO_PROMPT, Prompt, with_prompt, without_prompt
+from service.inference.tokenization.subwords import Subwords
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one input may hold."""
+
+    max_tokens: int
+    """Special tokens included."""
+    max_characters: int
+    """Characters of both segments; a longer input is refused before it is tokenised."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenizedText:
+    """One text as the encoder sees it, and how it maps back to the caller's string."""
+
+    tokens: list[str]
+    input_ids: Ids
+    """`[S]`."""
+    segment_ids: Ids
+    """`[S]`."""
+    offsets: list[tuple[int, int]]
+    """Code points in the token's own segment of the caller's string; (0, 0) for special tokens
+    and for those of a prompt."""
+    truncated: bool
+    prompt_tokens: int
+    """Leading tokens that a pooling without the prompt leaves out; 0 without a prompt."""
+    special_tokens_mask: Sequence[int]
+    """1 for the tokens that the tokenizer put around the text, and for those of a prompt."""
+
+    def first_pooled(self, sentence: SentenceConfig) -> int:
+        """The first token that pooling counts: those of a prompt may not."""
+        if sentence.include_prompt:
+            return 0
+        return min(self.prompt_tokens, len(self.input_ids) - 1)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How texts are to be tokenised."""
+
+    truncate: bool = False
+    direction: Direction = "right"
+    prompt_name: str | None = None
+    """The checkpoint's default when None; where it has one, the empty name stands for no prompt."""
+    max_tokens: int | None = None
+    """The most tokens of an input; the service's limit when None."""
+    naming: str = "inputs[{}]"
+    """What an input is called in a refusal, by its number."""
+
+    def name(self, index: int) -> str:
+        """An input of that number in a refusal."""
+        return self.naming.format(index)
+
+
+class TextTokenizer:
+    """The artifact's tokenizers, with the service's limits."""
+
+    def __init__(
+        self,
+        path: Path,
+        sentence: SentenceConfig,
+        limits: Limits,
+        target: Path | None = None,
+    ) -> None:
+        """Read `tokenizer.json`.
+
+        Args:
+            path: of it.
+            sentence: the checkpoint's prompts.
+            limits: of one input.
+            target: `target_tokenizer.json`; None where targets are tokenised as inputs are.
+
+        """
+        self._sentence = sentence
+        self.limits = limits
+        self._source = CuttingTokenizer(path)
+        self._target = CuttingTokenizer(target) if target else self._source
+        whole = self._source.whole
+        self.separator_ids = frozenset(closing_ids(whole))
+        """Ids of the special tokens that end a text, as [SEP] and </s> do."""
+        self.target_separator_ids = frozenset(closing_ids(self._target.whole))
+        added = whole.get_added_tokens_decoder().values()
+        self.special_tokens = frozenset(token.content for token in added if token.special)
+        self.word_pieces = isinstance(whole.model, WordPiece)
+        """Whether its tokens are WordPieces, of which those that continue a word are marked."""
+        self.subwords = Subwords(whole)
+        self._prompts = {
+            name: Prompt(prompt, self._length(prompt)) for name, prompt in sentence.prompts.items()
+        }
+
+    def tokenize(
+        self, inputs: Sequence[Input], options: Options, first: int = 0
+    ) -> list[TokenizedText]:
+        """Tokenise inputs of one request.
+
+        Args:
+            inputs: texts or pairs.
+            options: how.
+            first: index of the first of them in the request.
+
+        Raises:
+            Unprocessable: an unknown prompt, or nothing left of a text.
+            InputTooLong: too many characters, or too many tokens with `truncate` off.
+
+        """
+        prompt = self._prompt(options.prompt_name)
+        self._check_lengths(inputs, options, first)
+        read = [
+            self._read(options.name(index), text, prompt.text)
+            for index, text in enumerate(inputs, first)
+        ]
+        return self._fitting(self._source, read, options, first, prompt)
+
+    def tokenize_targets(
+        self, targets: Sequence[str], options: Options, first: int = 0
+    ) -> list[TokenizedText]:
+        """Tokenise what a decoder is to have written, without any prompt; else as `tokenize`.
+
+        The ids are the labels that transformers makes of a `text_target`.
+        """
+        self._check_lengths(targets, options, first)
+        read = [(target, True) for target in targets]
+        return self._fitting(self._target, read, options, first, NO_PROMPT)
+
+    def spell(
+        self, texts: Sequence[str], prompt_name: str | None, first: int, *, special_tokens: bool
+    ) -> list[Spelling]:
+        """Tokens of texts after a prompt, however many.
+
+        Args:
+            texts: of one request.
+            prompt_name: as in `Options`.
+            first: index of the first of them in the request.
+            special_tokens: whether the tokenizer puts its special tokens around each.
+
+        Raises:
+            Unprocessable: an unknown prompt.
+            InputTooLong: too many characters.
+
+        """
+        prompt = self._prompt(prompt_name).text
+        for index, text in enumerate(texts, first):
+            self._check_characters(f"inputs[{index}]", text)
+        whole = [prompt + text for text in texts]
+        encodings = self._source.whole.encode_batch(whole, add_special_tokens=special_tokens)
+        ids = map(self._source.ids, encodings)
+        return list(map(Spelling.of, whole, encodings, ids))
+
+    def decode(self, name: str, given: TokenIds, *, skip_special_tokens: bool) -> str:
+        """The text of some ids.
+
+        Args:
+            name: of the ids in a refusal.
+            given: the ids.
+            skip_special_tokens: whether special tokens are left out.
+
+        Raises:
+            Unprocessable: an id that no token has.
+
+        """
+        size = self._source.size
+        for token in given.ids:
+            if not 0 <= token < size:
+                raise Unprocessable(f"{name} has the token id {token}: ids are 0 … {size - 1}")
+        text: str = self._source.whole.decode(given.ids, skip_special_tokens=skip_special_tokens)
+        return text
+
+    def vocabulary(self, indices: Iterable[int]) -> list[str | None]:
+        """The tokens of these ids; None where the tokenizer has none."""
+        return [self._source.whole.id_to_token(index) for index in indices]
+
+    def _prompt(self, name: str | None) -> Prompt:
+        default = self._sentence.default_prompt_name
+        if name is None:
+            name = default
+        if name is None or (name == "" and default is not None):
+            return NO_PROMPT
+        try:
+            return self._prompts[name]
+        except KeyError:
+            known = ", ".join(sorted(self._sentence.prompts)) or "none"
+            raise Unprocessable(f"unknown prompt_name; this model names: {known}") from None
+
+    def _length(self, prompt: str) -> int:
+        """Tokens of a prompt, less a special one at its end, as sentence-transformers counts."""
+        special = self._source.whole.encode(prompt).special_tokens_mask if prompt else []
+        return len(special) - bool(special and special[-1])
+
+    def _read(self, name: str, given: Input, prompt: str) -> tuple[Text, bool]:
+        """The text with its prompt, and whether special tokens are yet to be put around it.
+
+        Ids are decoded, and encoded again as text-embeddings-inference does: with their own
+        special tokens, or after a prompt with the tokenizer's.
+        """
+        if not isinstance(given, TokenIds):
+            return with_prompt(prompt, given), True
+        text = self.decode(name, given, skip_special_tokens=bool(prompt))
+        self._check_characters(name, text)
+        return prompt + text, bool(prompt)
+
+    def _fitting(
+        self,
+        tokenizer: CuttingTokenizer,
+        texts: Sequence[tuple[Text, bool]],
+        options: Options,
+        first: int,
+        prompt: Prompt,
+    ) -> list[TokenizedText]:
+        """The tokens of texts, each of them within the limit."""
+        limit = options.max_tokens or self.limits.max_tokens
+        if options.truncate:
+            excerpts = tokenizer.cut_texts(texts, options.direction, limit)
+        else:
+            excerpts = tokenizer.whole_texts(texts)
+        found = []
+        for index, excerpt in enumerate(excerpts, first):
+            ids = tokenizer.ids(excerpt.encoding)
+            # also when cut: a limit below the number of special tokens cuts nothing
+            if len(ids) > limit:
+                raise InputTooLong(
+                    f"{options.name(index)} has {len(ids)} tokens; at most {limit} fit "
+                    "(`truncate` cuts it)"
+                )
+            if not ids:
+                raise Unprocessable(f"{options.name(index)} has no tokens")
+            cut_left = excerpt.truncated and options.direction == "left"
+            found.append(_tokenized(excerpt, ids, prompt, cut_left=cut_left))
+        return found
+
+    def _check_lengths(self, inputs: Sequence[Input], options: Options, first: int) -> None:
+        for index, text in enumerate(inputs, first):
+            self._check_characters(options.name(index), text)
+
+    def _check_characters(self, name: str, text: Input) -> None:
+        count = characters([text])
+        if count > self.limits.max_characters:
+            raise InputTooLong(
+                f"{name} has {count} characters; at most "
+                f"{self.limits.max_characters} are taken, whatever `truncate` says"
+            )
+
+
+def _tokenized(
+    excerpt: Excerpt, ids: Sequence[int], prompt: Prompt, *, cut_left: bool
+) -> TokenizedText:
+    encoding = excerpt.encoding
+    offsets = excerpt.offsets
+    special = encoding.special_tokens_mask
+    prompt_tokens = 0
+    if prompt.text:
+        offsets, prompt_tokens = without_prompt(encoding, offsets, len(prompt.text))
+        if not cut_left:
+            prompt_tokens = prompt.tokens
+        special = [1] * prompt_tokens + special[prompt_tokens:]
+    return TokenizedText(
+        tokens=encoding.tokens,
+        input_ids=np.array(ids, np.int64),
+        segment_ids=np.array(encoding.type_ids, np.int64),
+        offsets=offsets,
+        truncated=excerpt.truncated,
+        prompt_tokens=prompt_tokens,
+        special_tokens_mask=special,
+    )

@@ -1,0 +1,30 @@
+"""What a service says of itself as it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from service.serving.models import ServedModel
+from service.settings import Settings
+from service.system.distribution import version
+
+
+def banner(settings: Settings, models: Iterable[ServedModel]) -> Iterator[str]:
+    """Lines for an operator: the version, each model and what computes it, and who may ask."""
+    yield f"Headscope {version()}"
+    for model in models:
+        engine, manifest = model.inference.engines.default.engine, model.artifact.manifest
+        yield (
+            f"{model.name}: {manifest.precision} by {engine.name} ({engine.provider}), "
+            f"at most {model.inference.tokenizer.limits.max_tokens} tokens a text"
+        )
+    keys = settings.api_keys is not None or settings.keys_file is not None
+    yield "every request needs a key" if keys else "no request needs a key"
+
+
+def address_line(settings: Settings, host: str, port: int) -> str:
+    """What is served at an address."""
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    if port == settings.metrics_port:
+        return f"metrics and health, without a key: {url}/metrics"
+    return f"serving {url}, the dashboard: {url}/"

@@ -1,0 +1,176 @@
+"""The parts of one served model: its engines, tokenizer and limits, and the watch over them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER, WEIGHTS, Artifact
+from model.artifact.vectors import TextVectors
+from service.artifacts.precision import precision_note
+from service.engines.contract import Engine
+from service.engines.fake import FakeEngine
+from service.engines.onnx import OnnxEngine
+from service.engines.torch import TorchEngine, check_installed
+from service.health.golden import GoldenCheck
+from service.health.live_verification import LiveVerification
+from service.health.readiness import ModelReadiness
+from service.health.watch import Watch
+from service.inference.core import Inference
+from service.inference.engine_pool import EnginePool
+from service.inference.tokenization.tokenizer import Limits, TextTokenizer
+from service.inference.tokenization.tokenizing import CHARACTERS_PER_TOKEN, RequestLimits
+from service.scheduler.admission import BatchLimits
+from service.serving.models import ServedModel
+from service.settings import Settings
+from service.system.resources import in_lower_priority
+from service.telemetry.metrics import Metrics
+
+CHARACTERS_PER_INPUT_TOKEN = 64
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What all models of a service share as they are started."""
+
+    settings: Settings
+    metrics: Metrics
+    give_up: Callable[[str], None]
+    """Ends the process, and is told why."""
+    several: bool
+    """Whether there are other models, so that each is named in the log."""
+
+
+def start_model(
+    name: str, artifact: Artifact, shared: Shared, engine: Engine | None = None
+) -> ServedModel:
+    """A model with its engine started.
+
+    Args:
+        name: of the model.
+        artifact: of the model.
+        shared: by all models.
+        engine: computes; the one that the settings name when None.
+
+    Raises:
+        ModelError: the artifact cannot be loaded, the device is not there, or the engine
+            disagrees with PyTorch.
+        ServiceError: the engine cannot be started.
+        ValueError: the limit on a text is more than the model has positions.
+
+    """
+    settings, metrics, manifest = shared.settings, shared.metrics.of_model(name), artifact.manifest
+    if settings.fallback == "torch" or (settings.verify_share and manifest.foreign):
+        check_installed(artifact)
+    label = f"{name}: " if shared.several else ""
+    trial = GoldenCheck(artifact)
+    factories = engine_factories(settings, artifact, trial)
+    limits = token_limits(settings, artifact)
+    target = artifact.path(TARGET_TOKENIZER) if manifest.own_target_tokenizer else None
+    tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, limits, target)
+    vectors = TextVectors.of(artifact)
+    engine = engine or factories[settings.engine]()
+    batch_tokens = settings.max_batch_tokens or engine.batch_tokens
+    engine.warm_up(batch_tokens, limits.max_tokens)
+    queue_limits = batch_limits(settings, batch_tokens)
+    metrics.serves(engine, manifest.precision, queue_limits, limits.max_tokens)
+    live_verification = LiveVerification(
+        settings.verify_share, lambda: engines.get("torch"), manifest, metrics, label
+    )
+    engines = EnginePool(
+        engine,
+        factories,
+        queue_limits,
+        metrics,
+        live_verification.inspect if settings.verify_share else None,
+    )
+    probe_layer = manifest.config.num_hidden_layers if manifest.foreign else 0
+    readiness = ModelReadiness(engines, live_verification, probe_layer)
+    return ServedModel(
+        name=name,
+        artifact=artifact,
+        inference=Inference(
+            manifest,
+            vectors,
+            tokenizer,
+            engines,
+            request_limits(settings),
+            has_weights=artifact.path(WEIGHTS).is_file(),
+        ),
+        readiness=readiness,
+        live_verification=live_verification,
+        watch=Watch(readiness, trial, settings.fallback, shared.give_up, metrics, label),
+        precision_note=precision_note(manifest.precision, engine.provider)
+        if engine.name == "onnx"
+        else None,
+    )
+
+
+def engine_factories(
+    settings: Settings, artifact: Artifact, trial: Callable[[Engine], None]
+) -> dict[str, Callable[[], Engine]]:
+    """How each engine is started; one that answers for a model is tried before it serves."""
+
+    def onnx() -> Engine:
+        return OnnxEngine(
+            artifact,
+            settings.device,
+            settings.threads,
+            settings.device_id,
+            settings.device_memory_bytes,
+        )
+
+    def torch() -> Engine:
+        return TorchEngine(artifact, settings.batch_timeout_seconds, settings.threads)
+
+    def tried(start: Callable[[], Engine]) -> Engine:
+        with contextlib.ExitStack() as undo:
+            engine = start()
+            undo.callback(engine.close)
+            trial(engine)
+            undo.pop_all()
+        return engine
+
+    return {
+        "onnx": lambda: in_lower_priority(lambda: tried(onnx)),
+        "torch": lambda: in_lower_priority(lambda: tried(torch)),
+        "fake": lambda: FakeEngine(artifact.manifest.config),
+    }
+
+
+def batch_limits(settings: Settings, batch_tokens: int) -> BatchLimits:
+    """The bounds of a queue and its batches."""
+    return BatchLimits(
+        batch_tokens,
+        settings.max_queue_tokens,
+        settings.max_queue_texts,
+        settings.queue_timeout_seconds,
+        settings.queue_target_seconds,
+        settings.batch_timeout_seconds,
+    )
+
+
+def request_limits(settings: Settings) -> RequestLimits:
+    """The limits of one request."""
+    characters = settings.max_request_characters
+    if characters is None:
+        characters = CHARACTERS_PER_TOKEN * settings.max_queue_tokens // 2
+    return RequestLimits(settings.max_client_batch_size, characters)
+
+
+def token_limits(settings: Settings, artifact: Artifact) -> Limits:
+    """The limits of one input: the setting, or the checkpoint's own.
+
+    Raises:
+        ValueError: the setting exceeds the position table.
+
+    """
+    table = artifact.manifest.config.max_position_embeddings
+    tokens = settings.max_length or artifact.manifest.sentence.max_length
+    if tokens > table:
+        raise ValueError(
+            f"max_length {tokens} is more than the position table's {table} "
+            f"of {artifact.manifest.model}"
+        )
+    return Limits(tokens, settings.max_characters or CHARACTERS_PER_INPUT_TOKEN * tokens)

@@ -1,0 +1,177 @@
+"""How every process of the service logs: lines of text or of JSON on standard error.
+
+What a log may hold is decided here, in one place, for both forms:
+
+- a message is shown if this project or uvicorn wrote it; of another library's, only where it comes
+  from, as it may quote what it was given;
+- an exception is shown by its type and by the frames of our own code; with its message only if it
+  is a `ServiceError` or a `ModelError`, whose messages hold nothing of a text.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from model.errors import ModelError
+from service.errors import ServiceError
+
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+"""Id of the request that the running code serves."""
+
+_ROOT = Path(__file__).resolve().parents[2]
+_OURS = ("headscope", "model", "service")
+_SHOWN = ("headscope", "uvicorn")
+MOST_EXCEPTIONS = 8
+"""Exceptions of a chain that are logged; the rest is left out."""
+QUIET_SECONDS = 60.0
+"""Between two lines about the same that may happen any number of times."""
+
+_log = logging.getLogger("headscope")
+_chosen = ("info", "text")
+
+
+def configure(level: str, log_format: str) -> None:
+    """Have this process log, whatever it uses and however it ends.
+
+    Args:
+        level: the least of our own and of uvicorn's; other libraries' are logged from warnings on.
+        log_format: of every line, `text` or `json`.
+
+    """
+    global _chosen  # noqa: PLW0603 - as logging itself, it is the process's
+    _chosen = (level, log_format)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    _log.setLevel(level.upper())
+    warnings.showwarning = _warned
+    sys.excepthook = lambda _kind, error, _trace: _uncaught("the process", error)
+    threading.excepthook = lambda failed: _uncaught("a thread", failed.exc_value)
+    sys.unraisablehook = lambda failed: _uncaught("a finaliser", failed.exc_value)
+
+
+def chosen() -> tuple[str, str]:
+    """The level and format that this process logs with, for a process that it starts."""
+    return _chosen
+
+
+class Occasional:
+    """An error that is logged when it comes, and not again for QUIET_SECONDS."""
+
+    def __init__(self) -> None:
+        self._said = -QUIET_SECONDS
+
+    def error(self, message: str, *arguments: object) -> None:
+        """Log it, unless that was done lately."""
+        now = time.monotonic()
+        if now - self._said >= QUIET_SECONDS:
+            self._said = now
+            _log.error(message, *arguments)
+
+
+class TextFormatter(logging.Formatter):
+    """A line a record, and one more for each exception."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write a record."""
+        fields = _fields_of(record)
+        request = f" [{fields['request_id']}]" if "request_id" in fields else ""
+        line = (
+            f"{fields['time']} {fields['level']} {fields['logger']}{request}: {fields['message']}"
+        )
+        for error in fields.get("exception", ()):
+            detail = f": {error['detail']}" if "detail" in error else ""
+            frames = f" ({', '.join(error['frames'])})" if error["frames"] else ""
+            line += f"\n    {error['type']}{detail}{frames}"
+        return line
+
+
+class JsonFormatter(logging.Formatter):
+    """A record as one JSON object on one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write a record."""
+        return json.dumps(_fields_of(record))
+
+
+def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    """The fields of a record that may be logged."""
+    written = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+    fields: dict[str, Any] = {
+        "time": written.replace("+00:00", "Z"),
+        "level": record.levelname.lower(),
+        "logger": record.name,
+        "message": _message(record),
+    }
+    if request := request_id.get():
+        fields["request_id"] = request
+    if _is_ours(record):
+        fields |= getattr(record, "fields", {})
+    if record.exc_info and (error := record.exc_info[1]):
+        fields["exception"] = [_shown(one) for one in islice(_chain(error), MOST_EXCEPTIONS)]
+    return fields
+
+
+def _message(record: logging.LogRecord) -> str:
+    if _is_ours(record):
+        return record.getMessage().strip()
+    return f"a message that is not shown, from {record.module}:{record.lineno}:{record.funcName}"
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return record.name.partition(".")[0] in _SHOWN
+
+
+def _shown(error: BaseException) -> dict[str, Any]:
+    shown: dict[str, Any] = {"type": f"{type(error).__module__}.{type(error).__qualname__}"}
+    if isinstance(error, ServiceError | ModelError):
+        shown["detail"] = str(error)
+    return shown | {"frames": list(_frames(error))}
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception, those of its group, and what each was raised from."""
+    yield error
+    if isinstance(error, BaseExceptionGroup):
+        for member in error.exceptions:
+            yield from _chain(member)
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if before:
+        yield from _chain(before)
+
+
+def _frames(error: BaseException) -> Iterator[str]:
+    """`file:line:function` of our own code, the outermost first."""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        path = Path(frame.f_code.co_filename)
+        if path.is_relative_to(_ROOT) and path.relative_to(_ROOT).parts[0] in _OURS:
+            yield f"{path.relative_to(_ROOT)}:{line}:{frame.f_code.co_qualname}"
+
+
+def _warned(
+    message: Warning | str,  # noqa: ARG001 - may quote anything
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    *_: object,
+    **__: object,
+) -> None:
+    _log.warning("%s at %s:%d", category.__name__, filename, lineno)
+
+
+def _uncaught(where: str, error: BaseException | None) -> None:
+    _log.critical("%s ended by an exception that nobody caught", where, exc_info=error)

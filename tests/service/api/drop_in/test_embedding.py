@@ -1,0 +1,85 @@
+"""Inputs that become vectors, and lists of them, as every dialect has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import numpy as np
+import orjson
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from model.artifact.manifest import Artifact
+from service.api.drop_in import reserved
+from service.api.drop_in.embedding import ListForm, TextsOrIds, check_given, vector_json
+from service.errors import EmptyInputs
+from service.inference.timings import Timings
+from service.inference.tokenization.inputs import Input, TokenIds
+from tests.service.harness import serving, state_of
+from tests.service.several import fake_of
+
+INPUTS: TypeAdapter[list[Input]] = TypeAdapter(TextsOrIds)
+ONE, TWO = TokenIds((1,)), TokenIds((1, 2))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("a", ["a"]),
+        (["a", "b"], ["a", "b"]),
+        ([1, 2], [TWO]),
+        ([[1, 2], [1]], [TWO, ONE]),
+        (["a", [1]], ["a", ONE]),
+        ([], []),
+        ([[]], [TokenIds(())]),
+    ],
+)
+def test_a_list_of_ints_is_one_text(given: Any, expected: list[Input]) -> None:
+    assert INPUTS.validate_python(given) == expected
+
+
+@pytest.mark.parametrize("given", [None, 1, {}, [1, "a"], ["a", 1], [[1], 2], [True], [[1.0]]])
+def test_what_is_neither_text_nor_ids_is_refused(given: Any) -> None:
+    with pytest.raises(ValidationError, match="a text, a list of token ids"):
+        INPUTS.validate_python(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [([], "texts: empty"), (["a", ""], r"texts\[1\] is empty"), ([TokenIds(())], r"texts\[0\]")],
+)
+def test_empty_inputs_are_named(given: list[Input], says: str) -> None:
+    with pytest.raises(EmptyInputs, match=says):
+        check_given(given, "texts")
+    check_given(["a", TWO], "texts")
+
+
+def test_a_list_is_one_json_value() -> None:
+    vectors = [np.array([0.1, -2], np.float32), np.array([[3], [4]], np.float32)]
+    form = ListForm(b"[", lambda n, vector: b"[%d,%b]" % (n, vector_json(vector)), lambda _: b"]")
+    written = b"".join(form.parts(vectors, Timings(0, 0.0, 0.0)))
+    assert orjson.loads(written) == [[0, [0.1, -2.0]], [1, [[3.0], [4.0]]]]
+    assert vector_json(vectors[0], as_base64=True) == b'"zczMPQAAAMA="'
+
+
+@pytest.mark.anyio
+async def test_large_lists_leave_the_event_loop_and_have_their_limit(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written in a thread is the same; what is too large is refused before it is made."""
+    body = {"input": ["a", "b c"]}
+
+    async def ask(client: httpx.AsyncClient) -> httpx.Response:
+        return await client.post("/v1/embeddings", json=body)
+
+    async with serving(artifact, fake_of(artifact), max_response_bytes=4000) as client:
+        expected = await ask(client)
+        monkeypatch.setattr(reserved, "INLINE_BYTES", 1)
+        assert (await ask(client)).content == expected.content
+        replies = state_of(client.app).replies
+        returned = replies.returned
+        body["input"].append("d")
+        refused = await ask(client)
+        assert (refused.status_code, replies.returned, replies.held) == (413, returned, 0)
+        assert "send fewer texts" in refused.json()["error"]["message"]

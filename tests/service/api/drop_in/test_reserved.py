@@ -1,0 +1,68 @@
+"""Replies within their limits, whose bytes are held until they are sent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+
+from model.artifact.manifest import Artifact
+from service.api.drop_in.reserved import reserve, respond
+from service.inference.timings import Timings
+from tests.service.api.tei.tasks import LABELS, RANKS, ScoringEngine, serving_task
+from tests.service.harness import state_of
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_reply_has_its_limit_and_gives_its_bytes_back(artifact: Artifact) -> None:
+    """What would be too large is refused before anything of it is computed."""
+    async with serving_task(artifact, RANKS, max_response_bytes=1024) as client:
+        replies = state_of(client.app).replies
+        engine = state_of(client.app).models.default.inference.engines.default.engine
+        body = {"query": "a", "texts": ["x" * 20] * 15}
+        fits = await client.post("/rerank", json=body)
+        returned = replies.returned
+        refused = await client.post("/rerank", json=body | {"return_text": True})
+        assert isinstance(engine, ScoringEngine)
+        assert engine.scored == 15
+        assert replies.held == 0
+        assert replies.returned == returned > 0
+    assert (fits.status_code, refused.status_code) == (200, 413)
+    assert "send fewer texts" in refused.json()["error"]
+
+
+async def test_a_reply_holds_its_bytes_until_it_is_sent(artifact: Artifact) -> None:
+    held_while_sent = []
+
+    async def send(_: Any) -> None:
+        held_while_sent.append(replies.held)
+
+    async with serving_task(artifact, RANKS) as client:
+        replies = state_of(client.app).replies
+        scope: Any = {"type": "http", "app": client.app, "state": {}}
+        with reserve(Request(scope), 1000) as held:
+            assert replies.held == 1000
+            response = await respond(held, 1000, lambda: [1], Timings(0, 0.0, 0.0))
+        await response(scope, client.get, send)
+        assert replies.held == 0
+    assert held_while_sent == [1000, 1000]
+
+
+@pytest.mark.parametrize("fails", ["the engine", "the writer"])
+async def test_what_fails_gives_its_bytes_back(
+    artifact: Artifact, fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError
+
+    async with serving_task(artifact, LABELS) as client:
+        if fails == "the engine":
+            monkeypatch.setattr(ScoringEngine, "expected", fail)
+        else:
+            monkeypatch.setattr("service.api.tei.predict.predictions", fail)
+        response = await client.post("/predict", json={"inputs": "a"})
+        replies = state_of(client.app).replies
+        assert (replies.held, replies.returned > 0) == (0, True)
+    assert response.status_code == 500

@@ -1,0 +1,88 @@
+"""Memory told before models are loaded."""
+
+from __future__ import annotations
+
+import pytest
+
+from model.artifact.manifest import DECODER_DATA, ENCODER_DATA, GOLDEN, WEIGHTS, Artifact
+from service.artifacts.footprint import Footprint, footprint, report, shortage
+from service.settings import Settings
+from tests.service.harness import serving
+from tests.service.logged import Log
+from tests.service.several import fake_of, variant
+
+MEBIBYTE = 2**20
+MODELS = {"a": Footprint(300 * MEBIBYTE, 10 * MEBIBYTE), "b": Footprint(20 * MEBIBYTE, 0)}
+
+
+def test_weights_are_as_large_as_the_files_that_the_engine_reads(artifact: Artifact) -> None:
+    files = artifact.manifest.files
+    found = footprint(artifact, Settings(threads=1))
+    read = sum(one.stat().st_size for one in artifact.folder.iterdir())
+    left = files[WEIGHTS].bytes + files[GOLDEN].bytes
+    assert files[ENCODER_DATA].bytes < found.weights < read - left + 1
+    assert footprint(artifact, Settings(engine="torch")).weights == files[WEIGHTS].bytes
+
+
+def test_batches_grow_with_calls_and_with_the_longest_text(artifact: Artifact) -> None:
+    def batches(**settings: int) -> int:
+        return footprint(artifact, Settings(**settings)).batches
+
+    one = batches(threads=1, max_length=128)
+    assert batches(threads=3, max_length=128) == 3 * one
+    assert batches(threads=1, max_length=128, max_batch_tokens=1024) == 2 * one
+    hidden, inner, heads = 128, 512, 2
+    assert one == 512 * 4 * (6 * hidden + 2 * inner + 2 * heads * 128)
+
+
+def test_a_decoder_is_counted(bart_artifact: Artifact) -> None:
+    """Of both stacks the wider, here the decoder's of three heads, and the logits of a call."""
+    found = footprint(bart_artifact, Settings(threads=2, max_length=16, max_batch_tokens=100))
+    hidden, inner, heads, logits = 24, 32, 3, 2**23
+    assert found.batches == 2 * (
+        100 * 4 * (9 * hidden + 2 * inner + 4 * heads * 16) + 2 * 4 * logits
+    )
+    files = bart_artifact.manifest.files
+    assert found.weights > sum(files[name].bytes for name in (ENCODER_DATA, DECODER_DATA))
+
+
+def test_a_line_a_model_and_one_of_all() -> None:
+    assert list(report({"a": MODELS["a"]}, 1)) == [
+        "a takes about 310 MiB: 300 MiB of weights and up to 10 MiB for batches"
+    ]
+    assert list(report(MODELS, 1))[1:] == [
+        "b takes about 20 MiB: 20 MiB of weights and up to 0 MiB for batches",
+        "2 models: about 330 MiB in all",
+    ]
+    assert list(report(MODELS, 4))[-1] == "2 models in 4 workers: about 1320 MiB in all"
+    assert list(report({"b": MODELS["b"]}, 2))[-1] == "the model in 2 workers: about 40 MiB in all"
+
+
+def test_a_shortage_is_told() -> None:
+    assert shortage(MODELS, 1, None) is None
+    assert shortage(MODELS, 1, 330 * MEBIBYTE) is None
+    warning = shortage(MODELS, 2, 330 * MEBIBYTE)
+    assert warning is not None
+    assert warning.startswith("about 660 MiB are needed and 330 MiB are available: serve fewer")
+
+
+@pytest.mark.anyio
+async def test_it_is_logged_before_anything_is_loaded(
+    artifact: Artifact, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(name: str, *_: object) -> None:
+        raise ValueError(f"{name} is loaded now")
+
+    monkeypatch.setattr("service.app.start_model", start)
+    monkeypatch.setattr("service.system.machine.available_memory", lambda: MEBIBYTE)
+    artifacts = [variant(artifact, "a", 128), variant(artifact, "b", 64)]
+    with pytest.raises(ValueError, match="a is loaded now"):
+        async with serving(artifacts):
+            pass
+    told = [one for one in log.objects if one["logger"] == "headscope"]
+    assert [one["level"] for one in told] == ["info", "info", "info", "warning"]
+    assert told[1]["message"].startswith("b takes about ")
+    assert "1 MiB are available" in told[3]["message"]
+    monkeypatch.undo()
+    async with serving(artifacts, [fake_of(one) for one in artifacts]):
+        assert len([one for one in log.objects if "takes about" in one["message"]]) == 2

@@ -1,0 +1,124 @@
+"""Which artifact is opened, by what the settings and the environment name."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.artifact.manifest import Artifact, load_artifact
+from model.errors import ArtifactError, VerificationError
+from model.export.exporter import Exported
+from service.artifacts.fastest import open_fastest
+from service.artifacts.opening import FOREIGN, open_artifact
+from service.cli import main
+from service.settings import Settings
+from tests.foreign import write_foreign
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADSCOPE_CACHE_FOLDER", str(tmp_path))
+
+
+def test_an_export_is_of_the_model_whatever_artifact_the_environment_names(
+    artifact: Artifact,
+    small_checkpoint: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def export(
+        checkpoint: Path, out: Path, model: str, precision: str, progress: Any, device: str
+    ) -> Exported:
+        shutil.copytree(artifact.folder, out)
+        return Exported(load_artifact(out), artifact.manifest.verification)
+
+    monkeypatch.setattr("model.export.exporter.export", export)
+    monkeypatch.setenv("HEADSCOPE_ARTIFACT", str(artifact.folder))
+    assert main(["export", "--model", str(small_checkpoint)]) == 0
+    found = Path(capsys.readouterr().out.strip())
+    assert found.parent == tmp_path / "artifacts"
+
+
+def test_another_process_was_faster_with_the_same_export(
+    artifact: Artifact, small_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def export(
+        checkpoint: Path, out: Path, model: str, precision: str, progress: Any, device: str
+    ) -> Exported:
+        shutil.copytree(artifact.folder, out)
+        raise ArtifactError(f"{out} was taken while this export ran")
+
+    monkeypatch.setattr("model.export.exporter.export", export)
+    found = open_artifact(Settings(model=str(small_checkpoint)))
+    assert found.sha256 == artifact.sha256
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with somebody's graph; read only."""
+    return write_foreign(tmp_path_factory.mktemp("foreign") / "somebodys")
+
+
+def test_a_foreign_graph_is_made_an_artifact_once(foreign: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    made = open_artifact(Settings(model=str(foreign)), said.append)
+    assert said.count(FOREIGN) == 1
+    assert said[0].startswith("reading ")
+    again: list[str] = []
+    assert open_artifact(Settings(model=str(foreign)), again.append) == made
+    assert again == [FOREIGN]
+    file = open_artifact(Settings(model=str(foreign / "onnx" / "model.onnx")))
+    assert file == made
+    assert made.manifest.model == "somebodys"
+    assert made.folder.parent == tmp_path / "artifacts"
+    assert open_artifact(Settings(artifact=made.folder), again.append) == made
+    assert again == [FOREIGN, FOREIGN]
+
+
+def test_a_foreign_graph_that_leaks_is_not_served(tmp_path: Path) -> None:
+    folder = write_foreign(tmp_path / "leaks", leaks=True)
+    with pytest.raises(VerificationError, match="failed its verification"):
+        open_artifact(Settings(model=str(folder)))
+    assert open_artifact(Settings(model=str(folder), allow_unverified=True)).manifest.foreign
+
+
+def test_a_foreign_graph_needs_no_torch(foreign: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "sys.modules['torch'] = sys.modules['onnxscript'] = None\n"
+        "from service.cli import main\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    out = tmp_path / "out"
+    command = [sys.executable, "-c", code, "export", "--model", str(foreign), "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"{out}\n"), done.stderr
+    assert done.stderr.splitlines()[-1] == f"headscope: {FOREIGN}"
+    assert load_artifact(out).manifest.foreign
+
+
+def test_a_foreign_graph_keeps_its_precision(
+    foreign: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", "--model", str(foreign), "--precision", "fp16"]) == 1
+    assert "is a foreign ONNX graph, which keeps its own precision" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="a foreign ONNX graph, which keeps its own precision"):
+        open_fastest(Settings(model=str(foreign), precision="auto"), print)
+    assert main(["export", "--model", str(foreign), "--device", "cuda"]) == 1
+    assert "a foreign ONNX graph runs on the CPU only" in capsys.readouterr().err
+    assert main(["fetch", str(foreign)]) == 0
+    assert capsys.readouterr().out.strip() == str(foreign)
+
+
+def test_a_foreign_artifact_is_not_verified_against_pytorch(
+    foreign: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    artifact = open_artifact(Settings(model=str(foreign)))
+    assert main(["verify", "--artifact", str(artifact.folder)]) == 1
+    assert "not what PyTorch computes with" in capsys.readouterr().err

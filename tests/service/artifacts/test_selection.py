@@ -1,0 +1,228 @@
+"""Which precisions are tried, and which of them is chosen; no clock and no export is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from model.artifact.manifest import Artifact, Precision
+from model.errors import ArtifactError, ModelError
+from service.artifacts.selection import (
+    WORTH_IT,
+    Candidate,
+    candidates,
+    choose,
+    measure,
+    table,
+    typical_texts,
+)
+from service.artifacts.timing import Rate
+from service.settings import Settings
+
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+Make = Callable[..., Artifact]
+
+
+@pytest.fixture
+def make(artifact: Artifact) -> Make:
+    """`make(precision, passed)`: an artifact that says so."""
+
+    def of(precision: Precision, passed: bool = True) -> Artifact:
+        found = {"passed": passed, "min_cosine": {"pooled": 0.97694}}
+        verification = artifact.manifest.verification.model_copy(update=found)
+        changed = {"precision": precision, "verification": verification}
+        return replace(artifact, manifest=artifact.manifest.model_copy(update=changed))
+
+    return of
+
+
+# ── which is chosen ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("found", "chosen"),
+    [
+        ([("fp32", 1.0, True)], "fp32"),
+        ([("fp32", 1.0, True), ("bf16", 1.5, True), ("int8", 2.2, True)], "int8"),
+        ([("fp32", 1.0, True), ("bf16", 1.5, True), ("int8", 2.2, False)], "bf16"),
+        ([("fp32", 1.0, True), ("bf16", 0.85, True), ("int8", 0.69, True)], "fp32"),
+        ([("fp32", 1.0, True), ("bf16", 1.04, True), ("int8", 1.06, True)], "int8"),
+        ([("fp32", 1.0, True), ("bf16", 1.9, True), ("int8", 1.95, True)], "bf16"),
+        ([("fp32", 1.0, True), ("bf16", 1.04, True)], "fp32"),
+        ([("fp32", 1.0, False), ("bf16", 0.9, True)], "bf16"),
+        ([("fp32", 1.0, False), ("bf16", 1.9, False)], "fp32"),
+        ([("fp32", 1.0, True), ("fp16", 3.0, True)], "fp16"),
+    ],
+)
+def test_the_fastest_that_passed_is_chosen(
+    make: Make, found: list[tuple[Precision, float, bool]], chosen: str
+) -> None:
+    told: list[str] = []
+    timed = [Candidate(make(name, passed), Rate(50 * r, r)) for name, r, passed in found]
+    assert choose(timed, told.append).precision == chosen
+    (line,) = told  # never silently
+    assert chosen in line
+
+
+def test_what_is_said_of_a_choice(make: Make) -> None:
+    told: list[str] = []
+    fp32 = Candidate(make("fp32"), Rate(50, 1.0))
+    choose([fp32, Candidate(make("int8"), Rate(108, 2.157))], told.append)
+    choose([fp32, Candidate(make("int8"), Rate(50, 1.0))], told.append)
+    choose([Candidate(make("fp32", False), Rate(50, 1.0))], told.append)
+    assert told == [
+        "chosen: int8, 2.16 times fp32, verified",
+        f"chosen: fp32; none that passed is {WORTH_IT:g} times as fast",
+        "no precision passed its verification: fp32 is kept",
+    ]
+
+
+def test_a_table(make: Make) -> None:
+    found = [
+        Candidate(make("fp32"), Rate(53.4, 1.0), 0.86716),
+        Candidate(make("int8", False), Rate(114.2, 2.1604), 0.86641),
+    ]
+    assert [line.split() for line in table(found)[1:]] == [
+        ["fp32", "53", "1.00", "0.9769", "passed", "86.72"],
+        ["int8", "114", "2.16", "0.9769", "FAILED", "86.64"],
+    ]
+    assert "Spearman" in table(found)[0]
+    assert "Spearman" not in table([replace(each, spearman=None) for each in found])[0]
+
+
+# ── which are tried ────────────────────────────────────────────────────────────────────────
+
+
+def processor(monkeypatch: pytest.MonkeyPatch, *, bf16: bool, int8: bool) -> None:
+    monkeypatch.setattr("model.runtimes.processor.computes_bfloat16", lambda: bf16)
+    monkeypatch.setattr("model.runtimes.processor.saturates", lambda: not int8)
+
+
+def test_a_processor_with_all_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    processor(monkeypatch, bf16=True, int8=True)
+    told: list[str] = []
+    assert list(candidates(CPU, told.append)) == ["bf16", "int8"]
+    assert told == []
+
+
+def test_a_processor_without_some_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    processor(monkeypatch, bf16=False, int8=True)
+    told: list[str] = []
+    assert list(candidates(CPU, told.append)) == ["int8"]
+    assert [line.partition(" is left out: no fast bf16")[0] for line in told] == ["bf16"]
+    processor(monkeypatch, bf16=False, int8=False)
+    assert list(candidates(CPU, told.append)) == []
+
+
+def test_no_openvino(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "service.artifacts.selection.is_installed", lambda module: module != "openvino"
+    )
+    told: list[str] = []
+    assert list(candidates(CPU, told.append)) == []
+    assert told == ["bf16 and int8 are left out: OpenVINO is not installed"]
+
+
+def test_half_precision_is_for_a_gpu_alone() -> None:
+    assert list(candidates(CUDA, print)) == ["fp16"]
+
+
+# ── measuring ──────────────────────────────────────────────────────────────────────────────
+
+
+class StubEmbedder:
+    """Vectors of two features that depend on the text's length and the precision."""
+
+    def __init__(self, artifact: Artifact, _: object) -> None:
+        self.precision = artifact.manifest.precision
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        angles = np.array([len(text) ** (2 if self.precision == "int8" else 1) for text in texts])
+        return np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+
+@pytest.fixture
+def stubs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Engines that load nothing, and rates that are known."""
+    rates = {"fp32": Rate(50, 1.0), "bf16": Rate(75, 1.5), "int8": Rate(100, 2.0)}
+
+    def in_turn(texts: Sequence[str], ways: Sequence[StubEmbedder]) -> list[Rate]:
+        assert list(texts) == typical_texts()
+        return [rates[way.precision] for way in ways]
+
+    monkeypatch.setattr(
+        "service.artifacts.selection.OnnxEngine", lambda *_: SimpleNamespace(provider=CPU)
+    )
+    monkeypatch.setattr("service.artifacts.selection.Embedder", StubEmbedder)
+    monkeypatch.setattr("service.artifacts.selection.in_turn", in_turn)
+    processor(monkeypatch, bf16=True, int8=True)
+
+
+@pytest.mark.usefixtures("stubs")
+def test_every_candidate_is_made_of_the_first_and_measured(make: Make, tmp_path: Path) -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    def export(precision: Precision, base: Artifact | None) -> Artifact:
+        asked.append((precision, base and base.manifest.precision))
+        return make(precision)
+
+    pairs = tmp_path / "pairs.csv"
+    rows = [("a", "bb", 5.0), ("aaaa", "a", 1.5), ("aa", "aaaaaaa", 3.0), ("b", "c", 0.5)]
+    pairs.write_text("".join(f"{a},{b},{score}\n" for a, b, score in rows))
+    told: list[str] = []
+    found = measure(Settings(), export, told.append, pairs)
+    assert asked == [("fp32", None), ("bf16", "fp32"), ("int8", "fp32")]
+    assert [(each.precision, each.rate.ratio) for each in found] == [
+        ("fp32", 1.0),
+        ("bf16", 1.5),
+        ("int8", 2.0),
+    ]
+    for each in found:
+        embed = StubEmbedder(each.artifact, None)
+        cosines = [float(embed([a])[0] @ embed([b])[0]) for a, b, _ in rows]
+        expected = spearmanr(cosines, [score for *_, score in rows]).statistic
+        assert each.spearman == pytest.approx(expected)
+    assert told == ["timing fp32, bf16, int8", *table(found)]
+
+
+@pytest.mark.usefixtures("stubs")
+def test_a_candidate_that_cannot_be_made_is_named_and_left_out(make: Make) -> None:
+    def export(precision: Precision, _: Artifact | None) -> Artifact:
+        if precision == "bf16":
+            raise ModelError("OpenVINO cannot load encoder.onnx")
+        return make(precision)
+
+    told: list[str] = []
+    assert [each.precision for each in measure(Settings(), export, told.append)] == ["fp32", "int8"]
+    assert told[0] == "bf16 is left out: OpenVINO cannot load encoder.onnx"
+
+
+@pytest.mark.usefixtures("stubs")
+@pytest.mark.parametrize(
+    ("precision", "error"), [("fp32", ModelError("no")), ("int8", ArtifactError("no room"))]
+)
+def test_what_fails_for_good_ends_it(make: Make, precision: str, error: ModelError) -> None:
+    """A full disk is no reason for another precision; without float32 nothing can be measured."""
+
+    def export(wanted: Precision, _: Artifact | None) -> Artifact:
+        if wanted == precision:
+            raise error
+        return make(wanted)
+
+    with pytest.raises(type(error), match="no"):
+        measure(Settings(), export, print)
+
+
+def test_pairs_are_read_before_anything_is_exported(tmp_path: Path) -> None:
+    def export(precision: Precision, _: Artifact | None) -> Artifact:
+        raise AssertionError(precision)
+
+    (tmp_path / "pairs.csv").write_text("no pair\n")
+    with pytest.raises(ValueError, match="line 1 is not sentence,sentence,score"):
+        measure(Settings(), export, print, tmp_path / "pairs.csv")

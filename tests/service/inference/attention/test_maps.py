@@ -1,0 +1,104 @@
+"""What is taken of a layer's maps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from service.engines.contract import Output
+from service.inference.attention.layer_passes import LayerPass
+from service.inference.attention.map_parts import MapPart
+from service.inference.attention.maps import MapsReduction
+from tests.service import plain
+from tests.service.inference.attention.test_layer_passes import selection
+
+T, S = 5, 7
+CROSS = np.random.default_rng(0).dirichlet(np.ones(S), (3, T)).astype(np.float32)
+"""Maps `[heads, T, S]` of three heads over other keys than queries."""
+SELF = np.random.default_rng(1).dirichlet(np.ones(S), (3, S)).astype(np.float32)
+"""Maps `[heads, S, S]`."""
+
+
+def reduced(
+    maps: plain.Array, *, selected: bool = True, rollout: bool = False, **asked: Any
+) -> Any:
+    """What is taken of a layer's maps; the conversion doubles."""
+    kind = "encoder" if maps is SELF else "cross"
+    layer_pass = LayerPass(2, (0, 1, 2), selected=selected, rollout=rollout, kind=kind)
+    reduction = MapsReduction(
+        selection(**asked), layer_pass, text=9, separators=(3, 6), convert=lambda array: 2 * array
+    )
+    return reduction(Output(maps=maps))
+
+
+@pytest.mark.parametrize("maps", [CROSS, SELF])
+def test_whole_maps_are_converted(maps: plain.Array) -> None:
+    found = reduced(maps, weights=True)
+    np.testing.assert_array_equal(found.weights, 2 * maps, strict=True)
+    assert found.text == 9
+    assert (found.top, found.statistics, found.mean) == (None, None, None)
+
+
+@pytest.mark.parametrize("maps", [CROSS, SELF])
+@pytest.mark.parametrize("k", [1, 3, 100])
+def test_of_the_largest_weights_both_parts_are_converted(maps: plain.Array, k: int) -> None:
+    found = reduced(maps, weights=True, top_k=k)
+    for ours, theirs in zip(found.top, plain.largest(maps, k), strict=True):
+        np.testing.assert_array_equal(ours, 2 * theirs)
+    assert found.weights is None
+
+
+def test_statistics_are_of_the_maps_themselves() -> None:
+    found = reduced(SELF, statistics=True)
+    assert (found.weights, found.top, found.mean) == (None, None, None)
+    for name, values in plain.statistics(SELF[None], (3, 6)).items():
+        np.testing.assert_allclose(found.statistics[name], values[0], rtol=1e-5)
+
+
+def test_statistics_of_cross_attention_are_of_its_rows() -> None:
+    found = reduced(CROSS, statistics=True)
+    assert found.kind == "cross"
+    wanted = plain.cross_statistics(CROSS[None], (3, 6))
+    assert found.statistics.keys() == wanted.keys()
+    for name, values in wanted.items():
+        np.testing.assert_allclose(found.statistics[name], values[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("maps", [CROSS, SELF])
+def test_a_pass_for_the_rollout_alone_takes_the_mean_over_heads(maps: plain.Array) -> None:
+    asked = {"weights": True, "statistics": True}
+    found = reduced(maps, selected=False, rollout=True, **asked)
+    np.testing.assert_allclose(found.mean, sum(maps.astype(np.float64)) / 3, rtol=1e-6)
+    assert (found.weights, found.statistics) == (None, None)
+
+
+def test_one_pass_may_serve_both() -> None:
+    found = reduced(SELF, rollout=True, weights=True)
+    np.testing.assert_array_equal(found.weights, 2 * SELF)
+    assert found.mean.shape == (S, S)
+
+
+@pytest.mark.parametrize("maps", [CROSS, SELF])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"weights": True},
+        {"weights": True, "top_k": 3},
+        {"weights": True, "top_k": 3, "part": MapPart(queries=(1, 0))},
+        {"weights": True, "part": MapPart(queries=(1,), keys=(0, 2, 3))},
+        {"weights": True, "part": MapPart(max_size=2)},
+        {"statistics": True},
+        {"weights": True, "rollout": True},
+    ],
+    ids=str,
+)
+def test_what_is_left_is_known_beforehand(maps: plain.Array, asked: dict[str, Any]) -> None:
+    rollout = asked.get("rollout", False)
+    one = LayerPass(2, (0, 1, 2), selected=True, rollout=rollout, kind="cross")
+    reduction = MapsReduction(selection(**asked), one, 9, (3, 6), convert=lambda array: array)
+    found = reduction(Output(maps=maps))
+    arrays = [found.weights, found.mean, *(found.top or ())]
+    left = sum(array.nbytes for array in arrays if array is not None)
+    assert reduction.left_bytes(*maps.shape[1:]) == left

@@ -1,0 +1,113 @@
+"""Inputs and targets of an encoder–decoder: transformers' AutoTokenizer is the oracle."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer
+
+from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER
+from model.artifact.sentence import SentenceConfig
+from model.errors import ArtifactError
+from model.families.registry import parse_config
+from model.tokenization.piece_vocabulary import read_ids
+from model.tokenization.tokenizer import load_target_tokenizer, load_tokenizer
+from service.errors import InputTooLong, Unprocessable
+from service.inference.tokenization.cutting import CuttingTokenizer
+from service.inference.tokenization.inputs import TokenIds
+from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
+from tests.model.checkpoints import TINY
+from tests.model.piece_folders import write_marian
+
+TEXTS = ["the ship carries water", "", "The Straße isn't in the riverhouse", "<unk> </s> été мир"]
+NAMED = Options(naming="targets[{}]")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Marian's files, with texts of pieces without an id, and what is served of them."""
+    folder = write_marian(tmp_path_factory.mktemp("marian"), lacking=120)
+    size = len(read_ids(folder / "vocab.json"))
+    config = parse_config(TINY | {"model_type": "bert", "vocab_size": size})
+    load_tokenizer(folder, config, lowercase=False).save(str(folder / "tokenizer.json"))
+    target = load_target_tokenizer(folder, size, lowercase=False)
+    assert target is not None
+    target.save(str(folder / TARGET_TOKENIZER))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ours(folder: Path) -> TextTokenizer:
+    prompts = {"query": "the ship: "}
+    sentence = SentenceConfig(max_length=64, prompts=prompts, default_prompt_name="query")
+    limits = Limits(64, 200)
+    return TextTokenizer(folder / TOKENIZER, sentence, limits, folder / TARGET_TOKENIZER)
+
+
+@pytest.fixture(scope="module")
+def theirs(folder: Path) -> Iterator[Any]:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Recommended: pip install sacremoses")
+        yield AutoTokenizer.from_pretrained(folder)
+
+
+def test_each_side_has_its_own_ids(ours: TextTokenizer, theirs: Any) -> None:
+    found = ours.tokenize(TEXTS, Options(prompt_name=""))
+    assert [text.input_ids.tolist() for text in found] == theirs(TEXTS)["input_ids"]
+    targets = ours.tokenize_targets(TEXTS, NAMED)
+    expected = theirs(text_target=TEXTS)["input_ids"]
+    assert [target.input_ids.tolist() for target in targets] == expected
+    assert expected != theirs(TEXTS)["input_ids"]
+    unknown = theirs.unk_token_id
+    assert any(unknown in text.input_ids for text in (*found, *targets))
+
+
+def test_targets_have_no_prompt(ours: TextTokenizer) -> None:
+    (target,) = ours.tokenize_targets(["water"], NAMED)
+    assert target.prompt_tokens == 0
+    assert target.offsets[0][0] == 0
+    assert target.tokens[-1] == "</s>"
+    assert list(target.special_tokens_mask)[-1] == 1
+
+
+@pytest.mark.parametrize("direction", ["right", "left"])
+def test_targets_are_cut_as_the_request_says(
+    ours: TextTokenizer, theirs: Any, direction: Any
+) -> None:
+    text = "the water of the river that the ship carries"
+    options = Options(truncate=True, direction=direction, max_tokens=5, naming="targets[{}]")
+    (target,) = ours.tokenize_targets([text], options)
+    whole = theirs(text_target=text)["input_ids"][:-1]
+    kept = whole[:4] if direction == "right" else whole[-4:]
+    assert target.input_ids.tolist() == [*kept, theirs.eos_token_id]
+    assert target.truncated
+
+
+def test_refusals_name_the_target(ours: TextTokenizer) -> None:
+    with pytest.raises(InputTooLong, match=r"^targets\[1\] has 201 characters; at most 200"):
+        ours.tokenize_targets(["a", "x" * 201], NAMED)
+    with pytest.raises(InputTooLong, match=r"^targets\[3\] has \d+ tokens; at most 4 fit"):
+        ours.tokenize_targets(TEXTS[2:], Options(max_tokens=4, naming="targets[{}]"), first=3)
+
+
+def test_ids_beyond_the_vocabulary_are_none_of_the_models(
+    ours: TextTokenizer, folder: Path
+) -> None:
+    size = len(read_ids(folder / "vocab.json"))
+    assert CuttingTokenizer(folder / TOKENIZER).size == size
+    assert Tokenizer.from_file(str(folder / TOKENIZER)).get_vocab_size() > size
+    with pytest.raises(Unprocessable, match=f"ids are 0 … {size - 1}"):
+        ours.decode("ids", TokenIds((size,)), skip_special_tokens=False)
+    (spelling,) = ours.spell(TEXTS[:1], "", 0, special_tokens=True)
+    assert max(piece.id for piece in spelling.pieces()) < size
+
+
+def test_a_file_that_is_none(tmp_path: Path) -> None:
+    (path := tmp_path / TOKENIZER).write_text("none")
+    with pytest.raises(ArtifactError, match="cannot be read"):
+        CuttingTokenizer(path)

@@ -1,0 +1,181 @@
+"""Ids, segments, offsets and limits, against transformers on the same checkpoint."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from transformers import AutoTokenizer
+
+from model.artifact.manifest import TOKENIZER, Artifact
+from service.errors import InputTooLong, Unprocessable
+from service.inference.tokenization.inputs import Input
+from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer, TokenizedText
+
+TEXTS: list[Input] = [
+    "The animal didn't cross the street because it was too tired",
+    "",
+    " ",
+    "a",
+    "\0 nul and \x07 bell\tand\r\nline ends",
+    "a literal [SEP] and [CLS] and [MASK] in a text, [PAD]",
+    "zero\u200bwidth, family 👩‍👩‍👧‍👦, right-to-left \u202eoverride\u202c, עברית",
+    "東京は日本の首都です",
+    "Ünïcödé naïve café, e\u0301 combining, ﬁ ligature, İstanbul",
+    "supercalifragilisticexpialidocious " * 3,
+    "x" * 300,
+    "1234567890 " * 40,
+    "\u00a0no-break\u2028separator\ufeffbom",
+    ("How tall is it?", "It is 300 metres tall."),
+    ("", "only the second"),
+    ("only the first", ""),
+    ("", ""),
+    ("short", "long " * 120),
+    ("long " * 120, "short"),
+    ("both are long " * 40, "and so is this one " * 40),
+    ("[SEP]", "[SEP]"),
+]
+
+
+@pytest.fixture(scope="module")
+def reference(small_checkpoint: Path) -> Any:
+    return AutoTokenizer.from_pretrained(small_checkpoint)
+
+
+def tokenizer(artifact: Artifact, max_tokens: int = 512, max_characters: int = 10**5) -> Any:
+    limits = Limits(max_tokens, max_characters)
+    return TextTokenizer(artifact.path(TOKENIZER), artifact.manifest.sentence, limits)
+
+
+def expected(reference: Any, text: Input, max_tokens: int, side: str) -> dict[str, list[Any]]:
+    reference.truncation_side = side
+    options = {"truncation": "longest_first", "max_length": max_tokens}
+    # a list of one: alone, transformers takes an empty second segment for none
+    options |= {"return_offsets_mapping": True, "return_special_tokens_mask": True}
+    encoded = reference([text], **options)
+    return {name: values[0] for name, values in encoded.items()}
+
+
+def assert_equal(found: TokenizedText, wanted: dict[str, list[Any]], reference: Any) -> None:
+    assert found.input_ids.tolist() == wanted["input_ids"]
+    assert found.segment_ids.tolist() == wanted["token_type_ids"]
+    assert found.offsets == [tuple(pair) for pair in wanted["offset_mapping"]]
+    assert found.tokens == reference.convert_ids_to_tokens(wanted["input_ids"])
+    assert found.input_ids.dtype == found.segment_ids.dtype == np.int64
+    assert found.special_tokens_mask == wanted["special_tokens_mask"]
+    assert found.prompt_tokens == 0
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("max_tokens", [5, 12, 64, 512])
+def test_tokens_are_transformers(
+    artifact: Artifact, reference: Any, max_tokens: int, side: Any
+) -> None:
+    options = Options(truncate=True, direction=side)
+    found = tokenizer(artifact, max_tokens).tokenize(TEXTS, options)
+    cut = 0
+    for text, one in zip(TEXTS, found, strict=True):
+        assert_equal(one, expected(reference, text, max_tokens, side), reference)
+        whole = expected(reference, text, 10**6, side)["input_ids"]
+        assert one.truncated == (len(whole) > max_tokens)
+        cut += one.truncated
+    assert (cut > 3) == (max_tokens < 512)
+
+
+@pytest.mark.parametrize("pair", [False, True])
+@pytest.mark.parametrize("max_tokens", [16, 512])
+def test_the_limit_is_exact(artifact: Artifact, max_tokens: int, pair: bool) -> None:
+    def words(tokens: int) -> Input:
+        """That many tokens, with [CLS] and [SEP]."""
+        return ("it", "it " * (tokens - 4)) if pair else "it " * (tokens - 2)
+
+    strict, cutting = Options(), Options(truncate=True)
+    one = tokenizer(artifact, max_tokens)
+    for tokens in (max_tokens - 1, max_tokens):
+        for options in (strict, cutting):
+            (text,) = one.tokenize([words(tokens)], options)
+            assert (len(text.input_ids), text.truncated) == (tokens, False)
+    message = rf"^inputs\[1\] has {max_tokens + 1} tokens; at most {max_tokens} fit"
+    with pytest.raises(InputTooLong, match=message) as refused:
+        one.tokenize(["it", words(max_tokens + 1), words(max_tokens + 2)], strict)
+    assert refused.value.status == 422
+    _, text = one.tokenize(["it", words(max_tokens + 1)], cutting)
+    assert (len(text.input_ids), text.truncated) == (max_tokens, True)
+
+
+@pytest.mark.parametrize(("max_tokens", "text"), [(1, "one two"), (2, ("one", "two"))])
+def test_a_limit_that_special_tokens_exceed_is_kept(
+    artifact: Artifact, max_tokens: int, text: Input
+) -> None:
+    with pytest.raises(InputTooLong, match=f"at most {max_tokens} fit"):
+        tokenizer(artifact, max_tokens).tokenize([text], Options(truncate=True))
+
+
+@pytest.mark.parametrize("truncate", [False, True])
+def test_characters_are_capped_whatever_truncate_says(artifact: Artifact, truncate: bool) -> None:
+    options = Options(truncate=truncate)
+    one = tokenizer(artifact, max_tokens=16, max_characters=20)
+    fitting: list[Input] = ["x" * 20, ("x" * 10, "x" * 10), "😀" * 20]
+    assert len(one.tokenize(fitting, options)) == 3
+    too_long: list[Input] = ["x" * 21, ("x" * 20, "x"), "😀" * 21]
+    for text in too_long:
+        message = r"^inputs\[0\] has 21 characters; at most 20 are taken"
+        with pytest.raises(InputTooLong, match=message):
+            one.tokenize([text], options)
+
+
+def test_characters_are_counted_before_anything_is_tokenised(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = tokenizer(artifact, max_characters=20)
+    monkeypatch.setattr(one, "_source", None)  # whoever touches it fails
+    with pytest.raises(InputTooLong, match=r"inputs\[2\]"):
+        one.tokenize(["fits", "fits", "x" * 10**7, "fits"], Options(truncate=True))
+
+
+def test_an_error_says_nothing_of_the_text(artifact: Artifact) -> None:
+    one = tokenizer(artifact, max_tokens=5, max_characters=100)
+    for text in ("canary " * 10, "canary " * 100):
+        with pytest.raises(InputTooLong) as refused:
+            one.tokenize([text], Options())
+        assert "canary" not in str(refused.value)
+
+
+def test_a_text_without_tokens_is_refused(artifact: Artifact) -> None:
+    one = tokenizer(artifact)
+    one._source.whole.post_processor = None  # of a tokenizer that adds no special tokens
+    with pytest.raises(Unprocessable, match=r"inputs\[1\] has no tokens"):
+        one.tokenize(["some", " "], Options())
+
+
+def test_threads_with_mixed_truncation_do_not_disturb_each_other(
+    artifact: Artifact, reference: Any
+) -> None:
+    one = tokenizer(artifact, max_tokens=12)
+    texts = ["supercalifragilistic " * 3, "1234567890 " * 40, "one word after another " * 9]
+    wanted = {
+        (text, side): expected(reference, text, 12, side)["input_ids"]
+        for text in texts
+        for side in ("right", "left")
+    }
+
+    def work(number: int) -> int:
+        chance, checked = random.Random(number), 0
+        for _ in range(60):
+            text = chance.choice(texts)
+            side = chance.choice(["right", "left", None])
+            if side is None:
+                with pytest.raises(InputTooLong):
+                    one.tokenize([text], Options())
+            else:
+                (found,) = one.tokenize([text], Options(truncate=True, direction=side))
+                assert found.input_ids.tolist() == wanted[text, side]
+                checked += 1
+        return checked
+
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        assert sum(pool.map(work, range(32))) > 1000

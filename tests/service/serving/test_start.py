@@ -1,0 +1,65 @@
+"""The parts of each model, as an application starts them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from model.artifact.manifest import Artifact
+from service.app import create_app
+from service.errors import EngineUnavailable
+from service.serving.start import token_limits
+from service.serving.state import state_of
+from service.settings import Settings
+from tests.service.harness import CONFIG, GatedEngine
+from tests.service.several import variant
+
+FAKE = Settings(engine="fake")
+
+
+def test_each_has_its_own_engine_queue_and_tokenizer(
+    artifact: Artifact, exported: Callable[..., Artifact], tiny_checkpoint: Path
+) -> None:
+    other = exported(tiny_checkpoint, "tiny")
+    one, two = state_of(create_app(FAKE, [artifact, other])).models
+    assert one.inference.engines.default.engine.hidden_size == 128
+    assert (
+        two.inference.engines.default.engine.hidden_size == other.manifest.config.hidden_size != 128
+    )
+    assert one.inference.engines is not two.inference.engines
+    assert one.inference.tokenizer.limits.max_tokens == artifact.manifest.sentence.max_length
+    assert two.inference.tokenizer.limits.max_tokens == other.manifest.sentence.max_length
+
+
+def test_one_that_cannot_start_ends_those_that_have(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = GatedEngine()
+    engine.let_through()
+    engines = iter([engine])
+
+    def start(*_: object) -> GatedEngine:
+        if found := next(engines, None):
+            return found
+        raise EngineUnavailable("no such device")
+
+    monkeypatch.setattr("service.serving.start.OnnxEngine", start)
+    with pytest.raises(EngineUnavailable, match="no such device"):
+        create_app(Settings(), [variant(artifact, name, 8) for name in "ab"])
+    assert engine.closed
+
+
+def test_two_of_one_name_are_refused(artifact: Artifact) -> None:
+    with pytest.raises(ValueError, match="is to be served 2 times"):
+        create_app(FAKE, [artifact, artifact])
+
+
+def test_a_limit_is_held_against_each_models_positions(artifact: Artifact) -> None:
+    table = artifact.manifest.config.max_position_embeddings
+    assert token_limits(Settings(max_length=table), artifact).max_tokens == table
+    positions = CONFIG.model_copy(update={"max_position_embeddings": 16})
+    short = variant(artifact, "short", 8, config=positions)
+    with pytest.raises(ValueError, match=r"max_length 17 is more than .*'s 16 of short"):
+        create_app(Settings(engine="fake", max_length=17), [artifact, short])

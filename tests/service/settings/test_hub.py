@@ -1,0 +1,71 @@
+"""The hub of the environment, held against `huggingface_hub`'s own reading of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from service.settings.hub import default_endpoint, open_hub
+
+VARIABLES = (
+    *("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME", "HF_ENDPOINT"),
+    *("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"),
+)
+CASES: list[dict[str, str]] = [
+    {},
+    {"HF_HOME": "/a/home"},
+    {"HF_HOME": "~/home", "XDG_CACHE_HOME": "/c"},
+    {"HF_HOME": "$HOME/home"},
+    {"XDG_CACHE_HOME": "/c"},
+    {"HUGGINGFACE_HUB_CACHE": "/d", "HF_HOME": "/a/home"},
+    {"HF_HUB_CACHE": "/e", "HUGGINGFACE_HUB_CACHE": "/d", "HF_HOME": "/a/home"},
+    {"HF_HUB_CACHE": "~/e"},
+    {"HF_HUB_OFFLINE": "1"},
+    {"HF_HUB_OFFLINE": "true"},
+    {"HF_HUB_OFFLINE": "0"},
+    {"HF_HUB_OFFLINE": "", "TRANSFORMERS_OFFLINE": "yes"},
+    {"HF_HUB_OFFLINE": "no", "TRANSFORMERS_OFFLINE": "on"},
+    {"HF_ENDPOINT": "https://mirror.example/"},
+]
+THEIRS = """
+import importlib, json, os
+from huggingface_hub import constants
+for case in {cases!r}:
+    for name in {variables!r}:
+        os.environ.pop(name, None)
+    os.environ.update(case)
+    importlib.reload(constants)
+    print(constants.ENDPOINT, constants.HF_HUB_CACHE, constants.HF_HUB_OFFLINE)
+"""
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/of somebody")
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_it_is_the_one_that_huggingface_hub_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = THEIRS.format(cases=CASES, variables=VARIABLES)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    for case, theirs in zip(CASES, done.stdout.splitlines(), strict=True):
+        with monkeypatch.context() as environment:
+            for name, value in case.items():
+                environment.setenv(name, value)
+            hub = open_hub(default_endpoint())
+        assert f"{hub.endpoint} {hub.cache} {hub.offline}" == theirs, case
+
+
+def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.setenv(name, "")
+    hub = open_hub(default_endpoint())
+    assert hub.endpoint == "https://huggingface.co"
+    assert hub.cache == Path("/home/of somebody/.cache/huggingface/hub")
+    assert not hub.offline

@@ -1,0 +1,39 @@
+"""What a service serves, one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from model.sources.locate import DEFAULT_MODEL
+from service.settings import Settings
+from service.settings.served import artifact_of, checkpoint_of, each, served
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MODEL", "ARTIFACT", "REVISION", "PRECISION"):
+        monkeypatch.delenv(f"HEADSCOPE_{name}", raising=False)
+
+
+def test_models_come_before_artifacts_in_the_order_given() -> None:
+    settings = Settings(model=["b", "a"], artifact=["/y", "/x"], threads=7)
+    assert served(settings) == ("b", "a", Path("/y"), Path("/x"))
+    alone = each(settings)
+    assert [served(one) for one in alone] == [("b",), ("a",), (Path("/y"),), (Path("/x"),)]
+    assert {one.threads for one in alone} == {7}
+    assert [artifact_of(one) for one in alone] == [None, None, Path("/y"), Path("/x")]
+
+
+def test_the_default_model_is_served_where_nothing_is_named() -> None:
+    assert served(Settings()) == (DEFAULT_MODEL,)
+    (alone,) = each(Settings(revision="v1"))
+    assert (checkpoint_of(alone), alone.revision) == (DEFAULT_MODEL, "v1")
+
+
+@pytest.mark.parametrize("given", [{"model": ["a", "b"]}, {"artifact": "a"}])
+def test_one_model_at_a_time_is_exported(given: dict[str, object]) -> None:
+    assert checkpoint_of(Settings(model="a")) == "a"
+    with pytest.raises(ValueError, match="one model at a time"):
+        checkpoint_of(Settings(**given))

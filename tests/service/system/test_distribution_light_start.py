@@ -1,0 +1,71 @@
+"""An artifact is served without the exporter's packages: what the wheel does not require."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from model.artifact.manifest import WEIGHTS, Artifact
+from service.system.distribution import EXTRAS
+
+pytestmark = pytest.mark.slow
+
+SERVE = """
+import asyncio, importlib.metadata, json, sys
+artifact, *missing = sys.argv[1:]
+for name in missing:
+    sys.modules[name] = None  # an import raises ModuleNotFoundError
+real = importlib.metadata.version
+def version(name):
+    if name in missing:
+        raise importlib.metadata.PackageNotFoundError(name)
+    return real(name)
+importlib.metadata.version = version
+
+import httpx
+from service.app import create_app
+from service.artifacts.opening import open_artifact
+from service.settings import Settings
+
+async def main():
+    settings = Settings(artifact=artifact, device="cpu")
+    app = create_app(settings, [open_artifact(settings)])
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
+    ):
+        for route in ("/encode", "/attention"):
+            response = await client.post(route, json={"inputs": "Hello world"})
+            assert response.status_code == 200, response.text
+            print(json.dumps(response.json()["results"][0]))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("weights", [True, False], ids=["whole", "without PyTorch's weights"])
+def test_an_artifact_is_served_without_what_only_extras_bring(
+    artifact: Artifact, tmp_path: Path, weights: bool
+) -> None:
+    folder = Path(shutil.copytree(artifact.folder, tmp_path / "artifact"))
+    if not weights:
+        (folder / WEIGHTS).unlink()
+    missing = sorted(EXTRAS.keys() - {"opentelemetry"})  # its api is FastAPI's too
+    done = subprocess.run(
+        [sys.executable, "-c", SERVE, str(folder), *missing],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    encoded, attended = map(json.loads, done.stdout.splitlines())
+    assert sum(x * x for x in encoded["pooled"]) > 0
+    maps = attended["attention"]
+    assert all(abs(sum(row) - 1) < 1e-5 for layer in maps for head in layer for row in head)
