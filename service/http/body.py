@@ -1,9 +1,8 @@
-"""A request's body, read whole before anything else, and the client that leaves meanwhile."""
+"""A request's body, read whole before anything else."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from starlette.types import Message, Receive, Scope
@@ -85,42 +84,3 @@ class ReplayedBody:
             await asyncio.Event().wait()
         body, self._body = self._body, None
         return {"type": "http.request", "body": body, "more_body": False}
-
-
-async def until_disconnect(
-    answer: Awaitable[None], receive: Receive, complete: Callable[[], bool]
-) -> bool:
-    """Run the application; cancel it when the client leaves before its reply is complete.
-
-    Args:
-        answer: the application's run.
-        receive: tells of the client's departure; servers say "disconnect" after a complete reply
-            as well.
-        complete: whether the reply is complete.
-
-    Returns:
-        Whether the application ended by itself.
-
-    """
-    running = asyncio.current_task()
-    assert running is not None  # noqa: S101 - a server runs each request in a task
-    left = False
-
-    async def watch() -> None:
-        nonlocal left
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        if not complete():
-            left = True
-            running.cancel()
-
-    watching = asyncio.create_task(watch())
-    try:
-        await answer
-    except asyncio.CancelledError:
-        if left and running.uncancel() == 0:
-            return False
-        raise
-    finally:
-        watching.cancel()
-    return True

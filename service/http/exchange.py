@@ -6,7 +6,7 @@ import asyncio
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.responses import Response
@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import ServiceError
 from service.http.admission import Admission
-from service.http.body import BodyLimits, ClientLeft, ReplayedBody, RequestBody, until_disconnect
+from service.http.body import BodyLimits, ClientLeft, ReplayedBody, RequestBody
 from service.http.budget import ByteBudget
 from service.system import logs
 from service.telemetry.http_metrics import Exchanged, HttpMetrics
@@ -101,7 +101,7 @@ class ExchangeMiddleware:
             exchange.received = time.perf_counter()
             exchange.scope["state"]["received"] = time.monotonic()
             answer = self.app(exchange.scope, ReplayedBody(content), exchange.send)
-            ended = await until_disconnect(answer, receive, lambda: exchange.complete)
+            ended = await _until_disconnect(answer, receive, lambda: exchange.complete)
             exchange.client_left = not ended
         except ClientLeft:
             exchange.client_left = True
@@ -165,6 +165,45 @@ class Exchange:
         if self.received is None and _has_body(self.scope):
             headers.append((b"connection", b"close"))
         return headers
+
+
+async def _until_disconnect(
+    answer: Awaitable[None], receive: Receive, complete: Callable[[], bool]
+) -> bool:
+    """Run the application; cancel it when the client leaves before its reply is complete.
+
+    Args:
+        answer: the application's run.
+        receive: tells of the client's departure; servers say "disconnect" after a complete reply
+            as well.
+        complete: whether the reply is complete.
+
+    Returns:
+        Whether the application ended by itself.
+
+    """
+    running = asyncio.current_task()
+    assert running is not None  # noqa: S101 - a server runs each request in a task
+    left = False
+
+    async def watch() -> None:
+        nonlocal left
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        if not complete():
+            left = True
+            running.cancel()
+
+    watching = asyncio.create_task(watch())
+    try:
+        await answer
+    except asyncio.CancelledError:
+        if left and running.uncancel() == 0:
+            return False
+        raise
+    finally:
+        watching.cancel()
+    return True
 
 
 def _request_id(scope: Scope) -> str:

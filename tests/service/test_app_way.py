@@ -1,0 +1,138 @@
+"""The files of ours that one /encode passes through: those that its calls stand in.
+
+A request is looked at where it begins, where its text is tokenised, where ONNX Runtime computes it
+and where its reply is sent: the files of all that has called that, or waits for it. What was called
+and has returned by then, such as the check of a header, is beside the way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import onnxruntime
+import pytest
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from model.artifact.manifest import Artifact
+from service.app import create_app
+from service.inference.tokenization import cutting
+from service.process.listener import bound
+from service.process.server import Server
+from service.settings import Settings
+from testing.process import free_port
+
+ROOT = Path(__file__).resolve().parents[2]
+POINTS = (
+    (RequestResponseCycle, "__init__"),
+    (cutting, "Excerpt"),
+    (onnxruntime.InferenceSession, "run"),
+    (RequestResponseCycle, "send"),
+)
+WAY = [
+    "model/runtimes/host.py",
+    "model/runtimes/onnx.py",
+    "service/api/native/encode.py",
+    "service/api/wire/route.py",
+    "service/engines/runtime.py",
+    "service/http/connection.py",
+    "service/http/exchange.py",
+    "service/http/reader.py",
+    "service/inference/core.py",
+    "service/inference/tokenization/cutting.py",
+    "service/inference/tokenization/tokenizer.py",
+    "service/inference/tokenization/tokenizing.py",
+    "service/scheduler/dispatch.py",
+    "service/scheduler/isolation.py",
+    "service/scheduler/scheduler.py",
+]
+
+
+class Way:
+    """Our files on the stacks of a request."""
+
+    def __init__(self) -> None:
+        self.looked_at: set[str] = set()
+        self.files: set[str] = set()
+
+    def look(self, frame: FrameType | None, tasks: set[asyncio.Task[Any]]) -> None:
+        """Add who has called a frame, and what waits in the request's task."""
+        while frame and frame.f_code is not Server.run.__code__:  # which runs the event loop
+            self._add(frame.f_code.co_filename)
+            frame = frame.f_back
+        for task in tasks:
+            waiting = list(awaiting(task.get_coro()))
+            if any(file.endswith("service/http/exchange.py") for file in waiting):
+                for file in waiting:
+                    self._add(file)
+
+    def _add(self, file: str) -> None:
+        if Path(file).is_relative_to(ROOT):
+            name = Path(file).relative_to(ROOT).as_posix()
+            if name.startswith(("model/", "service/")):
+                self.files.add(name)
+
+
+def awaiting(coroutine: Any) -> Iterator[str]:
+    """The files of a coroutine that waits, and of what it waits for."""
+    while coroutine is not None:
+        if frame := getattr(coroutine, "cr_frame", None):
+            yield frame.f_code.co_filename
+        coroutine = getattr(coroutine, "cr_await", None)
+
+
+def watch(monkeypatch: pytest.MonkeyPatch, way: Way, server: Server) -> None:
+    """Look at the request at each of the points."""
+
+    def watched(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            way.looked_at.add(name)
+            way.look(sys._getframe(1), server.server_state.tasks)
+            return original(*args, **kwargs)
+
+        return call
+
+    for owner, name in POINTS:
+        original = getattr(owner, name)
+        monkeypatch.setattr(owner, name, watched(f"{owner.__name__}.{name}", original))
+
+
+def ask(port: int) -> int:
+    """The status of one /encode, over a connection of its own."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        headers = {"content-type": "application/json"}
+        connection.request("POST", "/encode", json.dumps({"inputs": "Hello world"}), headers)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def test_one_encode_passes_through_these_files(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, port, way = Settings(), free_port(), Way()
+    with bound("127.0.0.1", port, None) as sockets:
+        server = Server(create_app(settings, [artifact]), settings)
+        thread = threading.Thread(target=server.run, args=(sockets,))
+        thread.start()
+        try:
+            while not server.started:
+                assert thread.is_alive()
+                time.sleep(0.01)
+            assert ask(port) == 200
+            watch(monkeypatch, way, server)
+            assert ask(port) == 200
+        finally:
+            server.should_exit = True
+            thread.join()
+    assert way.looked_at == {f"{owner.__name__}.{name}" for owner, name in POINTS}
+    assert sorted(way.files) == WAY
