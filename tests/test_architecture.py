@@ -75,7 +75,7 @@ HEAVY = {"torch", "onnx", "onnxscript", "transformers", "huggingface_hub"}
 FOR_TESTS = {"transformers", "sentence_transformers", "pytest", "hypothesis", "httpx", "scipy"}
 READERS = {
     f"service.{name}"
-    for name in ("settings.schema", "settings.hub", "system.resources", "cli.terminal")
+    for name in ("settings.schema", "system.hub", "system.resources", "cli.terminal")
 }
 """What reads the environment: settings, and what systems and shells have of their own."""
 MAX_LINES = 300

@@ -25,7 +25,7 @@ from model.export.exporter import export
 from model.families.registry import read_config
 from model.runtimes.registry import load_runtime
 from model.sources.locate import display_name, locate
-from service.settings.hub import default_endpoint, open_hub
+from service.system.hub import default_endpoint, open_hub
 
 PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16")
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")

@@ -14,9 +14,9 @@ from model.sources.foreign import ForeignGraph, find_graph
 from model.sources.locate import display_name, local, locate
 from model.sources.recognition import check_recognised
 from service.settings import Settings
-from service.settings.hub import open_hub
 from service.settings.served import artifact_of, checkpoint_of
 from service.system.distribution import EXPORTER, require
+from service.system.hub import open_hub
 
 Progress = Callable[[str], None]
 _FOREIGN = (

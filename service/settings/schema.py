@@ -21,10 +21,10 @@ from pydantic_settings import (
 from model.artifact.manifest import Precision
 from model.runtimes.contract import Device
 from model.sources.locate import DEFAULT_MODEL
-from service.settings import hub
 from service.settings.client_values import hosts_to_meet, keys_to_send, origins_to_meet
 from service.settings.environment import PRECISION_OF_ARTIFACT, Variables, listed
 from service.settings.groups import Group, Shown
+from service.system import hub
 
 
 def _default_cache() -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from service.settings.hub import default_endpoint, open_hub
+from service.system.hub import default_endpoint, open_hub
 
 VARIABLES = (
     *("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME", "HF_ENDPOINT"),
