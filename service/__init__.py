@@ -1,0 +1,1 @@
+"""Serves an artifact over HTTP, without PyTorch; docs/architecture.md has the rooms."""

@@ -1,0 +1,1 @@
+"""The routes of every dialect: schema, call, form of the reply, form of errors."""

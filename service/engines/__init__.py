@@ -1,0 +1,1 @@
+"""The contract between scheduler and engines, and the engines."""

@@ -1,0 +1,1 @@
+"""Whether answers are given, and right: probes, golden texts, live verification."""

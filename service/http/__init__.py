@@ -1,0 +1,1 @@
+"""What a request meets before its route: connection, key, body, time, count."""

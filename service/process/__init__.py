@@ -1,0 +1,1 @@
+"""uvicorn around the application: one process, or a supervisor and its workers."""

@@ -1,0 +1,1 @@
+"""Admission, one queue a lane in fair order, one dispatch of batches."""

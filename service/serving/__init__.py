@@ -1,0 +1,1 @@
+"""The served models, each with its parts, and what they share."""

@@ -1,0 +1,1 @@
+"""What several of other services' dialects share: vectors, ranks, documents, bytes held."""

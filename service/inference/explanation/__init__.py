@@ -1,0 +1,1 @@
+"""Why two texts are alike: pairs of tokens, occlusion, decomposition, matches."""

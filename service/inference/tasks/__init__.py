@@ -1,0 +1,1 @@
+"""What a model has beside vectors: labels, spans, late interaction."""

@@ -1,0 +1,1 @@
+"""Text to token ids and offsets, within limits and in slices under a deadline."""
