@@ -37,8 +37,8 @@ VIEWER: dict[str, Any] = {"viewport": {"width": 1360, "height": 1300}, "color_sc
 
 
 def chromium() -> str:
-    """Where the browser is; the test is skipped where there is none."""
-    path = shutil.which("chromium")
+    """Where the browser is, best one without windows; the test is skipped where there is none."""
+    path = shutil.which("chromium-headless-shell") or shutil.which("chromium")
     if path is None:
         pytest.skip(
             "no chromium here; tests/journeys/dashboard/install_chromium installs it as root "
