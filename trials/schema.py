@@ -7,6 +7,7 @@ allows may be refused: it cannot say how many layers the model has. Everything e
 
 from __future__ import annotations
 
+import functools
 import itertools
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -34,13 +35,11 @@ class Fuzzed:
 def fuzz(url: str, path: str, method: str, count: int) -> Fuzzed:
     """Send so many cases of one operation, and check every reply."""
     import requests
-    import schemathesis
     from schemathesis import GenerationMode
     from schemathesis.checks import load_all_checks
     from schemathesis.core.failures import FailureGroup
 
-    schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
-    operation = schema[path][method]
+    operation = _schema(url)[path][method]
     fuzzed = Fuzzed(f"{method} {path}")
     excluded = [_check("positive_data_acceptance", load_all_checks)]
     with requests.Session() as session:
@@ -61,6 +60,14 @@ def fuzz(url: str, path: str, method: str, count: int) -> Fuzzed:
         for mode, cases in counts.items():
             _generate(operation.as_strategy(generation_mode=mode), send, cases)
     return fuzzed
+
+
+@functools.cache
+def _schema(url: str) -> Any:
+    """A server's document, read once in a process."""
+    import schemathesis
+
+    return schemathesis.openapi.from_url(f"{url}/openapi.json")
 
 
 def _check(name: str, load: Any) -> Any:
