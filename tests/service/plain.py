@@ -16,11 +16,7 @@ NAMES = ("entropy", "distance", "confidence", "cls", "sep", "self", "previous", 
 
 def largest(maps: Array, k: int) -> tuple[Array, Array]:
     """Indices and values `[…, S, min(k, S)]` of each row; of equal weights the first."""
-    size = maps.shape[-1]
-    indices = np.array(
-        [sorted(range(size), key=lambda i: (-row[i], i))[:k] for row in maps.reshape(-1, size)]
-    )
-    indices = indices.reshape(*maps.shape[:-1], min(k, size))
+    indices = np.argsort(-maps, axis=-1, kind="stable")[..., :k].copy()
     return indices, np.take_along_axis(maps, indices, axis=-1)
 
 

@@ -10,11 +10,10 @@ import pytest
 import torch
 from transformers import MarianConfig, MarianMTModel
 
-from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER, load_artifact
+from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER, Artifact
 from model.decoder.checkpoint import load_decoder
 from model.decoder.decoder import Decoder
 from model.errors import CheckpointError
-from model.export.exporter import export
 from model.export.tokenizers import save_tokenizers, target_tokenizer
 from model.families.registry import read_config
 from model.tokenization.piece_vocabulary import read_ids
@@ -49,10 +48,9 @@ def marian(folder: Path) -> Path:
     return folder
 
 
-def test_a_targets_tokenizer_of_its_own(tmp_path: Path) -> None:
+def test_a_targets_tokenizer_of_its_own(exported: Callable[..., Artifact], tmp_path: Path) -> None:
     checkpoint = marian(tmp_path / "marian")
-    export(checkpoint, tmp_path / "out", "marian")
-    artifact = load_artifact(tmp_path / "out")
+    artifact = exported(checkpoint, "own-target-tokenizer")
     assert artifact.manifest.own_target_tokenizer
     saved = json.loads(artifact.path(TARGET_TOKENIZER).read_text())
     theirs = load_target_tokenizer(checkpoint, 10_000, lowercase=False)
