@@ -72,11 +72,17 @@ export class Slot {
     this.#run(asked, { asked, pending: true, part: null, before: this.answered });
   }
 
-  /** Asks again what failed, which is shown until there is more to show. */
-  retry() {
+  /**
+   * Asks again what failed, which is shown until there is more to show.
+   *
+   * @param {{anew?: boolean}} [options] `anew`: also what is being asked, as it was with another key
+   */
+  retry({ anew = false } = {}) {
     const { answer } = this;
-    if (answer && 'error' in answer && !answer.retrying)
-      this.#run(answer.asked, { ...answer, retrying: true });
+    if (!answer || 'reply' in answer) return;
+    if ('pending' in answer) {
+      if (anew) this.#run(answer.asked, answer);
+    } else if (anew || !answer.retrying) this.#run(answer.asked, { ...answer, retrying: true });
   }
 
   /** The last answer that came whole. @returns {Answered<Q, R>|null} */

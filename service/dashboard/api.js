@@ -51,6 +51,9 @@ const chosen = (body) => (MODEL === null ? body : { model: MODEL, ...body });
 
 /** What the service said went wrong. */
 export class ApiError extends Error {
+  /** Whether it was asked with a key. */
+  keyed = false;
+
   /**
    * @param {number} status 0 when there was no answer
    * @param {string} title
@@ -102,7 +105,7 @@ async function request(path, options) {
     if (isAbort(error)) throw error;
     throw new ApiError(0, 'No answer', 'The service does not answer. It may be restarting.');
   }
-  if (!response.ok) throw await problem(response);
+  if (!response.ok) throw Object.assign(await problem(response), { keyed: known !== null });
   return response;
 }
 

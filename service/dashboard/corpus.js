@@ -84,5 +84,6 @@ function inLines(error, first) {
     /inputs\[(\d+)\](?: has)?/g,
     (told, number) => `Text ${first + Number(number) + 1}${told.endsWith('has') ? ' has' : ''}`,
   );
-  return new ApiError(error.status, error.title, message, error.retryAfterSeconds);
+  const worded = new ApiError(error.status, error.title, message, error.retryAfterSeconds);
+  return Object.assign(worded, { keyed: error.keyed });
 }

@@ -19,7 +19,7 @@ export const worded = (detail) =>
  * @param {Error} error
  */
 export function problem(store, error) {
-  if (error instanceof ApiError && error.status === 401) return keyForm(store);
+  if (error instanceof ApiError && error.status === 401) return keyForm(store, error);
   const known = error instanceof ApiError ? error : null;
   const wait = known?.retryAfterSeconds ? ` Try again in ${known.retryAfterSeconds} s.` : '';
   const passes = known?.passes ? ' This page goes on by itself as soon as it does.' : '';
@@ -34,16 +34,16 @@ export function problem(store, error) {
   </div>`;
 }
 
-/** @param {import('./store.js').Store} store */
-function keyForm(store) {
+/** @param {import('./store.js').Store} store @param {ApiError} error */
+function keyForm(store, error) {
   const give = (/** @type {SubmitEvent} */ event) => {
     event.preventDefault();
     const form = /** @type {HTMLFormElement} */ (event.currentTarget);
     key.set(String(new FormData(form).get('key')));
-    store.retry();
+    store.retry({ anew: true });
   };
   return html`<form class="problem key" @submit=${give}>
-    <b role="alert">${key.get() ? 'This key is not known' : 'This service wants a key'}</b>
+    <b role="alert">${error.keyed ? 'This key is not known' : 'This service wants a key'}</b>
     <label>API key <input name="key" type="password" autocomplete="current-password" required></label>
     <button type="submit" class="quiet">Open</button>
     <span>It is kept in this tab until the tab is closed.</span>

@@ -162,9 +162,9 @@ export class Store {
     );
   }
 
-  /** Asks again what failed. */
-  retry() {
-    for (const slot of this.#all()) slot.retry();
+  /** Asks again what failed; with `anew` also what is being asked. @param {{anew?: boolean}} [options] */
+  retry(options) {
+    for (const slot of this.#all()) slot.retry(options);
   }
 
   /** The first text asks its own question until another is asked. @param {Reading} reading @returns {State} */

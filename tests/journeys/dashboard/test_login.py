@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from tests.journeys import conftest
 from tests.journeys.dashboard.browser import VIEWER, Visitor, said
@@ -37,6 +37,27 @@ def test_the_key_is_asked_for_in_a_form(browser: Browser, locked: str) -> None:
         said(page, "Layer 0 head 0 shown.")
         page.reload()
         said(page, "Layer 0 head 0 shown.")
+        visitor.check()
+        visitor.close()
+
+
+def test_a_key_is_tried_while_another_is_still_being_tried(browser: Browser, locked: str) -> None:
+    def answered(route: Route) -> None:
+        if not route.request.headers.get("authorization", "").endswith("guess"):
+            route.continue_()
+
+    with browser.new_context(**VIEWER) as context:
+        visitor = Visitor(context, locked)
+        visitor.expected = ("status of 401",)
+        page = visitor.open()
+        page.get_by_label("API key").wait_for()
+        page.route("**", answered)
+        for key in ("guess", KEY):
+            expect(page.get_by_role("alert")).to_contain_text("This service wants a key")
+            page.get_by_label("API key").fill(key)
+            page.get_by_label("API key").press("Enter")
+        said(page, "72 heads drawn.")
+        expect(page.get_by_role("alert")).to_be_hidden()
         visitor.check()
         visitor.close()
 
