@@ -14,7 +14,7 @@ import pytest
 
 from testing.client import Reply
 from testing.load import Result
-from trials import company, faults, gates, mixups, overload, schema, soak, stalls, texts
+from trials import company, faults, gates, mixups, overload, saturation, schema, soak, stalls, texts
 from trials.gates import Gate, Scale
 
 BOUNDS = [
@@ -63,6 +63,15 @@ def test_at_the_short_scale_things_only_have_to_end() -> None:
     assert all(gate.passed for gate in overload.judge(3.0, 1e9, seconds_of(FINE), float("inf")))
     nobody = seconds_of(Counter(shed=600))
     assert not all(gate.passed for gate in overload.judge(3.0, 200, nobody, float("inf")))
+
+
+def test_that_nothing_is_shed_is_only_allowed_at_the_short_scale() -> None:
+    all_right = seconds_of(Counter(right=600))
+    for slack, failed in ((1, ["3×C: p99 of shed"]), (float("inf"), [])):
+        found = saturation.judge(3.0, 200, all_right, slack)
+        assert [gate.name for gate in found if not gate.passed] == failed
+    slow = saturation.judge(3.0, 200, seconds_of(FINE, ms=110), 1)
+    assert [gate.name for gate in slow if not gate.passed] == ["3×C: p99 of shed"]
 
 
 def seconds_of(outcomes: Counter[str], shed: str | None = "1", ms: float = 10) -> Result:
