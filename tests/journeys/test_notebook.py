@@ -206,6 +206,8 @@ def test_the_documented_lines_of_the_client(server, transformers_reference):
     assert reply.tokens[:4] == ["[CLS]", "the", "fe", "##line"]
     assert reply.embeddings.shape == (10, 384)
     assert map_.weights.shape == (1, 1, 9, 9)
+    assert [error.index for error in found["refused"]] == [1]
+    assert f"# '{found['refused'][0]}'" in text
     tokenizer, model = transformers_reference
     with torch.no_grad():
         batch = tokenizer(reply.texts[0], return_tensors="pt")

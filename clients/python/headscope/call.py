@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from headscope.results import Info
 
 P = TypeVar("P")
 T = TypeVar("T")
+Raises = Literal["raise"]
+Returns = Literal["return"]
+OnError = Raises | Returns
+"""Handling of an input that is refused: raise its error, or return it in the input's place."""
 JSON = "application/json"
 FLOAT_BYTES = 4
 
@@ -34,14 +38,21 @@ class Call(Generic[P, T]):
     """A text that each input is computed with."""
     targets: Sequence[str] = ()
     """One an input, which is sent beside it; or none."""
+    targets_name: str = "targets"
+    """Name of the targets in the body."""
     weigh: Callable[[int, Info], int] = lambda tokens, _: FLOAT_BYTES * tokens
     """About how many bytes the reply to an input of so many tokens has."""
+    on_error: OnError = "raise"
+
+    def __post_init__(self) -> None:
+        if self.on_error not in ("raise", "return"):
+            raise ValueError(f'on_error is {self.on_error!r}: use "raise" or "return"')
 
     def written(self, part: range) -> dict[str, Any]:
         """The inputs of a request, as they are sent."""
         rows = slice(part.start, part.stop)
         found: dict[str, Any] = {self.name: self.inputs[rows]}
-        return found | ({"targets": self.targets[rows]} if self.targets else {})
+        return found | ({self.targets_name: self.targets[rows]} if self.targets else {})
 
     def read_part(self, content: bytes, part: range) -> P:
         """The result of a request: `read` has each input with its target where there are targets.

@@ -16,7 +16,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
-from headscope import calls, explanation, head_scores
+from headscope import calls, explanation, head_scores, service_calls, task_calls
 from headscope.call import Call
 from headscope.connection import HTTP_ERRORS, Connection, Settings, answer_of, lost, with_signature
 from headscope.exchange import conduct
@@ -78,13 +78,13 @@ class Client:
     head_scores = method(head_scores.head_scores)
     align = method(calls.align)
     explain = method(explanation.explain)
-    predict = method(calls.predict)
-    rerank = method(calls.rerank)
-    embed_sparse = method(calls.embed_sparse)
-    vocabulary = method(calls.vocabulary)
-    verify = method(calls.verify)
-    info = method(calls.info)
-    models = method(calls.models)
+    predict = method(task_calls.predict)
+    rerank = method(task_calls.rerank)
+    embed_sparse = method(task_calls.embed_sparse)
+    vocabulary = method(task_calls.vocabulary)
+    verify = method(service_calls.verify)
+    info = method(service_calls.info)
+    models = method(service_calls.models)
 
     def run(self, call: Call[Any, T]) -> T:
         """The result of a call.

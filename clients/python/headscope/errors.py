@@ -25,6 +25,8 @@ class HeadscopeError(Exception):
         request_id: the service's id of the request, by which its logs have it.
         retry_after_seconds: what the last answer asked to wait.
         inputs: the inputs that were asked for together, as a range of the caller's list.
+        index: index in the caller's list of the one input that was refused; None where the error
+            is not about one input.
 
     """
 
@@ -43,6 +45,7 @@ class HeadscopeError(Exception):
         self.request_id = request_id
         self.retry_after_seconds = retry_after_seconds
         self.inputs: range | None = None
+        self.index: int | None = None
         if request_id:
             self.add_note(f"request id: {request_id}")
 

@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import time
+from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from headscope import calls
+from headscope import service_calls
 from headscope.batches import ranges_of
 from headscope.call import Call
-from headscope.errors import DeadlineExceeded, HeadscopeError, InvalidReply, NoConnection
+from headscope.errors import (
+    DeadlineExceeded,
+    HeadscopeError,
+    InvalidReply,
+    NoConnection,
+    Refused,
+)
+from headscope.isolation import pieces_of
 from headscope.reading import NOT_OURS
 from headscope.results import Info
 from headscope.wire import RETRIED, Answer, Lost, Send, Step, Together, Wait, refusal
@@ -56,7 +63,7 @@ def conduct(call: Call[Any, T], session: Session) -> Generator[Step, Any, T]:
     if len(call.inputs) > 1:
         info = session.infos.get(call.model)
         if info is None:
-            asked = yield from exchange(calls.info(call.model), range(0), session, deadline)
+            asked = yield from exchange(service_calls.info(call.model), range(0), session, deadline)
             info = session.infos[call.model] = asked[0]
         parts = list(ranges_of(call, info))
     replies = yield Together([exchange(call, part, session, deadline) for part in parts])
@@ -66,27 +73,50 @@ def conduct(call: Call[Any, T], session: Session) -> Generator[Step, Any, T]:
 def exchange(
     call: Call[P, Any], part: range, session: Session, deadline: float
 ) -> Generator[Step, Any, list[P]]:
-    """The reply to a part of the inputs; several replies in order where one would be too large."""
+    """Ask for a part of the inputs, in several requests where one is refused.
+
+    Returns:
+        The replies in the order of the inputs; in place of a reply a list of one error, for an
+        input whose error is returned.
+
+    """
+    found: list[Any] = []
+    left: deque[range | Refused] = deque([part])
+    while left:
+        piece = left.popleft()
+        if isinstance(piece, Refused):
+            found.append([piece])
+            continue
+        try:
+            found.append((yield from requested(call, piece, session, deadline)))
+        except HeadscopeError as error:
+            left.extendleft(reversed(pieces_of(error, call, piece)))
+    return found
+
+
+def requested(
+    call: Call[P, Any], part: range, session: Session, deadline: float
+) -> Generator[Step, Any, P]:
+    """Send one request, again after a refusal for now, and read its reply.
+
+    Raises:
+        HeadscopeError: the request has no result.
+
+    """
     content = body_of(call, part)
     attempt, error = 0, None
     while (left := deadline - session.clock()) > 0:
         answer = yield request_of(call, content, left)
-        if isinstance(answer, Answer):
-            if answer.status == 200:
-                return [read(call, part, answer, session)]
-            if answer.status == 413 and len(part) > 1:
-                middle = len(part) // 2
-                first = yield from exchange(call, part[:middle], session, deadline)
-                second = yield from exchange(call, part[middle:], session, deadline)
-                return first + second
+        if isinstance(answer, Answer) and answer.status == 200:
+            return read(call, part, answer, session)
         error = error_of(answer, call, session, error)
         wait = waiting(error, attempt, session.jitter())
         left = deadline - session.clock()
         if not may_succeed(answer) or attempt >= session.retries or wait >= left:
-            raise named(error, call, part)
+            raise error
         yield Wait(wait)
         attempt += 1
-    raise named(late(session, error), call, part)
+    raise late(session, error)
 
 
 def body_of(call: Call[Any, Any], part: range) -> bytes | None:
@@ -168,20 +198,3 @@ def waiting(error: HeadscopeError, attempt: int, jitter: float) -> float:
     """
     most = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * (1 << attempt))
     return (error.retry_after_seconds or 0) + most * (1 + jitter) / 2
-
-
-def named(error: HeadscopeError, call: Call[Any, Any], part: range) -> HeadscopeError:
-    """The error with the inputs that it is about, by their places in the caller's list."""
-    if not part:
-        return error
-    error.inputs = part
-    if len(part) < len(call.inputs):
-        first, last, all_ = part.start, part.stop - 1, len(call.inputs)
-        message = re.sub(
-            rf"\b({call.name}|inputs|targets)\[(\d+)\]",
-            lambda found: f"{found[1]}[{int(found[2]) + first}]",
-            str(error),
-        )
-        which = f"{call.name}[{first}]" if first == last else f"{call.name}[{first}] to [{last}]"
-        error.args = (f"{message} ({which} of {all_})",)
-    return error

@@ -9,13 +9,13 @@ import heapq
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.call import FLOAT_BYTES, Call
-from headscope.errors import HeadscopeError
+from headscope.call import FLOAT_BYTES, Call, OnError, Raises, Returns
+from headscope.errors import HeadscopeError, Refused
 from headscope.fields import TextFields
 from headscope.inputs import Text, texts_of
 from headscope.joining import chained
@@ -107,13 +107,22 @@ class Explanation:
         return heapq.nlargest(n, pairs, key=lambda pair: pair.share)
 
 
+@overload
 def explain(
-    inputs: Sequence[Sequence[str]], **fields: Unpack[ExplainFields]
-) -> Call[Any, list[Explanation]]:
+    inputs: Sequence[Sequence[str]], *, on_error: Raises = "raise", **fields: Unpack[ExplainFields]
+) -> Call[Any, list[Explanation]]: ...
+@overload
+def explain(
+    inputs: Sequence[Sequence[str]], *, on_error: Returns, **fields: Unpack[ExplainFields]
+) -> Call[Any, list[Explanation | Refused]]: ...
+def explain(
+    inputs: Sequence[Sequence[str]], *, on_error: OnError = "raise", **fields: Unpack[ExplainFields]
+) -> Call[Any, Any]:
     """Why the texts of each pair are alike: shares of tokens, and what each token is worth.
 
     Args:
         inputs: a list of pairs of texts.
+        on_error: "return" to have the error of an input that is refused in its place.
         fields: of `POST /explain`.
 
     Returns:
@@ -133,7 +142,15 @@ def explain(
         heads = (info.layers or 0) * (info.heads or 0) * ("heads" in included)
         return JSON_BYTES * (tokens * max(FLOAT_BYTES, tokens * matrices // 4) + heads)
 
-    return Call("/explain", pairs, {**fields}, read_explanations, chained, weigh=weigh)
+    return Call(
+        "/explain",
+        pairs,
+        {**fields},
+        read_explanations,
+        chained,
+        weigh=weigh,
+        on_error=on_error,
+    )
 
 
 def read_explanations(content: bytes, pairs: Sequence[Text]) -> list[Explanation]:

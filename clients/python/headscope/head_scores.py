@@ -8,16 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.call import Call
-from headscope.errors import HeadscopeError
+from headscope.call import Call, OnError, Raises, Returns
+from headscope.errors import HeadscopeError, Refused
 from headscope.fields import HeadScoresFields
 from headscope.inputs import Text, texts_of
-from headscope.joining import chained, of_one_model
+from headscope.joining import in_order
 from headscope.reading import check_count
 from headscope.results import Info, TokenizedText
 
@@ -59,13 +59,22 @@ class HeadScores(TokenizedText):
         return products * np.float32(self.scale)
 
 
+@overload
 def head_scores(
-    inputs: str | Sequence[Text], **fields: Unpack[HeadScoresFields]
-) -> Call[Any, list[HeadScores]]:
+    inputs: str | Sequence[Text], *, on_error: Raises = "raise", **fields: Unpack[HeadScoresFields]
+) -> Call[Any, list[HeadScores]]: ...
+@overload
+def head_scores(
+    inputs: str | Sequence[Text], *, on_error: Returns, **fields: Unpack[HeadScoresFields]
+) -> Call[Any, list[HeadScores | Refused]]: ...
+def head_scores(
+    inputs: str | Sequence[Text], *, on_error: OnError = "raise", **fields: Unpack[HeadScoresFields]
+) -> Call[Any, Any]:
     """The queries, keys and scores of one head.
 
     Args:
         inputs: a text, a list of texts, or a list of pairs.
+        on_error: "return" to have the error of an input that is refused in its place.
         fields: of `POST /attention/scores`; `layer` and `head` are needed.
 
     Returns:
@@ -86,8 +95,9 @@ def head_scores(
         texts_of(inputs),
         {**fields},
         read_head_scores,
-        lambda parts: of_one_model(chained(parts)),
+        in_order,
         weigh=weigh,
+        on_error=on_error,
     )
 
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import TypeVar
 
 from headscope.alignment import Alignment
-from headscope.errors import InvalidReply
+from headscope.errors import InvalidReply, Refused
 from headscope.results import Difference, Rank, TokenizedText, Verification
 
 T = TypeVar("T")
-R = TypeVar("R", bound=TokenizedText | Alignment)
+R = TypeVar("R", bound=TokenizedText | Alignment | Refused)
 
 
 def only(parts: Sequence[T]) -> T:
@@ -27,26 +27,29 @@ def chained(parts: Iterable[Sequence[T]]) -> list[T]:
     return list(itertools.chain.from_iterable(parts))
 
 
-def of_one_model(results: list[R]) -> list[R]:
-    """Results that can be compared with each other.
+def in_order(parts: Iterable[Sequence[R]]) -> list[R]:
+    """Return the results of all parts, which can be compared with each other.
 
     Raises:
         InvalidReply: the service came to serve another model meanwhile.
 
     """
-    names = sorted({one.model for one in results})
+    results = chained(parts)
+    names = sorted({one.model for one in results if not isinstance(one, Refused)})
     if len(names) > 1:
         raise InvalidReply(f"one list was answered by several models: {', '.join(names)}")
     return results
 
 
-def ranked(parts: Iterable[Sequence[Rank]]) -> list[Rank]:
-    """Ranks of some texts each as ranks of all, the largest score first."""
-    start, moved = 0, []
+def ranked(parts: Iterable[Sequence[Rank | Refused]]) -> list[Rank | Refused]:
+    """Return the ranks of all parts, the largest score first, and after them the errors."""
+    start, moved, refused = 0, [], []
     for part in parts:
-        moved.append([replace(one, index=one.index + start) for one in part])
+        ranks = [one for one in part if isinstance(one, Rank)]
+        moved.append([replace(one, index=one.index + start) for one in ranks])
+        refused += [one for one in part if isinstance(one, Refused)]
         start += len(part)
-    return list(heapq.merge(*moved, key=lambda one: -one.score))
+    return [*heapq.merge(*moved, key=lambda one: -one.score), *refused]
 
 
 def worst(parts: Sequence[Verification]) -> Verification:

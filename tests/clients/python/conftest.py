@@ -19,3 +19,9 @@ def anyio_backend() -> str:
 def artifact(exported: Callable[..., Artifact], small_checkpoint: Path) -> Artifact:
     """The one of the service's tests: L = 2, N = 2, H = 128; read only."""
     return exported(small_checkpoint, "small")
+
+
+@pytest.fixture(params=["sync", "async"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Which of the two clients is asked."""
+    return str(request.param)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -77,3 +78,31 @@ def asked(kind: str, name: str, handler: Handler, *arguments: Any, **settings: A
             return await getattr(client, name)(*arguments, **fields)
 
     return asyncio.run(run())
+
+
+class Service:
+    """Answers `/embed` calls of numbers; `trouble` may answer or raise before it does."""
+
+    def __init__(self, trouble=lambda request, count: None) -> None:
+        self.trouble, self.requests = trouble, []
+        self.lock, self.now, self.most = threading.Lock(), 0, 0
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/info":
+            return httpx.Response(200, json=INFO)
+        with self.lock:
+            self.requests.append(request)
+            count = len(self.requests)
+            self.now += 1
+            self.most = max(self.most, self.now)
+        try:
+            return self.trouble(request, count) or lengths_of(sent(request)["inputs"])
+        finally:
+            with self.lock:
+                self.now -= 1
+
+
+def problem(status: int, detail: str, **headers: str) -> httpx.Response:
+    """An error in the words of the native routes and of TEI's."""
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    return httpx.Response(status, json={"detail": detail, "error": detail}, headers=names)

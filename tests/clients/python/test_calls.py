@@ -132,10 +132,31 @@ async def test_a_text_that_is_refused_has_its_place_in_the_list(both):
         await client.embed([*TEXTS[:3], "word " * 600, "last"])
     assert failed.value.inputs == range(2, 4)
     assert len(failed.value.request_id) == 32
+    assert failed.value.index == 3
     with pytest.raises(TypeError, match=r"inputs\[1\]: texts and pairs"):
         await client.encode(["a", ("b", "c")])
     with pytest.raises(TypeError, match=r"inputs\[0\] is neither"):
         await client.encode([["a", "b", "c"]])
+
+
+@pytest.mark.parametrize("name", ["encode", "embed", "attention"])
+async def test_a_text_that_is_refused_costs_the_others_nothing(both, name):
+    client, _ = both
+    ask = getattr(client, name)
+    long = "word " * 600
+    found = await ask([*TEXTS[:3], long, "last", long], on_error="return")
+    expected = await ask([*TEXTS[:3], "last"])
+    assert [(i, one.index) for i, one in enumerate(found) if isinstance(one, Refused)] == [
+        *((3, 3), (5, 5))
+    ]
+    answered = [one for one in found if not isinstance(one, Refused)]
+    for one, other in zip(answered, expected, strict=True):
+        if name == "embed":
+            np.testing.assert_array_equal(one, other)
+        else:
+            assert one.tokens == other.tokens
+    with pytest.raises(Refused, match="layers: 99 is not in"):
+        await client.attention(TEXTS, layers=[99], on_error="return")
 
 
 async def test_info_and_models(both):

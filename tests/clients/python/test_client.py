@@ -28,46 +28,14 @@ from headscope import (
     attention,
     exchange,
 )
-from tests.clients.python.fake import INFO, URL, asked, lengths_of, sent
+from tests.clients.python.fake import URL, Service, asked, lengths_of, problem, sent
 
 TEXTS = [str(i) for i in range(10)]
-
-
-@pytest.fixture(params=["sync", "async"])
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "FIRST_WAIT_SECONDS", 0.001)
-
-
-class Service:
-    """Answers `/embed` calls of numbers; `trouble` may answer or raise before it does."""
-
-    def __init__(self, trouble=lambda request, count: None) -> None:
-        self.trouble, self.requests = trouble, []
-        self.lock, self.now, self.most = threading.Lock(), 0, 0
-
-    def __call__(self, request: httpx.Request) -> httpx.Response:
-        if request.url.path == "/info":
-            return httpx.Response(200, json=INFO)
-        with self.lock:
-            self.requests.append(request)
-            count = len(self.requests)
-            self.now += 1
-            self.most = max(self.most, self.now)
-        try:
-            return self.trouble(request, count) or lengths_of(sent(request)["inputs"])
-        finally:
-            with self.lock:
-                self.now -= 1
-
-
-def problem(status: int, detail: str, **headers: str) -> httpx.Response:
-    names = {name.replace("_", "-"): value for name, value in headers.items()}
-    return httpx.Response(status, json={"detail": detail, "error": detail}, headers=names)
 
 
 def test_a_long_list_is_several_requests_and_one_result_in_order(kind):

@@ -1,0 +1,104 @@
+"""The calls of models with a task head: labels, ranks, sparse vectors and their vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Unpack, overload
+from urllib.parse import urlencode
+
+from headscope import reading
+from headscope.call import Call, OnError, Raises, Returns
+from headscope.errors import Refused
+from headscope.fields import PredictFields, RerankFields, SparseFields
+from headscope.inputs import Text, only_texts, texts_of
+from headscope.joining import chained, only, ranked
+from headscope.results import Label, Rank, SparseVector
+
+
+@overload
+def predict(
+    inputs: str | Sequence[Text], *, on_error: Raises = "raise", **fields: Unpack[PredictFields]
+) -> Call[Any, list[tuple[Label, ...]]]: ...
+@overload
+def predict(
+    inputs: str | Sequence[Text], *, on_error: Returns, **fields: Unpack[PredictFields]
+) -> Call[Any, list[tuple[Label, ...] | Refused]]: ...
+def predict(
+    inputs: str | Sequence[Text], *, on_error: OnError = "raise", **fields: Unpack[PredictFields]
+) -> Call[Any, Any]:
+    """The labels of each text or pair, the largest score first; of a classifier of tokens spans.
+
+    Args:
+        inputs: a text, or a list of texts and pairs.
+        on_error: "return" to have the error of an input that is refused in its place.
+        fields: of `POST /predict`.
+
+    Returns:
+        For each text its labels, which are `Span` where the model labels parts of a text.
+
+    """
+    every = texts_of(inputs, mixed=True)
+    batch = [[one] if isinstance(one, str) else one for one in every]
+    return Call("/predict", batch, {**fields}, reading.read_labels, chained, on_error=on_error)
+
+
+@overload
+def rerank(
+    query: str, texts: Sequence[str], *, on_error: Raises = "raise", **fields: Unpack[RerankFields]
+) -> Call[Any, list[Rank]]: ...
+@overload
+def rerank(
+    query: str, texts: Sequence[str], *, on_error: Returns, **fields: Unpack[RerankFields]
+) -> Call[Any, list[Rank | Refused]]: ...
+def rerank(
+    query: str, texts: Sequence[str], *, on_error: OnError = "raise", **fields: Unpack[RerankFields]
+) -> Call[Any, Any]:
+    """Texts by a cross-encoder's or a late-interaction model's score of each with a query.
+
+    Args:
+        query: what is looked for.
+        texts: what is ranked.
+        on_error: "return" to have the error of an input that is refused after the ranks.
+        fields: of `POST /rerank`.
+
+    Returns:
+        All texts, the largest score first; `index` is that of the list.
+
+    """
+    every = only_texts(texts)
+    body = {**fields, "query": query}
+    read = reading.read_ranks
+    return Call("/rerank", every, body, read, ranked, name="texts", shared=query, on_error=on_error)
+
+
+@overload
+def embed_sparse(
+    inputs: str | Sequence[str], *, on_error: Raises = "raise", **fields: Unpack[SparseFields]
+) -> Call[Any, list[SparseVector]]: ...
+@overload
+def embed_sparse(
+    inputs: str | Sequence[str], *, on_error: Returns, **fields: Unpack[SparseFields]
+) -> Call[Any, list[SparseVector | Refused]]: ...
+def embed_sparse(
+    inputs: str | Sequence[str], *, on_error: OnError = "raise", **fields: Unpack[SparseFields]
+) -> Call[Any, Any]:
+    """A weight for some words of a vocabulary (SPLADE), or of a text (BM42).
+
+    Args:
+        inputs: a text, or a list of texts.
+        on_error: "return" to have the error of an input that is refused in its place.
+        fields: of `POST /embed_sparse`.
+
+    """
+    every = only_texts([inputs] if isinstance(inputs, str) else inputs)
+    return Call("/embed_sparse", every, {**fields}, reading.read_sparse, chained, on_error=on_error)
+
+
+def vocabulary(
+    indices: Sequence[int] | None = None, model: str | None = None
+) -> Call[Any, list[str | None]]:
+    """The tokens that indices of sparse vectors stand for; without indices all."""
+    pairs: list[tuple[str, int | str]] = [("index", int(index)) for index in indices or ()]
+    pairs += [] if model is None else [("model", model)]
+    path = "/vocabulary" + ("?" + urlencode(pairs) if pairs else "")
+    return Call(path, (), None, reading.read_vocabulary, only)
