@@ -5,7 +5,6 @@ Notation: S tokens of one text, H hidden size, L layers.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import time
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from model.artifact.compare import Comparison
 from model.artifact.foreign import not_in_graph
 from model.artifact.manifest import WEIGHTS, Manifest
 from model.artifact.vectors import TextVectors
-from service.engines.contract import Floats, Pooling, TextTask
+from service.engines.contract import Pooling, TextTask
 from service.errors import NotExported
 from service.inference.attention.graph_attention import GraphAttentionStream
 from service.inference.attention.maps import Convert
@@ -23,6 +22,7 @@ from service.inference.attention.stream import AttentionStream
 from service.inference.attention.text import attention_texts
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
 from service.inference.engine_pool import EnginePool
+from service.inference.layer_vectors import LayersReduction, finished
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input, characters
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
@@ -30,9 +30,6 @@ from service.inference.tokenization.tokenizing import Found, Given, RequestLimit
 from service.inference.verification import compare_engines
 from service.scheduler.lanes import LaneName
 from service.scheduler.submission import Caller
-
-INLINE_VECTORS = 32
-"""Vectors that are normalised on the event loop; more go to a thread."""
 
 
 class Inference:
@@ -137,38 +134,42 @@ class Inference:
             options: the arrays wanted.
 
         Raises:
-            NotExported: another layer than the last, of a foreign graph.
+            NotExported: another layer than the last, or an ablated head, of a foreign graph.
             Overloaded: the queue has no room, or the deadline cannot be met.
             ServiceError: the engine failed.
 
         """
-        self.require_layer(options.layer)
+        for layer in options.states:
+            self.require_layer(layer)
+        if options.ablated:
+            self.require_head_outputs()
         mode = options.pooling or self.sentence.pooling
+        poolings = [
+            Pooling(options.states[-1], mode, text.first_pooled(self.sentence))
+            for text in prepared.texts
+        ]
+        several = bool(options.layers)
         tasks = [
             TextTask(
                 text.input_ids,
                 text.segment_ids,
-                hidden_layers=(options.layer,) if options.tokens else (),
-                pooling=Pooling(options.layer, mode, text.first_pooled(self.sentence))
-                if options.pooled
-                else None,
+                hidden_layers=options.states if options.tokens or several else (),
+                pooling=pooling if options.pooled and not several else None,
+                ablated=options.ablated,
             )
-            for text in prepared.texts
+            for text, pooling in zip(prepared.texts, poolings, strict=True)
         ]
-        results = await prepared.scheduler.submit("encode", tasks, prepared.caller)
+        reduce = [LayersReduction(options, pooling) for pooling in poolings] if several else None
+        results = await prepared.scheduler.submit("encode", tasks, prepared.caller, reduce)
         prepared.timings.add(results)
         outputs = [result.output for result in results]
-        if not options.pooled:
-            return [TextEncoding(output.hidden[0], None) for output in outputs]
-        pooled = [output.pooled for output in outputs]
-        if len(outputs) <= INLINE_VECTORS and not self.sentence.modules:
-            vectors = self._finish(pooled, options)
-        else:
-            vectors = await asyncio.to_thread(self._finish, pooled, options)
-        return [
-            TextEncoding(output.hidden[0] if options.tokens else None, vector)
-            for output, vector in zip(outputs, vectors, strict=True)
-        ]
+        if not several:
+            outputs = [
+                TextEncoding(output.hidden[0] if options.tokens else None, output.pooled)
+                for output in outputs
+            ]
+        modules = bool(self.sentence.modules)
+        return await finished(outputs, options, self.vectors, modules=modules)
 
     def require_layer(self, layer: int) -> None:
         """Refuse a hidden state that the graph does not give, before anything is done.
@@ -264,6 +265,3 @@ class Inference:
         """Let running work finish; returns whether it has."""
         self._tokenizing.close()
         return self.engines.close()
-
-    def _finish(self, pooled: Sequence[Floats], options: EncodeOptions) -> list[Floats]:
-        return self.vectors.finish(pooled, options.pooling, options.dimensions, options.normalize)

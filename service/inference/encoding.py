@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from model.artifact.pooling import PoolingName
-from service.engines.contract import Floats
+from service.engines.contract import Ablated, Floats
 from service.inference.timings import Timings
 from service.inference.tokenization.tokenizer import TokenizedText
 from service.scheduler.scheduler import Scheduler
@@ -40,7 +40,7 @@ class EncodeOptions:
     """The arrays that a caller wants of each text."""
 
     layer: int
-    """Hidden state, 0 … L."""
+    """Hidden state, 0 … L; ignored where there are `layers`."""
     tokens: bool
     """Whether token vectors are wanted."""
     pooled: bool
@@ -53,6 +53,15 @@ class EncodeOptions:
     normalize: bool | None = None
     """Whether what is kept becomes a unit vector; the checkpoint's own choice when None, which is
     made before its own cut."""
+    layers: tuple[int, ...] = ()
+    """Hidden states that are all wanted, in the order of the reply."""
+    ablated: Ablated = ()
+    """(layer, head) of each head whose output is multiplied by zero."""
+
+    @property
+    def states(self) -> tuple[int, ...]:
+        """Numbers of all hidden states that are wanted."""
+        return self.layers or (self.layer,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +69,6 @@ class TextEncoding:
     """The arrays of one text; None where not wanted."""
 
     tokens: Floats | None
-    """`[S, H]`."""
+    """`[S, H]`, or `[layers, S, H]` with `layers`."""
     pooled: Floats | None
-    """The features that are kept of it."""
+    """Features that are kept, `[D]`, or `[layers, D]` with `layers`."""

@@ -92,6 +92,7 @@ class Scheduler:
         lane_name: LaneName,
         tasks: Sequence[Task],
         caller: Caller = ANYBODY,
+        reduce: Sequence[Reduce] | None = None,
     ) -> list[TaskResult]:
         """Compute the tasks of one request, all or none.
 
@@ -101,6 +102,7 @@ class Scheduler:
             lane_name: the queue to wait in.
             tasks: at least one.
             caller: who asks; the rest of what it promises is to follow with `resume`.
+            reduce: as for `resume`.
 
         Raises:
             Unprocessable: the request alone exceeds the queue.
@@ -113,7 +115,7 @@ class Scheduler:
             raise EngineUnavailable(f"the {self.engine.name} engine is down", retry_after_seconds=5)
         lane = self.lanes[lane_name]
         seconds = self._limits.queue_seconds
-        submission = Submission(tasks, self._numbers, caller, wait_seconds=seconds)
+        submission = Submission(tasks, self._numbers, caller, reduce, wait_seconds=seconds)
 
         def push(expected: Forecast) -> None:
             submission.predicted_seconds = expected.total

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field
 
 from model.artifact.pooling import PoolingName
 from service.api.kserve.outputs import INPUT, OutputName
-from service.api.native.attention_selection import Indices
+from service.api.native.indices import Indices
 from service.api.native.texts import BackendName, StrictRequest
 from service.errors import Unprocessable
 from service.inference.tokenization.excerpt import Direction

@@ -11,7 +11,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from service.api.native.alignment_reply import AlignmentReply
-from service.api.native.attention_selection import Indices, selected_indices
+from service.api.native.indices import Indices, selected_indices
 from service.api.native.pairs import PAIRS, pairs_schema
 from service.api.native.replies import AlignReply
 from service.api.native.texts import BackendName, StrictRequest, check_size

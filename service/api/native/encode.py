@@ -22,6 +22,13 @@ from starlette.responses import Response
 from model.artifact.pooling import PoolingName
 from model.artifact.vectors import TextVectors
 from model.config.encoder import EncoderConfig
+from service.api.native.indices import (
+    Ablate,
+    EncoderHead,
+    Indices,
+    ablated_heads,
+    selected_indices,
+)
 from service.api.native.replies import EncodeReply, documented
 from service.api.native.texts import (
     Header,
@@ -69,6 +76,12 @@ class EncodeRequest(TextRequest):
     layer: int = Field(
         -1, description="Which hidden state: 0 = embeddings … L = last; negative from the end."
     )
+    layers: Indices = Field(
+        None, description="Several hidden states, in this order, in place of `layer`."
+    )
+    ablate: Ablate[EncoderHead] = Field(
+        None, description="Heads whose output is multiplied by zero."
+    )
     pooling: PoolingName | None = Field(None, description="The checkpoint's own by default.")
     normalize: bool | None = Field(
         None, description="L2-normalise the pooled vector; the checkpoint's own by default."
@@ -103,7 +116,8 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
         held.enter_context(state.replies.hold(reserved))
         request.state.predicted_bytes = reserved
         encodings = await inference.encode(prepared, options)
-        header = Header(model.name, prepared.engine, {})
+        layers = {"layers": [*options.layers]} if options.layers else {}
+        header = Header(model.name, prepared.engine, layers)
         if binary:
             write = functools.partial(encode_safetensors, header, prepared.texts, encodings)
         else:
@@ -121,10 +135,14 @@ def encode_options(
     """The options of a request, with its layer counted from the first.
 
     Raises:
-        Unprocessable: the encoder has no such layer, or fewer dimensions.
+        Unprocessable: the encoder has no such layer or head, or fewer dimensions; one is listed
+            twice; or there are both `layer` and `layers`.
 
     """
     states, size = config.num_hidden_layers + 1, vectors.size(request.pooling)
+    layers = request.layers
+    if layers is not None and "layer" in request.model_fields_set:
+        raise Unprocessable(f"layer {request.layer} and layers {layers} exclude each other")
     if not -states <= request.layer < states:
         raise Unprocessable(f"layer {request.layer} is not in {-states} … {states - 1}")
     if request.dimensions is not None and request.dimensions > size:
@@ -136,6 +154,8 @@ def encode_options(
         pooling=request.pooling,
         dimensions=request.dimensions,
         normalize=request.normalize,
+        layers=() if layers is None else selected_indices("layers", layers, states, ""),
+        ablated=ablated_heads(request.ablate, "encoder", config, ""),
     )
 
 
@@ -144,7 +164,8 @@ def floats(
 ) -> int:
     """Numbers in the vectors of a reply."""
     tokens = sum(len(text.input_ids) for text in texts)
-    return options.tokens * tokens * hidden_size + options.pooled * len(texts) * vector_size
+    each = options.tokens * tokens * hidden_size + options.pooled * len(texts) * vector_size
+    return len(options.states) * each
 
 
 def encode_json(
@@ -175,14 +196,14 @@ def encode_json(
 def encode_safetensors(
     header: Header, texts: Sequence[TokenizedText], encodings: Sequence[TextEncoding]
 ) -> list[Part]:
-    """The binary reply: `embeddings` `[T, H]` and `pooled` `[B, H]`."""
+    """The binary reply: `embeddings` `[T, H]` and `pooled` `[B, H]`, or `[layers, …]` of both."""
     tensors: dict[str, NDArray[Any]] = {}
     embeddings = [encoding.tokens for encoding in encodings if encoding.tokens is not None]
     pooled = [encoding.pooled for encoding in encodings if encoding.pooled is not None]
     if embeddings:
-        tensors["embeddings"] = np.concatenate(embeddings)
+        tensors["embeddings"] = np.concatenate(embeddings, axis=-2)
     if pooled:
-        tensors["pooled"] = np.stack(pooled)
+        tensors["pooled"] = np.stack(pooled, axis=-2)
     tensors |= text_tensors(texts)
     contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     return safetensors_parts(contiguous, metadata(header, texts))

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request
@@ -14,8 +14,9 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from model.config.encoder import EncoderConfig
-from service.api.native.attention_selection import (
-    Head,
+from service.api.native.indices import (
+    Ablate,
+    EncoderHead,
     Indices,
     ablated_heads,
     selected_index,
@@ -67,7 +68,7 @@ class HeadScoresRequest(TextRequest):
         "default.",
     )
     keys: Indices = Field(None, description="Tokens that are looked at, likewise.")
-    ablate: Annotated[list[Head], Field(min_length=1, max_length=4096)] | None = Field(
+    ablate: Ablate[EncoderHead] = Field(
         None, description="Heads of the encoder whose output is multiplied by zero."
     )
 

@@ -30,8 +30,12 @@ class TextResult(BaseModel):
 class EncodeResult(TextResult):
     """One text's vectors; a field that was not asked for is absent."""
 
-    embeddings: list[list[float]] | str | None = None
-    pooled: list[float] | str | None = None
+    embeddings: list[list[float]] | list[list[list[float]]] | str | None = Field(
+        None, description="`[S][H]`, or `[layers][S][H]`."
+    )
+    pooled: list[float] | list[list[float]] | str | None = Field(
+        None, description="`[H]`, or `[layers][H]`."
+    )
 
 
 class EncodeReply(BaseModel):
@@ -39,6 +43,7 @@ class EncodeReply(BaseModel):
 
     model: str
     backend: str
+    layers: list[int] | None = Field(None, description="Where the request has `layers`.")
     results: list[EncodeResult]
     usage: Usage
 

@@ -66,6 +66,8 @@ async def test_tokens_are_transformers_and_vectors_sentence_transformers(
         ("/attention", {"ablate": [{"layer": 0, "head": 0}]}, "attention weights"),
         ("/encode", {"layer": 0}, "hidden state 0"),
         ("/encode", {"layer": -2, "outputs": ["pooled"]}, "hidden state 1"),
+        ("/encode", {"layers": [-1, 0]}, "hidden state 0"),
+        ("/encode", {"ablate": [{"layer": 0, "head": 0}]}, "what a head adds"),
         ("/encode", {"backend": "torch"}, "what PyTorch computes with"),
         ("/verify", {}, "what PyTorch computes with"),
     ],

@@ -1,0 +1,70 @@
+"""Token vectors and pooled vectors of a text's hidden states, as the caller wants them."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.artifact.pooling import pool
+from model.artifact.vectors import TextVectors
+from service.engines.contract import Output, Pooling
+from service.inference.encoding import EncodeOptions, TextEncoding
+
+INLINE_VECTORS = 32
+"""Vectors that are normalised on the event loop; more go to a thread."""
+
+
+@dataclass(frozen=True)
+class LayersReduction:
+    """The function from a text's hidden states of several layers to the arrays wanted of them."""
+
+    options: EncodeOptions
+    pooling: Pooling
+    """Of each layer, whichever layer it names."""
+
+    def __call__(self, output: Output) -> TextEncoding:
+        """Return the states and their pooled vectors as they are, in the thread that computed."""
+        asked, options = self.pooling, self.options
+        return TextEncoding(
+            np.stack(output.hidden) if options.tokens else None,
+            np.stack([pool(state, asked.mode, asked.first_token) for state in output.hidden])
+            if options.pooled
+            else None,
+        )
+
+
+async def finished(
+    encodings: Sequence[TextEncoding],
+    options: EncodeOptions,
+    vectors: TextVectors,
+    *,
+    modules: bool,
+) -> list[TextEncoding]:
+    """Return the texts' arrays with pooled vectors cut and normalised as the caller wants.
+
+    Args:
+        encodings: with pooled vectors as they were computed.
+        options: the arrays wanted.
+        vectors: of the artifact.
+        modules: whether it has modules after pooling, which take their time.
+
+    """
+    pooled = [encoding.pooled for encoding in encodings if encoding.pooled is not None]
+    rows = [row for each in pooled for row in np.atleast_2d(each)]
+    if not rows:
+        return list(encodings)
+    wanted = rows, options.pooling, options.dimensions, options.normalize
+    if len(rows) <= INLINE_VECTORS and not modules:
+        kept = iter(vectors.finish(*wanted))
+    else:
+        kept = iter(await asyncio.to_thread(vectors.finish, *wanted))
+    if not options.layers:
+        return [dataclasses.replace(each, pooled=next(kept)) for each in encodings]
+    return [
+        dataclasses.replace(each, pooled=np.stack([next(kept) for _ in options.layers]))
+        for each in encodings
+    ]

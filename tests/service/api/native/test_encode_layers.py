@@ -1,0 +1,156 @@
+"""Several hidden states of one request, and states without some heads, against transformers."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.numpy import load
+from torch import Tensor
+from torch.nn import functional
+
+from model.artifact.manifest import Artifact
+from service.api.wire.media import JSON_BYTES_PER_FLOAT
+from tests.service.api.native.hooked import Hooked
+from tests.service.harness import assert_problem, serving
+from tests.service.several import fake_of
+
+pytestmark = pytest.mark.anyio
+
+TEXTS = ["The animal didn't cross the street", "a", "because it was too tired"]
+BINARY = {"accept": "application/vnd.safetensors"}
+LAYERS = [2, 0, -2]
+ABLATED = [(0, 1), (1, 0)]
+
+
+@pytest.fixture(scope="module")
+def reference(small_checkpoint: Path) -> Hooked:
+    return Hooked(small_checkpoint)
+
+
+def close(found: Any, wanted: Tensor) -> None:
+    """Of states, whose largest features are some tens."""
+    np.testing.assert_allclose(np.asarray(found, np.float32), wanted.numpy(), rtol=0, atol=1e-4)
+
+
+def unit(state: Tensor) -> Tensor:
+    return functional.normalize(state.mean(dim=0), dim=0)
+
+
+async def encoded(client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
+    asked = {"inputs": TEXTS, "pooling": "mean", "normalize": True}
+    reply = await client.post("/encode", json=asked | body)
+    assert reply.status_code == 200, reply.text
+    found: dict[str, Any] = reply.json()
+    return found
+
+
+async def test_each_layer_is_transformers(client: httpx.AsyncClient, reference: Hooked) -> None:
+    found = await encoded(client, layers=LAYERS)
+    assert found["layers"] == [2, 0, 1]
+    for text, result in zip(TEXTS, found["results"], strict=True):
+        states = torch.stack([reference.states(text)[layer] for layer in (2, 0, 1)])
+        close(result["embeddings"], states)
+        close(result["pooled"], torch.stack([unit(state) for state in states]))
+
+
+async def test_a_layer_among_several_is_bit_for_bit_that_layer(client: httpx.AsyncClient) -> None:
+    together = await encoded(client, layers=[2, 1])
+    for place, layer in enumerate((2, 1)):
+        alone = await encoded(client, layer=layer)
+        assert "layers" not in alone
+        for one, every in zip(alone["results"], together["results"], strict=True):
+            assert one["embeddings"] == every["embeddings"][place]
+            assert one["pooled"] == every["pooled"][place]
+
+
+async def test_the_three_forms_hold_the_same_arrays(
+    client: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    body = {"inputs": TEXTS, "layers": [0, 2]}
+    plain = await encoded(client, **body)
+    packed = await encoded(client, encoding_format="base64", **body)
+    asked = {"pooling": "mean", "normalize": True} | body
+    reply = await client.post("/encode", json=asked, headers=BINARY)
+    tensors = load(reply.content)
+    rows, size = tensors["cu_seqlens"], tensors["pooled"].shape[-1]
+    assert tensors["embeddings"].shape == (2, rows[-1], size)
+    assert tensors["pooled"].shape == (2, len(TEXTS), size)
+    for index, (one, other) in enumerate(zip(plain["results"], packed["results"], strict=True)):
+        own = tensors["embeddings"][:, rows[index] : rows[index + 1]]
+        for name, array in (("embeddings", own), ("pooled", tensors["pooled"][:, index])):
+            np.testing.assert_array_equal(np.asarray(one[name], np.float32), array)
+            raw = np.frombuffer(base64.b64decode(other[name]), "<f4")
+            np.testing.assert_array_equal(raw.reshape(array.shape), array)
+    (tmp_path / "reply").write_bytes(reply.content)
+    with safe_open(tmp_path / "reply", framework="numpy") as file:
+        assert file.metadata()["layers"] == "[0,2]"
+
+
+@pytest.mark.parametrize("outputs", [["tokens"], ["pooled"]])
+async def test_only_what_is_asked_is_there(client: httpx.AsyncClient, outputs: list[str]) -> None:
+    found = await encoded(client, layers=[0, 1], outputs=outputs)
+    for result in found["results"]:
+        assert ("embeddings" in result) == (outputs == ["tokens"])
+        assert ("pooled" in result) == (outputs == ["pooled"])
+
+
+async def test_dimensions_are_of_each_layer(client: httpx.AsyncClient, reference: Hooked) -> None:
+    found = await encoded(client, layers=[1, 2], outputs=["pooled"], dimensions=5)
+    for text, result in zip(TEXTS, found["results"], strict=True):
+        means = torch.stack([reference.states(text)[layer].mean(dim=0)[:5] for layer in (1, 2)])
+        close(result["pooled"], functional.normalize(means, dim=1))
+
+
+@pytest.mark.usefixtures("started_torch")
+@pytest.mark.parametrize("backend", ["onnx", "torch"])
+async def test_ablated_heads_are_those_that_hooks_zero(
+    client: httpx.AsyncClient, reference: Hooked, backend: str
+) -> None:
+    heads = [{"layer": layer, "head": head - 2} for layer, head in ABLATED]
+    found = await encoded(client, layers=[0, 1, 2], ablate=heads, backend=backend)
+    alone = await encoded(client, ablate=heads, backend=backend)
+    for text, result, last in zip(TEXTS, found["results"], alone["results"], strict=True):
+        states = reference.states(text, dict.fromkeys(ABLATED, torch.zeros_like))
+        apart = (states[2] - reference.states(text)[2]).abs().max()
+        assert apart > 1e-2
+        close(result["embeddings"], torch.stack(states))
+        close(last["embeddings"], states[2])
+        close(last["pooled"], unit(states[2]))
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({"layers": [0, 3]}, "layers: 3 is not in -3 … 2"),
+        ({"layers": [2, -1]}, "layers: one is listed twice (negative ones count from the end)"),
+        ({"layers": [1, 1]}, "listed twice"),
+        ({"layers": []}, "at least one integer"),
+        ({"layers": [1], "layer": 1}, "layer 1 and layers [1] exclude each other"),
+        ({"layer": 3}, "layer 3 is not in -3 … 2"),
+        ({"ablate": [{"layer": 2, "head": 0}]}, "ablate: layer: 2 is not in -2 … 1"),
+        ({"ablate": [{"layer": 0, "head": -3}]}, "ablate: head: -3 is not in -2 … 1"),
+        ({"ablate": [{"layer": 0, "head": 0}] * 2}, "ablate: one is listed twice"),
+        ({"ablate": [{"layer": 0, "head": 0, "map": "cross"}]}, "ablate"),
+    ],
+)
+async def test_what_there_is_not_is_refused(
+    client: httpx.AsyncClient, body: dict[str, Any], says: str
+) -> None:
+    assert_problem(await client.post("/encode", json={"inputs": "a"} | body), 422, says)
+
+
+async def test_every_layer_counts_towards_the_size_of_the_reply(artifact: Artifact) -> None:
+    tokens = 100
+    limit = 2 * tokens * artifact.manifest.config.hidden_size * JSON_BYTES_PER_FLOAT
+    body = {"inputs": " ".join(["a"] * (tokens - 2)), "outputs": ["tokens"]}
+    async with serving(artifact, fake_of(artifact), max_response_bytes=limit) as client:
+        for layers, status in (([0, 1], 200), ([0, 1, 2], 413)):
+            reply = await client.post("/encode", json=body | {"layers": layers})
+            assert reply.status_code == status
