@@ -91,6 +91,7 @@ tools:
 	@tests/journeys/dashboard/install_chromium
 	@tests/deploy/prometheus/install_prometheus
 	@tests/deploy/haproxy/install_haproxy
+	@tests/journeys/install_compiler
 	@$(MAKE) --no-print-directory .venv-deploy/.installed || echo 'tests of what is deployed will be skipped'
 
 chaos abuse soak fuzz alerts replicas capacity: setup

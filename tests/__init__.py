@@ -1,0 +1,3 @@
+from model import vendor_telemetry
+
+vendor_telemetry.switch_off()

@@ -22,6 +22,7 @@ from deploy.image.lock import LOCKS
 from deploy.image.variants import SERVING
 from model.artifact.manifest import Precision
 from model.runtimes.registry import runtime_of
+from model.vendor_telemetry import VARIABLES
 from service.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -161,6 +162,12 @@ def test_an_image_runs_the_service_without_a_shell(image: str) -> None:
     # exec form: the service itself is process 1 and gets the signals
     assert json.loads(values(image, "ENTRYPOINT")[-1]) == ["headscope"]
     assert json.loads(values(image, "CMD")[-1]) == ["serve"]
+
+
+@pytest.mark.parametrize("image", IMAGES)
+def test_an_image_switches_telemetry_off_for_every_process(image: str) -> None:
+    variables = {name: value for name, value in VARIABLES.items() if not name.startswith("RAY_")}
+    assert environment(image).items() >= variables.items()
 
 
 @pytest.mark.parametrize("image", IMAGES)

@@ -1,0 +1,32 @@
+"""Telemetry of the libraries that compute or download, switched off before they are imported.
+
+ONNX Runtime reads its variable once, as it is imported: without it, it writes a device id into the
+user's cache folder and sends events, also after `disable_telemetry_events()`. OpenVINO has no
+variable: it imports `openvino_telemetry`, which writes a client id into the home folder and asks an
+analytics host, and takes a stub of its own where that package is missing.
+docs/decisions/0034-no-telemetry.md compares the ways to switch it off.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+VARIABLES = {
+    "ORT_DISABLE_TELEMETRY": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+"""Values that switch the telemetry of ONNX Runtime, of `huggingface_hub` and of Ray off."""
+OPENVINO = "openvino_telemetry"
+"""Name of the package that sends OpenVINO's telemetry."""
+
+
+def switch_off() -> None:
+    """Set the variables that the environment lacks, and hide OpenVINO's telemetry package.
+
+    Processes that this one starts inherit the variables.
+    """
+    for name, value in VARIABLES.items():
+        os.environ.setdefault(name, value)
+    sys.modules.setdefault(OPENVINO, None)  # type: ignore[arg-type] # None: an import fails
