@@ -69,6 +69,13 @@ async def test_a_page_and_its_files_come_from_this_service(
     assert not re.findall(r"https?://(?!www\.w3\.org/)", html)
 
 
+async def test_redoc_s_logo_is_not_fetched_from_its_maker(client: httpx.AsyncClient) -> None:
+    script = (await client.get("/docs/redoc.standalone.js")).text
+    assert re.search(r"https://[\w.]+/redoc/logo-mini.svg", script)
+    policy = (await client.get("/redoc")).headers["content-security-policy"]
+    assert policy == "img-src 'self' data:"
+
+
 @pytest.mark.parametrize(
     ("file", "media_type"),
     [
