@@ -122,6 +122,18 @@ def late_checkpoint(exports: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
+def cross_checkpoint(exports: Path) -> Path:
+    """A random BERT with one label, the same for all processes of a run; read only."""
+    from tests.model.task_checkpoints import write_task_checkpoint
+
+    folder = exports / "checkpoints" / "cross"
+    with FileLock(exports / "checkpoints.lock"):
+        if not folder.exists():
+            write_task_checkpoint(folder, num_labels=1)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def late_artifact(exported: Callable[..., Artifact], late_checkpoint: Path) -> Artifact:
     """The artifact of `late_checkpoint`; read only."""
     return exported(late_checkpoint, "late")

@@ -32,6 +32,7 @@ from headscope.results import (
     Target,
     Verification,
 )
+from headscope.tokens import Tokens
 from headscope.words import Word, merge, words_of
 
 __all__ = [
@@ -63,6 +64,7 @@ __all__ = [
     "SparseVector",
     "Target",
     "TokenMatch",
+    "Tokens",
     "TooLarge",
     "Unauthorized",
     "Unavailable",

@@ -14,7 +14,15 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
-from headscope import calls, explanation, head_scores, service_calls, task_calls
+from headscope import (
+    calls,
+    explanation,
+    head_scores,
+    scoring,
+    service_calls,
+    task_calls,
+    tokens,
+)
 from headscope.call import Call
 from headscope.connection import HTTP_ERRORS, Connection, Settings, answer_of, lost, with_signature
 from headscope.exchange import conduct
@@ -76,8 +84,11 @@ class AsyncClient:
     explain = method(explanation.explain)
     predict = method(task_calls.predict)
     rerank = method(task_calls.rerank)
+    rank = method(scoring.rank)
+    score = method(scoring.score)
     embed_sparse = method(task_calls.embed_sparse)
     vocabulary = method(task_calls.vocabulary)
+    tokenize = method(tokens.tokenize)
     verify = method(service_calls.verify)
     info = method(service_calls.info)
     models = method(service_calls.models)

@@ -109,3 +109,18 @@ class SparseFields(TruncationFields, total=False):
 
     prompt_name: str | None
     method: Literal["bm42"] | None
+
+
+class ScoreFields(ModelField, total=False):
+    """`POST /score`."""
+
+    truncate_prompt_tokens: int | None
+    truncation_side: Direction | None
+    use_activation: bool | None
+
+
+class TokenizeFields(ModelField, total=False):
+    """`POST /tokenize`."""
+
+    add_special_tokens: bool
+    prompt_name: str | None

@@ -32,20 +32,22 @@ def texts_of(inputs: str | Sequence[Text], *, mixed: bool = False) -> list[str |
     return every
 
 
-def targets_of(targets: str | Sequence[str], inputs: Sequence[Text]) -> list[str]:
-    """A target for each input.
+def targets_of(
+    targets: str | Sequence[str], inputs: Sequence[Text], name: str = "targets"
+) -> list[str]:
+    """Return the targets of inputs, one an input.
 
     Raises:
-        TypeError: something is no text.
-        ValueError: there is another number of them than of inputs.
+        TypeError: a target is not a text.
+        ValueError: there is another number of targets than of inputs.
 
     """
     every = [targets] if isinstance(targets, str) else list(targets)
     for i, one in enumerate(every):
         if not isinstance(one, str):
-            raise TypeError(f"targets[{i}] is no text")
+            raise TypeError(f"{name}[{i}] is not a text")
     if len(every) != len(inputs):
-        raise ValueError(f"{len(every)} targets of {len(inputs)} inputs: each input has one")
+        raise ValueError(f"{len(every)} {name} of {len(inputs)} inputs: give one for each input")
     return every
 
 

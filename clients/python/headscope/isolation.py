@@ -60,8 +60,8 @@ def index_of(error: HeadscopeError, call: Call[Any, Any], part: range) -> int | 
 
 def names_of(call: Call[Any, Any]) -> re.Pattern[str]:
     """Return the pattern of an input in a message: the field, and its index in the request."""
-    names = "|".join(sorted({call.name, call.targets_name, "inputs"}))
-    return re.compile(rf"\b({names})\[(\d+)\]")
+    names = {call.name, "inputs"} | ({call.targets_name} if call.targets else set())
+    return re.compile(rf"\b({'|'.join(sorted(names))})\[(\d+)\]")
 
 
 def placed(error: Failure, call: Call[Any, Any], part: range, index: int | None) -> Failure:

@@ -58,7 +58,7 @@ class ScoreRequest(VllmRequest):
         for first, second in NAMES:
             one, other = getattr(self, first), getattr(self, second)
             if one is not None and other is not None:
-                return Pairs(_listed(one), _listed(other))
+                return Pairs(_listed(one), _listed(other), (first, second))
         raise PydanticCustomError("sides", "text_1 and text_2 are needed")
 
     def check_model(self, inference: Inference) -> TaskConfig | None:

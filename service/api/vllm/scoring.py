@@ -37,6 +37,8 @@ class Pairs:
     first: Sequence[str]
     """One, or as many as the others."""
     second: Sequence[str]
+    names: tuple[str, str] = ("text_1", "text_2")
+    """Fields of the request that hold the two sides."""
 
     def both(self) -> list[tuple[str, str]]:
         """P pairs."""
@@ -84,8 +86,8 @@ async def scored(request: Request, pairs: Pairs, body: VllmRequest) -> Ranking:
 async def _cosines(request: Request, pairs: Pairs, body: VllmRequest) -> Ranking:
     inference, caller = model_of(request).inference, caller_of(request)
     sides = []
-    for side, texts in enumerate((pairs.first, pairs.second), 1):
-        options = body.options(f"text {{}} of side {side}", without_prompt(inference))
+    for name, texts in zip(pairs.names, (pairs.first, pairs.second), strict=True):
+        options = body.options(f"{name}[{{}}]", without_prompt(inference))
         sides.append(await inference.prepare(texts, options, caller, "encode"))
         await body.cut(sides[-1])
     first, second = sides
@@ -110,7 +112,8 @@ def _products(vectors: Sequence[Floats], queries: int) -> list[Floats]:
 async def _cross_encoded(
     request: Request, pairs: Pairs, body: VllmRequest, task: TaskConfig
 ) -> Ranking:
-    inference, options = model_of(request).inference, body.options("pair {}")
+    inference = model_of(request).inference
+    options = body.options(f"the pair of {pairs.names[1]}[{{}}]")
     prepared = await inference.prepare(pairs.both(), options, caller_of(request), "encode")
     await body.cut(prepared)
     values = await task_scores(prepared, task)

@@ -296,9 +296,9 @@ async def test_attention_of_texts_with_targets(artifact):
 
 
 def test_each_input_has_one_target():
-    with pytest.raises(ValueError, match="1 targets of 2 inputs"):
+    with pytest.raises(ValueError, match="1 targets of 2 inputs: give one for each input"):
         calls.attention(["a", "b"], targets="c")
-    with pytest.raises(TypeError, match=r"targets\[1\] is no text"):
+    with pytest.raises(TypeError, match=r"targets\[1\] is not a text"):
         calls.attention(["a", "b"], targets=["c", 1])
 
 

@@ -6,23 +6,11 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 from sentence_transformers import CrossEncoder
 
 from model.artifact.manifest import Artifact
-from tests.model.task_checkpoints import write_task_checkpoint
 from tests.service.api.rankers import Ranker
 from tests.service.harness import Client, serving
-
-
-@pytest.fixture(scope="session")
-def cross_checkpoint(exports: Path) -> Path:
-    """A random BERT with one label, the same for all processes of a run; read only."""
-    folder = exports / "checkpoints" / "cross"
-    with FileLock(exports / "checkpoints.lock"):
-        if not folder.exists():
-            write_task_checkpoint(folder, num_labels=1)
-    return folder
 
 
 @pytest.fixture(scope="session")

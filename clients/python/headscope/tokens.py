@@ -1,0 +1,120 @@
+"""The tokens of texts, without computing anything: `POST /tokenize`, and its result.
+
+Notation: S tokens of a text.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Unpack, overload
+
+from headscope.call import Call, OnError, Raises, Returns
+from headscope.errors import Refused
+from headscope.fields import TokenizeFields
+from headscope.inputs import only_texts
+from headscope.joining import chained
+from headscope.places import SPECIAL, Offset
+from headscope.reading import check_count
+
+TOKEN_BYTES = 96
+"""About how many bytes a token has in JSON."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Tokens of one text, of any length."""
+
+    text: str
+    """The caller's."""
+    tokens: list[str]
+    """Characters that each token stands for, `[S]`; the name of a special token."""
+    token_ids: list[int]
+    offsets: list[Offset]
+    """Code points in the text; `(0, 0)` for special tokens and those of a prompt."""
+    special: list[bool]
+    """Whether the tokenizer put the token around the text."""
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+
+@overload
+def tokenize(
+    inputs: str | Sequence[str], *, on_error: Raises = "raise", **fields: Unpack[TokenizeFields]
+) -> Call[Any, list[Tokens]]: ...
+@overload
+def tokenize(
+    inputs: str | Sequence[str], *, on_error: Returns, **fields: Unpack[TokenizeFields]
+) -> Call[Any, list[Tokens | Refused]]: ...
+def tokenize(
+    inputs: str | Sequence[str], *, on_error: OnError = "raise", **fields: Unpack[TokenizeFields]
+) -> Call[Any, Any]:
+    """Return the tokens of texts that may be longer than the model takes.
+
+    Args:
+        inputs: a text, or a list of texts.
+        on_error: "return" to have the error of an input that is refused in its place.
+        fields: of `POST /tokenize`.
+
+    Returns:
+        The tokens of each text, in their order.
+
+    """
+    every = only_texts([inputs] if isinstance(inputs, str) else inputs)
+    return Call(
+        "/tokenize",
+        every,
+        {**fields},
+        read_tokens,
+        chained,
+        weigh=lambda tokens, _: TOKEN_BYTES * tokens,
+        on_error=on_error,
+    )
+
+
+def read_tokens(content: bytes, texts: Sequence[str]) -> list[Tokens]:
+    """Return the tokens of each text in a reply of /tokenize."""
+    every = json.loads(content)
+    check_count(every, texts)
+    return [_tokens(text, pieces) for text, pieces in zip(texts, every, strict=True)]
+
+
+def _tokens(text: str, pieces: Sequence[Mapping[str, Any]]) -> Tokens:
+    bytes_before = itertools.accumulate((len(one.encode()) for one in text), initial=0)
+    place = {size: index for index, size in enumerate(bytes_before)}
+    prompt = _prompt_bytes(text, pieces)
+
+    def offset(piece: Mapping[str, Any]) -> Offset:
+        if piece["special"] or piece["stop"] <= prompt:
+            return SPECIAL
+        return place[max(piece["start"] - prompt, 0)], place[piece["stop"] - prompt]
+
+    return Tokens(
+        text,
+        [piece["text"] for piece in pieces],
+        [piece["id"] for piece in pieces],
+        [offset(piece) for piece in pieces],
+        [piece["special"] for piece in pieces],
+    )
+
+
+def _prompt_bytes(text: str, pieces: Sequence[Mapping[str, Any]]) -> int:
+    """Return the size of the prompt before a text, in UTF-8, which the reply does not tell.
+
+    It is the least size at which every token behind the prompt stands where the text has it.
+    """
+    whole = text.encode()
+    places = [
+        (piece["start"], piece["stop"], piece["text"].encode())
+        for piece in pieces
+        if not piece["special"]
+    ]
+
+    def fits(size: int) -> bool:
+        behind = (place for place in places if place[0] >= size)
+        return all(whole[start - size : stop - size] == own for start, stop, own in behind)
+
+    return next(filter(fits, range(max((stop for _, stop, _ in places), default=0) + 1)))
