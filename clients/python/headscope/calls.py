@@ -97,7 +97,7 @@ def _encoded(
 
     def weigh(tokens: int, info: Info) -> int:
         rows = tokens if "tokens" in fields.get("outputs", ("tokens",)) else 1
-        return FLOAT_BYTES * rows * (info.hidden_size or 0)
+        return FLOAT_BYTES * rows * (info.hidden_size or 0) * len(fields.get("layers") or (-1,))
 
     def join(parts: Sequence[Sequence[Encoding | Refused]]) -> Any:
         found = in_order(parts)

@@ -42,6 +42,8 @@ class EncodeFields(TextFields, total=False):
 
     outputs: Sequence[Literal["tokens", "pooled"]]
     layer: int
+    layers: Sequence[int] | None
+    ablate: Sequence[Head] | None
     pooling: Literal["mean", "cls", "max", "last"] | None
     normalize: bool | None
     dimensions: int | None

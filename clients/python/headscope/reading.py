@@ -38,16 +38,17 @@ T = TypeVar("T", bound=Label | Difference | Verification | Info | ServedModel)
 
 
 def read_encodings(content: bytes, texts: Sequence[Text]) -> list[Encoding]:
-    """The binary form of /encode, an encoding a text."""
+    """Return an encoding a text of the binary form of /encode."""
     tensors, metadata = binary(content)
     pooled, embeddings = tensors.get("pooled"), tensors.get("embeddings")
-    if pooled is not None and len(pooled) != len(texts):
-        raise ValueError(f"{len(pooled)} pooled vectors of {len(texts)} texts")
+    if pooled is not None and pooled.shape[-2] != len(texts):
+        raise ValueError(f"{pooled.shape[-2]} pooled vectors of {len(texts)} texts")
+    layers = json.loads(metadata.get("layers", "[]"))
     found = []
     for i, (rows, told) in enumerate(tokenized(tensors, metadata, texts)):
-        own: Tensors = {} if embeddings is None else {"embeddings": embeddings[rows]}
-        own |= {} if pooled is None else {"pooled": pooled[i]}
-        found.append(Encoding(**told, tensors=own))
+        own: Tensors = {} if embeddings is None else {"embeddings": embeddings[..., rows, :]}
+        own |= {} if pooled is None else {"pooled": pooled[..., i, :]}
+        found.append(Encoding(**told, tensors=own, layers=layers))
     return found
 
 

@@ -6,7 +6,7 @@ Notation: S tokens of one text, H features of a token's vector, D of a text's.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -63,15 +63,17 @@ class Encoding(TokenizedText):
 
     tensors: dict[str, NDArray[np.float32]]
     """`embeddings` and `pooled`, as far as they were asked for."""
+    layers: list[int] = field(default_factory=list)
+    """Numbers of the hidden states, where several were asked for."""
 
     @property
     def embeddings(self) -> NDArray[np.float32]:
-        """A vector a token, `[S, H]`."""
+        """A vector a token, `[S, H]`; of several layers `[layers, S, H]`."""
         return self._tensor("embeddings", "tokens")
 
     @property
     def pooled(self) -> NDArray[np.float32]:
-        """The vector of the text, `[D]`."""
+        """The vector of the text, `[D]`; of several layers `[layers, D]`."""
         return self._tensor("pooled", "pooled")
 
     def _tensor(self, name: str, output: str) -> NDArray[np.float32]:
@@ -87,8 +89,9 @@ class Encodings(tuple[Encoding, ...]):
 
     @property
     def pooled(self) -> NDArray[np.float32]:
-        """The vectors of all texts, `[B, D]`; of none `[0, 0]`."""
-        return np.stack([one.pooled for one in self]) if self else np.empty((0, 0), np.float32)
+        """The vectors of all texts, `[B, D]` or `[layers, B, D]`; of no texts `[0, 0]`."""
+        vectors = [one.pooled for one in self]
+        return np.stack(vectors, axis=-2) if vectors else np.empty((0, 0), np.float32)
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,20 @@ async def test_encode(both, inputs):
     assert (rows.shape, rows.dtype) == ((len(inputs), 128), np.float32)
 
 
+async def test_several_layers(both):
+    client, plain = both
+    asked = {"layers": [2, 0], "ablate": [{"layer": 0, "head": 1}]}
+    found = await client.encode(TEXTS, **asked)
+    expected = await one_by_one(plain, "/encode", TEXTS, **asked)
+    for one, result in zip(found, expected, strict=True):
+        assert one.layers == [2, 0]
+        np.testing.assert_allclose(one.embeddings, result["embeddings"], rtol=1e-6)
+        np.testing.assert_allclose(one.pooled, result["pooled"], rtol=1e-6)
+    rows = await client.embed(TEXTS, **asked)
+    np.testing.assert_array_equal(rows, found.pooled)
+    assert rows.shape == (2, len(TEXTS), 128)
+
+
 async def test_one_text_is_a_list_of_one(both):
     client, _ = both
     assert (await client.embed("a cat")).shape == (1, 128)

@@ -134,6 +134,8 @@ def test_a_request_is_bounded_by_what_its_reply_weighs():
     rows = {"max_queue_tokens": 10**9, "hidden_size": 8192}
     assert max(ranges(calls.encode(texts), **rows)) == REPLY_BYTES // (100 * 8192 * 4)
     assert ranges(calls.embed(texts), **rows) == [90]
+    several = calls.encode(texts, layers=[0, 1])
+    assert max(ranges(several, **rows)) == REPLY_BYTES // (2 * 100 * 8192 * 4)
 
 
 def test_replies_of_a_fake_are_read():
