@@ -17,6 +17,7 @@ from service.health.peers import Answers, Peers
 from service.health.readiness import Readiness
 from service.http import middleware
 from service.http.budget import ByteBudget, releasing
+from service.inference.tokenization.cl100k import Cl100k
 from service.serving.banner import banner
 from service.serving.models import Models, names_of
 from service.serving.start import Shared, start_model, token_limits
@@ -50,7 +51,8 @@ def create_app(
         ModelError: an artifact cannot be loaded, the device is not there, or an engine
             disagrees with PyTorch.
         ServiceError: an engine cannot be started.
-        ValueError: two models have the same name, or a limit is not theirs.
+        ValueError: two models have the same name, a limit is not theirs, or what decodes token ids
+            cannot be loaded.
 
     """
     observers = request_observers(settings)
@@ -119,6 +121,7 @@ def build_state(
     names = names_of(artifacts)
     for artifact in artifacts:
         token_limits(settings, artifact)  # before anything is loaded
+    cl100k = Cl100k() if settings.token_ids == "cl100k" else None  # noqa: S105 - a choice
     if settings.engine != "fake" and not (engines or (peers and peers.index)):
         tell_memory(settings, dict(zip(names, artifacts, strict=True)))
     metrics = Metrics(peers.folder if peers else None)
@@ -145,6 +148,7 @@ def build_state(
         replies=ByteBudget(settings.max_bytes_in_flight),
         peers=peers,
         give_up=_log.critical,
+        cl100k=cl100k,
     )
     return state
 

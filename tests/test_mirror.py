@@ -20,6 +20,7 @@ WITHOUT_TESTS = {
     "service/engines/contract.py": "declarations; the tests of each engine hold them",
     "service/scheduler/observer.py": "declarations; the tests of metrics hold what is told",
     "service/inference/encoding.py": "declarations; the tests of the core hold them",
+    "service/inference/tokenization/tokenized.py": "declarations; the tokenizer's tests hold them",
     "service/files/encoder.py": "declarations; the tests of both encoders hold them",
     "service/files/rows.py": "declarations; the tests of each source hold them",
     "service/telemetry/buckets.py": "numbers; the tests of http_metrics hold what they are for",

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from service.health.peers import Peers
 from service.health.readiness import Readiness
 from service.http.budget import ByteBudget
+from service.inference.tokenization.cl100k import Cl100k
 from service.serving.models import Models
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
@@ -31,6 +32,8 @@ class ServiceState:
     """The other workers of a service of several processes."""
     give_up: Callable[[str], None]
     """Ends the process, and is told why; whoever runs the application sets it."""
+    cl100k: Cl100k | None = None
+    """Decoder of OpenAI's token ids; None unless the setting `token_ids` asks for it."""
     hangs: bool = False
     """Whether a call still runs in an engine though the application has ended."""
     connections: Sized = ()

@@ -163,6 +163,11 @@ class Settings(BaseSettings):
         description="Cut texts that are too long where a request in text-embeddings-inference's "
         "form leaves `truncate` open; that is its own default, other dialects have theirs.",
     )
+    token_ids: Annotated[Literal["refuse", "model", "cl100k"], Shown(Group.LIMITS)] = Field(
+        "refuse",
+        description="Token ids on `POST /v1/embeddings`: `refuse` them, take them as the `model`'s "
+        "own, or decode those of OpenAI's vocabulary `cl100k`_base (the extra `tiktoken`).",
+    )
     max_body_bytes: Annotated[int, Shown(Group.LIMITS, "BYTES")] = Field(
         16 * 2**20, gt=0, description="Most bytes of a request's body."
     )

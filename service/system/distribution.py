@@ -14,6 +14,7 @@ EXTRAS = {
     "openvino": "openvino",
     "opentelemetry": "tracing",
     "pyarrow": "files",
+    "tiktoken": "tiktoken",
 }
 """The extra that brings a top-level module."""
 TRACING = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")

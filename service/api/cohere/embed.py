@@ -16,6 +16,7 @@ from service.api.cohere.errors import ERRORS
 from service.api.cohere.meta import Meta, embedded, new_id
 from service.api.cohere.quantization import FEATURES_PER_BYTE, FORMS, EmbeddingType
 from service.api.drop_in.embedding import Embedding, check_embedder, prepare_embedding
+from service.api.drop_in.prompts import prompt_for
 from service.api.drop_in.reserved import CHARACTER_BYTES, reserve, respond_parts
 from service.api.native.texts import LenientRequest
 from service.api.wire.media import Part
@@ -30,13 +31,6 @@ router = APIRouter(route_class=JsonRoute, tags=["cohere"])
 MAX_TEXTS = 96
 """That Cohere takes in one request."""
 InputType = Literal["search_document", "search_query", "classification", "clustering"]
-PROMPTS: dict[InputType, tuple[str, ...]] = {
-    "search_document": ("search_document", "document", "passage", "corpus"),
-    "search_query": ("search_query", "query"),
-    "classification": ("classification",),
-    "clustering": ("clustering",),
-}
-"""The names of a checkpoint's prompts for each kind of input, the first that it has."""
 _PART = {"type": "object", "properties": {"type": {"const": "text"}, "text": {"type": "string"}}}
 _CONTENT = {"type": "array", "items": _PART, "minItems": 1, "maxItems": 1}
 
@@ -71,7 +65,6 @@ class CohereEmbedRequest(LenientRequest):
             {"type": "array", "items": {"type": "object", "properties": {"content": _CONTENT}}}
         ),
     ] = Field(None, description="In place of `texts`: contents of one text each.")
-    images: list[Any] | None = Field(None, description="None are taken.")
     input_type: InputType | None = Field(
         None,
         description="Chooses a prompt of the checkpoint; without effect where it names none.",
@@ -91,8 +84,6 @@ class CohereEmbedRequest(LenientRequest):
 
     @model_validator(mode="after")
     def _one_kind(self) -> CohereEmbedRequest:
-        if self.images:
-            raise PydanticCustomError("images", "no images are taken: send `texts`")
         if (self.texts is None) == (self.inputs is None):
             raise PydanticCustomError("texts", "either `texts` or `inputs` is needed")
         if not 1 <= len(self.given) <= MAX_TEXTS:
@@ -119,8 +110,7 @@ class CohereEmbedRequest(LenientRequest):
 
     def options(self, inference: Inference) -> Options:
         """How the texts are tokenised, before they are cut to `max_tokens`."""
-        names = PROMPTS[self.input_type] if self.input_type else ()
-        prompt = next((name for name in names if name in inference.sentence.prompts), None)
+        prompt = prompt_for(inference, self.input_type, "input_type")
         direction: Literal["left", "right"] = "left" if self.truncate == "START" else "right"
         return Options(self.truncate != "NONE", direction, prompt, naming="texts[{}]")
 

@@ -1,4 +1,4 @@
-"""Unit vectors in the types of Cohere's `embedding_types`.
+"""Unit vectors in the types of Cohere's `embedding_types`, which Jina and Voyage have too.
 
 How Cohere finds the range of its 8-bit types is not published. Here it is the same for every
 vector, −1 … 1, so that vectors of different requests can be compared: int8 is round(127 x), and
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from service.api.drop_in.embedding import BASE64_BYTES_PER_FLOAT, vector_json
@@ -50,27 +49,30 @@ def binary(vector: Floats) -> NDArray[np.int8]:
     return (ubinary(vector).astype(np.int16) - _ZERO).astype(np.int8)
 
 
-def _integers(vector: NDArray[Any]) -> bytes:
-    return orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY)
-
-
 @dataclass(frozen=True)
 class VectorForm:
     """How vectors of a type are written."""
 
-    json: Callable[[Any], bytes]
-    """Of a vector `[D]`."""
+    convert: Callable[[Floats], NDArray[Any]]
+    """Numbers of a vector `[D]`."""
     feature_bytes: float
-    """Predicted of a feature."""
+    """Bytes predicted of a feature."""
+    as_base64: bool = False
+
+    def json(self, vector: Floats) -> bytes:
+        """Return a vector `[D]` as JSON."""
+        return vector_json(self.convert(vector), as_base64=self.as_base64)
+
+
+def _same(vector: Floats) -> Floats:
+    return vector
 
 
 FORMS: dict[EmbeddingType, VectorForm] = {
-    "float": VectorForm(vector_json, JSON_BYTES_PER_FLOAT),
-    "int8": VectorForm(lambda vector: _integers(int8(vector)), INTEGER_BYTES),
-    "uint8": VectorForm(lambda vector: _integers(uint8(vector)), INTEGER_BYTES),
-    "binary": VectorForm(lambda vector: _integers(binary(vector)), INTEGER_BYTES / 8),
-    "ubinary": VectorForm(lambda vector: _integers(ubinary(vector)), INTEGER_BYTES / 8),
-    "base64": VectorForm(
-        lambda vector: vector_json(vector, as_base64=True), BASE64_BYTES_PER_FLOAT
-    ),
+    "float": VectorForm(_same, JSON_BYTES_PER_FLOAT),
+    "int8": VectorForm(int8, INTEGER_BYTES),
+    "uint8": VectorForm(uint8, INTEGER_BYTES),
+    "binary": VectorForm(binary, INTEGER_BYTES / 8),
+    "ubinary": VectorForm(ubinary, INTEGER_BYTES / 8),
+    "base64": VectorForm(_same, BASE64_BYTES_PER_FLOAT, as_base64=True),
 }

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 import orjson
 from fastapi import Request
+from numpy.typing import NDArray
 from pydantic import PlainValidator
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -130,8 +131,8 @@ class ListForm:
     closing: Callable[[Timings], bytes]
     item_bytes: int = 1
     """Bytes of an item beside its vector."""
-    float_bytes: int = JSON_BYTES_PER_FLOAT
-    """Bytes of each number."""
+    float_bytes: float = JSON_BYTES_PER_FLOAT
+    """Bytes of each feature."""
 
     def parts(self, vectors: Sequence[Floats], timings: Timings) -> list[Part]:
         """The reply; nothing else runs while a vector is written, so each is for itself."""
@@ -209,22 +210,35 @@ async def embed(request: Request, wanted: Embedding, form: ListForm) -> Response
         ServiceError: the engine failed.
 
     """
-    prepared = await prepare_embedding(request, wanted)
-    size = form.float_bytes * prepared.floats + form.item_bytes * len(wanted.inputs)
+    return await answer(request, await prepare_embedding(request, wanted), form)
+
+
+async def answer(request: Request, prepared: PreparedEmbedding, form: ListForm) -> Response:
+    """Compute the vectors of tokenised inputs, and write them as a dialect's list.
+
+    Raises:
+        ReplyTooLarge: the reply would exceed the limit of one.
+        Overloaded: the queue has no room, or other replies in flight leave too little.
+        ServiceError: the engine failed.
+
+    """
+    size = round(form.float_bytes * prepared.floats)
+    size += form.item_bytes * len(prepared.texts.texts)
     with reserve(request, size) as held:
         vectors = await prepared.vectors()
         timings = prepared.timings
         return await respond_parts(held, size, lambda: form.parts(vectors, timings), timings)
 
 
-def vector_json(vector: Floats, *, as_base64: bool = False) -> bytes:
-    """A vector or matrix as JSON: lists of numbers, or a text of its float32 in base64.
+def vector_json(vector: NDArray[Any], *, as_base64: bool = False) -> bytes:
+    """Return a vector or matrix as JSON: lists of numbers, or a text of its numbers in base64.
 
     Args:
-        vector: contiguous.
+        vector: contiguous, of float32 or 8-bit integers.
         as_base64: little-endian and row-major, as OpenAI's clients read it.
 
     """
     if as_base64:
-        return b'"' + base64.b64encode(vector.astype("<f4", copy=False).tobytes()) + b'"'
+        little = vector.astype(vector.dtype.newbyteorder("<"), copy=False)
+        return b'"' + base64.b64encode(little.tobytes()) + b'"'
     return orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY)

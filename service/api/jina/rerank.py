@@ -17,7 +17,6 @@ from service.api.cohere.rerank import RankRequest
 from service.api.drop_in.reserved import reserve, respond
 from service.api.jina.errors import ERRORS
 from service.api.wire.route import JsonRoute, model_of
-from service.errors import Unprocessable
 
 router = APIRouter(route_class=JsonRoute, tags=["jina"])
 
@@ -26,22 +25,6 @@ class JinaRerankRequest(RankRequest):
     """`POST /v1/rerank`."""
 
     return_documents: bool = Field(True, description="Whether each rank has its document.")
-    return_embeddings: bool = Field(False, description="Of Jina; none are given.")
-    rank_fields: list[str] | None = Field(
-        None, description="Of Cohere: the fields of a document that are ranked; only its text is."
-    )
-
-    def check_fields(self) -> None:
-        """Refuse what would rank something else than texts.
-
-        Raises:
-            Unprocessable: embeddings or other fields are asked for.
-
-        """
-        if self.return_embeddings:
-            raise Unprocessable("return_embeddings is not supported: ask /v1/embeddings for them")
-        if self.rank_fields not in (None, ["text"]):
-            raise Unprocessable("rank_fields: only the text of a document is ranked")
 
 
 class Document(BaseModel):
@@ -78,7 +61,6 @@ class RerankReply(BaseModel):
 @router.post("/v1/rerank", response_model=None, responses={200: {"model": RerankReply}, **ERRORS})
 async def rerank(body: JinaRerankRequest, request: Request) -> Response:
     """The documents, the most relevant to the query first; those that are too long are cut."""
-    body.check_fields()
     model = model_of(request)
     body.check_model(model.inference)
     size = body.reply_bytes(documents=body.return_documents)

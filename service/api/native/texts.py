@@ -85,14 +85,21 @@ Inputs = Annotated[
 
 
 class BoundedRequest(BaseModel):
-    """Few fields."""
+    """A request of few fields, of which a null is the same as an absent field."""
 
     @model_validator(mode="before")
     @classmethod
-    def _few_fields(cls, fields: Any) -> Any:
-        if isinstance(fields, dict) and len(fields) > MAX_FIELDS:
+    def _given_fields(cls, fields: Any) -> Any:
+        if not isinstance(fields, dict):
+            return fields
+        if len(fields) > MAX_FIELDS:
             raise PydanticCustomError("fields", "there are too many fields")
-        return fields
+        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
+        return {
+            name: value
+            for name, value in fields.items()
+            if value is not None or name not in optional
+        }
 
 
 class StrictRequest(BoundedRequest):

@@ -1,4 +1,4 @@
-"""`POST /v1/embeddings`: a unit vector of each text, in OpenAI's form.
+"""`POST /v1/embeddings`: a vector of each text, in OpenAI's form.
 
 https://platform.openai.com/docs/api-reference/embeddings/create
 """
@@ -9,28 +9,24 @@ from typing import Literal
 
 import orjson
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from starlette.responses import Response
 
+from service.api.cohere.quantization import VectorForm
 from service.api.drop_in.embedding import (
-    BASE64_BYTES_PER_FLOAT,
     Embedding,
     ListForm,
-    TextsOrIds,
-    check_embedder,
+    answer,
     check_given,
-    embed,
-    vector_json,
+    prepare_embedding,
 )
-from service.api.native.texts import LenientRequest
 from service.api.openai.errors import ERRORS
-from service.api.wire.media import JSON_BYTES_PER_FLOAT
+from service.api.openai.request import EmbeddingsRequest
+from service.api.openai.token_ids import read_token_ids
 from service.api.wire.route import JsonRoute, model_of, service_of
 from service.engines.contract import Floats
 from service.errors import Unprocessable
-from service.inference.core import Inference
 from service.inference.timings import Timings
-from service.inference.tokenization.tokenizer import Options
 
 MAX_INPUTS = 2048
 """That OpenAI takes in one request."""
@@ -38,30 +34,6 @@ ITEM_BYTES = 64
 """Of an embedding in JSON beside its vector."""
 
 router = APIRouter(route_class=JsonRoute, tags=["openai"])
-
-
-class EmbeddingsRequest(LenientRequest):
-    """`POST /v1/embeddings`; unknown fields are ignored."""
-
-    input: TextsOrIds = Field(
-        description="A text, token ids of the model's own tokenizer, or a list of either."
-    )
-    encoding_format: Literal["float", "base64"] | None = Field(
-        "float", description="base64 = little-endian float32, one string a vector."
-    )
-    dimensions: int | None = Field(
-        None, description="Keep the first n, then normalise; all by default."
-    )
-    user: str | None = Field(None, description="Ignored.")
-
-    def check_model(self, inference: Inference) -> None:
-        """Vectors of texts.
-
-        Raises:
-            NoEmbeddings: the model gives none.
-
-        """
-        check_embedder(inference)
 
 
 class EmbeddingItem(BaseModel):
@@ -94,23 +66,28 @@ class EmbeddingsReply(BaseModel):
     responses={200: {"model": EmbeddingsReply}, **ERRORS},
 )
 async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
-    """A unit vector of each text."""
-    model = model_of(request)
-    body.check_model(model.inference)
+    """A vector of each text, of unit length unless the request says otherwise."""
+    model, state = model_of(request), service_of(request)
+    inference = model.inference
+    body.check_model(inference)
     check_given(body.input, "input")
-    limit = min(MAX_INPUTS, service_of(request).settings.max_client_batch_size)
+    limit = min(MAX_INPUTS, state.settings.max_client_batch_size)
     if len(body.input) > limit:
         raise Unprocessable(f"input: {len(body.input)} in one request; at most {limit} are taken")
-    wanted = Embedding(body.input, Options(naming="input[{}]"), body.dimensions)
-    as_base64 = body.encoding_format == "base64"
-    return await embed(request, wanted, form(model.name, as_base64=as_base64))
+    body.check_length(inference.tokenizer.limits.max_tokens)
+    inputs = await read_token_ids(body.input, state.settings.token_ids, state.cl100k)
+    kept = body.features(inference.vectors.kept())
+    wanted = Embedding(inputs, body.tokenizing(inference), kept, body.unit)
+    prepared = await prepare_embedding(request, wanted)
+    await body.cut(prepared.texts)
+    return await answer(request, prepared, list_form(model.name, body.vector_form))
 
 
-def form(model: str, *, as_base64: bool) -> ListForm:
-    """OpenAI's list of the vectors of a model."""
+def list_form(model: str, vector_form: VectorForm) -> ListForm:
+    """Return OpenAI's list of the vectors of a model."""
 
     def item(number: int, vector: Floats) -> bytes:
-        written = vector_json(vector, as_base64=as_base64)
+        written = vector_form.json(vector)
         return b'{"object":"embedding","index":%d,"embedding":%b}' % (number, written)
 
     def closing(timings: Timings) -> bytes:
@@ -118,9 +95,5 @@ def form(model: str, *, as_base64: bool) -> ListForm:
         return b"]," + orjson.dumps({"model": model, "usage": usage})[1:]
 
     return ListForm(
-        b'{"object":"list","data":[',
-        item,
-        closing,
-        ITEM_BYTES,
-        BASE64_BYTES_PER_FLOAT if as_base64 else JSON_BYTES_PER_FLOAT,
+        b'{"object":"list","data":[', item, closing, ITEM_BYTES, vector_form.feature_bytes
     )

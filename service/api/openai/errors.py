@@ -27,7 +27,7 @@ CODES: dict[int, str] = {
     Overloaded.status: "rate_limit_exceeded",
 }
 """OpenAI's own codes; the error's own name where it has none."""
-_PARAM = re.compile(r"(input|model|dimensions|encoding_format|user)(?=[:.[])")
+_PARAM = re.compile(r"(?!body)([a-z_]+)(?=[:.[])")
 """The field that an error is about: refusals of a field begin with its name."""
 
 

@@ -64,7 +64,7 @@ class VllmRequest(LenientRequest):
         asked = self.truncate_prompt_tokens
         if asked is not None and (asked == 0 or asked > max_tokens):
             raise Unprocessable(
-                f"truncate_prompt_tokens {asked} is not in 1 … {max_tokens}; -1 is what fits"
+                f"truncate_prompt_tokens: {asked} is not in 1 … {max_tokens}; -1 is what fits"
             )
 
     async def cut(self, prepared: PreparedTexts) -> None:

@@ -6,6 +6,7 @@ Notation: S tokens of one text, H hidden size, D features of a vector, C labels.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -58,15 +59,9 @@ class PoolingRequest(VllmRequest):
     task: PoolingTask | None = Field(
         None, description="A vector or labels of each text, or of each of its tokens."
     )
-    dimensions: None = Field(None, description="vLLM takes none here.")
-    add_special_tokens: Literal[True] = Field(
-        True, description="Token ids stand for a text without them."
-    )
     encoding_format: Literal["float", "base64"] = Field(
         "float", description="base64 = little-endian float32, row-major."
     )
-    embed_dtype: Literal["float32"] = Field("float32", description="Of base64.")
-    endianness: Literal["native", "little"] = Field("native", description="Little in either case.")
 
     def check_model(self, inference: Inference) -> PoolingTask:
         """The task that is computed.
@@ -117,12 +112,13 @@ async def pooling(body: PoolingRequest, request: Request) -> Response:
     check_given(body.input, "input")
     body.check_length(inference.tokenizer.limits.max_tokens)
     options = body.options("input[{}]", without_prompt(inference))
+    options = replace(options, ids_as_given=True)
     prepared = await inference.prepare(body.input, options, caller, "encode")
     await body.cut(prepared)
     form = list_form(body, request, model.name)
     features = _features(inference, task)
     rows = prepared.timings.tokens if task.startswith("token_") else len(prepared.texts)
-    size = form.float_bytes * rows * features + form.item_bytes * len(prepared.texts)
+    size = round(form.float_bytes * rows * features) + form.item_bytes * len(prepared.texts)
     with reserve(request, size) as held:
         arrays = await _arrays(inference, prepared, task, body.use_activation)
         timings = prepared.timings

@@ -18,6 +18,7 @@ from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from service.api.wire.accept import prefers
+from service.api.wire.effective_fields import refusal, refused_field
 from service.api.wire.media import SAFETENSORS, Part
 from service.api.wire.strict_json import check_media_type, read_json
 from service.errors import ServiceError, Unprocessable
@@ -95,12 +96,17 @@ class JsonRoute(APIRoute):
 
 
 def validated(schema: type[Schema], content: Any) -> Schema:
-    """A body of JSON by its schema.
+    """Return a body of JSON as its schema has it.
 
     Raises:
-        RequestValidationError: it is another.
+        RequestValidationError: the body does not fit the schema, or the schema would ignore a
+            field that changes replies elsewhere.
 
     """
+    if schema.model_config.get("extra") == "ignore" and isinstance(content, dict):
+        refused = refused_field(content, schema.model_fields)
+        if refused is not None:
+            raise RequestValidationError([{"loc": ("body", refused), "msg": refusal(refused)}])
     try:
         return schema.model_validate(content)
     except ValidationError as error:

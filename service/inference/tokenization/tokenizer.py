@@ -10,14 +10,17 @@ import numpy as np
 from tokenizers.models import WordPiece
 
 from model.artifact.sentence import SentenceConfig
-from service.engines.contract import Ids
 from service.errors import InputTooLong, Unprocessable
 from service.inference.tokenization.cutting import CuttingTokenizer
 from service.inference.tokenization.excerpt import Direction, Excerpt, closing_ids
+from service.inference.tokenization.given_ids import IdReader
 from service.inference.tokenization.inputs import Input, Text, TokenIds, characters
 from service.inference.tokenization.pieces import Spelling
 from service.inference.tokenization.prompts import NO_PROMPT, Prompt, with_prompt, without_prompt
 from service.inference.tokenization.subwords import Subwords
+from service.inference.tokenization.tokenized import (
+    TokenizedText as TokenizedText,  # noqa: PLC0414 - its users read it here
+)
 
 
 @dataclass(frozen=True)
@@ -28,31 +31,6 @@ class Limits:
     """Special tokens included."""
     max_characters: int
     """Characters of both segments; a longer input is refused before it is tokenised."""
-
-
-@dataclass(frozen=True, slots=True)
-class TokenizedText:
-    """One text as the encoder sees it, and how it maps back to the caller's string."""
-
-    tokens: list[str]
-    input_ids: Ids
-    """`[S]`."""
-    segment_ids: Ids
-    """`[S]`."""
-    offsets: list[tuple[int, int]]
-    """Code points in the token's own segment of the caller's string; (0, 0) for special tokens
-    and for those of a prompt."""
-    truncated: bool
-    prompt_tokens: int
-    """Leading tokens that a pooling without the prompt leaves out; 0 without a prompt."""
-    special_tokens_mask: Sequence[int]
-    """1 for the tokens that the tokenizer put around the text, and for those of a prompt."""
-
-    def first_pooled(self, sentence: SentenceConfig) -> int:
-        """The first token that pooling counts: those of a prompt may not."""
-        if sentence.include_prompt:
-            return 0
-        return min(self.prompt_tokens, len(self.input_ids) - 1)
 
 
 @dataclass(frozen=True)
@@ -67,6 +45,9 @@ class Options:
     """The most tokens of an input; the service's limit when None."""
     naming: str = "inputs[{}]"
     """What an input is called in a refusal, by its number."""
+    ids_as_given: bool = False
+    """Whether token ids are computed as they are, without any prompt; otherwise ids are decoded and
+    encoded again, as text-embeddings-inference does, and refused where that changes them."""
 
     def name(self, index: int) -> str:
         """An input of that number in a refusal."""
@@ -97,6 +78,7 @@ class TextTokenizer:
         self._source = CuttingTokenizer(path)
         self._target = CuttingTokenizer(target) if target else self._source
         whole = self._source.whole
+        self._ids = IdReader(self._source)
         self.separator_ids = frozenset(closing_ids(whole))
         """Ids of the special tokens that end a text, as [SEP] and </s> do."""
         self.target_separator_ids = frozenset(closing_ids(self._target.whole))
@@ -126,6 +108,8 @@ class TextTokenizer:
         """
         prompt = self._prompt(options.prompt_name)
         self._check_lengths(inputs, options, first)
+        if options.ids_as_given and any(isinstance(given, TokenIds) for given in inputs):
+            return [self._alone(*one, options, prompt) for one in enumerate(inputs, first)]
         read = [
             self._read(options.name(index), text, prompt.text)
             for index, text in enumerate(inputs, first)
@@ -179,12 +163,7 @@ class TextTokenizer:
             Unprocessable: an id that no token has.
 
         """
-        size = self._source.size
-        for token in given.ids:
-            if not 0 <= token < size:
-                raise Unprocessable(f"{name} has the token id {token}: ids are 0 … {size - 1}")
-        text: str = self._source.whole.decode(given.ids, skip_special_tokens=skip_special_tokens)
-        return text
+        return self._ids.decode(name, given.ids, skip_special_tokens=skip_special_tokens)
 
     def vocabulary(self, indices: Iterable[int]) -> list[str | None]:
         """The tokens of these ids; None where the tokenizer has none."""
@@ -212,12 +191,31 @@ class TextTokenizer:
 
         Ids are decoded, and encoded again as text-embeddings-inference does: with their own
         special tokens, or after a prompt with the tokenizer's.
+
+        Raises:
+            Unprocessable: an id that no token has, or ids that are others when encoded again.
+
         """
         if not isinstance(given, TokenIds):
             return with_prompt(prompt, given), True
         text = self.decode(name, given, skip_special_tokens=bool(prompt))
         self._check_characters(name, text)
+        self._ids.check_encoded_again(name, given.ids, text)
         return prompt + text, bool(prompt)
+
+    def _alone(self, index: int, given: Input, options: Options, prompt: Prompt) -> TokenizedText:
+        """Tokenise one input of a request whose token ids are computed as they are."""
+        name = options.name(index)
+        if not isinstance(given, TokenIds):
+            read = [self._read(name, given, prompt.text)]
+            return self._fitting(self._source, read, options, index, prompt)[0]
+        if options.prompt_name:
+            raise Unprocessable(f"{name}: token ids cannot follow a prompt: send the text")
+        limit = options.max_tokens or self.limits.max_tokens
+        most = limit if options.truncate else None
+        found = self._ids.complete(name, given.ids, most, options.direction)
+        _check_length(name, len(found.input_ids), limit)
+        return found
 
     def _fitting(
         self,
@@ -237,11 +235,7 @@ class TextTokenizer:
         for index, excerpt in enumerate(excerpts, first):
             ids = tokenizer.ids(excerpt.encoding)
             # also when cut: a limit below the number of special tokens cuts nothing
-            if len(ids) > limit:
-                raise InputTooLong(
-                    f"{options.name(index)} has {len(ids)} tokens; at most {limit} fit "
-                    "(`truncate` cuts it)"
-                )
+            _check_length(options.name(index), len(ids), limit)
             if not ids:
                 raise Unprocessable(f"{options.name(index)} has no tokens")
             cut_left = excerpt.truncated and options.direction == "left"
@@ -259,6 +253,11 @@ class TextTokenizer:
                 f"{name} has {count} characters; at most "
                 f"{self.limits.max_characters} are taken, whatever `truncate` says"
             )
+
+
+def _check_length(name: str, tokens: int, limit: int) -> None:
+    if tokens > limit:
+        raise InputTooLong(f"{name} has {tokens} tokens; at most {limit} fit (`truncate` cuts it)")
 
 
 def _tokenized(

@@ -33,6 +33,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "max_request_characters": (7, 8),
     "max_client_batch_size": (7, 8),
     "auto_truncate": (True, False),
+    "token_ids": ("model", "cl100k"),
     "max_body_bytes": (7, 8),
     "max_response_bytes": (7, 8),
     "max_bytes_in_flight": (7, 8),

@@ -118,7 +118,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
         ({"texts": []}, "0 texts in one request"),
         ({"texts": None}, "either `texts` or `inputs` is needed"),
         ({"inputs": [{"content": [{"type": "text", "text": "a"}]}]}, "either `texts` or"),
-        ({"texts": None, "images": ["data:"]}, "no images are taken"),
+        ({"texts": None, "images": ["data:"]}, "images"),
         ({"texts": None, "inputs": [{"content": [IMAGE]}]}, "inputs[0] is not one text"),
         ({"input_type": "image"}, "input_type: Input should be"),
         ({"embedding_types": ["int4"]}, "embedding_types.0: Input should be"),

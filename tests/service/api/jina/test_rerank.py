@@ -41,7 +41,7 @@ async def test_replies_have_the_fields_of_both(ranking: Client, ranker: Ranker) 
     ("fields", "says"),
     [
         ({"rank_fields": ["title", "text"]}, "rank_fields"),
-        ({"return_embeddings": True}, "return_embeddings is not supported"),
+        ({"return_embeddings": True}, "return_embeddings"),
         ({"documents": [{"image": "https://a/b"}]}, "documents[0] is neither"),
         ({"top_n": 0}, "top_n"),
     ],

@@ -136,3 +136,14 @@ def assert_close(found: np.ndarray, expected: Any) -> None:
     norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
     assert ((found * expected).sum(axis=1) / norms).min() >= 0.999999
     np.testing.assert_allclose(found, expected, atol=2.2e-3)
+
+
+async def test_ids_that_are_others_when_encoded_again_are_refused(
+    client: httpx.AsyncClient,
+) -> None:
+    """A word piece that continues a word, at the beginning of a text."""
+    (found,) = (await client.post("/tokenize", json={"inputs": "embeddings"})).json()
+    continuing = [101, found[2]["id"], 102]
+    answer = await client.post("/embed", json={"inputs": [continuing]})
+    assert answer.status_code == 422
+    assert "inputs[0]: the token ids, decoded and encoded again, are others" in answer.text

@@ -49,7 +49,7 @@ async def test_the_reply_has_vllms_form(client: Client) -> None:
         ({"text_1": "a", "documents": "b"}, "text_1 and text_2 are needed"),
         ({"text_1": "a", "text_2": [1]}, "text_2"),
         ({"text_1": "a", "text_2": "word " * 600}, "text_2[0] has 602 tokens; at most"),
-        (BODY | {"truncate_prompt_tokens": 513}, "truncate_prompt_tokens 513 is not in 1 … 512"),
+        (BODY | {"truncate_prompt_tokens": 513}, "truncate_prompt_tokens: 513 is not in 1 … 512"),
         (BODY | {"truncate_prompt_tokens": -2}, "truncate_prompt_tokens"),
         (BODY | {"truncate_prompt_tokens": 2}, "2 tokens leave no room"),
     ],

@@ -1,0 +1,119 @@
+"""The request of `POST /v1/embeddings`: OpenAI's fields, and those of Jina, Voyage and vLLM.
+
+The clients of all four call this path. A field that changes vectors is honoured or refused; see
+`service.api.wire.effective_fields` for the fields that are refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from pydantic import Field
+
+from service.api.cohere.quantization import FEATURES_PER_BYTE, FORMS, VectorForm
+from service.api.drop_in.embedding import TextsOrIds, check_embedder
+from service.api.drop_in.prompts import prompt_for
+from service.api.vllm.fields import VllmRequest
+from service.errors import Unprocessable
+from service.inference.core import Inference
+from service.inference.tokenization.tokenizer import Options
+
+
+class EmbeddingsRequest(VllmRequest):
+    """`POST /v1/embeddings`."""
+
+    input: TextsOrIds = Field(
+        description="A text, token ids as `--token-ids` allows, or a list of either."
+    )
+    encoding_format: Literal["float", "base64"] = Field(
+        "float", description="base64 = little-endian float32, one string a vector."
+    )
+    dimensions: int | None = Field(
+        None, description="Keep the first n, then normalise; all by default."
+    )
+    user: str | None = Field(None, description="Ignored.")
+    task: str | None = Field(
+        None,
+        description="Of Jina; chooses a prompt of the checkpoint; no effect where it has none.",
+    )
+    embedding_type: Literal["float", "base64", "binary", "ubinary"] | None = Field(
+        None, description="Of Jina; the type of the numbers, instead of `encoding_format`."
+    )
+    normalized: bool = Field(True, description="Of Jina; whether vectors are unit vectors.")
+    truncate: bool = Field(False, description="Of Jina; whether a text that is too long is cut.")
+    input_type: Literal["query", "document"] | None = Field(
+        None, description="Of Voyage; chooses a prompt as `task` does."
+    )
+    truncation: bool = Field(False, description="Of Voyage; as `truncate`.")
+    output_dimension: int | None = Field(None, description="Of Voyage; as `dimensions`.")
+    output_dtype: Literal["float", "int8", "uint8", "binary", "ubinary"] | None = Field(
+        None, description="Of Voyage; the type of the numbers, in either `encoding_format`."
+    )
+
+    def check_model(self, inference: Inference) -> None:
+        """Refuse a model that gives no vectors of texts.
+
+        Raises:
+            NoEmbeddings: the model gives none.
+
+        """
+        check_embedder(inference)
+
+    @property
+    def unit(self) -> bool:
+        """Whether the vectors are unit vectors."""
+        return self.normalized and self.use_activation is not False
+
+    @property
+    def vector_form(self) -> VectorForm:
+        """Form in which each vector is written.
+
+        Raises:
+            Unprocessable: two fields ask for two types.
+
+        """
+        kind, as_base64 = self.embedding_type, self.encoding_format == "base64"
+        if kind is not None and self.output_dtype is not None:
+            raise Unprocessable("embedding_type: leave out `output_dtype`, Voyage's name for it")
+        if kind in ("binary", "ubinary"):
+            if as_base64:
+                raise Unprocessable(f"embedding_type: {kind} is not given in base64: leave out one")
+            return FORMS[kind]
+        if self.output_dtype in (None, "float"):
+            return FORMS["base64" if as_base64 or kind == "base64" else "float"]
+        return replace(FORMS[self.output_dtype], as_base64=as_base64)
+
+    def tokenizing(self, inference: Inference) -> Options:
+        """Return how the texts are tokenised, before they are cut to `truncate_prompt_tokens`.
+
+        Raises:
+            Unprocessable: two fields choose a prompt, or the checkpoint does not know the task.
+
+        """
+        if self.task is not None and self.input_type is not None:
+            raise Unprocessable("task: leave out `input_type`, which is Voyage's name for it")
+        field, kind = ("input_type", self.input_type) if self.input_type else ("task", self.task)
+        options = self.options("input[{}]", prompt_for(inference, kind, field))
+        truncate = options.truncate or self.truncate or self.truncation
+        return replace(options, truncate=truncate, ids_as_given=True)
+
+    def features(self, size: int) -> int | None:
+        """Return how many features of a vector are kept; None keeps the checkpoint's own number.
+
+        Args:
+            size: features of the model's vectors.
+
+        Raises:
+            Unprocessable: two numbers are asked for, or bits that fill no whole bytes.
+
+        """
+        kept = self.dimensions
+        if self.output_dimension is not None:
+            if kept not in (None, self.output_dimension):
+                raise Unprocessable("dimensions: leave out `output_dimension`, or send it alike")
+            kept = self.output_dimension
+        in_bits = {"binary", "ubinary"}.intersection((self.embedding_type, self.output_dtype))
+        if in_bits and (size if kept is None else kept) % FEATURES_PER_BYTE:
+            raise Unprocessable("dimensions: binary vectors need a multiple of 8")
+        return kept

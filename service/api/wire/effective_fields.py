@@ -1,0 +1,79 @@
+"""Fields that change a reply in some dialect, and are refused where a route does not have them.
+
+Routes of other services' dialects ignore unknown fields, as those services do. A field of this list
+is the exception: a client that sends it expects other vectors, scores or ranks than it would get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from typing import Any
+
+HARMLESS: Mapping[str, tuple[Any, ...]] = {
+    "activation": (True,),
+    "add_special_tokens": (True,),
+    "chat_template": (),
+    "chat_template_kwargs": (),
+    "dimensions": (),
+    "embed_dtype": ("float32",),
+    "embedding_type": ("float",),
+    "embedding_types": (["float"],),
+    "encoding_format": ("float",),
+    "endianness": ("native", "little"),
+    "images": ([],),
+    "input_type": (),
+    "instruction": (),
+    "late_chunking": (False,),
+    "layer": (),
+    "max_chunks_per_doc": (1,),
+    "max_tokens": (),
+    "max_tokens_per_doc": (),
+    "max_tokens_per_query": (),
+    "messages": (),
+    "mm_processor_kwargs": (),
+    "modality": ("text",),
+    "normalize": (),
+    "normalized": (True,),
+    "output_dimension": (),
+    "output_dtype": ("float",),
+    "pooling": (),
+    "prompt": (),
+    "prompt_name": (),
+    "rank_fields": (["text"],),
+    "raw_scores": (False,),
+    "return_embeddings": (False,),
+    "return_multivector": (False,),
+    "softmax": (True,),
+    "task": (),
+    "top_k": (),
+    "truncate": (True, "END"),
+    "truncate_prompt_tokens": (),
+    "truncation": (True,),
+    "truncation_direction": ("right", "Right"),
+    "truncation_side": ("right",),
+    "use_activation": (True,),
+}
+"""Names of the fields, each with the values that change no reply of a route without the field."""
+
+
+def refused_field(fields: Mapping[str, Any], known: Container[str]) -> str | None:
+    """Return the first field of a request that a route would have to ignore at the client's cost.
+
+    Args:
+        fields: the request's own.
+        known: names of the fields that the route has.
+
+    """
+    for name, value in fields.items():
+        if name in known or value is None or name not in HARMLESS:
+            continue
+        if not any(type(value) is type(same) and value == same for same in HARMLESS[name]):
+            return name
+    return None
+
+
+def refusal(name: str) -> str:
+    """Describe why a field is refused, and the values with which it would be accepted."""
+    values = " or ".join(repr(value) for value in HARMLESS[name])
+    accepted = f", or send {values}" if values else ""
+    return f"it would change the reply, and this route does not have it: leave it out{accepted}"
