@@ -19,7 +19,7 @@ from service.http import middleware
 from service.http.budget import ByteBudget, releasing
 from service.inference.tokenization.cl100k import Cl100k
 from service.serving.banner import banner
-from service.serving.models import Models, names_of
+from service.serving.models import Models, aliases_of, names_of
 from service.serving.start import Shared, start_model, token_limits
 from service.serving.state import ServiceState
 from service.settings import Settings
@@ -118,7 +118,8 @@ def build_state(
     peers: Peers | None,
 ) -> ServiceState:
     """The parts of the service; see `create_app`."""
-    names = names_of(artifacts)
+    names = names_of(artifacts, settings.served_model_name)
+    aliases = aliases_of(settings.alias, names)
     for artifact in artifacts:
         token_limits(settings, artifact)  # before anything is loaded
     cl100k = Cl100k() if settings.token_ids == "cl100k" else None  # noqa: S105 - a choice
@@ -138,7 +139,7 @@ def build_state(
             served.append(start_model(name, artifact, shared, engine))
             started.callback(served[-1].inference.close)
         started.pop_all()
-    models = Models(served)
+    models = Models(served, aliases)
     state = ServiceState(
         settings=settings,
         models=models,

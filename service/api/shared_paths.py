@@ -14,6 +14,7 @@ from service.api.infinity import errors as infinity_errors
 from service.api.infinity import rerank as infinity
 from service.api.tei import errors as tei_errors
 from service.api.tei import rerank as tei
+from service.api.vllm import rerank as vllm
 from service.api.wire.route import JsonRoute
 
 router = APIRouter(route_class=JsonRoute, tags=["tasks"])
@@ -33,12 +34,21 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 @router.post(
     "/rerank",
     response_model=None,
-    responses={200: {"model": list[tei.Rank] | infinity.RerankReply}, **_ERRORS},
+    responses={
+        200: {"model": list[tei.Rank] | infinity.RerankReply | vllm.VllmRerankReply},
+        **_ERRORS,
+    },
 )
 async def rerank(
-    body: tei.RerankRequest | infinity.InfinityRerankRequest, request: Request
+    body: tei.RerankRequest | vllm.VllmRerankRequest | infinity.InfinityRerankRequest,
+    request: Request,
 ) -> Response:
-    """Texts by their scores with a query: TEI's form with `texts`, Infinity's with `documents`."""
+    """Texts by their scores with a query: TEI's form with `texts`, Infinity's with `documents`.
+
+    vLLM's form has `documents` and a field that vLLM alone has, as `truncate_prompt_tokens`.
+    """
+    if isinstance(body, vllm.VllmRerankRequest):
+        return await vllm.rerank(body, request)
     if isinstance(body, infinity.InfinityRerankRequest):
         return await infinity.rerank(body, request)
     return await tei.rerank(body, request)

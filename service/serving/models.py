@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from model.artifact.manifest import Artifact
@@ -44,12 +44,27 @@ class ServedModel:
 class Models:
     """At least one model; the first is the default."""
 
-    def __init__(self, models: Sequence[ServedModel]) -> None:
+    def __init__(
+        self, models: Sequence[ServedModel], aliases: Mapping[str, str] | None = None
+    ) -> None:
+        """Serve some models.
+
+        Args:
+            models: at least one.
+            aliases: further names, each with the name of a model; see `aliases_of`.
+
+        """
         self._models = {model.name: model for model in models}
+        self._aliases = {alias: self._models[name] for alias, name in (aliases or {}).items()}
         self.default = models[0]
 
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._models.values())
+
+    @property
+    def by_name(self) -> dict[str, ServedModel]:
+        """Models by every name that a request may use: their own, then aliases."""
+        return self._models | self._aliases
 
     @property
     def several(self) -> bool:
@@ -65,9 +80,9 @@ class Models:
         """
         if name is None or not self.several:
             return self.default
-        if name not in self._models:
-            raise UnknownModel(f"there is no such model; there are: {', '.join(self._models)}")
-        return self._models[name]
+        if name not in self.by_name:
+            raise UnknownModel(f"there is no such model; there are: {', '.join(self.by_name)}")
+        return self.by_name[name]
 
     def able(self, name: str | None, check: Callable[[Inference], object]) -> ServedModel:
         """The model of a name; without one the first that can answer, or else the default.
@@ -90,19 +105,46 @@ class Models:
         return self.named(name)
 
 
-def names_of(artifacts: Sequence[Artifact]) -> list[str]:
-    """The name of each: its model's; with the precision where several are of one model.
+def names_of(artifacts: Sequence[Artifact], given: Sequence[str] = ()) -> list[str]:
+    """Return the name of each artifact: its model's, with the precision where that is not unique.
+
+    Args:
+        artifacts: what is served.
+        given: names in place of those, one an artifact; none when empty.
 
     Raises:
-        ValueError: two have the same.
+        ValueError: two have the same name.
 
     """
-    given = Counter(artifact.manifest.model for artifact in artifacts)
-    names = [
-        f"{manifest.model}:{manifest.precision}" if given[manifest.model] > 1 else manifest.model
+    times = Counter(artifact.manifest.model for artifact in artifacts)
+    names = list(given) or [
+        f"{manifest.model}:{manifest.precision}" if times[manifest.model] > 1 else manifest.model
         for manifest in (artifact.manifest for artifact in artifacts)
     ]
-    for name, times in Counter(names).items():
-        if times > 1:
-            raise ValueError(f"{name} is to be served {times} times: requests could not choose one")
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise ValueError(f"{name} is to be served {count} times: requests could not choose one")
     return names
+
+
+def aliases_of(aliases: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """Return the model's name of each alias.
+
+    Args:
+        aliases: each an alias and a name, as `ALIAS=NAME`.
+        names: of the models.
+
+    Raises:
+        ValueError: an alias is given twice or is a model's name, or its model is not served.
+
+    """
+    found: dict[str, str] = {}
+    for given in aliases:
+        alias, _, name = given.partition("=")
+        if name not in names:
+            raise ValueError(f"--alias {given}: {name} is not served; there are {', '.join(names)}")
+        if alias in names:
+            raise ValueError(f"--alias {given}: {alias} is the name of a model that is served")
+        if found.setdefault(alias, name) != name:
+            raise ValueError(f"--alias {given}: {alias} is an alias of {found[alias]} already")
+    return found

@@ -1,4 +1,4 @@
-"""Lists that clients have to meet, as settings give them: keys, origins and hosts, by commas."""
+"""Lists that clients have to meet, as settings give them: keys, origins, hosts and aliases."""
 
 from __future__ import annotations
 
@@ -43,6 +43,20 @@ def hosts_to_meet(hosts: str | None) -> str | None:
     if not all(_HOST.fullmatch(host) for host in _each(hosts)):
         raise ValueError("a host is `*`, or a name or an address without a port: [::1]")
     return hosts
+
+
+def aliases_to_meet(aliases: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the aliases if each is an alias and a model's name.
+
+    Raises:
+        ValueError: one is not.
+
+    """
+    for alias in aliases:
+        name, _, model = alias.partition("=")
+        if not name or not model:
+            raise ValueError(f"{alias!r} is not of the form ALIAS=NAME")
+    return aliases
 
 
 def _each(listed: str | None) -> list[str]:

@@ -25,6 +25,7 @@ SERVICE_LINK = (
 )
 _OF_KUBERNETES = re.compile(r"service_(host|port)(_\w+)?|port_\d+_(tcp|udp|sctp)(_\w+)?")
 _SERVED = {"model", "artifact"}
+_LISTED = {*_SERVED, "served_model_name", "alias"}
 
 
 def listed(value: Any) -> Any:
@@ -63,7 +64,7 @@ class Variables(EnvSettingsSource):
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
         """The value of a variable in JSON; a name or a folder may stand there as it is."""
-        if field_name not in _SERVED:
+        if field_name not in _LISTED:
             return super().decode_complex_value(field_name, field, value)
         try:
             found = json.loads(value)

@@ -21,7 +21,12 @@ from pydantic_settings import (
 from model.artifact.manifest import Precision
 from model.runtimes.contract import Device
 from model.sources.locate import DEFAULT_MODEL
-from service.settings.client_values import hosts_to_meet, keys_to_send, origins_to_meet
+from service.settings.client_values import (
+    aliases_to_meet,
+    hosts_to_meet,
+    keys_to_send,
+    origins_to_meet,
+)
 from service.settings.environment import PRECISION_OF_ARTIFACT, Variables, listed
 from service.settings.groups import Group, Shown
 from service.system import hub
@@ -63,6 +68,23 @@ class Settings(BaseSettings):
         default_factory=tuple,
         description="An exported artifact folder to serve, instead of a model or beside some; "
         "several flags are served together.",
+    )
+    served_model_name: Annotated[
+        tuple[str, ...], BeforeValidator(listed), Shown(Group.MODEL, "NAME", "the model's own")
+    ] = Field(
+        default_factory=tuple,
+        description="A name for what is served, in replies and lists too; with several models one "
+        "flag each, models first.",
+    )
+    alias: Annotated[
+        tuple[str, ...],
+        BeforeValidator(listed),
+        AfterValidator(aliases_to_meet),
+        Shown(Group.MODEL, "ALIAS=NAME", "none"),
+    ] = Field(
+        default_factory=tuple,
+        description="A further name that requests may use for a model, as "
+        "text-embedding-3-small=NAME; several flags are several names.",
     )
     precision: Annotated[Precision | Literal["auto"], Shown(Group.MODEL)] = Field(
         "fp32", description="Of a model's export; `auto` measures which is the fastest here."

@@ -14,7 +14,18 @@ def served(settings: Settings) -> tuple[str | Path, ...]:
 
 
 def each(settings: Settings) -> list[Settings]:
-    """The settings of everything that is served, each for itself."""
+    """Return the settings of everything that is served, each for itself.
+
+    Raises:
+        ValueError: there are more or fewer names than models.
+
+    """
+    names, count = settings.served_model_name, len(served(settings))
+    if names and len(names) != count:
+        raise ValueError(
+            f"--served-model-name is given {len(names)} times and {count} models are served: give "
+            "it once for each, models before artifacts"
+        )
     return [
         settings.model_copy(
             update={"model": (one,), "artifact": ()}

@@ -1,8 +1,12 @@
-"""`POST /v2/embed`: unit vectors of texts in several types, in Cohere's form."""
+"""`POST /v2/embed` and `POST /v1/embed`: unit vectors of texts, in Cohere's two forms.
+
+The first version gives a bare list of vectors where a request names no types.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -55,7 +59,7 @@ def _inputs(value: Any) -> list[str] | None:
 
 
 class CohereEmbedRequest(LenientRequest):
-    """`POST /v2/embed`."""
+    """`POST /v2/embed` and `POST /v1/embed`."""
 
     texts: list[str] | None = Field(None, description="At most 96.")
     inputs: Annotated[
@@ -69,8 +73,8 @@ class CohereEmbedRequest(LenientRequest):
         None,
         description="Chooses a prompt of the checkpoint; without effect where it names none.",
     )
-    embedding_types: list[EmbeddingType] = Field(
-        ["float"], min_length=1, description="What each vector is given as."
+    embedding_types: list[EmbeddingType] | None = Field(
+        None, min_length=1, description="What each vector is given as; float by default."
     )
     truncate: Literal["NONE", "START", "END"] = Field(
         "END", description="Which side of a text that is too long is cut; NONE refuses it."
@@ -98,6 +102,11 @@ class CohereEmbedRequest(LenientRequest):
     def given(self) -> list[str]:
         """The texts, however they came."""
         return self.inputs or [] if self.texts is None else self.texts
+
+    @property
+    def types(self) -> list[EmbeddingType]:
+        """Types of the vectors, each once."""
+        return list(dict.fromkeys(self.embedding_types or ["float"]))
 
     def check_model(self, inference: Inference) -> None:
         """Vectors of texts.
@@ -128,7 +137,7 @@ class CohereEmbedRequest(LenientRequest):
         if kept is not None and not 1 <= kept <= size:
             raise Unprocessable(f"output_dimension {kept} is not in 1 … {size}")
         whole = (size if kept is None else kept) % FEATURES_PER_BYTE == 0
-        if not whole and {"binary", "ubinary"}.intersection(self.embedding_types):
+        if not whole and {"binary", "ubinary"}.intersection(self.types):
             raise Unprocessable(
                 "binary vectors need a multiple of 8 features: set output_dimension"
             )
@@ -173,41 +182,73 @@ class EmbedReply(BaseModel):
     meta: Meta
 
 
+class EmbedFloatsReply(BaseModel):
+    """The vectors of a request to `POST /v1/embed` that names no types."""
+
+    id: str
+    response_type: Literal["embeddings_floats"] = "embeddings_floats"
+    embeddings: list[list[float]]
+    texts: list[str]
+    meta: Meta
+
+
 @router.post("/v2/embed", response_model=None, responses={200: {"model": EmbedReply}, **ERRORS})
 async def embed(body: CohereEmbedRequest, request: Request) -> Response:
     """A unit vector of each text in every type asked for."""
+    return await _answer(body, request, Form("2", by_type=True))
+
+
+@router.post(
+    "/v1/embed",
+    response_model=None,
+    responses={200: {"model": EmbedReply | EmbedFloatsReply}, **ERRORS},
+)
+async def embed_v1(body: CohereEmbedRequest, request: Request) -> Response:
+    """A unit vector of each text, in every type where the request names types."""
+    return await _answer(body, request, Form("1", by_type=body.embedding_types is not None))
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form of replies."""
+
+    version: str
+    """Version of Cohere's interface."""
+    by_type: bool
+    """Whether the vectors stand under the names of their types."""
+
+
+async def _answer(body: CohereEmbedRequest, request: Request, form: Form) -> Response:
     inference = model_of(request).inference
     body.check_model(inference)
     kept, options = body.dimensions(inference.vectors.kept()), body.options(inference)
     prepared = await prepare_embedding(request, Embedding(body.given, options, kept))
     await body.cut(prepared.texts.texts, options)
     prepared.timings.tokens = sum(len(text.input_ids) for text in prepared.texts.texts)
-    types = list(dict.fromkeys(body.embedding_types))
-    each = sum(FORMS[name].feature_bytes for name in types)
+    each = sum(FORMS[name].feature_bytes for name in body.types)
     size = round(each * prepared.floats) + CHARACTER_BYTES * sum(map(len, body.given))
     with reserve(request, size) as held:
         vectors = await prepared.vectors()
         timings = prepared.timings
 
         def write() -> list[Part]:
-            return written(types, vectors, body.given, timings.tokens)
+            return written(form, body, vectors, timings.tokens)
 
         return await respond_parts(held, size, write, timings)
 
 
 def written(
-    types: Sequence[EmbeddingType], vectors: Sequence[Floats], texts: Sequence[str], tokens: int
+    form: Form, body: CohereEmbedRequest, vectors: Sequence[Floats], tokens: int
 ) -> list[Part]:
-    """The reply in parts, a vector in one type each."""
-    parts: list[Part] = [orjson.dumps({"id": new_id(), "response_type": "embeddings_by_type"})[:-1]]
-    for place, name in enumerate(types):
-        parts.append(
-            b'],"%b":[' % name.encode() if place else b',"embeddings":{"%b":[' % name.encode()
-        )
-        form = FORMS[name]
-        parts += [
-            form.json(vector) if n == 0 else b"," + form.json(vector)
-            for n, vector in enumerate(vectors)
-        ]
-    closing = orjson.dumps({"texts": list(texts), "meta": embedded("2", tokens)})
-    return [*parts, b"]},", closing[1:]]
+    """Return the reply in parts, a vector in one type each."""
+    kind = "embeddings_by_type" if form.by_type else "embeddings_floats"
+    parts: list[Part] = [orjson.dumps({"id": new_id(), "response_type": kind})[:-1]]
+    parts.append(b',"embeddings":{' if form.by_type else b',"embeddings":')
+    for place, name in enumerate(body.types):
+        if form.by_type:
+            parts.append(b'%b"%b":' % (b"," if place else b"", name.encode()))
+        items = map(FORMS[name].json, vectors)
+        parts += [b"[%b" % item if n == 0 else b",%b" % item for n, item in enumerate(items)]
+        parts.append(b"]")
+    closing = orjson.dumps({"texts": body.given, "meta": embedded(form.version, tokens)})
+    return [*parts, b"}," if form.by_type else b",", closing[1:]]

@@ -15,6 +15,7 @@ from service.api.drop_in.documents import NAMING, Documents, shortened
 from service.api.drop_in.ranking import Ranking, ranked, ranker
 from service.api.drop_in.reserved import CHARACTER_BYTES, reserve, respond
 from service.api.native.texts import LenientRequest
+from service.api.vllm import rerank as vllm
 from service.api.wire.route import JsonRoute, caller_of, model_of
 from service.inference.core import Inference
 from service.inference.tokenization.tokenizer import Options
@@ -92,9 +93,18 @@ class RerankReply(BaseModel):
     meta: Meta
 
 
-@router.post("/v2/rerank", response_model=None, responses={200: {"model": RerankReply}, **ERRORS})
-async def rerank(body: RankRequest, request: Request) -> Response:
-    """The documents, the most relevant to the query first; those that are too long are cut."""
+@router.post(
+    "/v2/rerank",
+    response_model=None,
+    responses={200: {"model": RerankReply | vllm.VllmRerankReply}, **ERRORS},
+)
+async def rerank(body: RankRequest | vllm.VllmRerankRequest, request: Request) -> Response:
+    """The documents, the most relevant to the query first; those that are too long are cut.
+
+    A body with a field that vLLM alone has is answered in vLLM's form.
+    """
+    if isinstance(body, vllm.VllmRerankRequest):
+        return await vllm.rerank(body, request)
     body.check_model(model_of(request).inference)
     size = body.reply_bytes(documents=False)
     with reserve(request, size) as held:

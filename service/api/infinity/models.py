@@ -38,13 +38,13 @@ class InfinityModels(BaseModel):
 
 @router.get("/models")
 async def models(request: Request) -> InfinityModels:
-    """The models that are served, the default first."""
+    """The models that are served, the default first, and then their aliases."""
     state = service_of(request)
-    limit = state.settings.max_queue_tokens
-    return InfinityModels(data=[_described(model, limit) for model in state.models])
+    limit, named = state.settings.max_queue_tokens, state.models.by_name
+    return InfinityModels(data=[_described(name, one, limit) for name, one in named.items()])
 
 
-def _described(model: ServedModel, max_queue_tokens: int) -> InfinityModel:
+def _described(name: str, model: ServedModel, max_queue_tokens: int) -> InfinityModel:
     written = model.artifact.path(MANIFEST).stat().st_mtime
     queued = sum(model.queued_tokens.values())
     stats: dict[str, Any] = {
@@ -52,7 +52,7 @@ def _described(model: ServedModel, max_queue_tokens: int) -> InfinityModel:
         "queue_absolute": queued,
     }
     return InfinityModel(
-        id=model.name,
+        id=name,
         stats=stats,
         created=int(written),
         backend=model.inference.engines.default.engine.name,

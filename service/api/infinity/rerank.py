@@ -24,7 +24,7 @@ _CUT = Options(truncate=True, naming="documents[{}]")
 class InfinityRerankRequest(InfinityRequest):
     """`POST /rerank` with `documents`."""
 
-    form_field: ClassVar[str | None] = "documents"
+    form_fields: ClassVar[frozenset[str]] = frozenset({"documents"})
 
     query: Text
     documents: Texts = Field(description="What is ranked.")

@@ -16,6 +16,7 @@ from service.api.cohere.meta import Meta, new_id, searched
 from service.api.cohere.rerank import RankRequest
 from service.api.drop_in.reserved import reserve, respond
 from service.api.jina.errors import ERRORS
+from service.api.vllm import rerank as vllm
 from service.api.wire.route import JsonRoute, model_of
 
 router = APIRouter(route_class=JsonRoute, tags=["jina"])
@@ -58,9 +59,18 @@ class RerankReply(BaseModel):
     meta: Meta
 
 
-@router.post("/v1/rerank", response_model=None, responses={200: {"model": RerankReply}, **ERRORS})
-async def rerank(body: JinaRerankRequest, request: Request) -> Response:
-    """The documents, the most relevant to the query first; those that are too long are cut."""
+@router.post(
+    "/v1/rerank",
+    response_model=None,
+    responses={200: {"model": RerankReply | vllm.VllmRerankReply}, **ERRORS},
+)
+async def rerank(body: JinaRerankRequest | vllm.VllmRerankRequest, request: Request) -> Response:
+    """The documents, the most relevant to the query first; those that are too long are cut.
+
+    A body with a field that vLLM alone has is answered in vLLM's form.
+    """
+    if isinstance(body, vllm.VllmRerankRequest):
+        return await vllm.rerank(body, request)
     model = model_of(request)
     body.check_model(model.inference)
     size = body.reply_bytes(documents=body.return_documents)

@@ -37,19 +37,20 @@ class OpenAIModels(BaseModel):
 
 @router.get("/v1/models")
 async def models(request: Request) -> OpenAIModels:
-    """The models that are served, the default first."""
-    return OpenAIModels(data=[_described(model) for model in service_of(request).models])
+    """The models that are served, the default first, and then their aliases."""
+    named = service_of(request).models.by_name
+    return OpenAIModels(data=[_described(name, model) for name, model in named.items()])
 
 
 @router.get("/v1/models/{model:path}", responses={404: ERRORS[404]})
 async def model(model: str, request: Request) -> OpenAIModel:
-    """One of the models that are served; names may have slashes."""
-    for served in service_of(request).models:
-        if served.name == model:
-            return _described(served)
-    raise UnknownModel("there is no such model; GET /v1/models lists those that there are")
+    """One of the models that are served, by its name or an alias; names may have slashes."""
+    served = service_of(request).models.by_name.get(model)
+    if served is None:
+        raise UnknownModel("there is no such model; GET /v1/models lists those that there are")
+    return _described(model, served)
 
 
-def _described(model: ServedModel) -> OpenAIModel:
+def _described(name: str, model: ServedModel) -> OpenAIModel:
     written = model.artifact.path(MANIFEST).stat().st_mtime
-    return OpenAIModel(id=model.name, created=int(written))
+    return OpenAIModel(id=name, created=int(written))

@@ -27,7 +27,7 @@ RANK_BYTES = 56
 class RerankRequest(TeiRequest):
     """`POST /rerank` with `texts`."""
 
-    form_field: ClassVar[str | None] = "texts"
+    form_fields: ClassVar[frozenset[str]] = frozenset({"texts"})
 
     query: str
     texts: list[str] = Field(description="What is ranked.")

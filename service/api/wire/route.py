@@ -41,8 +41,8 @@ ErrorForm = Callable[[ServiceError, str], Response]
 class ModelRequest(BaseModel):
     """A request that may choose one of several models."""
 
-    form_field: ClassVar[str | None] = None
-    """What tells its bodies from those of the other dialects that have its path."""
+    form_fields: ClassVar[frozenset[str]] = frozenset()
+    """Fields any of which tells its bodies from the other dialects' bodies of the same path."""
     error_form: ClassVar[ErrorForm | None] = None
     """Form of errors once a body is known to be its own; that of the path's dialect when None."""
 
@@ -63,7 +63,8 @@ class JsonRoute(APIRoute):
     """A route whose endpoint takes `body`, a model, and `request`, and answers a `Response`.
 
     Which model is to answer is found before; see `model_of`. Where several dialects share the
-    path, `body` is a union of theirs: the first whose `form_field` a body has, or else the first.
+    path, `body` is a union of theirs: the first one of whose `form_fields` a body has, or else the
+    first.
 
     FastAPI documents it; its own way from body to endpoint, which solves dependencies that these
     routes do not have, costs as much as all else in a small request.
@@ -119,7 +120,8 @@ def validated(schema: type[Schema], content: Any) -> Schema:
 def schema_of(content: Any, schemas: Sequence[type[ModelRequest]]) -> type[ModelRequest]:
     """The one of several dialects' requests that a body is; the first where it cannot be told."""
     fields = content if isinstance(content, dict) else {}
-    return next((one for one in schemas if one.form_field in fields), schemas[0])
+    given = {name for name, value in fields.items() if value is not None}
+    return next((one for one in schemas if one.form_fields & given), schemas[0])
 
 
 def service_of(request: Request) -> ServiceState:

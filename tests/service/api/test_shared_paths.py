@@ -1,4 +1,4 @@
-"""`/rerank` of two dialects: the body tells which, in its reply and in its errors."""
+"""`/rerank` of three dialects: the body tells which, in its reply and in its errors."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ async def test_what_is_refused_later_has_that_form_too(artifact: Artifact) -> No
             assert isinstance(refused.json()["error"], dict) == nested
 
 
-async def test_the_document_has_both_forms(artifact: Artifact) -> None:
+async def test_the_document_has_all_forms(artifact: Artifact) -> None:
     async with serving_task(artifact, RANKS) as client:
         route = (await client.get("/openapi.json")).json()["paths"]["/rerank"]["post"]
     schema = route["requestBody"]["content"]["application/json"]["schema"]
     names = {one["$ref"].rpartition("/")[2] for one in schema["anyOf"]}
-    assert names == {"RerankRequest", "InfinityRerankRequest"}
+    assert names == {"RerankRequest", "InfinityRerankRequest", "VllmRerankRequest"}

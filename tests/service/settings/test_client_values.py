@@ -6,7 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from service.settings.client_values import hosts_to_meet, keys_to_send, origins_to_meet
+from service.settings.client_values import (
+    aliases_to_meet,
+    hosts_to_meet,
+    keys_to_send,
+    origins_to_meet,
+)
 
 Check = Callable[[str | None], str | None]
 
@@ -42,3 +47,10 @@ def test_others_are_refused(check: Check, value: str, says: str) -> None:
     with pytest.raises(ValueError, match=says) as refused:
         check(value)
     assert "schlüssel" not in str(refused.value)
+
+
+@pytest.mark.parametrize("alias", ["a", "=a", "a=", ""])
+def test_an_alias_without_a_name_on_either_side_is_refused(alias: str) -> None:
+    assert aliases_to_meet(("a=b", "c=d/e=f")) == ("a=b", "c=d/e=f")
+    with pytest.raises(ValueError, match="is not of the form ALIAS=NAME"):
+        aliases_to_meet(("a=b", alias))

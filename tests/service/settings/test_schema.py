@@ -20,6 +20,8 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "model": (("from/flag", "and, another"), ("from/environment",)),
     "revision": ("flag", "environment"),
     "artifact": ((Path("/flag"), Path("/the other")), (Path("/environment"),)),
+    "served_model_name": (("flag", "and, another"), ("environment",)),
+    "alias": (("a=flag", "b=another"), ("c=environment",)),
     "precision": ("auto", "int8"),
     "engine": ("fake", "torch"),
     "device": ("cpu", "cuda"),

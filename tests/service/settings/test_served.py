@@ -32,6 +32,12 @@ def test_the_default_model_is_served_where_nothing_is_named() -> None:
     assert (checkpoint_of(alone), alone.revision) == (DEFAULT_MODEL, "v1")
 
 
+def test_names_are_given_once_for_each_model() -> None:
+    assert len(each(Settings(model=["a", "b"], served_model_name=["x", "y"]))) == 2
+    with pytest.raises(ValueError, match="--served-model-name is given 1 times and 2 models"):
+        each(Settings(model="a", artifact="/b", served_model_name="x"))
+
+
 @pytest.mark.parametrize("given", [{"model": ["a", "b"]}, {"artifact": "a"}])
 def test_one_model_at_a_time_is_exported(given: dict[str, object]) -> None:
     assert checkpoint_of(Settings(model="a")) == "a"

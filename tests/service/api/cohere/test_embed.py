@@ -59,6 +59,26 @@ async def test_a_reply_has_every_type(client: Client) -> None:
     np.testing.assert_array_equal(decoded, np.array(found["float"], np.float32))
 
 
+async def test_the_first_version_gives_bare_vectors_where_no_type_is_named(client: Client) -> None:
+    """As Cohere's `EmbedFloatsResponse`; null types are none."""
+    for fields in ({}, {"embedding_types": None}):
+        reply = (await client.post("/v1/embed", json=BODY | fields)).json()
+        assert reply.keys() == {"id", "response_type", "embeddings", "texts", "meta"}
+        assert (reply["response_type"], reply["texts"]) == ("embeddings_floats", TEXTS)
+        assert reply["meta"]["api_version"] == {"version": "1"}
+        np.testing.assert_array_equal(
+            np.array(reply["embeddings"], np.float32), await floats(client)
+        )
+
+
+async def test_the_first_version_gives_types_that_are_named(client: Client) -> None:
+    body = BODY | {"embedding_types": ["float", "int8"]}
+    first, second = [(await client.post(url, json=body)).json() for url in ("/v1/embed", URL)]
+    assert first["response_type"] == second["response_type"] == "embeddings_by_type"
+    assert first["embeddings"] == second["embeddings"]
+    assert first["meta"]["api_version"] == {"version": "1"}
+
+
 async def test_dimensions_are_cut_and_then_normalised(client: Client) -> None:
     found, whole = await floats(client, output_dimension=8), await own(client, TEXTS)
     first = whole[:, :8]

@@ -48,3 +48,26 @@ async def test_a_model_is_found_by_its_name(artifact: Artifact) -> None:
                 404,
                 "model_not_found",
             )
+
+
+async def test_aliases_are_listed_and_answered_by_their_model(artifact: Artifact) -> None:
+    """A reply names the model that computed it; `--served-model-name` names it anew."""
+    artifacts = [variant(artifact, "a", 8), variant(artifact, "b", 16)]
+    settings = {
+        "served_model_name": ("z/first", "second"),
+        "alias": ("text-embedding-3-small=second",),
+    }
+    async with serving(artifacts, [fake_of(one) for one in artifacts], **settings) as client:
+        listed = (await client.get("/v1/models")).json()["data"]
+        names = ["z/first", "second", "text-embedding-3-small"]
+        assert [one["id"] for one in listed] == names
+        for one in listed:
+            assert (await client.get(f"/v1/models/{one['id']}")).json() == one
+        assert [one["id"] for one in (await client.get("/models")).json()["data"]] == names
+        body = {"input": "a", "model": "text-embedding-3-small"}
+        answer = await client.post("/v1/embeddings", json=body)
+        assert len(answer.json()["data"][0]["embedding"]) == 16
+        assert answer.json()["model"] == answer.headers["x-model"] == "second"
+        missing = await client.post("/v1/embeddings", json=body | {"model": "a"})
+        assert missing.status_code == 404
+        assert "text-embedding-3-small" in missing.json()["error"]["message"]

@@ -44,6 +44,7 @@ DOCUMENTED: dict[str, set[str]] = {
     "/rerank": {
         *("query", "texts", "raw_scores", "return_text", "truncate", "truncation_direction"),  # TEI
         *("documents", "return_documents", "model", "top_n"),  # Infinity
+        *VLLM,
     },
     "/embeddings": {"input", "model", "encoding_format", "user", "dimensions", "modality"},
     "/classify": {"input", "model", "raw_scores"},
@@ -51,11 +52,18 @@ DOCUMENTED: dict[str, set[str]] = {
         *("model", "texts", "images", "inputs", "input_type", "max_tokens", "output_dimension"),
         *("embedding_types", "truncate", "priority"),
     },
-    "/v2/rerank": {"model", "query", "documents", "top_n", "max_tokens_per_doc", "priority"},
+    "/v1/embed": {
+        *("model", "texts", "images", "input_type", "embedding_types", "truncate"),
+    },
+    "/v2/rerank": {
+        *("model", "query", "documents", "top_n", "max_tokens_per_doc", "priority"),
+        *VLLM,
+    },
     "/v1/rerank": {
         *("model", "query", "documents", "top_n", "rank_fields", "return_documents"),  # Cohere
         *("max_chunks_per_doc", "return_embeddings"),  # and Jina
         *("top_k", "truncation"),  # Voyage
+        *VLLM,
     },
     "/score": {
         *VLLM,

@@ -1,0 +1,119 @@
+"""Rerank requests in vLLM's form, on paths that other dialects have too.
+
+A body is told by the fields that vLLM alone has; see `FORM_FIELDS`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from fastapi import Request
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from model.artifact.task import TaskConfig
+from service.api.drop_in.documents import Documents, shortened
+from service.api.drop_in.reserved import CHARACTER_BYTES, reserve, respond
+from service.api.vllm.errors import error_response
+from service.api.vllm.fields import VllmRequest, envelope
+from service.api.vllm.scoring import Pairs, scored, scorer
+from service.api.wire.route import ErrorForm, caller_of, model_of
+from service.inference.core import Inference
+
+RANK_BYTES = 88
+"""Bytes of a document's rank in JSON, without the document."""
+FORM_FIELDS = frozenset(
+    (
+        *("truncate_prompt_tokens", "truncation_side", "use_activation", "activation", "softmax"),
+        *("request_id", "cache_salt", "mm_processor_kwargs", "max_tokens_per_query", "instruction"),
+    )
+)
+"""Fields that no other service's rerank request has."""
+
+
+class VllmRerankRequest(VllmRequest):
+    """A rerank request with one of `FORM_FIELDS`."""
+
+    form_fields: ClassVar[frozenset[str]] = FORM_FIELDS
+    error_form: ClassVar[ErrorForm | None] = error_response
+
+    query: str
+    documents: Documents
+    top_n: int = Field(0, ge=0, description="The most ranks of the reply; all when 0.")
+    max_tokens_per_doc: int | None = Field(
+        None, ge=1, description="The first so many tokens of a document are ranked; all by default."
+    )
+
+    def check_model(self, inference: Inference) -> TaskConfig | None:
+        """Return the task head that scores pairs, or None of a model of vectors.
+
+        Raises:
+            NoTaskHead: the model has another.
+
+        """
+        return scorer(inference)
+
+
+class VllmDocument(BaseModel):
+    """A document of the request."""
+
+    text: str
+
+
+class VllmRank(BaseModel):
+    """A document, its number in the request, and its score."""
+
+    index: int
+    document: VllmDocument
+    relevance_score: float
+
+
+class VllmRerankUsage(BaseModel):
+    """Tokens of a request."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class VllmRerankReply(BaseModel):
+    """The documents, the most relevant first."""
+
+    id: str
+    model: str
+    usage: VllmRerankUsage
+    results: list[VllmRank]
+
+
+async def rerank(body: VllmRerankRequest, request: Request) -> Response:
+    """Answer with the documents, the most relevant to the query first."""
+    model = model_of(request)
+    body.check_model(model.inference)
+    size = RANK_BYTES * len(body.documents) + CHARACTER_BYTES * sum(map(len, body.documents))
+    with reserve(request, size) as held:
+        texts = body.documents
+        if body.max_tokens_per_doc is not None:
+            most = body.max_tokens_per_doc
+            texts = list(await shortened(model.inference, texts, most, caller_of(request)))
+        pairs = Pairs([body.query], texts, ("query", "documents"))
+        ranking = await scored(request, pairs, body)
+        scores = ranking.scores(raw=body.use_activation is False)
+
+        def content() -> Any:
+            outer = envelope(request, "rerank", model.name, ranking.timings.tokens)
+            tokens = outer["usage"]["total_tokens"]
+            results = [
+                {
+                    "index": index,
+                    "document": {"text": body.documents[index]},
+                    "relevance_score": scores[index],
+                }
+                for index in ranking.order()[: body.top_n or None]
+            ]
+            return {
+                "id": outer["id"],
+                "model": model.name,
+                "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+                "results": results,
+            }
+
+        return await respond(held, size, content, ranking.timings)
