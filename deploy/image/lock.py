@@ -24,14 +24,13 @@ OPTIONS = [
 
 
 def requirements(variant: Variant) -> list[str]:
-    """Requirements of a variant, with its runtime in place of the distribution's."""
-    if not variant.runtime:
+    """Return the requirements of the distribution, of the variant's extras, and further ones."""
+    if not variant.extras:
         return [*variant.packages]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    declared = [line for line in project["dependencies"] if not line.startswith("onnxruntime")]
-    for extra in variant.extras:
-        declared += project["optional-dependencies"][extra]
-    return [*declared, variant.runtime, *variant.packages]
+    extras = project["optional-dependencies"]
+    chosen = [line for extra in variant.extras for line in extras[extra]]
+    return [*project["dependencies"], *chosen, *variant.packages]
 
 
 def without_torch(lock: str) -> str:

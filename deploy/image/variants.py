@@ -10,15 +10,12 @@ class Variant:
     """One lock file.
 
     Attributes:
-        runtime: the ONNX Runtime distribution, in place of the one the platform would choose;
-            empty for what does not serve.
-        extras: optional dependencies of the distribution.
+        extras: optional dependencies of the distribution; none for what does not serve.
         packages: requirements that no extra has.
         alone: whether their dependencies are left out.
 
     """
 
-    runtime: str = ""
     extras: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     alone: bool = False
@@ -36,10 +33,10 @@ CUDA = (
 )
 """CUDA 13.0, which onnxruntime-gpu is built with, so that any driver for CUDA 13 will do."""
 SERVING = {
-    "cpu": Variant("onnxruntime", ("tracing",)),
-    "openvino": Variant("onnxruntime", ("tracing", "openvino")),
-    "cuda": Variant("onnxruntime-gpu", ("tracing",), CUDA),
-    "torch": Variant("onnxruntime", ("tracing", "openvino", "export")),
+    "cpu": Variant(("cpu", "tracing")),
+    "openvino": Variant(("cpu", "tracing", "openvino")),
+    "cuda": Variant(("gpu", "tracing"), CUDA),
+    "torch": Variant(("cpu", "tracing", "openvino", "export")),
 }
 """Targets of the Dockerfile. PyTorch's exports artifacts of every precision."""
 BUILDING = {

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import onnxruntime
 from numpy.typing import NDArray
 
 from model.artifact.batch import Batch, Ids
@@ -29,6 +28,16 @@ from model.runtimes.heads import HeadParameters
 from model.runtimes.host import Calls, HostRuntime
 from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder, decoder_of
 from model.runtimes.onnx_device import ALIGNED, BoundRuntime, Place
+
+try:
+    import onnxruntime
+    from onnxruntime import InferenceSession  # missing where files of another wheel are left
+except ImportError as error:
+    raise ModelError(
+        f"ONNX Runtime cannot be imported ({error}): pip install 'headscope-server[cpu]', or "
+        "'headscope-server[gpu]' for an NVIDIA GPU, in an environment that has neither "
+        "onnxruntime nor onnxruntime-gpu"
+    ) from None
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 _CUDA_LIBRARY = Path(onnxruntime.__file__).parent / "capi" / "libonnxruntime_providers_cuda.so"
@@ -183,7 +192,7 @@ def trial(graph: Path, feed: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[An
         raise ModelError(f"ONNX Runtime cannot compute {graph.name}: {reason}") from None
 
 
-def host_session(graph: Path) -> onnxruntime.InferenceSession:
+def host_session(graph: Path) -> InferenceSession:
     """A graph of large and rare calls on the CPU, a thread each, whose memory goes back at once.
 
     Raises:
@@ -207,7 +216,8 @@ def choose(device: Device, device_id: int = 0) -> Literal["cpu", "cuda"]:
         return "cpu"
     if not packaged:
         raise ProviderError(
-            "device cuda: this onnxruntime package is for CPUs only, onnxruntime-gpu is needed"
+            "device cuda: this onnxruntime package is for CPUs only, onnxruntime-gpu is needed: "
+            "pip uninstall onnxruntime, then pip install 'headscope-server[gpu]'"
         )
     cuda.check(device_id, onnxruntime.cuda_version)
     return "cuda"
@@ -220,7 +230,7 @@ def _session(
     memory_bytes: int | None = None,
     *,
     arena: bool = True,
-) -> onnxruntime.InferenceSession:
+) -> InferenceSession:
     provider = _PROVIDERS[place.kind]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads

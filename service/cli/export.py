@@ -25,7 +25,6 @@ from service.cli.exits import WrongUseError, verified
 from service.cli.options import setting, settings_of_model, verification_device
 from service.settings import Settings
 from service.settings.served import checkpoint_of
-from service.system.distribution import EXPORTER, require
 
 EXAMPLES = """
 headscope export --model BAAI/bge-small-en-v1.5 --out artifacts/bge
@@ -51,7 +50,7 @@ def _export(
     graph = find_foreign(settings, say, settings.precision)
     if graph is not None:
         return _export_foreign(graph, settings, out, say)
-    require("an export", *EXPORTER)
+    require_exporter(checkpoint_of(settings))
     if settings.precision == "auto":
         return _export_fastest(settings, out, pairs, say)
     if pairs:

@@ -8,6 +8,7 @@ from model.artifact.manifest import Artifact
 from model.runtimes.contract import Device
 from model.runtimes.registry import load_runtime
 from service.engines.runtime import RuntimeEngine
+from service.system.distribution import require
 
 CUDA = "CUDAExecutionProvider"
 CUDA_CALLS = 2
@@ -37,8 +38,11 @@ class OnnxEngine(RuntimeEngine):
 
         Raises:
             ModelError: the graphs cannot be loaded, or the device is not there.
+            ValueError: the runtime is not installed; the message says how to install it.
 
         """
+        modules = ("onnxruntime", "openvino") if artifact.manifest.runtime == "openvino" else ()
+        require(f"computing {artifact.folder}", *(modules or ("onnxruntime",)))
         cores = threads or len(os.sched_getaffinity(0))
         runtime = load_runtime(artifact, device, cores, device_id, device_memory_bytes)
         super().__init__("onnx", runtime, cores)

@@ -80,12 +80,10 @@ def test_a_variant_has_one_runtime_and_torch_where_it_exports(name: str) -> None
     assert not {"torch", "triton"} & versions.keys()
 
 
-def test_a_platform_s_runtime_gives_way_to_the_variant_s() -> None:
-    found = [line for line in requirements(SERVING["cpu"]) if line.startswith("onnxruntime")]
-    assert found == ["onnxruntime"]
-    assert len(requirements(SERVING["cpu"])) == (
-        len(PROJECT["dependencies"]) - 1 + len(PROJECT["optional-dependencies"]["tracing"])
-    )
+def test_a_variant_requires_what_its_extras_do() -> None:
+    extras = PROJECT["optional-dependencies"]
+    expected = PROJECT["dependencies"] + extras["cpu"] + extras["tracing"]
+    assert requirements(SERVING["cpu"]) == expected
 
 
 def test_of_torch_only_what_its_build_for_a_cpu_needs_is_kept() -> None:

@@ -157,12 +157,29 @@ def test_a_driver_that_will_do(
     assert choose("cuda", device_id) == "cuda"
 
 
+class FallenBack:
+    """A session as `onnxruntime-gpu` gives it where its CUDA provider cannot be loaded."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        """Take what a session takes."""
+
+    def get_providers(self) -> list[str]:
+        return ["CPUExecutionProvider"]
+
+
 def test_a_library_that_cannot_be_loaded_is_named(
-    machine: Callable[..., None], tiny_artifact: Artifact, capfd: pytest.CaptureFixture[str]
+    machine: Callable[..., None],
+    tiny_artifact: Artifact,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """The driver is there, and ONNX Runtime's own library finds no cuBLAS, as on this machine."""
+    """The driver is there, and ONNX Runtime's own library finds no cuBLAS, or is not there."""
     if cuda_works():
         pytest.skip("this machine has a GPU")
+    if GPU[0] not in onnxruntime.get_available_providers():  # the package for CPUs
+        monkeypatch.setattr(onnxruntime, "InferenceSession", FallenBack)
+        library = Path("libonnxruntime_providers_cuda.so")
+        monkeypatch.setattr(runtime_onnx, "_CUDA_LIBRARY", library)
     machine(Driver())
     with pytest.raises(ProviderError, match=r"^device cuda: ONNX Runtime cannot use it: lib\w+.so"):
         load_runtime(tiny_artifact, "cuda")

@@ -251,7 +251,7 @@ def test_a_damaged_package(minilm_checkpoint: Path, tmp_path: Path, monkeypatch:
     with (copy / "model.safetensors").open("r+b") as file:
         file.seek(-1, 2)
         file.write(b"\xff")
-    monkeypatch.setattr("model.sources.locate._embedded", lambda: copy)
+    monkeypatch.setattr("model.sources.locate.embedded_default", lambda: copy)
     assert "SHA-256" in fails(DEFAULT_MODEL, tmp_path)
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from model.artifact.manifest import Artifact
 from service.cli import main
-from service.system.distribution import EXTRAS, NAME, version
+from service.system import distribution
+from service.system.distribution import EXTRAS, NAME, install_command, require, version
 
 ROOT = Path(__file__).resolve().parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -31,7 +34,69 @@ def test_every_extra_that_is_advised_is_there_and_brings_the_module() -> None:
     assert not required & EXTRAS.keys()
 
 
-MISSING = "which is not installed: pip install 'headscope-server[{}]'"
+@pytest.fixture
+def installed_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None, Path], None]:
+    """`installed_as(record, prefix)`: the distribution's `direct_url.json` and the environment."""
+
+    class Installed:
+        def __init__(self, record: str | None) -> None:
+            self.record = record
+
+        def read_text(self, name: str) -> str | None:
+            assert name == "direct_url.json"
+            return self.record
+
+    def install(record: str | None, prefix: Path) -> None:
+        monkeypatch.setattr(importlib.metadata, "distribution", lambda _: Installed(record))
+        monkeypatch.setattr(sys, "prefix", str(prefix))
+
+    return install
+
+
+EDITABLE = '{"dir_info": {"editable": true}, "url": "file:///home/a%20b/headscope"}'
+WHEEL = '{"archive_info": {}, "url": "file:///tmp/headscope_server-0.1.0-py3-none-any.whl"}'
+PIP = "pip install 'headscope-server[export,cpu]'"
+
+
+@pytest.mark.parametrize(
+    ("record", "prefix", "command"),
+    [
+        (EDITABLE, "/home/a b/headscope/.venv", "make -C '/home/a b/headscope' setup"),
+        (EDITABLE, "/home/a b/other", PIP),
+        (WHEEL, "/home/a b/headscope/.venv", PIP),
+        (None, "/usr", PIP),
+    ],
+)
+def test_the_command_is_of_how_it_was_installed(
+    installed_as: Callable[[str | None, Path], None],
+    record: str | None,
+    prefix: str,
+    command: str,
+) -> None:
+    installed_as(record, Path(prefix))
+    assert install_command("export", "cpu") == command
+
+
+@pytest.mark.parametrize(("gpu", "extra"), [(False, "cpu"), (True, "gpu")])
+def test_all_missing_modules_are_told_at_once(
+    installed_as: Callable[[str | None, Path], None],
+    monkeypatch: pytest.MonkeyPatch,
+    gpu: bool,
+    extra: str,
+) -> None:
+    installed_as(None, Path("/usr"))
+    monkeypatch.setattr(distribution, "may_have_gpu", lambda: gpu)
+    for module in ("onnxruntime", "torch", "onnx"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ValueError, match="this needs") as refused:
+        require("this", "onnxruntime", "torch", "onnx", also=["default-model"])
+    assert str(refused.value) == (
+        "this needs onnxruntime, torch and onnx, which are not installed: "
+        f"pip install 'headscope-server[{extra},export,default-model]'"
+    )
+
+
+MISSING = "which is not installed: {}"
 
 
 @pytest.mark.parametrize(
@@ -39,7 +104,7 @@ MISSING = "which is not installed: pip install 'headscope-server[{}]'"
     [
         ("torch", "serve --model {small}", "exporting {small} needs torch, " + MISSING),
         ("onnxscript", "serve --model {small}", "exporting {small} needs onnxscript, " + MISSING),
-        ("torch", "export --model {small}", "an export needs torch, " + MISSING),
+        ("torch", "export --model {small}", "exporting {small} needs torch, " + MISSING),
         ("onnx", "verify --artifact {artifact}", "a verification needs onnx, " + MISSING),
         (
             "torch",
@@ -66,4 +131,4 @@ def test_a_missing_package_is_one_line_that_names_its_extra(
     out, err = capsys.readouterr()
     assert out == ""
     (line,) = err.splitlines()
-    assert line.endswith(says.format(EXTRAS[module], **places))
+    assert line.endswith(says.format(install_command(EXTRAS[module]), **places))
