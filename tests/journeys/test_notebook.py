@@ -215,6 +215,21 @@ def test_the_documented_lines_of_the_client(server, transformers_reference):
     np.testing.assert_allclose(reply.embeddings, expected, atol=1e-4)
 
 
+def test_the_documented_table_of_an_explanation(server, capsys):
+    pytest.importorskip("pandas")
+    text = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(def shares.*?)```", text, re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(code, found)
+    with Client(server) as client:
+        shares = found["shares"](client)
+        similarity = client.score("A man plays a guitar.", ["Someone plays an instrument."])
+    np.testing.assert_allclose(shares.groupby("text").sum(), [similarity[0]] * 2, atol=1e-5)
+    (start, end), line = re.findall(r"# (Explanation.*)…(.*)", code)[0], capsys.readouterr().out
+    assert line.startswith(start)
+    assert line.endswith(f"{end}\n")
+
+
 def test_a_long_list_is_what_each_text_alone_is(client, server):
     """More texts than one request takes, over real connections of both clients."""
     texts = [f"{'a ' * (i % 3)}{i}" for i in range(520)]

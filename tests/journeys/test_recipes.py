@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import subprocess
@@ -62,9 +63,46 @@ def test_reranking(minilm, capsys):
     assert scores == sorted(scores, reverse=True)
 
 
-def test_why_two_texts_are_alike(server, capsys):
-    names_after(code_of("recipes", "Why are two texts alike?"), server)
-    assert re.search(r"the most focused head: \(\d, \d+\)", capsys.readouterr().out)
+def test_a_text_that_is_too_long(server, minilm_checkpoint, capsys):
+    """Windows that fit, overlap and leave nothing out; the vectors of sentence-transformers."""
+    names = names_after(code_of("recipes", "A text that is too long"), server)
+    text, parts = names["text"], names["parts"]
+    theirs = SentenceTransformer(str(minilm_checkpoint), device="cpu")
+    lengths = [len(ids) for ids in theirs.tokenizer(parts)["input_ids"]]
+    assert len(theirs.tokenizer(text)["input_ids"]) > 2 * 256 >= 2 * max(lengths)
+    starts = [text.index(parts[0])]
+    for before, part in itertools.pairwise(parts):
+        end = starts[-1] + len(before)
+        start = text.rindex(part, 0, end + len(part))
+        assert starts[-1] < start < end < start + len(part)
+        starts.append(start)
+    assert (starts[0], starts[-1] + len(parts[-1])) == (0, len(text))
+    expected = theirs.encode(parts)
+    np.testing.assert_allclose(names["vectors"], expected, atol=1e-5)
+    expected = expected.mean(axis=0) / np.linalg.norm(expected.mean(axis=0))
+    np.testing.assert_allclose(names["mean"], expected, atol=1e-5)
+    shown = capsys.readouterr().out
+    assert shown.endswith(": The treasure lies under the old oak.\n")
+    mean, best = map(float, re.findall(r"\d\.\d\d", shown))
+    assert best > mean
+
+
+def test_a_list_with_some_texts_that_are_too_long(server, capsys):
+    names_after(code_of("recipes", "A list with some texts that are too long"), server)
+    assert capsys.readouterr().out == "False True False [1]\n"
+
+
+def test_why_two_texts_are_alike(server, minilm_checkpoint, capsys):
+    names = names_after(code_of("recipes", "Why are two texts alike?"), server)
+    one, other = SentenceTransformer(str(minilm_checkpoint), device="cpu").encode(
+        ["The bank raised its rates.", "Interest went up."]
+    )
+    first, *pairs = capsys.readouterr().out.splitlines()
+    assert first == f"similarity {one @ other:.2f}"
+    shares = [float(line.split()[0]) for line in pairs]
+    assert shares == sorted(shares, reverse=True)
+    assert len(shares) == 3
+    np.testing.assert_allclose(names["found"].pairs.sum(), one @ other, atol=1e-5)
 
 
 def test_sentence_transformers_vectors(server, minilm_checkpoint):

@@ -19,19 +19,8 @@ from headscope.head_scores import HeadScores
 from headscope.heat_map import HeatMap
 from headscope.notebook import attention, attentions
 from headscope.reply import Reply
-from headscope.results import (
-    Difference,
-    Encoding,
-    Encodings,
-    Info,
-    Label,
-    Rank,
-    ServedModel,
-    Span,
-    SparseVector,
-    Target,
-    Verification,
-)
+from headscope.results import Encoding, Encodings, Label, Rank, Span, SparseVector, Target
+from headscope.service_results import Difference, Info, ServedModel, Verification
 from headscope.tokens import Tokens
 from headscope.words import Word, merge, words_of
 

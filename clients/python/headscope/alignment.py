@@ -8,12 +8,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headscope.display import Shown, box, lines, shaded, short, table
 from headscope.errors import HeadscopeError
+from headscope.tables import frame
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+MAX_LINKS = 5
+"""Links in a short form."""
 
 
 class AlignedWord(NamedTuple):
@@ -32,8 +41,8 @@ class Link(NamedTuple):
     score: float
 
 
-@dataclass(frozen=True, eq=False)
-class Alignment:
+@dataclass(frozen=True, eq=False, repr=False)
+class Alignment(Shown):
     """Which words of a target translate which of its source; `str` of it has a line a pair."""
 
     model: str
@@ -66,6 +75,37 @@ class Alignment:
         if self.scores is None:
             raise HeadscopeError("the reply has no matrix: ask for it (matrix=True)")
         return self.scores
+
+    def to_pandas(self) -> DataFrame:
+        """Return a table of the links, with the words' indices, texts and score.
+
+        Raises:
+            ImportError: pandas is not installed.
+
+        """
+        return frame(
+            {
+                "source": [link.source for link in self.links],
+                "target": [link.target for link in self.links],
+                "source_word": [source for source, _ in self.pairs],
+                "target_word": [target for _, target in self.pairs],
+                "score": [link.score for link in self.links],
+            }
+        )
+
+    def _facts(self) -> list[str]:
+        words = f"{len(self.source)} words to {len(self.target)}"
+        first = " ".join(f"{source}–{target}" for source, target in self.pairs[:MAX_LINKS])
+        return [self.method, words, f"{len(self.links)} links: {short(first)}"]
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: a row a link, shaded by its score."""
+        about = f"{self.model} ({self.backend}), {self.method}"
+        rows = [
+            (escape(source), escape(target), shaded([(f"{link.score:.3f}", link.score, "")]))
+            for (source, target), link in zip(self.pairs, self.links, strict=True)
+        ]
+        return box([lines([about]), table(("source", "target", "score"), rows)])
 
     def __str__(self) -> str:
         longest = max((len(source) for source, _ in self.pairs), default=0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headscope.results import Info
+from headscope.service_results import Info
 
 if TYPE_CHECKING:
     from headscope.call import Call

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
-from headscope.results import Info
+from headscope.service_results import Info
 
 P = TypeVar("P")
 T = TypeVar("T")

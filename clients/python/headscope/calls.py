@@ -24,7 +24,8 @@ from headscope.fields import (
 from headscope.inputs import Text, only_pairs, targets_of, texts_of
 from headscope.joining import in_order
 from headscope.reply import Reply
-from headscope.results import Encoding, Encodings, Info
+from headscope.results import Encoding, Encodings
+from headscope.service_results import Info
 
 BINARY = "application/vnd.safetensors"
 WORD_BYTES = 200

@@ -26,7 +26,7 @@ from headscope.errors import (
 )
 from headscope.isolation import pieces_of
 from headscope.reading import NOT_OURS
-from headscope.results import Info
+from headscope.service_results import Info
 from headscope.wire import RETRIED, Answer, Lost, Send, Step, Together, Wait, refusal
 
 P = TypeVar("P")

@@ -9,19 +9,25 @@ import heapq
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscope.call import FLOAT_BYTES, Call, OnError, Raises, Returns
+from headscope.display import Shown, short
 from headscope.errors import HeadscopeError, Refused
+from headscope.explanation_view import explanation_frame, explanation_html, token_values
 from headscope.fields import TextFields
 from headscope.inputs import Text, texts_of
 from headscope.joining import chained
 from headscope.reading import check_count
-from headscope.results import Info, TokenizedText
+from headscope.results import TokenizedText
+from headscope.service_results import Info
 from headscope.words import Word
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 JSON_BYTES = 15
 Method = Literal["pairs", "decomposition"]
@@ -35,13 +41,16 @@ class ExplainFields(TextFields, total=False):
     pooling: Literal["mean", "cls", "max", "last"] | None
 
 
-@dataclass(frozen=True)
-class WordPair:
+@dataclass(frozen=True, repr=False)
+class WordPair(Shown):
     """A word of each text, and their share of the similarity."""
 
     one: Word
     other: Word
     share: float
+
+    def _facts(self) -> list[str]:
+        return [short(self.one.text), short(self.other.text), f"share={self.share:.4f}"]
 
 
 @dataclass(frozen=True)
@@ -55,8 +64,8 @@ class TokenMatch:
     """The word of the vocabulary, of a sparse encoder."""
 
 
-@dataclass(frozen=True, eq=False)
-class Explanation:
+@dataclass(frozen=True, eq=False, repr=False)
+class Explanation(Shown):
     """Why two texts are alike; None what was not asked for."""
 
     model: str
@@ -105,6 +114,25 @@ class Explanation:
             if not (a.special or b.special)
         )
         return heapq.nlargest(n, pairs, key=lambda pair: pair.share)
+
+    def to_pandas(self) -> DataFrame:
+        """Return a row a token of both texts, with a column for each method of the reply.
+
+        `pairs` and `decomposition` are the sums of a token's shares, which its words' sums follow.
+
+        Raises:
+            ImportError: pandas is not installed.
+
+        """
+        return explanation_frame(self)
+
+    def _facts(self) -> list[str]:
+        texts = [short(text) for each in self.texts for text in each.texts]
+        heads = [] if self.heads is None else ["heads"]
+        return [*texts, f"similarity={self.similarity:.4f}", *token_values(self), *heads]
+
+    def _repr_html_(self) -> str:
+        return explanation_html(self)
 
 
 @overload

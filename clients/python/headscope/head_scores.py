@@ -7,24 +7,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Unpack, overload
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscope.call import Call, OnError, Raises, Returns
+from headscope.display import shape_of
 from headscope.errors import HeadscopeError, Refused
 from headscope.fields import HeadScoresFields
+from headscope.heat_map import HeatMap
 from headscope.inputs import Text, texts_of
 from headscope.joining import in_order
 from headscope.reading import check_count
-from headscope.results import Info, TokenizedText
+from headscope.results import TokenizedText
+from headscope.service_results import Info
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 JSON_BYTES = 15
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class HeadScores(TokenizedText):
     """The queries and keys of one head, and the scores that its weights are made of."""
 
@@ -57,6 +63,29 @@ class HeadScores(TokenizedText):
             raise HeadscopeError("the scores of this model are no sums of products of features")
         products = self.query_vectors[:, None] * self.key_vectors
         return products * np.float32(self.scale)
+
+    def heat_map(self) -> HeatMap:
+        """Return the map of the head's weights, which a notebook shows."""
+        queries, keys = (
+            tuple(self.tokens[token] for token in axis) for axis in (self.queries, self.keys)
+        )
+        return HeatMap(f"layer {self.layer}, head {self.head}", queries, self.weights, keys)
+
+    def to_pandas(self, values: Literal["scores", "weights"] = "scores") -> DataFrame:
+        """Return a table of the scores or of the weights, queries × keys.
+
+        Raises:
+            ImportError: pandas is not installed.
+
+        """
+        return replace(self.heat_map(), weights=getattr(self, values)).to_pandas()
+
+    def _facts(self) -> list[str]:
+        head = f"layer {self.layer}, head {self.head}"
+        return [*super()._facts(), head, shape_of("scores", self.scores.shape)]
+
+    def _repr_html_(self) -> str:
+        return self.heat_map().html(f"{self.model} ({self.backend}), {len(self.tokens)} tokens")
 
 
 @overload

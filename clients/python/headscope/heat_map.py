@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headscope.display import SHADE, Shown, shape_of
+from headscope.errors import HeadscopeError
+from headscope.tables import matrix_frame
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 MAX_TOKENS = 48
 """Of a longer text the first ones are shown: a cell each of 512² tokens would weigh 25 MB."""
-SHADE = "31,119,180"
 CELL = "width:11px;height:11px;min-width:11px;padding:0;border:1px solid rgba(127,127,127,.15)"
 PLAIN = "padding:0 3px;font-weight:normal;border:0;background:none"
 
 
-@dataclass(frozen=True, eq=False)
-class HeatMap:
+@dataclass(frozen=True, eq=False, repr=False)
+class HeatMap(Shown):
     """The weights between the tokens of one text, queries × keys."""
 
     title: str
@@ -38,6 +44,23 @@ class HeatMap:
         head = "".join(f"<div>{escape(line)}</div>" for line in lines)
         body = self._tokens(shown) if self.weights is None else self._table(shown, self.weights)
         return f'<div style="font-size:12px;overflow:auto">{head}{body}</div>'
+
+    def to_pandas(self) -> DataFrame:
+        """Return a table of the weights, queries × keys.
+
+        Raises:
+            ImportError: pandas is not installed.
+            HeadscopeError: there are no weights.
+
+        """
+        if self.weights is None:
+            raise HeadscopeError("the map has no weights")
+        keys = self.tokens if self.keys is None else self.keys
+        return matrix_frame(self.weights, self.tokens, keys)
+
+    def _facts(self) -> list[str]:
+        shape = (len(self.tokens),) if self.weights is None else self.weights.shape
+        return [repr(self.title), shape_of("weights", shape)]
 
     def _repr_html_(self) -> str:
         return self.html()

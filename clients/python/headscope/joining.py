@@ -10,7 +10,8 @@ from typing import TypeVar
 
 from headscope.alignment import Alignment
 from headscope.errors import InvalidReply, Refused
-from headscope.results import Difference, Rank, TokenizedText, Verification
+from headscope.results import Rank, TokenizedText
+from headscope.service_results import Difference, Verification
 
 T = TypeVar("T")
 R = TypeVar("R", bound=TokenizedText | Alignment | Refused)

@@ -18,18 +18,8 @@ from safetensors.numpy import load
 
 from headscope.inputs import Text
 from headscope.reply import Reply
-from headscope.results import (
-    Difference,
-    Encoding,
-    Info,
-    Label,
-    Rank,
-    ServedModel,
-    Span,
-    SparseVector,
-    Target,
-    Verification,
-)
+from headscope.results import Encoding, Label, Rank, Span, SparseVector, Target
+from headscope.service_results import Difference, Info, ServedModel, Verification
 
 NOT_OURS = (ValueError, KeyError, TypeError, IndexError, AttributeError, SafetensorError)
 """Raised by a body of another form; JSON's and Unicode's errors are ValueErrors."""

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscope.bertviz_arguments import HeadMaps, View, of_one_text, of_text_and_target
+from headscope.display import shape_of
 from headscope.errors import HeadscopeError
 from headscope.fields import MapKind
 from headscope.heat_map import HeatMap
 from headscope.map_parts import PREFIXES, Axis, check_whole, names_of, tokens_of
 from headscope.results import Target, TokenizedText
 from headscope.words import merge
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 AXES: tuple[Axis, Axis] = ("queries", "keys")
 DOMINANT, ABOVE_EVEN, BROAD = 0.5, 2, 0.8
@@ -29,7 +33,7 @@ LABELS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Reply(TokenizedText):
     """One text's attention: S tokens, of the layers and heads that were asked for.
 
@@ -188,12 +192,27 @@ class Reply(TokenizedText):
         queries, keys = (names_of(self.tokens_of(axis), self.tokens) for axis in AXES)
         return HeatMap(title, queries, chosen.mean(axis=(0, 1)), keys)
 
+    def to_pandas(self, layer: int | None = None, head: int | None = None) -> DataFrame:
+        """Return a table of the map that `heat_map` shows, queries × keys.
+
+        Raises:
+            ImportError: pandas is not installed.
+
+        """
+        return self.heat_map(layer, head).to_pandas()
+
+    def _facts(self) -> list[str]:
+        names = dict.fromkeys(name.partition(".")[0] for name in self.tensors)
+        shapes = {name: self.tensors[name].shape for name in names if name in self.tensors}
+        named = [shape_of(name, shapes[name]) if name in shapes else name for name in names]
+        return [*super()._facts(), *named]
+
     def _repr_html_(self) -> str:
-        """A notebook's view of it: the tokens, and the mean map where there are weights."""
+        """Return what a notebook shows: the mean map where there are weights, else the tokens."""
+        if "attention" not in self.tensors:
+            return super()._repr_html_()
         about = f"{self.model} ({self.backend}), {len(self.tokens)} tokens"
-        if "attention" in self.tensors:
-            return self.heat_map().html(about)
-        return HeatMap(about, tuple(self.tokens), None).html()
+        return self.heat_map().html(about)
 
     def _statistics(self, kind: str) -> dict[str, NDArray[Any]]:
         self._tensor(f"{kind}.entropy", 'include "stats"')

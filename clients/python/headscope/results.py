@@ -5,21 +5,30 @@ Notation: S tokens of one text, H features of a token's vector, D of a text's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from html import escape
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headscope.display import LONG, Shown, box, lines, shape_of, short, start_of, table
 from headscope.errors import HeadscopeError
+from headscope.heat_map import HeatMap
 from headscope.places import Offset, second_start
+from headscope.tables import frame, vectors_frame
 from headscope.words import Word, words_of
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
-@dataclass(frozen=True, eq=False)
-class TokenizedText:
+MAX_ROWS = 10
+"""Texts of a list that a notebook shows."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TokenizedText(Shown):
     """One text, or one pair, as the encoder saw it."""
 
     model: str
@@ -43,9 +52,22 @@ class TokenizedText:
         """The words with their tokens, special tokens among them."""
         return words_of(self.tokens, self.offsets, self.segment_ids, self.texts)
 
+    def _facts(self) -> list[str]:
+        cut = ["truncated"] if self.truncated else []
+        return [*map(short, self.texts), f"{len(self.tokens)} tokens", *cut]
 
-@dataclass(frozen=True, eq=False)
-class Target:
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the tokens."""
+        about = f"{self.model} ({self.backend}), {self._about()}"
+        return HeatMap(about, tuple(self.tokens), None).html()
+
+    def _about(self) -> str:
+        """Return the facts without the texts."""
+        return ", ".join(self._facts()[len(self.texts) :])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Target(Shown):
     """What a decoder was to have written of a text."""
 
     text: str
@@ -56,8 +78,11 @@ class Target:
     """Code points in the text; `(0, 0)` for special tokens."""
     truncated: bool
 
+    def _facts(self) -> list[str]:
+        return [short(self.text), f"{len(self.tokens)} tokens"]
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Encoding(TokenizedText):
     """One text's vectors."""
 
@@ -76,13 +101,27 @@ class Encoding(TokenizedText):
         """The vector of the text, `[D]`; of several layers `[layers, D]`."""
         return self._tensor("pooled", "pooled")
 
+    def to_pandas(self) -> DataFrame:
+        """Return a table of the tokens' vectors, a row a token; of several layers by layer.
+
+        Raises:
+            ImportError: pandas is not installed.
+            HeadscopeError: the reply has no vectors of tokens.
+
+        """
+        return vectors_frame(self.embeddings, self.tokens, self.layers)
+
+    def _facts(self) -> list[str]:
+        tensors = [shape_of(name, tensor.shape) for name, tensor in self.tensors.items()]
+        return [*super()._facts(), *tensors]
+
     def _tensor(self, name: str, output: str) -> NDArray[np.float32]:
         if name not in self.tensors:
             raise HeadscopeError(f'the reply has no {name}: ask for it (outputs "{output}")')
         return self.tensors[name]
 
 
-class Encodings(tuple[Encoding, ...]):
+class Encodings(Shown, tuple[Encoding, ...]):
     """The encodings of B texts, in their order."""
 
     __slots__ = ()
@@ -92,6 +131,31 @@ class Encodings(tuple[Encoding, ...]):
         """The vectors of all texts, `[B, D]` or `[layers, B, D]`; of no texts `[0, 0]`."""
         vectors = [one.pooled for one in self]
         return np.stack(vectors, axis=-2) if vectors else np.empty((0, 0), np.float32)
+
+    def to_pandas(self) -> DataFrame:
+        """Return a table of the texts' vectors, a row a text; of several layers by layer.
+
+        Raises:
+            ImportError: pandas is not installed.
+            HeadscopeError: the reply has no vectors of texts.
+
+        """
+        texts = [" | ".join(one.texts) for one in self]
+        return vectors_frame(self.pooled, texts, self[0].layers if self else ())
+
+    def _facts(self) -> list[str]:
+        pooled = bool(self) and all("pooled" in one.tensors for one in self)
+        shape = [shape_of("pooled", self.pooled.shape)] if pooled else []
+        return [f"{len(self)} texts", f"{sum(len(one.tokens) for one in self)} tokens", *shape]
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: a row for each of the first texts."""
+        more = [f"the first {MAX_ROWS} of {len(self)} texts"] if len(self) > MAX_ROWS else []
+        rows = [
+            (escape(" | ".join(start_of(text, LONG) for text in one.texts)), escape(one._about()))
+            for one in self[:MAX_ROWS]
+        ]
+        return box([lines([", ".join(self._facts()), *more]), table(("text", ""), rows)])
 
 
 @dataclass(frozen=True)
@@ -111,8 +175,8 @@ class Span(Label):
     text: str
 
 
-@dataclass(frozen=True)
-class Rank:
+@dataclass(frozen=True, repr=False)
+class Rank(Shown):
     """One of the texts that were ranked."""
 
     index: int
@@ -120,9 +184,12 @@ class Rank:
     score: float
     text: str
 
+    def _facts(self) -> list[str]:
+        return [f"index={self.index}", f"score={self.score:.4f}", f"text={short(self.text)}"]
 
-@dataclass(frozen=True, eq=False)
-class SparseVector:
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SparseVector(Shown):
     """The weights of n words of a vocabulary."""
 
     indices: NDArray[np.int64]
@@ -130,72 +197,18 @@ class SparseVector:
     values: NDArray[np.float32]
     """`[n]`."""
 
+    def to_pandas(self) -> DataFrame:
+        """Return a table of indices and values.
 
-@dataclass(frozen=True)
-class Difference:
-    """How far a tensor of the engine is from PyTorch's, of all texts the worst."""
+        Raises:
+            ImportError: pandas is not installed.
 
-    max_abs_diff: float
-    min_cosine: float
-    atol: float
-    rtol: float
-    passed: bool
-    cosine_at_least: float | None = None
-    layer: int | None = None
-    """Of a hidden state or of a map."""
-    head: int | None = None
-    """Of a map."""
+        """
+        return frame({"index": self.indices, "value": self.values})
 
-
-@dataclass(frozen=True)
-class Verification:
-    """Texts through PyTorch and through the engine, compared tensor by tensor."""
-
-    passed: bool
-    reference: str
-    against: str
-    inputs: int
-    hidden: tuple[Difference, ...]
-    attention: tuple[Difference, ...]
-    pooled: Difference
-    task: Difference | None
-    """Of a model with a task head."""
-
-
-@dataclass(frozen=True)
-class Info:
-    """What a service says about a model; see `GET /info`."""
-
-    model_id: str
-    version: str
-    max_input_length: int
-    """Tokens of one text."""
-    max_client_batch_size: int
-    """Inputs of one request."""
-    max_queue_tokens: int
-    layers: int | None
-    """None where nothing tells those of a foreign graph; so for the next two."""
-    heads: int | None
-    hidden_size: int | None
-    embedding_dimension: int
-    engine: str
-    provider: str
-    precision: str
-    backend: str
-    status: str
-    """`working`, `degraded` or `failed`."""
-    fields: Mapping[str, Any]
-    """All of the reply, by its names."""
-    decoder_layers: int | None = None
-    """None without a decoder; so for the next one."""
-    decoder_heads: int | None = None
-
-
-@dataclass(frozen=True)
-class ServedModel:
-    """One of the models of a service."""
-
-    id: str
-    """Its name, for `model` of requests."""
-    created: int
-    """When its artifact came to be, in seconds since 1970."""
+    def _facts(self) -> list[str]:
+        words = [f"{len(self.indices)} words"]
+        if not len(self.indices):
+            return words
+        top = int(self.values.argmax())
+        return [*words, f"largest {self.values[top]:.3f} at {self.indices[top]}"]

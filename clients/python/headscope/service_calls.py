@@ -11,7 +11,7 @@ from headscope.call import Call
 from headscope.fields import VerifyFields
 from headscope.inputs import Text, texts_of
 from headscope.joining import only, worst
-from headscope.results import Info, ServedModel, Verification
+from headscope.service_results import Info, ServedModel, Verification
 
 
 def info(model: str | None = None) -> Call[Any, Info]:

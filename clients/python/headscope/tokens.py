@@ -9,22 +9,28 @@ import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from headscope.call import Call, OnError, Raises, Returns
+from headscope.display import Shown, short
 from headscope.errors import Refused
 from headscope.fields import TokenizeFields
+from headscope.heat_map import HeatMap
 from headscope.inputs import only_texts
 from headscope.joining import chained
 from headscope.places import SPECIAL, Offset
 from headscope.reading import check_count
+from headscope.tables import frame
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 TOKEN_BYTES = 96
 """About how many bytes a token has in JSON."""
 
 
-@dataclass(frozen=True)
-class Tokens:
+@dataclass(frozen=True, repr=False)
+class Tokens(Shown):
     """Tokens of one text, of any length."""
 
     text: str
@@ -39,6 +45,29 @@ class Tokens:
 
     def __len__(self) -> int:
         return len(self.token_ids)
+
+    def to_pandas(self) -> DataFrame:
+        """Return a table of the tokens, with their places in the text.
+
+        Raises:
+            ImportError: pandas is not installed.
+
+        """
+        return frame(
+            {
+                "token": self.tokens,
+                "id": self.token_ids,
+                "start": [start for start, _ in self.offsets],
+                "end": [end for _, end in self.offsets],
+                "special": self.special,
+            }
+        )
+
+    def _facts(self) -> list[str]:
+        return [short(self.text), f"{len(self)} tokens"]
+
+    def _repr_html_(self) -> str:
+        return HeatMap(f"{len(self)} tokens", tuple(self.tokens), None).html()
 
 
 @overload

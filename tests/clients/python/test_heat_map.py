@@ -2,35 +2,12 @@
 
 from __future__ import annotations
 
-import html.parser
-from typing import Any
-
 import numpy as np
 import pytest
 
 from headscope import Reply
 from headscope.heat_map import MAX_TOKENS
-
-NASTY = ["<script>alert(1)</script>", '"><img src=x onerror=y>', "&amp;", "'"]
-
-
-class Page(html.parser.HTMLParser):
-    """The tags, attributes and text of a page."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, Any]]] = []
-        self.text: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attributes: Any) -> None:
-        self.tags.append((tag, dict(attributes)))
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
-
-    def cells(self) -> list[dict[str, Any]]:
-        return [attributes for tag, attributes in self.tags if tag == "td"]
+from tests.clients.python.page import NASTY, Page
 
 
 def reply(tokens: list[str], **tensors: np.ndarray) -> Reply:

@@ -1,0 +1,142 @@
+"""What a prompt and a notebook show of each result: short, inert, readable on light and dark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headscope import (
+    AlignedWord,
+    Alignment,
+    Difference,
+    Encoding,
+    Encodings,
+    HeadScores,
+    HeatMap,
+    Info,
+    Link,
+    Rank,
+    Reply,
+    SparseVector,
+    Target,
+    Tokens,
+    Verification,
+)
+from headscope.display import STRONGEST, colour
+from tests.clients.python.fake import INFO
+from tests.clients.python.page import NASTY, Page
+
+LONG = "a long text " * 50
+TOLD: dict[str, Any] = {
+    "model": "<m>",
+    "backend": "onnx",
+    "texts": (LONG,),
+    "tokens": NASTY,
+    "token_ids": [1, 2, 3, 4],
+    "segment_ids": [0] * 4,
+    "offsets": [(0, 1)] * 4,
+    "truncated": True,
+}
+VECTORS = {"embeddings": np.zeros((4, 384), np.float32), "pooled": np.zeros(384, np.float32)}
+ENCODING = Encoding(**TOLD, tensors=VECTORS)
+MAPS = {"attention": np.ones((2, 3, 4, 4), np.float32), "stats.entropy": np.ones((2, 3))}
+MAPS["stats.self"] = MAPS["stats.entropy"]
+SCORES = HeadScores(
+    **TOLD,
+    layer=2,
+    head=8,
+    scale=0.5,
+    queries=[0, 1],
+    keys=[3],
+    query_vectors=np.ones((2, 8), np.float32),
+    key_vectors=np.ones((1, 8), np.float32),
+    scores=np.ones((2, 1), np.float32),
+    weights=np.ones((2, 1), np.float32),
+)
+ALIGNMENT = Alignment(
+    "<m>",
+    "onnx",
+    "mutual",
+    [AlignedWord(NASTY[0], 0, 3)],
+    [AlignedWord("das", 0, 3)],
+    [Link(0, 0, 0.75)],
+    "0-0",
+    (False, False),
+    None,
+)
+START = f"{LONG[:39]}…"
+CLOSE = Difference(2e-6, 1.0, 1e-4, 1e-4, passed=True)
+FAR = Difference(3e-6, 1.0, 1e-4, 1e-4, passed=True, layer=1)
+RESULTS = {
+    f"Encoding({START!r}, 4 tokens, truncated, embeddings [4, 384], pooled [384])": ENCODING,
+    "Encodings(2 texts, 8 tokens, pooled [2, 384])": Encodings([ENCODING] * 2),
+    "Encodings(0 texts, 0 tokens)": Encodings(),
+    f"Reply({START!r}, 4 tokens, truncated, attention [2, 3, 4, 4], stats)": Reply(
+        **TOLD, layers=[3, 1], heads=[0, 7, 8], tensors=MAPS
+    ),
+    f"HeadScores({START!r}, 4 tokens, truncated, layer 2, head 8, scores [2, 1])": SCORES,
+    f"Target({START!r}, 4 tokens)": Target(LONG, NASTY, [1] * 4, [(0, 1)] * 4, truncated=False),
+    f"Rank(index=3, score=0.1235, text={START!r})": Rank(3, 0.123456, LONG),
+    "SparseVector(2 words, largest 0.750 at 9)": SparseVector(
+        np.array([7, 9]), np.array([0.5, 0.75], np.float32)
+    ),
+    "SparseVector(0 words)": SparseVector(np.array([], np.int64), np.array([], np.float32)),
+    "Alignment(mutual, 1 words to 1, 1 links: '<script>alert(1)</script>–das')": ALIGNMENT,
+    "HeatMap('layer 1', weights [2, 2])": HeatMap("layer 1", ("a", "b"), np.ones((2, 2))),
+    "Info('m', layers 2, heads 2, hidden_size 4, onnx on CPU in fp32, working)": Info(
+        **INFO, fields=INFO
+    ),
+    "Verification(passed, onnx against torch, 3 inputs, "
+    "hidden ≤ 3.0e-06, attention ≤ 2.0e-06, pooled ≤ 2.0e-06)": Verification(
+        True, "torch", "onnx", 3, (CLOSE, FAR), (CLOSE,), CLOSE, None
+    ),
+    f"Tokens({START!r}, 2 tokens)": Tokens(
+        LONG, NASTY[:2], [1, 2], [(0, 0), (0, 1)], [True, False]
+    ),
+}
+
+
+@pytest.mark.parametrize("line", RESULTS)
+def test_a_result_is_a_line(line):
+    assert repr(RESULTS[line]) == line
+
+
+@pytest.mark.parametrize("line", RESULTS)
+def test_a_notebook_shows_it_and_runs_nothing_of_it(line):
+    page = Page(RESULTS[line]._repr_html_())
+    page.assert_inert()
+    assert "".join(page.text).strip()
+
+
+def test_texts_and_tokens_are_shown_as_they_are():
+    encodings = Encodings([Encoding(**{**TOLD, "texts": (text,)}, tensors={}) for text in NASTY])
+    assert Page(encodings._repr_html_()).text[2::2] == NASTY
+    assert NASTY[0] in Page(ENCODING._repr_html_()).text
+    assert Page(ALIGNMENT._repr_html_()).text[-3:] == [NASTY[0], "das", "0.750"]
+
+
+def test_of_many_texts_the_first_are_shown():
+    page = Page(Encodings([ENCODING] * 12)._repr_html_())
+    assert "the first 10 of 12 texts" in page.text
+    assert len(page.cells()) == 2 * 10
+
+
+@pytest.mark.parametrize("value", [1.0, -1.0, 2.0])
+@pytest.mark.parametrize(("paper", "ink"), [(255, 0), (17, 212)])
+def test_text_on_the_strongest_shade_is_readable(value, paper, ink):
+    """Contrast of 4.5 and more, as WCAG 2.2 asks for (1.4.3), by its own formula."""
+    *shade, alpha = map(float, colour(value).removeprefix("rgba(").rstrip(")").split(","))
+    assert alpha == STRONGEST
+
+    def luminance(channels):
+        linear = [
+            c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
+            for c in (channel / 255 for channel in channels)
+        ]
+        return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
+
+    behind = luminance([alpha * channel + (1 - alpha) * paper for channel in shade])
+    light, dark = sorted([behind, luminance([ink] * 3)], reverse=True)
+    assert (light + 0.05) / (dark + 0.05) >= 4.5
