@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 from tokenizers import Encoding, Tokenizer
+from tokenizers.models import Unigram
 
 BEYOND = " pieces beyond the vocabulary"
 """A token after which all others are cut by, but read as the unknown one: SentencePiece's pieces
 that a checkpoint's vocabulary lacks. No text has it."""
+
+USUAL_UNKNOWN = {"<unk>", "[UNK]"}
+"""Names of the unknown token in vocabularies whose model has none, such as byte-level ones."""
 
 
 def vocabulary_size(tokenizer: Tokenizer) -> int:
@@ -23,3 +29,17 @@ def model_ids(tokenizer: Tokenizer, encoding: Encoding) -> list[int]:
         return encoding.ids
     unknown = tokenizer.model.tokenize(" ")[0].id
     return [index if index < first else unknown for index in encoding.ids]
+
+
+def unknown_ids(tokenizer: Tokenizer) -> frozenset[int]:
+    """Return the ids of the unknown token, which a Unigram model names in its JSON alone."""
+    added = tokenizer.get_added_tokens_decoder()
+    special = {index: token.content for index, token in added.items() if token.special}
+    found = {index for index, content in special.items() if content in USUAL_UNKNOWN}
+    model = tokenizer.model
+    index: int | None = None
+    if isinstance(model, Unigram):
+        index = json.loads(tokenizer.to_str())["model"]["unk_id"]
+    elif model.unk_token is not None:
+        index = tokenizer.token_to_id(model.unk_token)
+    return frozenset(found if index is None else {*found, index})

@@ -9,8 +9,10 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from service.inference.notices import NO_NOTICES, Notices
 
 TRIES = 8
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 30.0
@@ -39,6 +41,8 @@ class Connection:
     url: str
     api_key: str | None = None
     sleep: Callable[[float], None] = time.sleep
+    notices: list[Notices] = field(default_factory=list, compare=False)
+    """Notices of the replies so far, one a reply; several threads append to them."""
 
     def get(self, route: str) -> Any:
         """A JSON document."""
@@ -68,7 +72,9 @@ class Connection:
             asked = 0.0
             try:
                 with urllib.request.urlopen(request, timeout=SILENCE_SECONDS) as reply:  # noqa: S310
-                    return bytes(reply.read())
+                    content = bytes(reply.read())
+                    self.notices.append(_notices(reply.headers))
+                    return content
             except urllib.error.HTTPError as error:
                 with error:
                     detail = _detail(error)
@@ -87,6 +93,14 @@ def _retry_after(error: urllib.error.HTTPError) -> float:
     """Seconds of the header; of one that is a date, or absurd, what we wait anyway."""
     value = error.headers.get("Retry-After", "")
     return min(float(value), 10 * LONGEST_WAIT_SECONDS) if value.isdigit() else 0.0
+
+
+def _notices(headers: Mapping[str, str]) -> Notices:
+    """The notices of a reply; none where a proxy has put something else in a header's place."""
+    try:
+        return Notices.of_headers(headers)
+    except ValueError:
+        return NO_NOTICES
 
 
 def _detail(error: urllib.error.HTTPError) -> str:

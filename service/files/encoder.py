@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
 from service.files.fields import TextArrays
+from service.inference.notices import Notices
 
 
 class Refused(NamedTuple):
@@ -31,6 +32,10 @@ class Encoder(Protocol):
     @property
     def window_characters(self) -> int:
         """Most characters of a window."""
+
+    @property
+    def notices(self) -> Notices:
+        """Notices about the texts that were computed so far."""
 
     def begin(self, texts: Sequence[str]) -> Pending:
         """Begin to compute a window; every place of it is in one batch.

@@ -21,6 +21,7 @@ from service.files.encoder import Outcome, Pending, Refused
 from service.files.options import Encoding, UsageError
 from service.files.text_arrays import Plan, plan_of
 from service.health.golden import GoldenCheck
+from service.inference.notices import NO_NOTICES, Notices
 from service.inference.tokenization.tokenizer import Options, TextTokenizer, TokenizedText
 from service.scheduler.outputs import check_outputs
 from service.serving.start import engine_factories, token_limits
@@ -77,6 +78,7 @@ class LocalEncoder:
         if encoding.kind == "tokens":
             most = TOKENS_WINDOW_BYTES // manifest.config.hidden_size
             self.window_characters = min(self.window_characters, most)
+        self.notices = NO_NOTICES
         self.identity: dict[str, Any] = {
             "model": artifact.sha256,
             "engine": f"{self._engine.name}, {self._engine.provider}",
@@ -97,6 +99,8 @@ class LocalEncoder:
                 else:
                     places.append(place)
                     found.append(outcome)
+        lacking = len(found) if self._tokenizer.lacks_prompt(self._options) else 0
+        self.notices += Notices.of(found, lacking)
         lengths = [len(text.input_ids) for text in found]
         pending: Pending = []
         if found:

@@ -24,6 +24,7 @@ from service.files.connection import (
 from service.files.encoder import Outcome, Pending, Refused
 from service.files.fields import FIELDS, Array, TextArrays
 from service.files.options import Encoding, UsageError
+from service.inference.notices import NO_NOTICES, Notices
 
 REQUESTS_AT_ONCE = 4
 REQUEST_CHARACTERS = 2**15
@@ -51,6 +52,7 @@ class RemoteEncoder:
             self._request(["a text"])
         except RefusedRequest as error:
             raise UsageError(f"{connection.url} refuses ({error.status}): {error}") from None
+        connection.notices.clear()  # of the text that the options were tried on
         self._most_texts = int(info.get("max_client_batch_size") or 1)
         self.identity: dict[str, Any] = {
             "model": info.get("artifact_sha256"),
@@ -62,6 +64,11 @@ class RemoteEncoder:
         tokens = encoding.kind == "tokens"
         self.window_characters = TOKENS_WINDOW_CHARACTERS if tokens else WINDOW_CHARACTERS
         self._threads = ThreadPoolExecutor(REQUESTS_AT_ONCE, "requests")
+
+    @property
+    def notices(self) -> Notices:
+        """Notices of the service about the texts that it answered so far."""
+        return sum(self._connection.notices, NO_NOTICES)
 
     def begin(self, texts: Sequence[str]) -> Pending:
         """Send texts of like length together."""

@@ -116,6 +116,8 @@ def _encode(options: FileOptions, found: Survey, encoder: Encoder, work: WorkFol
                 _finish(options, begun.popleft(), work, progress)
         while begun:
             _finish(options, begun.popleft(), work, progress)
+        for sentence in encoder.notices.sentences():
+            progress.say(sentence)
 
 
 def _finish(options: FileOptions, begun: Begun, work: WorkFolder, progress: Progress) -> None:

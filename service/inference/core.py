@@ -23,6 +23,7 @@ from service.inference.attention.text import attention_texts
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
 from service.inference.engine_pool import EnginePool
 from service.inference.layer_vectors import LayersReduction, finished
+from service.inference.notices import Notices
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input, characters
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
@@ -99,8 +100,11 @@ class Inference:
         scheduler.check_room(lane, caller)
         texts = await self._tokenizing.tokenize(inputs, options, caller.finish_by, beside)
         lengths = [len(text.input_ids) for text in texts]
-        self.engines.observer.tokenized(lengths, sum(text.truncated for text in texts))
-        timings = Timings(sum(lengths), began, time.monotonic() - began)
+        lacking = len(texts) if self.tokenizer.lacks_prompt(options) else 0
+        notices = Notices.of(texts, lacking)
+        self.engines.observer.tokenized(lengths, notices.counts())
+        seconds = time.monotonic() - began
+        timings = Timings(sum(lengths), began, seconds, notices=notices)
         return PreparedTexts(texts, caller, scheduler, timings, characters=characters(inputs))
 
     async def with_targets(
@@ -117,7 +121,8 @@ class Inference:
             targets, options, caller.finish_by, prepared.characters
         )
         tokens = sum(len(target.input_ids) for target in found)
-        more = Timings(tokens, began, time.monotonic() - began)
+        seconds, notices = time.monotonic() - began, Notices.of(found)
+        more = Timings(tokens, began, seconds, notices=notices)
         return dataclasses.replace(prepared, targets=found, timings=prepared.timings + more)
 
     async def tokenizer_work(

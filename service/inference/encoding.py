@@ -6,10 +6,11 @@ Notation: S tokens of one text, H hidden size, L layers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from model.artifact.pooling import PoolingName
 from service.engines.contract import Ablated, Floats
+from service.inference.notices import Notices
 from service.inference.timings import Timings
 from service.inference.tokenization.tokenizer import TokenizedText
 from service.scheduler.scheduler import Scheduler
@@ -28,6 +29,20 @@ class PreparedTexts:
     """What a decoder is to have written of each text; none without targets."""
     characters: int = 0
     """Of the inputs."""
+
+    def recount(self) -> None:
+        """Count tokens and notices anew once texts were cut further than to what fits."""
+        notices = self.timings.notices
+        self.timings.tokens = sum(len(text.input_ids) for text in self.texts)
+        self.timings.notices = Notices.of(self.texts, notices.prompt_missing)
+
+    def mark_truncated(self, cut: Sequence[bool]) -> None:
+        """Count as truncated the texts that were cut before they were tokenised, too."""
+        pairs = zip(self.texts, cut, strict=True)
+        self.texts[:] = [
+            replace(text, truncated=text.truncated or before) for text, before in pairs
+        ]
+        self.recount()
 
     @property
     def engine(self) -> str:

@@ -1,16 +1,20 @@
-"""The time that a request's steps take."""
+"""The time that a request's steps take, and the notices about its texts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from service.inference.notices import NO_NOTICES, Notices
 from service.scheduler.submission import TaskResult
 
 
 @dataclass
 class Timings:
-    """Seconds of each step of a request, one after the other; of a streamed reply, so far."""
+    """Seconds of each step of a request, one after the other; of a streamed reply, so far.
+
+    The notices stand here because they go to the same place: the headers of every reply.
+    """
 
     tokens: int
     """Tokens of all texts."""
@@ -19,6 +23,7 @@ class Timings:
     tokenization_seconds: float
     queue_seconds: float = 0.0
     inference_seconds: float = 0.0
+    notices: Notices = NO_NOTICES
 
     def __add__(self, other: Timings) -> Timings:
         """Of two parts of a request that went one after the other."""
@@ -28,6 +33,7 @@ class Timings:
             self.tokenization_seconds + other.tokenization_seconds,
             self.queue_seconds + other.queue_seconds,
             self.inference_seconds + other.inference_seconds,
+            self.notices + other.notices,
         )
 
     def add(self, results: Sequence[TaskResult]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from service.engines.contract import Task
@@ -13,8 +13,14 @@ from service.scheduler.lanes import LaneName
 class Observer(Protocol):
     """What the scheduler reports as it happens."""
 
-    def tokenized(self, lengths: Sequence[int], truncated: int) -> None:
-        """A request's inputs have so many tokens each; some of them were cut."""
+    def tokenized(self, lengths: Sequence[int], notices: Mapping[str, int]) -> None:
+        """Count a request's texts.
+
+        Args:
+            lengths: tokens of each text.
+            notices: number of texts by the name of a notice about them.
+
+        """
 
     def batch_finished(self, lane: LaneName, tasks: Sequence[Task], seconds: float) -> None:
         """A batch was computed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import get_args
 
@@ -34,9 +34,22 @@ class ModelFamilies:
             _MODEL,
             buckets=INPUT_TOKENS,
         )
-        self.truncated = counter(
-            "headscope_truncated_inputs", "Inputs that were cut to the most tokens.", _MODEL
-        )
+        self.notices = {
+            "truncated": counter(
+                "headscope_truncated_inputs", "Inputs that were cut to the most tokens.", _MODEL
+            ),
+            "prompt_missing": counter(
+                "headscope_prompt_missing_inputs",
+                "Inputs without a prompt, of a model that names prompts and no default.",
+                _MODEL,
+            ),
+            "unknown_tokens": counter(
+                "headscope_unknown_token_inputs",
+                "Inputs in which more than a tenth of the tokens are the unknown token.",
+                _MODEL,
+            ),
+        }
+        """Counters by the name of a notice."""
         self.batch_texts = histogram(
             "headscope_batch_texts", "Texts of a batch.", _LANE, buckets=TEXTS
         )
@@ -114,7 +127,7 @@ class ModelMetrics:
         self._model = model
         self._worst: dict[Kind, float] = {}
         for metric in (
-            *(families.input_tokens, families.truncated),
+            *(families.input_tokens, *families.notices.values()),
             *(families.engine_restarts, families.degraded),
         ):
             metric.labels(model)
@@ -160,12 +173,13 @@ class ModelMetrics:
         """An engine that had failed was started again."""
         self._all.engine_restarts.labels(self._model).inc()
 
-    def tokenized(self, lengths: Sequence[int], truncated: int) -> None:
-        """Inputs of a request were tokenised."""
+    def tokenized(self, lengths: Sequence[int], notices: Mapping[str, int]) -> None:
+        """Count the inputs of a request, and the notices about them."""
         histogram = self._all.input_tokens.labels(self._model)
         for length in lengths:
             histogram.observe(length)
-        self._all.truncated.labels(self._model).inc(truncated)
+        for name, count in notices.items():
+            self._all.notices[name].labels(self._model).inc(count)
 
     def queued(self, lane: str, tokens: int, texts: int) -> None:
         """What waits in a lane now."""

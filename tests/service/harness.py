@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -69,11 +69,11 @@ class Recorder:
         self.drops: list[LaneName] = []
         self.waits: list[tuple[LaneName, float]] = []
         self.restarts = 0
-        self.inputs: list[tuple[list[int], int]] = []
+        self.inputs: list[tuple[list[int], dict[str, int]]] = []
         self.refusals: list[tuple[LaneName, str]] = []
 
-    def tokenized(self, lengths: Sequence[int], truncated: int) -> None:
-        self.inputs.append((list(lengths), truncated))
+    def tokenized(self, lengths: Sequence[int], notices: Mapping[str, int]) -> None:
+        self.inputs.append((list(lengths), dict(notices)))
 
     def batch_finished(self, lane: LaneName, tasks: Sequence[Task], seconds: float) -> None:
         self.finished.append((lane, [task.tokens for task in tasks], seconds))
@@ -169,6 +169,7 @@ def tokenized(length: int, seed: int = 0) -> TokenizedText:
         truncated=length == 1,
         prompt_tokens=0,
         special_tokens_mask=[0] * length,
+        unknown=np.zeros(length, bool),
     )
 
 

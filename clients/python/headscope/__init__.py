@@ -18,6 +18,7 @@ from headscope.explanation import Explanation, TokenMatch, WordPair
 from headscope.head_scores import HeadScores
 from headscope.heat_map import HeatMap
 from headscope.notebook import attention, attentions
+from headscope.notices import Notices, TextWarning
 from headscope.reply import Reply
 from headscope.results import Encoding, Encodings, Label, Rank, Span, SparseVector, Target
 from headscope.service_results import Difference, Info, ServedModel, Verification
@@ -44,6 +45,7 @@ __all__ = [
     "Link",
     "NoConnection",
     "NotFound",
+    "Notices",
     "Overloaded",
     "Rank",
     "Refused",
@@ -52,6 +54,7 @@ __all__ = [
     "Span",
     "SparseVector",
     "Target",
+    "TextWarning",
     "TokenMatch",
     "Tokens",
     "TooLarge",

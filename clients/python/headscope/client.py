@@ -28,6 +28,7 @@ from headscope import (
 from headscope.call import Call
 from headscope.connection import HTTP_ERRORS, Connection, Settings, answer_of, lost, with_signature
 from headscope.exchange import conduct
+from headscope.notices import Notices
 from headscope.wire import Answer, Lost, Send, Steps, Together, Wait
 
 P = ParamSpec("P")
@@ -96,6 +97,11 @@ class Client:
     verify = method(service_calls.verify)
     info = method(service_calls.info)
     models = method(service_calls.models)
+
+    @property
+    def notices(self) -> Notices:
+        """Counts of texts that were cut, lack a prompt, or have many unknown tokens."""
+        return self._connection.session.notices
 
     def run(self, call: Call[Any, T]) -> T:
         """The result of a call.

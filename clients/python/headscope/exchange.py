@@ -25,6 +25,7 @@ from headscope.errors import (
     Refused,
 )
 from headscope.isolation import pieces_of
+from headscope.notices import Notices
 from headscope.reading import NOT_OURS
 from headscope.service_results import Info
 from headscope.wire import RETRIED, Answer, Lost, Send, Step, Together, Wait, refusal
@@ -46,6 +47,8 @@ class Session:
     jitter: Callable[[], float] = random.random
     infos: dict[str | None, Info] = field(default_factory=dict)
     """What the service says of its models, asked once."""
+    notices: Notices = field(default_factory=Notices)
+    """Counts of texts that may not be computed as the caller expects."""
 
 
 def conduct(call: Call[Any, T], session: Session) -> Generator[Step, Any, T]:
@@ -154,6 +157,7 @@ def read(call: Call[P, Any], part: range, answer: Answer, session: Session) -> P
 
     """
     try:
+        session.notices.note(answer.headers)
         return call.read_part(answer.content, part)
     except NOT_OURS as error:
         address = session.url + call.path

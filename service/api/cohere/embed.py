@@ -28,6 +28,7 @@ from service.api.wire.route import JsonRoute, model_of
 from service.engines.contract import Floats
 from service.errors import InputTooLong, Unprocessable
 from service.inference.core import Inference
+from service.inference.timings import Timings
 from service.inference.tokenization.shortening import shorten
 from service.inference.tokenization.tokenizer import Options, TokenizedText
 
@@ -224,7 +225,7 @@ async def _answer(body: CohereEmbedRequest, request: Request, form: Form) -> Res
     kept, options = body.dimensions(inference.vectors.kept()), body.options(inference)
     prepared = await prepare_embedding(request, Embedding(body.given, options, kept))
     await body.cut(prepared.texts.texts, options)
-    prepared.timings.tokens = sum(len(text.input_ids) for text in prepared.texts.texts)
+    prepared.texts.recount()
     each = sum(FORMS[name].feature_bytes for name in body.types)
     size = round(each * prepared.floats) + CHARACTER_BYTES * sum(map(len, body.given))
     with reserve(request, size) as held:
@@ -232,13 +233,13 @@ async def _answer(body: CohereEmbedRequest, request: Request, form: Form) -> Res
         timings = prepared.timings
 
         def write() -> list[Part]:
-            return written(form, body, vectors, timings.tokens)
+            return written(form, body, vectors, timings)
 
         return await respond_parts(held, size, write, timings)
 
 
 def written(
-    form: Form, body: CohereEmbedRequest, vectors: Sequence[Floats], tokens: int
+    form: Form, body: CohereEmbedRequest, vectors: Sequence[Floats], timings: Timings
 ) -> list[Part]:
     """Return the reply in parts, a vector in one type each."""
     kind = "embeddings_by_type" if form.by_type else "embeddings_floats"
@@ -250,5 +251,5 @@ def written(
         items = map(FORMS[name].json, vectors)
         parts += [b"[%b" % item if n == 0 else b",%b" % item for n, item in enumerate(items)]
         parts.append(b"]")
-    closing = orjson.dumps({"texts": body.given, "meta": embedded(form.version, tokens)})
+    closing = orjson.dumps({"texts": body.given, "meta": embedded(form.version, timings)})
     return [*parts, b"}," if form.by_type else b",", closing[1:]]

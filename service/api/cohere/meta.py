@@ -5,7 +5,9 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
+
+from service.inference.timings import Timings
 
 DOCUMENTS_PER_UNIT = 100
 """Of a query's documents that Cohere counts as one unit of search."""
@@ -29,6 +31,7 @@ class Meta(BaseModel):
 
     api_version: ApiVersion
     billed_units: BilledUnits
+    warnings: list[str] | None = Field(None, description="Absent without notices.")
 
 
 def new_id() -> str:
@@ -36,12 +39,18 @@ def new_id() -> str:
     return str(uuid.uuid4())
 
 
-def searched(version: str, documents: int) -> dict[str, Any]:
-    """The `meta` of a ranking."""
+def searched(version: str, documents: int, timings: Timings) -> dict[str, Any]:
+    """Return the `meta` of a ranking."""
     units = -(-documents // DOCUMENTS_PER_UNIT)
-    return {"api_version": {"version": version}, "billed_units": {"search_units": units}}
+    return _meta(version, {"search_units": units}, timings)
 
 
-def embedded(version: str, tokens: int) -> dict[str, Any]:
-    """The `meta` of embeddings."""
-    return {"api_version": {"version": version}, "billed_units": {"input_tokens": tokens}}
+def embedded(version: str, timings: Timings) -> dict[str, Any]:
+    """Return the `meta` of embeddings."""
+    return _meta(version, {"input_tokens": timings.tokens}, timings)
+
+
+def _meta(version: str, units: dict[str, int], timings: Timings) -> dict[str, Any]:
+    meta = {"api_version": {"version": version}, "billed_units": units}
+    warnings = timings.notices.sentences()
+    return meta | {"warnings": warnings} if warnings else meta

@@ -53,7 +53,8 @@ class RankRequest(LenientRequest):
         """The scores of the documents, each cut to what is looked at."""
         inference, caller = model_of(request).inference, caller_of(request)
         texts = await shortened(inference, self.documents, self.max_tokens_per_doc, caller)
-        return await ranked(request, self.query, texts, _CUT)
+        cut = [len(text) < len(given) for text, given in zip(texts, self.documents, strict=True)]
+        return await ranked(request, self.query, texts, _CUT, cut)
 
     def ranks(self, ranking: Ranking, *, documents: bool) -> list[dict[str, Any]]:
         """As many as were asked for, the largest score first.
@@ -112,7 +113,7 @@ async def rerank(body: RankRequest | vllm.VllmRerankRequest, request: Request) -
 
         def content() -> Any:
             results = body.ranks(ranking, documents=False)
-            meta = searched("2", len(body.documents))
+            meta = searched("2", len(body.documents), ranking.timings)
             return {"id": new_id(), "results": results, "meta": meta}
 
         return await respond(held, size, content, ranking.timings)

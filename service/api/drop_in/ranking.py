@@ -67,7 +67,13 @@ def ranker(inference: Inference) -> TaskConfig:
     return task
 
 
-async def ranked(request: Request, query: str, texts: Sequence[str], options: Options) -> Ranking:
+async def ranked(
+    request: Request,
+    query: str,
+    texts: Sequence[str],
+    options: Options,
+    cut: Sequence[bool] = (),
+) -> Ranking:
     """The scores of texts with a query.
 
     Token vectors of a late-interaction model are in memory until all texts have theirs; their
@@ -78,6 +84,7 @@ async def ranked(request: Request, query: str, texts: Sequence[str], options: Op
         query: what the texts are scored for.
         texts: at least one.
         options: how they are tokenised.
+        cut: of each text, whether it is a part of what the caller sent; none is when empty.
 
     Raises:
         NoTaskHead: the model ranks nothing.
@@ -92,8 +99,12 @@ async def ranked(request: Request, query: str, texts: Sequence[str], options: Op
     if task.late is None:
         pairs = [(query, text) for text in texts]
         prepared = await inference.prepare(pairs, options, caller, "encode")
+        if any(cut):
+            prepared.mark_truncated(cut)
         return Ranking(await task_scores(prepared, task), logits=True, timings=prepared.timings)
     ranking = await prepare_ranking(inference, task.late, query, texts, options, caller)
+    if any(cut):
+        ranking.documents.mark_truncated(cut)
     timings = ranking.timings
     with reserve(request, ranking.vector_bytes):
         return Ranking(await rank(ranking, timings), logits=False, timings=timings)

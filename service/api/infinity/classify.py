@@ -11,7 +11,7 @@ from starlette.responses import Response
 from model.artifact.task import TaskConfig, TaskKind
 from service.api.drop_in.reserved import reserve, respond
 from service.api.infinity.errors import ERRORS
-from service.api.infinity.fields import InfinityRequest, Texts, Usage, envelope
+from service.api.infinity.fields import InfinityReply, InfinityRequest, Texts, envelope
 from service.api.tei.predict import PREDICTION_BYTES, predictions
 from service.api.wire.route import JsonRoute, caller_of, model_of
 from service.inference.core import Inference
@@ -49,15 +49,11 @@ class Label(BaseModel):
     label: str
 
 
-class ClassifyReply(BaseModel):
+class ClassifyReply(InfinityReply):
     """The labels of each text."""
 
     object: Literal["classify"] = "classify"
     data: list[list[Label]]
-    model: str
-    usage: Usage
-    id: str
-    created: int
 
 
 @router.post("/classify", response_model=None, responses={200: {"model": ClassifyReply}, **ERRORS})
@@ -72,6 +68,6 @@ async def classify(body: ClassifyRequest, request: Request) -> Response:
 
         def content() -> Any:
             data = [predictions(one, task.labels, raw=False) for one in logits]
-            return envelope("classify", model.name, prepared.timings.tokens) | {"data": data}
+            return envelope("classify", model.name, prepared.timings) | {"data": data}
 
         return await respond(held, size, content, prepared.timings)

@@ -23,9 +23,9 @@ from service.api.infinity.errors import ERRORS
 from service.api.infinity.fields import (
     MAX_CHARACTERS,
     MAX_TEXTS,
+    InfinityReply,
     InfinityRequest,
     Texts,
-    Usage,
     envelope,
 )
 from service.api.wire.media import JSON_BYTES_PER_FLOAT
@@ -84,15 +84,11 @@ class EmbeddingItem(BaseModel):
     index: int
 
 
-class EmbeddingsReply(BaseModel):
+class EmbeddingsReply(InfinityReply):
     """The vectors, in the order of the request."""
 
     object: Literal["list"] = "list"
     data: list[EmbeddingItem]
-    model: str
-    usage: Usage
-    id: str
-    created: int
 
 
 @router.post(
@@ -120,7 +116,7 @@ def form(body: InfinityEmbeddingsRequest, model: str) -> ListForm:
         return b'{"object":"embedding","embedding":%b,"index":%d}' % (written, number)
 
     def closing(timings: Timings) -> bytes:
-        outer = envelope("list", model, timings.tokens)
+        outer = envelope("list", model, timings)
         del outer["object"]
         return b"]," + orjson.dumps(outer)[1:]
 

@@ -10,7 +10,9 @@ from pydantic import BaseModel, Field, StringConstraints, field_validator
 
 from service.api.infinity.errors import error_response
 from service.api.native.texts import LenientRequest
+from service.api.wire.notices import NoticedReply, notice_field
 from service.api.wire.route import ErrorForm
+from service.inference.timings import Timings
 
 MAX_CHARACTERS = 8192 * 15
 """Of a text, before it is cut to what fits the model."""
@@ -39,12 +41,23 @@ class Usage(BaseModel):
     total_tokens: int
 
 
-def envelope(kind: str, model: str, tokens: int) -> dict[str, Any]:
-    """The fields that stand beside the results of every reply."""
+class InfinityReply(NoticedReply):
+    """Fields that stand beside the results of every reply."""
+
+    model: str
+    usage: Usage
+    id: str
+    created: int
+
+
+def envelope(kind: str, model: str, timings: Timings) -> dict[str, Any]:
+    """Return the fields that stand beside the results of every reply."""
+    tokens = timings.tokens
     return {
         "object": kind,
         "model": model,
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
         "id": f"infinity-{uuid.uuid4()}",
         "created": int(time.time()),
+        **notice_field(timings.notices),
     }

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from model.artifact.task import TaskConfig
 from service.api.drop_in.ranking import Ranking, ranked, ranker
 from service.api.drop_in.reserved import CHARACTER_BYTES, reserve, respond
-from service.api.infinity.fields import InfinityRequest, Text, Texts, Usage, envelope
+from service.api.infinity.fields import InfinityReply, InfinityRequest, Text, Texts, envelope
 from service.api.wire.route import model_of
 from service.inference.core import Inference
 from service.inference.tokenization.tokenizer import Options
@@ -52,15 +52,11 @@ class Rank(BaseModel):
     document: str | None = None
 
 
-class RerankReply(BaseModel):
+class RerankReply(InfinityReply):
     """The documents, the most relevant first."""
 
     object: Literal["rerank"] = "rerank"
     results: list[Rank]
-    model: str
-    usage: Usage
-    id: str
-    created: int
 
 
 async def rerank(body: InfinityRerankRequest, request: Request) -> Response:
@@ -74,7 +70,7 @@ async def rerank(body: InfinityRerankRequest, request: Request) -> Response:
         ranking = await ranked(request, body.query, body.documents, _CUT)
 
         def content() -> Any:
-            outer = envelope("rerank", model.name, ranking.timings.tokens)
+            outer = envelope("rerank", model.name, ranking.timings)
             return outer | {"results": ranks(body, ranking)}
 
         return await respond(held, size, content, ranking.timings)

@@ -17,6 +17,7 @@ from service.api.cohere.rerank import RankRequest
 from service.api.drop_in.reserved import reserve, respond
 from service.api.jina.errors import ERRORS
 from service.api.vllm import rerank as vllm
+from service.api.wire.notices import NoticedReply, notice_field
 from service.api.wire.route import JsonRoute, model_of
 
 router = APIRouter(route_class=JsonRoute, tags=["jina"])
@@ -49,7 +50,7 @@ class TokenUsage(BaseModel):
     prompt_tokens: int
 
 
-class RerankReply(BaseModel):
+class RerankReply(NoticedReply):
     """The documents, the most relevant first."""
 
     id: str
@@ -84,7 +85,8 @@ async def rerank(body: JinaRerankRequest | vllm.VllmRerankRequest, request: Requ
                 "model": model.name,
                 "usage": {"total_tokens": tokens, "prompt_tokens": tokens},
                 "results": body.ranks(ranking, documents=body.return_documents),
-                "meta": searched("1", len(body.documents)),
+                "meta": searched("1", len(body.documents), ranking.timings),
+                **notice_field(ranking.timings.notices),
             }
 
         return await respond(held, size, content, ranking.timings)

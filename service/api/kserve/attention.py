@@ -17,7 +17,7 @@ class MapsWriter:
     """A `Writer` whose maps come last: at the end of the JSON, or of the bytes after it."""
 
     def __init__(
-        self, names: Mapping[str, str], outputs: Sequence[Output], maps: Output, *, keeps_back: bool
+        self, names: Mapping[str, Any], outputs: Sequence[Output], maps: Output, *, keeps_back: bool
     ) -> None:
         """Write nothing yet.
 

@@ -59,7 +59,7 @@ class Answering:
 
     inference: Inference
     prepared: PreparedTexts
-    names: dict[str, str]
+    names: dict[str, Any]
     """What stands before the outputs."""
     options: EncodeOptions | None
     """Of the vectors; None where none are wanted."""
@@ -121,9 +121,11 @@ async def infer(request: Request, model: str) -> Response:
         caller = dataclasses.replace(caller, finish_by=finish_by)
     lane: LaneName = "attention" if "attention" in body.wanted else "encode"
     prepared = await inference.prepare(asked.texts, given.options, caller, lane, given.backend)
-    names = {"model_name": chosen.name, "model_version": VERSION}
+    names: dict[str, Any] = {"model_name": chosen.name, "model_version": VERSION}
     if body.id is not None:
         names = {"id": body.id, **names}
+    if counts := prepared.timings.notices.counts():
+        names["parameters"] = counts
     answering = Answering(inference, prepared, names, options, selection)
     maps, outputs = None, []
     for name, binary in body.wanted.items():

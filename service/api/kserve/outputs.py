@@ -107,7 +107,7 @@ class Output:
         return as_bytes(np.ascontiguousarray(self.values))
 
 
-def head(names: Mapping[str, str], outputs: Sequence[Output]) -> list[Part]:
+def head(names: Mapping[str, Any], outputs: Sequence[Output]) -> list[Part]:
     """The JSON of a reply; it ends within the last output where its values come later."""
     parts: list[Part] = [orjson.dumps({**names, "outputs": []}).removesuffix(b"]}")]
     for index, output in enumerate(outputs):

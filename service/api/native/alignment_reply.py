@@ -13,6 +13,7 @@ import numpy as np
 import orjson
 
 from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part
+from service.api.wire.notices import notice_field
 from service.inference.alignment.matching import Method
 from service.inference.alignment.pairs import Pair, PreparedPairs
 from service.inference.alignment.word_alignments import WordAlignment
@@ -47,7 +48,8 @@ class AlignmentReply:
         """It in JSON, a result at a time, as nothing else runs meanwhile."""
         prepared = self.prepared
         names = {"model": self.model, "backend": prepared.texts.engine, "method": self.method}
-        parts: list[Part] = [orjson.dumps({**names, "results": []}).removesuffix(b"]}")]
+        head = names | notice_field(prepared.texts.timings.notices) | {"results": []}
+        parts: list[Part] = [orjson.dumps(head).removesuffix(b"]}")]
         every = zip(prepared.pairs, prepared.truncated, found, strict=True)
         for number, one in enumerate(every):
             written = orjson.dumps(self._result(*one), option=orjson.OPT_SERIALIZE_NUMPY)

@@ -117,7 +117,7 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
         request.state.predicted_bytes = reserved
         encodings = await inference.encode(prepared, options)
         layers = {"layers": [*options.layers]} if options.layers else {}
-        header = Header(model.name, prepared.engine, layers)
+        header = Header(model.name, prepared.engine, layers, prepared.timings.notices)
         if binary:
             write = functools.partial(encode_safetensors, header, prepared.texts, encodings)
         else:

@@ -105,7 +105,7 @@ async def explain(body: ExplainRequest, request: Request) -> Response:
         request.state.predicted_bytes = size
         found = await explainer.explain()
         prepared = explainer.prepared
-        header = Header(model_of(request).name, prepared.engine, {})
+        header = Header(model_of(request).name, prepared.engine, {}, prepared.timings.notices)
         write = explain_safetensors if binary else explain_json
         parts = await asyncio.to_thread(write, header, prepared.texts, found)
         media_type, release = SAFETENSORS if binary else JSON, held.pop_all().close
@@ -138,7 +138,7 @@ async def explained_by_matches(
         found = await matcher.matches()
         size = MATCH_BYTES * sum(len(one.matches) for one in found)
         check_size(size, state.settings.max_response_bytes, FEWER, binary=True)
-        header = Header(model_of(request).name, matcher.engine, {})
+        header = Header(model_of(request).name, matcher.engine, {}, matcher.timings.notices)
         parts = await asyncio.to_thread(matches_json, header, matcher.texts, found)
         release = held.pop_all().close
     return PartsResponse(Reply(parts, JSON, matcher.timings, release=release))

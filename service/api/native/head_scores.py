@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.responses import Response
 
 from model.config.encoder import EncoderConfig
@@ -31,6 +31,7 @@ from service.api.native.texts import (
     usage,
 )
 from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Part
+from service.api.wire.notices import NoticedReply, notice_field
 from service.api.wire.problems import PROBLEMS
 from service.api.wire.route import (
     JsonRoute,
@@ -84,7 +85,7 @@ class HeadScoresResult(TextResult):
     weights: list[list[float]] = Field(description="`[Q][K]`: a row of all keys sums to 1.")
 
 
-class HeadScoresReply(BaseModel):
+class HeadScoresReply(NoticedReply):
     """The reply of `POST /attention/scores`."""
 
     model: str
@@ -123,6 +124,7 @@ async def head_scores(body: HeadScoresRequest, request: Request) -> Response:
         "layer": selection.layer,
         "head": selection.head,
         "scale": scale(inference.config),
+        **notice_field(prepared.timings.notices),
     }
     with contextlib.ExitStack() as held:
         held.enter_context(state.replies.hold(size + working_bytes(inference, prepared)))

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from service.api.wire.media import SAFETENSORS
+from service.api.wire.notices import NoticedReply
 from service.api.wire.problems import PROBLEMS
 
 
@@ -38,7 +39,7 @@ class EncodeResult(TextResult):
     )
 
 
-class EncodeReply(BaseModel):
+class EncodeReply(NoticedReply):
     """The JSON reply of `POST /encode`."""
 
     model: str
@@ -117,7 +118,7 @@ class AttentionResult(TextResult, TargetResult):
     )
 
 
-class AttentionReply(BaseModel):
+class AttentionReply(NoticedReply):
     """The JSON reply of `POST /attention`."""
 
     model: str
@@ -172,7 +173,7 @@ class AlignResult(BaseModel):
     )
 
 
-class AlignReply(BaseModel):
+class AlignReply(NoticedReply):
     """The reply of `POST /align`."""
 
     model: str
@@ -231,7 +232,7 @@ class ExplainResult(BaseModel):
     )
 
 
-class ExplainReply(BaseModel):
+class ExplainReply(NoticedReply):
     """The JSON reply of `POST /explain`."""
 
     model: str

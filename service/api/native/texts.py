@@ -17,8 +17,10 @@ from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from service.api.wire.media import SAFETENSORS
+from service.api.wire.notices import notice_field
 from service.api.wire.route import ModelRequest
 from service.errors import ReplyTooLarge
+from service.inference.notices import NO_NOTICES, Notices
 from service.inference.tokenization.excerpt import Direction
 from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.tokenizer import Options, TokenizedText
@@ -122,8 +124,8 @@ class TextRequest(ModelRequest, StrictRequest):
     truncation_direction: Direction = Field("right", description="Which side is cut.")
     prompt_name: str | None = Field(
         None,
-        description="A prefix that the checkpoint's own configuration names; where that names a "
-        "default, an empty name switches it off.",
+        description="A prefix that the checkpoint's own configuration names; where that names "
+        "prompts, an empty name is for no prompt.",
     )
     backend: BackendName | None = Field(
         None, description="Which engine answers; never replaced by another."
@@ -143,11 +145,13 @@ class Header:
     backend: str
     fields: Mapping[str, list[int]]
     """`layers` and `heads` of /attention."""
+    notices: Notices = NO_NOTICES
 
     @property
     def names(self) -> dict[str, Any]:
         """What stands before the results in JSON."""
-        return {"model": self.model, "backend": self.backend, **self.fields}
+        names = {"model": self.model, "backend": self.backend, **self.fields}
+        return names | notice_field(self.notices)
 
 
 def usage(texts: Sequence[TokenizedText]) -> dict[str, int]:
@@ -188,6 +192,7 @@ def metadata(header: Header, texts: Sequence[TokenizedText]) -> dict[str, str]:
         "tokens": [text.tokens for text in texts],
         "offsets": [text.offsets for text in texts],
         "usage": usage(texts),
+        **notice_field(header.notices),
     }
     encoded = {name: orjson.dumps(value).decode() for name, value in lists.items()}
     return encoded | {"model": header.model, "backend": header.backend}

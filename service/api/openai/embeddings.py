@@ -23,6 +23,7 @@ from service.api.drop_in.embedding import (
 from service.api.openai.errors import ERRORS
 from service.api.openai.request import EmbeddingsRequest
 from service.api.openai.token_ids import read_token_ids
+from service.api.wire.notices import NoticedReply, notice_field
 from service.api.wire.route import JsonRoute, model_of, service_of
 from service.engines.contract import Floats
 from service.errors import Unprocessable
@@ -51,7 +52,7 @@ class EmbeddingsUsage(BaseModel):
     total_tokens: int
 
 
-class EmbeddingsReply(BaseModel):
+class EmbeddingsReply(NoticedReply):
     """The reply of `POST /v1/embeddings`."""
 
     object: Literal["list"]
@@ -92,7 +93,8 @@ def list_form(model: str, vector_form: VectorForm) -> ListForm:
 
     def closing(timings: Timings) -> bytes:
         usage = {"prompt_tokens": timings.tokens, "total_tokens": timings.tokens}
-        return b"]," + orjson.dumps({"model": model, "usage": usage})[1:]
+        fields = {"model": model, "usage": usage, **notice_field(timings.notices)}
+        return b"]," + orjson.dumps(fields)[1:]
 
     return ListForm(
         b'{"object":"list","data":[', item, closing, ITEM_BYTES, vector_form.feature_bytes

@@ -9,8 +9,10 @@ from fastapi import Request
 from pydantic import BaseModel, Field
 
 from service.api.native.texts import LenientRequest
+from service.api.wire.notices import notice_field
 from service.errors import Unprocessable
 from service.inference.encoding import PreparedTexts
+from service.inference.timings import Timings
 from service.inference.tokenization.excerpt import Direction
 from service.inference.tokenization.shortening import shorten
 from service.inference.tokenization.tokenizer import Options
@@ -78,7 +80,7 @@ class VllmRequest(LenientRequest):
         if asked is None or asked == WHOLE_CONTEXT:
             return
         await shorten(prepared.texts, asked, self.direction)
-        prepared.timings.tokens = sum(len(text.input_ids) for text in prepared.texts)
+        prepared.recount()
 
 
 class Usage(BaseModel):
@@ -90,21 +92,22 @@ class Usage(BaseModel):
     prompt_tokens_details: None = None
 
 
-def envelope(request: Request, kind: str, model: str, tokens: int) -> dict[str, Any]:
+def envelope(request: Request, kind: str, model: str, timings: Timings) -> dict[str, Any]:
     """The fields that stand beside the data of every reply.
 
     Args:
         request: which is answered.
         kind: what the id begins with.
         model: name of the one that answers.
-        tokens: of all texts.
+        timings: of the request.
 
     """
-    usage = {"completion_tokens": 0, "prompt_tokens_details": None}
+    tokens, usage = timings.tokens, {"completion_tokens": 0, "prompt_tokens_details": None}
     return {
         "id": f"{kind}-{request.state.request_id}",
         "object": "list",
         "created": int(time.time()),
         "model": model,
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens, **usage},
+        **notice_field(timings.notices),
     }

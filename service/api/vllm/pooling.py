@@ -29,6 +29,7 @@ from service.api.drop_in.reserved import reserve, respond_parts
 from service.api.vllm.errors import ERRORS
 from service.api.vllm.fields import Usage, VllmRequest, envelope
 from service.api.wire.media import JSON_BYTES_PER_FLOAT
+from service.api.wire.notices import NoticedReply
 from service.api.wire.route import JsonRoute, caller_of, model_of
 from service.engines.contract import Floats
 from service.errors import NoTaskHead, Unprocessable
@@ -92,7 +93,7 @@ class PoolingItem(BaseModel):
     data: list[list[float]] | list[float] | str
 
 
-class PoolingReply(BaseModel):
+class PoolingReply(NoticedReply):
     """One item a text, in the order of the request."""
 
     id: str
@@ -186,7 +187,7 @@ def list_form(body: PoolingRequest, request: Request, model: str) -> ListForm:
         return b'{"index":%d,"object":"pooling","data":%b}' % (number, written)
 
     def closing(timings: Timings) -> bytes:
-        return b"]," + orjson.dumps(envelope(request, "pooling", model, timings.tokens))[1:]
+        return b"]," + orjson.dumps(envelope(request, "pooling", model, timings))[1:]
 
     return ListForm(
         b'{"data":[',

@@ -17,6 +17,7 @@ from service.api.drop_in.reserved import CHARACTER_BYTES, reserve, respond
 from service.api.vllm.errors import error_response
 from service.api.vllm.fields import VllmRequest, envelope
 from service.api.vllm.scoring import Pairs, scored, scorer
+from service.api.wire.notices import NoticedReply, notice_field
 from service.api.wire.route import ErrorForm, caller_of, model_of
 from service.inference.core import Inference
 
@@ -75,7 +76,7 @@ class VllmRerankUsage(BaseModel):
     total_tokens: int
 
 
-class VllmRerankReply(BaseModel):
+class VllmRerankReply(NoticedReply):
     """The documents, the most relevant first."""
 
     id: str
@@ -99,7 +100,7 @@ async def rerank(body: VllmRerankRequest, request: Request) -> Response:
         scores = ranking.scores(raw=body.use_activation is False)
 
         def content() -> Any:
-            outer = envelope(request, "rerank", model.name, ranking.timings.tokens)
+            outer = envelope(request, "rerank", model.name, ranking.timings)
             tokens = outer["usage"]["total_tokens"]
             results = [
                 {
@@ -114,6 +115,7 @@ async def rerank(body: VllmRerankRequest, request: Request) -> Response:
                 "model": model.name,
                 "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
                 "results": results,
+                **notice_field(ranking.timings.notices),
             }
 
         return await respond(held, size, content, ranking.timings)

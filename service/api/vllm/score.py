@@ -14,6 +14,7 @@ from service.api.drop_in.reserved import reserve, respond
 from service.api.vllm.errors import ERRORS
 from service.api.vllm.fields import Usage, VllmRequest, envelope
 from service.api.vllm.scoring import Pairs, scored, scorer
+from service.api.wire.notices import NoticedReply
 from service.api.wire.route import JsonRoute, model_of
 from service.inference.core import Inference
 
@@ -83,7 +84,7 @@ class Score(BaseModel):
     score: float
 
 
-class ScoreReply(BaseModel):
+class ScoreReply(NoticedReply):
     """The scores, in the order of the request."""
 
     id: str
@@ -110,6 +111,6 @@ async def score(body: ScoreRequest, request: Request) -> Response:
                 {"index": index, "object": "score", "score": score}
                 for index, score in enumerate(scores)
             ]
-            return envelope(request, "score", model.name, ranking.timings.tokens) | {"data": data}
+            return envelope(request, "score", model.name, ranking.timings) | {"data": data}
 
         return await respond(held, size, content, ranking.timings)

@@ -221,8 +221,11 @@ class PartsResponse(Response):
 
 
 def timing_headers(timings: Timings) -> dict[str, str]:
-    """Whole milliseconds of each step, under text-embeddings-inference's names."""
-    return {
+    """Return the headers of a reply's notices, and of whole milliseconds of each step.
+
+    The names of the latter are text-embeddings-inference's.
+    """
+    return timings.notices.headers() | {
         "x-tokenization-time": str(round(1000 * timings.tokenization_seconds)),
         "x-queue-time": str(round(1000 * timings.queue_seconds)),
         "x-inference-time": str(round(1000 * timings.inference_seconds)),

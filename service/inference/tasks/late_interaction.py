@@ -46,13 +46,9 @@ class PreparedRanking:
     @property
     def timings(self) -> Timings:
         """Of both tokenisations, one after the other."""
-        first, second = self.query.timings, self.documents.timings
-        more = self.late.missing(len(self.query.texts[0].input_ids))
-        return Timings(
-            first.tokens + more + second.tokens,
-            first.began,
-            first.tokenization_seconds + second.tokenization_seconds,
-        )
+        both = self.query.timings + self.documents.timings
+        both.tokens += self.late.missing(len(self.query.texts[0].input_ids))
+        return both
 
     def tasks(self) -> list[TextTask]:
         """The query, then the documents."""

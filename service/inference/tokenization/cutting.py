@@ -6,11 +6,14 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
 from model.artifact.manifest import reading
 from model.artifact.tokenizer import read_tokenizer
-from model.tokenization.vocabulary import BEYOND, model_ids
+from model.tokenization.vocabulary import BEYOND, model_ids, unknown_ids
+from service.engines.contract import Ids
 from service.inference.tokenization.excerpt import Cutter, Direction, Excerpt
 from service.inference.tokenization.inputs import Text
 
@@ -30,12 +33,18 @@ class CuttingTokenizer:
         beyond = self.whole.token_to_id(BEYOND)
         self.size: int = self.whole.get_vocab_size() if beyond is None else beyond
         """Ids that the model knows: all below."""
+        self.unknown_ids = unknown_ids(self.whole)
+        self._unknown = np.array(sorted(self.unknown_ids), np.int64)
         self._cutters: dict[tuple[Direction, int], Cutter] = {}
         self._lock = threading.Lock()
 
     def ids(self, encoding: Encoding) -> list[int]:
         """A text's ids as the model is given them."""
         return model_ids(self.whole, encoding)
+
+    def is_unknown(self, ids: Ids) -> NDArray[np.bool_]:
+        """Return, for each of the ids `[S]`, whether it is of the unknown token."""
+        return np.isin(ids, self._unknown) if len(self._unknown) != 1 else ids == self._unknown
 
     def whole_texts(self, texts: Sequence[tuple[Text, bool]]) -> list[Excerpt]:
         """Texts as they are, each with whether special tokens are put around it."""

@@ -89,15 +89,17 @@ class IdReader:
             own = own[:room] if direction == "right" else own[len(own) - room :]
         opening, closing = self._opening, self._closing
         found = [*opening, *own, *closing]
+        input_ids = np.array(found, np.int64)
         segments = [*self._opening_segments, *[self._segment] * len(own), *self._closing_segments]
         return TokenizedText(
             tokens=[self._tokenizer.whole.id_to_token(token) or "" for token in found],
-            input_ids=np.array(found, np.int64),
+            input_ids=input_ids,
             segment_ids=np.array(segments, np.int64),
             offsets=[(0, 0)] * len(found),
             truncated=truncated,
             prompt_tokens=0,
             special_tokens_mask=[*[1] * len(opening), *[0] * len(own), *[1] * len(closing)],
+            unknown=self._tokenizer.is_unknown(input_ids),
         )
 
     def _without_frame(self, name: str, given: list[int]) -> list[int]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tokenizers import Encoding
+from tokenizers import Encoding, Tokenizer
 
+from model.artifact.sentence import SentenceConfig
+from service.errors import Unprocessable
 from service.inference.tokenization.excerpt import Offset
 from service.inference.tokenization.inputs import Text
 
@@ -21,6 +23,49 @@ class Prompt:
 
 
 NO_PROMPT = Prompt("", 0)
+
+
+class Prompts:
+    """The prompts that a checkpoint names."""
+
+    def __init__(self, sentence: SentenceConfig, tokenizer: Tokenizer) -> None:
+        self._sentence = sentence
+        self._named = {
+            name: Prompt(prompt, prompt_length(tokenizer, prompt))
+            for name, prompt in sentence.prompts.items()
+        }
+
+    def named(self, name: str | None) -> Prompt:
+        """Return the prompt of a name, or the default when None; an empty name is for no prompt.
+
+        Raises:
+            Unprocessable: the checkpoint names no such prompt, or none at all.
+
+        """
+        if name is None:
+            name = self._sentence.default_prompt_name
+        if name is None or (name == "" and self._named):
+            return NO_PROMPT
+        try:
+            return self._named[name]
+        except KeyError:
+            known = ", ".join(sorted(self._named)) or "none"
+            raise Unprocessable(f"unknown prompt_name; this model names: {known}") from None
+
+    def lacking(self, name: str | None) -> bool:
+        """Return whether a request that names this prompt, or None, is likely to lack one.
+
+        A default of the checkpoint is a prompt, and an empty name asks for none on purpose.
+        """
+        if name is not None or self._sentence.default_prompt_name is not None:
+            return False
+        return any(prompt.text for prompt in self._named.values())
+
+
+def prompt_length(tokenizer: Tokenizer, prompt: str) -> int:
+    """Return the tokens of a prompt without a special one at its end, as sentence-transformers."""
+    special = tokenizer.encode(prompt).special_tokens_mask if prompt else []
+    return len(special) - bool(special and special[-1])
 
 
 def with_prompt(prompt: str, text: Text) -> Text:

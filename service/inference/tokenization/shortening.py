@@ -52,6 +52,7 @@ def shortened(text: TokenizedText, max_tokens: int, direction: Direction) -> Tok
         offsets=[text.offsets[index] for index in kept],
         special_tokens_mask=[text.special_tokens_mask[index] for index in kept],
         truncated=True,
+        unknown=text.unknown[kept],
     )
 
 

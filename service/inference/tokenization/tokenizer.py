@@ -16,7 +16,13 @@ from service.inference.tokenization.excerpt import Direction, Excerpt, closing_i
 from service.inference.tokenization.given_ids import IdReader
 from service.inference.tokenization.inputs import Input, Text, TokenIds, characters
 from service.inference.tokenization.pieces import Spelling
-from service.inference.tokenization.prompts import NO_PROMPT, Prompt, with_prompt, without_prompt
+from service.inference.tokenization.prompts import (
+    NO_PROMPT,
+    Prompt,
+    Prompts,
+    with_prompt,
+    without_prompt,
+)
 from service.inference.tokenization.subwords import Subwords
 from service.inference.tokenization.tokenized import (
     TokenizedText as TokenizedText,  # noqa: PLC0414 - its users read it here
@@ -40,7 +46,7 @@ class Options:
     truncate: bool = False
     direction: Direction = "right"
     prompt_name: str | None = None
-    """The checkpoint's default when None; where it has one, the empty name stands for no prompt."""
+    """The checkpoint's default when None; the empty name is for no prompt where it names some."""
     max_tokens: int | None = None
     """The most tokens of an input; the service's limit when None."""
     naming: str = "inputs[{}]"
@@ -73,7 +79,6 @@ class TextTokenizer:
             target: `target_tokenizer.json`; None where targets are tokenised as inputs are.
 
         """
-        self._sentence = sentence
         self.limits = limits
         self._source = CuttingTokenizer(path)
         self._target = CuttingTokenizer(target) if target else self._source
@@ -86,10 +91,8 @@ class TextTokenizer:
         self.special_tokens = frozenset(token.content for token in added if token.special)
         self.word_pieces = isinstance(whole.model, WordPiece)
         """Whether its tokens are WordPieces, of which those that continue a word are marked."""
-        self.subwords = Subwords(whole)
-        self._prompts = {
-            name: Prompt(prompt, self._length(prompt)) for name, prompt in sentence.prompts.items()
-        }
+        self.subwords = Subwords(whole, self._source.unknown_ids)
+        self._prompts = Prompts(sentence, whole)
 
     def tokenize(
         self, inputs: Sequence[Input], options: Options, first: int = 0
@@ -106,7 +109,7 @@ class TextTokenizer:
             InputTooLong: too many characters, or too many tokens with `truncate` off.
 
         """
-        prompt = self._prompt(options.prompt_name)
+        prompt = self._prompts.named(options.prompt_name)
         self._check_lengths(inputs, options, first)
         if options.ids_as_given and any(isinstance(given, TokenIds) for given in inputs):
             return [self._alone(*one, options, prompt) for one in enumerate(inputs, first)]
@@ -143,7 +146,7 @@ class TextTokenizer:
             InputTooLong: too many characters.
 
         """
-        prompt = self._prompt(prompt_name).text
+        prompt = self._prompts.named(prompt_name).text
         for index, text in enumerate(texts, first):
             self._check_characters(f"inputs[{index}]", text)
         whole = [prompt + text for text in texts]
@@ -165,26 +168,13 @@ class TextTokenizer:
         """
         return self._ids.decode(name, given.ids, skip_special_tokens=skip_special_tokens)
 
+    def lacks_prompt(self, options: Options) -> bool:
+        """Return whether texts get no prompt though the checkpoint names prompts."""
+        return self._prompts.lacking(options.prompt_name)
+
     def vocabulary(self, indices: Iterable[int]) -> list[str | None]:
         """The tokens of these ids; None where the tokenizer has none."""
         return [self._source.whole.id_to_token(index) for index in indices]
-
-    def _prompt(self, name: str | None) -> Prompt:
-        default = self._sentence.default_prompt_name
-        if name is None:
-            name = default
-        if name is None or (name == "" and default is not None):
-            return NO_PROMPT
-        try:
-            return self._prompts[name]
-        except KeyError:
-            known = ", ".join(sorted(self._sentence.prompts)) or "none"
-            raise Unprocessable(f"unknown prompt_name; this model names: {known}") from None
-
-    def _length(self, prompt: str) -> int:
-        """Tokens of a prompt, less a special one at its end, as sentence-transformers counts."""
-        special = self._source.whole.encode(prompt).special_tokens_mask if prompt else []
-        return len(special) - bool(special and special[-1])
 
     def _read(self, name: str, given: Input, prompt: str) -> tuple[Text, bool]:
         """The text with its prompt, and whether special tokens are yet to be put around it.
@@ -239,7 +229,7 @@ class TextTokenizer:
             if not ids:
                 raise Unprocessable(f"{options.name(index)} has no tokens")
             cut_left = excerpt.truncated and options.direction == "left"
-            found.append(_tokenized(excerpt, ids, prompt, cut_left=cut_left))
+            found.append(_tokenized(tokenizer, excerpt, ids, prompt, cut_left=cut_left))
         return found
 
     def _check_lengths(self, inputs: Sequence[Input], options: Options, first: int) -> None:
@@ -261,7 +251,12 @@ def _check_length(name: str, tokens: int, limit: int) -> None:
 
 
 def _tokenized(
-    excerpt: Excerpt, ids: Sequence[int], prompt: Prompt, *, cut_left: bool
+    tokenizer: CuttingTokenizer,
+    excerpt: Excerpt,
+    ids: Sequence[int],
+    prompt: Prompt,
+    *,
+    cut_left: bool,
 ) -> TokenizedText:
     encoding = excerpt.encoding
     offsets = excerpt.offsets
@@ -272,12 +267,16 @@ def _tokenized(
         if not cut_left:
             prompt_tokens = prompt.tokens
         special = [1] * prompt_tokens + special[prompt_tokens:]
+    input_ids = np.array(ids, np.int64)
+    unknown = tokenizer.is_unknown(input_ids)
+    unknown[:prompt_tokens] = False
     return TokenizedText(
         tokens=encoding.tokens,
-        input_ids=np.array(ids, np.int64),
+        input_ids=input_ids,
         segment_ids=np.array(encoding.type_ids, np.int64),
         offsets=offsets,
         truncated=excerpt.truncated,
         prompt_tokens=prompt_tokens,
         special_tokens_mask=special,
+        unknown=unknown,
     )

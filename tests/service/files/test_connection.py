@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from service.files.connection import TRIES, Connection, RefusedRequest, ServiceFailure
+from service.inference.notices import Notices
 
 Reply = tuple[int, dict[str, str], bytes]
 
@@ -54,6 +55,15 @@ def stub() -> Iterator[Stub]:
 
 
 BUSY = (429, {"Retry-After": "7"}, b'{"detail": "the queue is full"}')
+
+
+def test_notices_of_replies_are_kept(stub: Stub) -> None:
+    """But for headers that are not numbers, which are not this service's."""
+    stub.replies = [(200, {"x-truncated": number}, b"{}") for number in ("2", "", "some")]
+    connection = Connection(stub.url)
+    for _ in range(3):
+        connection.post("/encode", {}, "application/json")
+    assert connection.notices == [Notices(truncated=2), Notices(), Notices()]
 
 
 def test_a_busy_service_is_asked_again(stub: Stub) -> None:

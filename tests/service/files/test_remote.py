@@ -36,11 +36,23 @@ def test_arrays_are_those_of_an_engine_here(
     there = capsys.readouterr().err
     assert encode(source, tmp_path / "here.npz", **options) == 3
     assert "some.txt, line 31: the text has 602 tokens; at most 512 fit" in there
+    assert "cut" not in there
     assert capsys.readouterr().err == there
     found, expected = np.load(tmp_path / "there.npz"), np.load(tmp_path / "here.npz")
     assert found.files == expected.files
     for name in expected.files:
         np.testing.assert_allclose(found[name], expected[name], atol=1e-6)
+
+
+def test_texts_that_are_cut_are_counted_at_the_end(
+    encode: Encode, tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a service, and of an engine here."""
+    source = tmp_path / "some.txt"
+    source.write_text("\n".join(["word " * 600, *TEXTS[:30], "word " * 700]), encoding="utf-8")
+    for name, options in {"here": {}, "there": {"url": url, "api_key": "secret"}}.items():
+        assert encode(source, tmp_path / f"{name}.npz", truncate=True, **options) == 0
+        assert "headscope: 2 texts were cut to the most tokens" in capsys.readouterr().err, name
 
 
 @pytest.mark.parametrize(

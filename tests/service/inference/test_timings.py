@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from service.inference.notices import Notices
 from service.inference.timings import Timings
 from service.scheduler.submission import TaskResult
 
@@ -21,3 +22,9 @@ def test_of_tasks_side_by_side_the_longest_counts() -> None:
 def test_parts_that_went_one_after_the_other_add_up() -> None:
     both = Timings(3, 100.0, 0.5, 0.25, 2.0) + Timings(4, 101.0, 0.25, 0.5, 1.0)
     assert both == Timings(7, 100.0, 0.75, 0.75, 3.0)
+
+
+def test_so_do_their_notices() -> None:
+    one, other = Notices(truncated=1), Notices(1, 2, 3)
+    both = Timings(3, 0.0, 0.0, notices=one) + Timings(4, 0.0, 0.0, notices=other)
+    assert both.notices == Notices(2, 2, 3)

@@ -47,11 +47,13 @@ async def test_what_happened_is_counted(artifact: Artifact, onnx_engine: OnnxEng
 async def test_cut_inputs_and_failed_batches(artifact: Artifact) -> None:
     async with serving(artifact, AnsweringEngine(lambda _: []), max_length=4) as client:
         for _ in range(2):
-            asked = {"inputs": ["a b c d e", "a"], "truncate": True}
+            asked = {"inputs": ["a b c d e", "a", "\U0001f9ff"], "truncate": True}
             assert_problem(await client.post("/encode", json=asked), 500, error_type="Backend")
         found = await samples(client)
     encode = (("lane", "encode"), ("model", "small"))
     assert found["headscope_truncated_inputs_total", encode[1:]] == 2
+    assert found["headscope_unknown_token_inputs_total", encode[1:]] == 2
+    assert found["headscope_prompt_missing_inputs_total", encode[1:]] == 0
     assert found["headscope_input_tokens_limit", encode[1:]] == 4
     assert found["headscope_failed_batches_total", encode] >= 2
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from service.api.infinity.fields import InfinityRequest, envelope
+from service.inference.timings import Timings
 
 
 def test_infinitys_name_of_no_model_is_none() -> None:
@@ -15,7 +16,7 @@ def test_infinitys_name_of_no_model_is_none() -> None:
 
 
 def test_replies_have_ids_of_their_own() -> None:
-    first, second = envelope("list", "m", 3), envelope("list", "m", 3)
+    first, second = (envelope("list", "m", Timings(3, 0.0, 0.0)) for _ in range(2))
     assert first["id"].startswith("infinity-")
     assert first["id"] != second["id"]
     assert abs(first["created"] - time.time()) < 60

@@ -22,7 +22,7 @@ from service.inference.tokenization.tokenizer import TokenizedText
 def characters(text: str) -> tuple[AlignedText, TokenizedText]:
     """A token a character."""
     ids, offsets = np.ones(len(text), np.int64), [(i, i + 1) for i in range(len(text))]
-    found = TokenizedText([*text], ids, 0 * ids, offsets, False, 0, [0] * len(text))
+    found = TokenizedText([*text], ids, 0 * ids, offsets, False, 0, [0] * len(text), ids < 0)
     return aligned_text(text, found, "punctuation"), found
 
 

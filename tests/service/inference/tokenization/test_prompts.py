@@ -109,9 +109,9 @@ def test_the_checkpoints_default_goes_before_texts_that_name_none(artifact: Arti
     assert one(tokenizer, "it", "").prompt_tokens == 0
 
 
-def test_an_empty_name_is_unknown_where_there_is_no_default(tokenizer: TextTokenizer) -> None:
-    with pytest.raises(Unprocessable, match="unknown prompt_name"):
-        one(tokenizer, "it", "")
+def test_an_empty_name_is_no_prompt_where_there_is_no_default(tokenizer: TextTokenizer) -> None:
+    """It says that none is wanted, so that none is missing."""
+    assert one(tokenizer, "it", "").tokens == ["[CLS]", "it", "[SEP]"]
 
 
 def test_the_prompt_counts_for_the_limit_and_for_the_cut(tokenizer: TextTokenizer) -> None:
@@ -145,5 +145,6 @@ def test_an_unknown_prompt_names_the_known_ones(tokenizer: TextTokenizer) -> Non
 
 def test_a_model_without_prompts_says_so(artifact: Artifact) -> None:
     plain = TextTokenizer(artifact.path(TOKENIZER), artifact.manifest.sentence, Limits(16, 60))
-    with pytest.raises(Unprocessable, match="names: none"):
-        one(plain, "some", "query")
+    for name in ("query", ""):
+        with pytest.raises(Unprocessable, match="names: none"):
+            one(plain, "some", name)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from model.tokenization.vocabulary import unknown_ids
 from service.inference.tokenization.subwords import Subwords
 
 PIECES = [("<unk>", 0.0), ("▁", -2.0), ("▁the", -1.0), ("cat", -1.0), ("s", -2.0), ("▁ca", -9.0)]
@@ -14,7 +15,8 @@ WORDS = {"[UNK]": 0, "the": 1, "cat": 2, "##s": 3, "##at": 4}
 
 def continuing(tokenizer: Tokenizer, text: str) -> dict[str, bool]:
     encoding = tokenizer.encode(text)
-    found = Subwords(tokenizer).continuing(text, np.array(encoding.ids), encoding.offsets)
+    words = Subwords(tokenizer, unknown_ids(tokenizer))
+    found = words.continuing(text, np.array(encoding.ids), encoding.offsets)
     places = [text[start:end] for start, end in encoding.offsets]
     return dict(zip(places, found, strict=True))
 

@@ -1,0 +1,188 @@
+"""Every dialect says which texts were cut, lack a prompt, or have many unknown tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from model.artifact.manifest import Artifact
+from service.inference.notices import Notices
+from tests.model.task_checkpoints import write_task_checkpoint
+from tests.service.api.kserve.wire import in_bytes, in_json
+from tests.service.harness import Client, serving
+from tests.service.several import fake_of, variant
+
+pytestmark = pytest.mark.anyio
+LONG, UNKNOWN = "water " * 40, "\U0001f9ff " * 3
+TEXTS = [LONG, UNKNOWN, "water", LONG]
+COUNTS = {"truncated": 2, "prompt_missing": 4, "unknown_tokens": 1}
+HEADERS = {"x-truncated": "2", "x-prompt-missing": "4", "x-unknown-tokens": "1"}
+CUT = {"inputs": TEXTS, "truncate": True}
+PAIR = [[LONG, UNKNOWN], ["water", LONG]]
+Field = Callable[[Any], Any]
+
+
+def notices(reply: Any) -> Any:
+    return reply["notices"]
+
+
+def sentences(reply: Any) -> Any:
+    assert reply["meta"]["warnings"] == Notices(**COUNTS).sentences()
+    return COUNTS
+
+
+DIALECTS: dict[str, tuple[str, dict[str, Any], Field | None]] = {
+    "native": ("/encode", CUT, notices),
+    "native, attention": ("/attention", CUT, notices),
+    "native, explain": ("/explain", {"inputs": PAIR, "truncate": True}, notices),
+    "native, align": ("/align", {"inputs": PAIR, "truncate": True}, notices),
+    "native, scores": ("/attention/scores", CUT | {"layer": 0, "head": 0}, notices),
+    "TEI": ("/embed", {"inputs": TEXTS}, None),
+    "TEI, tokens": ("/embed_all", {"inputs": TEXTS}, None),
+    "TEI, root": ("/", {"inputs": TEXTS}, None),
+    "Infinity": ("/embeddings", {"input": TEXTS}, notices),
+    "Cohere": ("/v2/embed", {"texts": TEXTS, "input_type": "clustering"}, sentences),
+    "vLLM": ("/pooling", {"input": TEXTS, "truncate_prompt_tokens": -1}, notices),
+    "vLLM, pairs": (
+        "/score",
+        {"text_1": TEXTS[:2], "text_2": TEXTS[2:], "truncate_prompt_tokens": -1},
+        notices,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+async def client(artifact: Artifact, anyio_backend: str) -> AsyncIterator[Client]:
+    """Talks to a model of 16 tokens that names prompts and no default."""
+    sentence = artifact.manifest.sentence.model_copy(update={"prompts": {"query": "find: "}})
+    prompted = variant(artifact, "prompted", 32, sentence=sentence)
+    async with serving(prompted, fake_of(prompted), max_length=16, cors_origins="*") as client:
+        yield client
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_each_dialect_reports_them(client: Client, dialect: str) -> None:
+    path, body, field = DIALECTS[dialect]
+    answer = await client.post(path, json=body)
+    assert answer.status_code == 200, answer.text
+    assert HEADERS.items() <= answer.headers.items()
+    if field:
+        assert field(answer.json()) == COUNTS
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_nothing_is_reported_of_texts_as_they_should_be(
+    client: Client, artifact: Artifact, dialect: str
+) -> None:
+    path, body, _ = DIALECTS[dialect]
+    names = {"inputs", "input", "texts", "text_1", "text_2"}
+    plain = {name: _replaced(value) if name in names else value for name, value in body.items()}
+    async with serving(artifact, fake_of(artifact)) as other:
+        answer = await other.post(path, json=plain)
+        assert answer.status_code == 200, answer.text
+        assert not HEADERS.keys() & answer.headers.keys()
+        assert "notices" not in answer.text
+        assert "warnings" not in answer.text
+
+
+def _replaced(value: Any) -> Any:
+    return [_replaced(one) for one in value] if isinstance(value, list) else "water"
+
+
+async def test_the_binary_form_has_them_in_its_metadata(client: Client) -> None:
+    accept = {"accept": "application/vnd.safetensors"}
+    for path in ("/encode", "/attention", "/explain"):
+        body = CUT if path != "/explain" else {"inputs": PAIR, "truncate": True}
+        answer = await client.post(path, json=body, headers=accept)
+        size = int.from_bytes(answer.content[:8], "little")
+        metadata = json.loads(answer.content[8 : 8 + size])["__metadata__"]
+        assert json.loads(metadata["notices"]) == COUNTS
+        assert HEADERS.items() <= answer.headers.items()
+
+
+@pytest.mark.parametrize("outputs", [["pooled"], ["attention"], ["attention", "pooled"]])
+@pytest.mark.parametrize("binary", [False, True])
+async def test_kserve_has_them_in_its_parameters(
+    client: Client, outputs: list[str], binary: bool
+) -> None:
+    parameters = {"truncate": True, "binary_data_output": binary}
+    asked: dict[str, Any] = {
+        "outputs": [{"name": name} for name in outputs],
+        "parameters": parameters,
+    }
+    plain = {"json": in_json(TEXTS, [4], **asked)}
+    options = in_bytes(TEXTS, [4], **asked) if binary else plain
+    answer = await client.post("/v2/models/any/infer", **options)
+    assert answer.status_code == 200, answer.text
+    size = int(answer.headers.get("inference-header-content-length", len(answer.content)))
+    assert json.loads(answer.content[:size])["parameters"] == COUNTS
+    assert HEADERS.items() <= answer.headers.items()
+
+
+async def test_openais_client_takes_the_field(client: Client) -> None:
+    """Its models allow further fields; texts are not cut in this dialect."""
+    theirs = openai.AsyncOpenAI(api_key="-", base_url=f"{client.base_url}/v1", http_client=client)
+    reply = await theirs.embeddings.create(model="any", input=["water", UNKNOWN])
+    assert len(reply.data) == 2
+    assert reply.model_extra == {"notices": {"prompt_missing": 2, "unknown_tokens": 1}}
+
+
+async def test_a_prompt_that_is_given_is_not_missing(client: Client) -> None:
+    for body in ({"prompt_name": "query"}, {"prompt_name": ""}):
+        answer = await client.post("/encode", json={"inputs": "water", **body})
+        assert answer.status_code == 200
+        assert "x-prompt-missing" not in answer.headers
+    cohere = {"texts": ["water"], "input_type": "search_query"}
+    assert "x-prompt-missing" not in (await client.post("/v2/embed", json=cohere)).headers
+
+
+async def test_pages_of_other_origins_may_read_the_headers(client: Client) -> None:
+    answer = await client.post("/embed", json={"inputs": "a"}, headers={"origin": "http://there"})
+    exposed = answer.headers["access-control-expose-headers"].split(", ")
+    assert HEADERS.keys() <= set(exposed)
+
+
+async def test_texts_that_are_cut_further_than_to_the_limit_count(client: Client) -> None:
+    """Cohere's `max_tokens`, and vLLM's `truncate_prompt_tokens`."""
+    texts = ["water", "water " * 9]
+    answer = await client.post("/v2/embed", json={"texts": texts, "max_tokens": 6})
+    assert answer.headers["x-truncated"] == "1"
+    body = {"input": texts, "truncate_prompt_tokens": 6}
+    assert (await client.post("/pooling", json=body)).headers["x-truncated"] == "1"
+
+
+@pytest.mark.slow
+async def test_rankings_report_them(
+    exported: Callable[..., Artifact], cross_checkpoint: Path
+) -> None:
+    """A document that `max_tokens_per_doc` has cut counts once, however its pair fits."""
+    async with serving(exported(cross_checkpoint, "cross")) as client:
+        documents = ["a b c", "a " * 60, "b " * 5]
+        asked = {"query": "the cat", "documents": documents, "max_tokens_per_doc": 4}
+        for path in ("/v1/rerank", "/v2/rerank"):
+            answer = await client.post(path, json=asked)
+            assert answer.headers["x-truncated"] == "2", path
+            warnings = answer.json()["meta"]["warnings"]
+            assert warnings == ["2 texts were cut to the most tokens"]
+        tei = await client.post("/rerank", json={"query": "the cat", "texts": documents})
+        assert tei.headers["x-truncated"] == "1"
+        del asked["max_tokens_per_doc"]
+        infinity = await client.post("/rerank", json=asked)
+        assert infinity.json()["notices"] == {"truncated": 1}
+
+
+@pytest.mark.slow
+async def test_labels_report_them(exported: Callable[..., Artifact], tmp_path: Path) -> None:
+    write_task_checkpoint(tmp_path / "labels", num_labels=3)
+    async with serving(exported(tmp_path / "labels", "three-labels")) as client:
+        for path, body in (
+            ("/predict", {"inputs": [["a " * 60]]}),
+            ("/classify", {"input": ["a " * 60]}),
+        ):
+            answer = await client.post(path, json=body)
+            assert answer.headers["x-truncated"] == "1", answer.text
