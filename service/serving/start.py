@@ -170,7 +170,7 @@ def token_limits(settings: Settings, artifact: Artifact) -> Limits:
     tokens = settings.max_length or artifact.manifest.sentence.max_length
     if tokens > table:
         raise ValueError(
-            f"max_length {tokens} is more than the position table's {table} "
+            f"--max-length {tokens} is more than the position table's {table} "
             f"of {artifact.manifest.model}"
         )
     return Limits(tokens, settings.max_characters or CHARACTERS_PER_INPUT_TOKEN * tokens)

@@ -299,9 +299,9 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _revision_is_of_a_model(self) -> Self:
         if self.revision is not None and self.artifact:
-            raise ValueError("a revision is of a model, and an artifact is served")
+            raise ValueError("--revision is for a model, and --artifact has none: leave one out")
         if self.revision is not None and len(self.model) > 1:
-            raise ValueError("a revision is of one model: of several, name each as name@revision")
+            raise ValueError("--revision is for one --model: give each of several as NAME@REVISION")
         return self
 
     @model_validator(mode="after")
@@ -313,5 +313,5 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _ports_differ(self) -> Self:
         if self.metrics_port == self.port:
-            raise ValueError("metrics need a port of their own")
+            raise ValueError(f"--metrics-port {self.port} is --port as well: give another")
         return self

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from model.sources.locate import DEFAULT_MODEL
+from model.sources.short_names import full_name
 from service.settings import Settings
 
 
 def served(settings: Settings) -> tuple[str | Path, ...]:
-    """Models' names, then artifacts' folders, each kind in the order given."""
-    return (*settings.model, *settings.artifact) or (DEFAULT_MODEL,)
+    """Return models' full names, then artifacts' folders, each kind in the order given."""
+    return (*map(full_name, settings.model), *settings.artifact) or (DEFAULT_MODEL,)
 
 
 def each(settings: Settings) -> list[Settings]:

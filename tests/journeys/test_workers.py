@@ -441,7 +441,7 @@ async def test_what_a_killed_service_leaves_the_next_one_removes(tmp_path: Path)
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
-        (["--max-length", "513"], "max_length 513 is more than the position table's 512"),
+        (["--max-length", "513"], "--max-length 513 is more than the position table's 512"),
         (["--host", "no.such.host.invalid"], "known"),
     ],
 )

@@ -91,7 +91,11 @@ def test_a_wrong_use_is_two_lines(
         ("serve", ["--model", "{tmp}"], "holds no checkpoint: there is no config.json"),
         ("serve", ["--model", "no/such-model"], "no/such-model, and HF_HUB_OFFLINE forbids"),
         ("serve", ["--model", "not a name!"], "neither a folder nor a model's name"),
-        ("serve", ["--artifact", "{artifact}", "--max-length", "513"], "position table's 512"),
+        (
+            "serve",
+            ["--artifact", "{artifact}", "--max-length", "513"],
+            "--max-length 513 is more than the position table's 512",
+        ),
         ("export", ["--model", "{tmp}", "--out", "{tmp}/new"], "config.json"),
         ("export", ["--model", "no/such-model", "--out", "{tmp}/new"], "HF_HUB_OFFLINE forbids"),
         ("export", ["--model", "{small}", "--out", "{artifact}"], "is not an empty folder"),

@@ -139,12 +139,12 @@ def test_a_variable_of_a_revision_is_of_the_variables_model(
 
 
 def test_a_revision_is_of_one_model() -> None:
-    with pytest.raises(ValueError, match="of several, name each as name@revision"):
+    with pytest.raises(ValueError, match="give each of several as NAME@REVISION"):
         from_command_line("--model", "a", "--model", "b", "--revision", "v1")
 
 
 def test_an_artifact_has_no_revision(monkeypatch: pytest.MonkeyPatch) -> None:
-    message = "a revision is of a model, and an artifact is served"
+    message = "--revision is for a model, and --artifact has none"
     with pytest.raises(ValueError, match=message):
         from_command_line("--artifact", "a", "--revision", "b")
     monkeypatch.setenv("HEADSCOPE_ARTIFACT", "/by/variable")

@@ -181,7 +181,7 @@ def test_without_a_flag_the_command_line_has_the_environments_values(
 
 
 def test_metrics_have_a_port_of_their_own() -> None:
-    with pytest.raises(WrongUseError, match="metrics need a port of their own"):
+    with pytest.raises(WrongUseError, match="--metrics-port 9000 is --port as well"):
         from_command_line("--port", "9000", "--metrics-port", "9000")
 
 
