@@ -29,14 +29,20 @@ def pieces_of(error: HeadscopeError, call: Call[Any, Any], part: range) -> list[
     index = index_of(error, call, part)
     returned = call.on_error == "return" and is_about_inputs(error, call, index)
     if len(part) > 1 and index is None and (returned or error.status == TOO_LARGE):
-        middle = part.start + len(part) // 2
-        return [range(part.start, middle), range(middle, part.stop)]
+        return halves(part)
     if not (returned and isinstance(error, Refused)):
         raise placed(error, call, part, index)
     own = part.start if index is None else index
     before, after = range(part.start, own), range(own + 1, part.stop)
-    refused = placed(error, call, part, own)
-    return [piece for piece in (before, refused, after) if piece]
+    # where the first input is refused others may be too: a part is not sent whole for each of them
+    rest = [after] if before else halves(after)
+    return [piece for piece in (before, placed(error, call, part, own), *rest) if piece]
+
+
+def halves(part: range) -> list[range | Refused]:
+    """Return both halves of some inputs; the first is empty where there is one input."""
+    middle = part.start + len(part) // 2
+    return [range(part.start, middle), range(middle, part.stop)]
 
 
 def is_about_inputs(error: HeadscopeError, call: Call[Any, Any], index: int | None) -> bool:

@@ -74,7 +74,23 @@ def test_a_list_of_which_all_are_refused(kind):
     service = refusing(*TEXTS)
     found = asked(kind, "encode", service, TEXTS[:3], fields={"on_error": "return"})
     assert [one.index for one in found] == [0, 1, 2]
-    assert asked_for(service) == ["012", "12", "2"]
+    assert asked_for(service) == ["012", "1", "2"]
+
+
+def test_of_many_that_are_refused_few_are_sent_often(kind):
+    """Each input is asked for about log₂ n times, and no request is wasted: one an error."""
+    bad = [str(i) for i in range(100, 164)]
+    service = refusing(*bad)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/info":
+            return httpx.Response(200, json=INFO | {"max_client_batch_size": 99})
+        return service(request)
+
+    found = asked(kind, "embed", answer, bad, fields={"on_error": "return"})
+    assert [one.index for one in found] == list(range(64))
+    assert len(service.requests) == 64
+    assert sum(len(sent(request)["inputs"]) for request in service.requests) < 64 * 6
 
 
 def test_a_field_that_is_refused_is_no_fault_of_an_input(kind):
