@@ -20,6 +20,7 @@
     ├── EngineFailed             500     Backend      the engine raised, or answered nonsense
     ├── EngineNotInstalled       501     Backend
     ├── NotExported              501     Backend      a foreign graph has no maps, no other layers
+    │   └── NotVerified          501     Backend      this use of the artifact failed verification
     ├── EngineUnavailable        503     Unhealthy    with Retry-After
     │   └── EngineOutOfMemory    503     Backend
     └── EngineTimeout            504     Backend
@@ -189,6 +190,12 @@ class NotExported(ServiceError):
     """The graph that is served does not give what was asked for."""
 
     status, title, slug, error_type = 501, "Not exported", "not-exported", "Backend"
+
+
+class NotVerified(NotExported):
+    """The use that was asked for failed the artifact's verification."""
+
+    title, slug = "Not verified", "not-verified"
 
 
 class EngineUnavailable(ServiceError):

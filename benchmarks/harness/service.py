@@ -45,7 +45,7 @@ class InProcess:
         self._tokenizer = TextTokenizer(
             artifact.path(TOKENIZER), artifact.manifest.sentence, token_limits(settings, artifact)
         )
-        self._manifest, self._vectors = artifact.manifest, TextVectors.of(artifact)
+        self._artifact, self._vectors = artifact, TextVectors.of(artifact)
         self._engine = OnnxEngine(artifact, "cpu")
         self._limits = BatchLimits(self._engine.batch_tokens, settings.max_queue_tokens)
 
@@ -55,9 +55,9 @@ class InProcess:
         async def run() -> float:
             engines = EnginePool(self._engine, {}, self._limits, METRICS.of_model("benchmark"))
             inference = Inference(
-                self._manifest, self._vectors, self._tokenizer, engines, EVERYTHING
+                self._artifact, self._vectors, self._tokenizer, engines, EVERYTHING
             )
-            last = self._manifest.config.num_hidden_layers
+            last = self._artifact.manifest.config.num_hidden_layers
             wanted = EncodeOptions(layer=last, tokens=False, pooled=True)
 
             async def encode(part: list[str]) -> None:

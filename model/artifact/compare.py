@@ -5,8 +5,7 @@ numpy only; all checks run before a verdict.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from model.artifact.manifest import Precision
 from model.artifact.task import TaskConfig
+from model.artifact.verification import Use
 
 Floats = NDArray[np.float32]
 DecoderKind = Literal[
@@ -63,7 +63,7 @@ TOLERANCES: Mapping[Precision, Mapping[Kind, Tolerance]] = {
         "hidden": Tolerance(0.5, 0.02, 0.99),
         "attention": Tolerance(0.1, 0.0, 0.99),
         "values": Tolerance(0.0, 0.2, 0.9),
-        "pooled": Tolerance(0.01, 0.0, 0.9999),
+        "pooled": Tolerance(0.1, 0.0, 0.99),
         "task": Tolerance(0.5, 0.1, -1.0),
         "token_vectors": Tolerance(0.5, 0.02, 0.99),
     },
@@ -71,7 +71,7 @@ TOLERANCES: Mapping[Precision, Mapping[Kind, Tolerance]] = {
         "hidden": Tolerance(10.0, 0.1, 0.5),
         "attention": Tolerance(1.0, 0.0, 0.5),
         "values": Tolerance(0.0, 1.0, 0.3),
-        "pooled": Tolerance(0.1, 0.0, 0.95),
+        "pooled": Tolerance(1.0, 0.0, 0.3),
         "task": Tolerance(10.0, 0.5, -1.0),
         "token_vectors": Tolerance(1.0, 0.1, 0.5),
     },
@@ -79,7 +79,9 @@ TOLERANCES: Mapping[Precision, Mapping[Kind, Tolerance]] = {
 """By precision, of encoders of few layers; of any, see `tolerances_of`.
 
 Random token ids are among what is compared, and are harder than any text: 8-bit maps of the last
-layers can be far off there, so pooled vectors are what int8 is for. The logits of one label have a
+layers can be far off there, so pooled vectors are what int8 is for. In bf16 and int8 the bounds of
+pooled vectors only find what is broken; how good they are is measured over texts, see
+`model.artifact.bounds`. The logits of one label have a
 sign alone for a cosine, so a task head is held to their difference; the unit vectors of a
 late-interaction model's tokens turn with their hidden states. Products of values are of any size,
 and of states that have been rounded, so they are held to their largest."""
@@ -120,6 +122,8 @@ def tolerances_of(
     return tolerances
 
 
+_OF_VECTORS: tuple[Kind, ...] = ("pooled", "task", "token_vectors", "logprobs")
+"""Kinds that are compared for the use of vectors; the others are compared for that of heads."""
 _OF_LAYERS: tuple[Kind, ...] = (
     "hidden",
     "values",
@@ -138,6 +142,11 @@ class Key:
     kind: Kind
     layer: int = 0
     head: int = 0
+
+    @property
+    def use(self) -> Use:
+        """Use of an artifact that depends on such a tensor."""
+        return "vectors" if self.kind in _OF_VECTORS else "heads"
 
     @property
     def of_head(self) -> bool:
@@ -188,6 +197,11 @@ class Comparison:
             and not self.mismatches
             and all(difference.passed for difference in self.differences.values())
         )
+
+    def of(self, uses: Collection[Use]) -> Comparison:
+        """Return the part of the comparison that some uses depend on, with all mismatches."""
+        kept = {key: found for key, found in self.differences.items() if key.use in uses}
+        return Comparison(self.mismatches, kept, self.inputs)
 
     def summary(self) -> str:
         """One line: how many tensors failed, and the first of them."""
@@ -282,12 +296,3 @@ def keyed_maps(kind: Kind, maps: Floats) -> dict[Key, Floats]:
 def task_key(task: TaskConfig) -> Key:
     """The name of what a task head answers."""
     return Key("token_vectors" if task.kind == "late_interaction" else "task")
-
-
-def next_power_of_ten(value: float) -> float | None:
-    """The smallest power of ten that is not below `value`; 0 stays, None stands for infinity."""
-    if value == 0:
-        return 0.0
-    if math.isinf(value):
-        return None
-    return float(f"1e{math.ceil(math.log10(value))}")

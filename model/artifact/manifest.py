@@ -49,6 +49,7 @@ from model.artifact.integrity import check_file, check_locations, sha256_of
 from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import OF_DECODER, GraphName, GraphSignature
 from model.artifact.task import TaskConfig
+from model.artifact.verification import VerificationRecord
 from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig, UnknownEncoder
 from model.errors import ArtifactError
@@ -113,7 +114,7 @@ DATA_OF: dict[str, tuple[str, ...]] = {
     LOGPROBS_GRAPH: (DECODER_DATA, ENCODER_DATA),
 }
 """The files that a graph's tensors may be in; those of the others are in the graph itself."""
-FORMAT: Literal[8] = 8
+FORMAT: Literal[9] = 9
 
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 WeightBits = Literal[7, 8]
@@ -130,36 +131,12 @@ class FileRecord(BaseModel):
     bytes: int
 
 
-class VerificationRecord(BaseModel):
-    """Result of the verification at export."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    reference: Literal["pytorch", "itself"] = "pytorch"
-    """What the graphs were held against. A foreign graph has nothing but itself: each text alone
-    against the same text in a batch."""
-    passed: bool
-    provider: str
-    """The hardware that computed, as the runtime reports it."""
-    inputs: int
-    """Texts compared."""
-    tolerances: dict[str, dict[str, float]]
-    """`atol`, `rtol` and `cosine_at_least` of each kind of tensor."""
-    max_abs_diff_below: dict[str, float | None]
-    """The worst difference of each kind, as the next power of ten: the exact figure depends on
-    the machine, and the same input must give the same manifest. None: not finite."""
-    min_cosine: dict[str, float]
-    """The smallest cosine with the reference of any row of each kind, to four digits."""
-    failed: str | None = None
-    """The first tensor, in order of computation, beyond its tolerance, and how far; in a line."""
-
-
 class Manifest(BaseModel):
     """The content of `manifest.json`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Literal[8]
+    format: Literal[9]
     model: str
     runtime: GraphRuntimeName
     """The runtime that the graphs are exported for."""

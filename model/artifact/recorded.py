@@ -6,11 +6,17 @@ from collections.abc import Mapping
 
 from model.artifact.compare import Kind, Tolerance, tolerances_of
 from model.artifact.manifest import Manifest
+from model.artifact.verification import USES, Use
 
 
 def recorded_tolerances(manifest: Manifest) -> Mapping[Kind, Tolerance]:
     """Those of the precision, and what the checkpoint's own rounding needs beyond."""
     return {**tolerances_of(manifest.precision, *manifest.depths), **measured(manifest)}
+
+
+def passed_uses(manifest: Manifest) -> tuple[Use, ...]:
+    """Return the uses whose verification passed."""
+    return tuple(use for use in USES if manifest.verification.verdict(use).passed)
 
 
 def measured(manifest: Manifest) -> dict[Kind, Tolerance]:

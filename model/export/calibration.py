@@ -1,8 +1,8 @@
-"""Typical texts for finding the ranges of activations (see `model.export.quantization`)."""
+"""Typical texts: some to find the ranges of activations, others to compare vectors of."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -11,20 +11,33 @@ from model.artifact.batch import Batch, pack
 from model.tokenization.vocabulary import model_ids
 
 TEXTS = Path(__file__).with_name("calibration.txt")
+SIMILARITY_TEXTS = Path(__file__).with_name("similarity.txt")
+"""File of texts that int8 is not calibrated with, in groups of which some mean the same."""
 _BATCH = 16
 
 
 def calibration_batches(tokenizer: Tokenizer, max_length: int) -> Iterator[Batch]:
-    """The lines of `calibration.txt`, tokenised and cut, then all of them joined to one long text.
+    """Yield the lines of `calibration.txt`, and all of them joined to one long text, tokenised.
 
     Args:
         tokenizer: the checkpoint's.
-        max_length: the most tokens of one text.
+        max_length: the most tokens of one text, which is cut there.
 
     """
     lines = TEXTS.read_text(encoding="utf-8").splitlines()
+    return batches_of([*lines, " ".join(lines)], tokenizer, max_length)
+
+
+def similarity_batches(tokenizer: Tokenizer, max_length: int) -> Iterator[Batch]:
+    """Yield the lines of `similarity.txt`, tokenised; arguments as for `calibration_batches`."""
+    lines = SIMILARITY_TEXTS.read_text(encoding="utf-8").splitlines()
+    return batches_of(lines, tokenizer, max_length)
+
+
+def batches_of(lines: Sequence[str], tokenizer: Tokenizer, max_length: int) -> Iterator[Batch]:
+    """Yield texts in batches, without those that have no token."""
     tokenizer.enable_truncation(max_length)
-    encodings = tokenizer.encode_batch([*lines, " ".join(lines)])
+    encodings = tokenizer.encode_batch(list(lines))
     tokenizer.no_truncation()
     texts = [
         (model_ids(tokenizer, encoding), encoding.type_ids)

@@ -34,7 +34,6 @@ from model.artifact.manifest import (
     Artifact,
     Manifest,
     Precision,
-    VerificationRecord,
     WeightBits,
     record_file,
     write_manifest,
@@ -43,6 +42,7 @@ from model.artifact.manifest import (
 from model.artifact.modules import transformer_folder
 from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import Float, GraphName, GraphSignature
+from model.artifact.verification import UNVERIFIED, VerificationRecord, verdict_lines
 from model.attention.self_attention import Relative
 from model.config.encoder import EncoderConfig
 from model.encoder.encoder import Encoder
@@ -77,9 +77,6 @@ from model.tokenization.tokenizer import load_tokenizer
 
 _DTYPES: Mapping[Precision, Float] = {"fp16": "float16"}
 """Type of the weights and of tensors on a device, by precision; float32 for the others."""
-_UNVERIFIED = VerificationRecord(
-    passed=False, provider="", inputs=0, tolerances={}, max_abs_diff_below={}, min_cosine={}
-)
 
 
 def export(
@@ -194,7 +191,7 @@ def _build(
         own_target_tokenizer=target is not None,
         signature=_signatures(modules, _dtype(precision)),
         files={},
-        verification=_UNVERIFIED,
+        verification=UNVERIFIED,
     )
     for name in manifest.file_names:
         (folder / name).chmod(0o644)
@@ -220,7 +217,7 @@ def _recast(base: Artifact, folder: Path, precision: Precision, progress: Progre
         "precision": precision,
         "weight_bits": bits,
         "files": manifest.files | made,
-        "verification": _UNVERIFIED,
+        "verification": UNVERIFIED,
     }
     write_manifest(folder, manifest.model_copy(update=changed))
 
@@ -228,7 +225,8 @@ def _recast(base: Artifact, folder: Path, precision: Precision, progress: Progre
 def _verify(artifact: Artifact, device: Device, progress: Progress) -> VerificationRecord:
     progress("verifying ONNX against PyTorch")
     record = verify(artifact, device).record()
-    progress("verified" if record.passed else f"verification FAILED: {record.failed}")
+    for line in verdict_lines(record):
+        progress(line)
     return record
 
 

@@ -21,7 +21,6 @@ from model.artifact.manifest import (
     VECTOR_MODULES,
     Artifact,
     Manifest,
-    VerificationRecord,
     record_file,
     write_manifest,
     writing,
@@ -29,6 +28,7 @@ from model.artifact.manifest import (
 from model.artifact.modules import read_object
 from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import GraphSignature
+from model.artifact.verification import UNVERIFIED
 from model.config.encoder import EncoderConfig, UnknownEncoder
 from model.errors import CheckpointError, ConfigError
 from model.export.foreign_graph import (
@@ -118,15 +118,7 @@ def _build(graph: ForeignGraph, folder: Path, model: str) -> None:
         sentence=sentence,
         signature={"encoder": signature},
         files={name: record_file(folder / name) for name in FOREIGN_FILES},
-        verification=VerificationRecord(
-            reference="itself",
-            passed=False,
-            provider="",
-            inputs=0,
-            tolerances={},
-            max_abs_diff_below={},
-            min_cosine={},
-        ),
+        verification=UNVERIFIED.model_copy(update={"reference": "itself"}),
     )
     write_manifest(folder, manifest)
 

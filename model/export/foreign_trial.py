@@ -13,10 +13,11 @@ from dataclasses import asdict
 import numpy as np
 
 from model.artifact.batch import pack
-from model.artifact.compare import TOLERANCES, Difference, difference, next_power_of_ten
+from model.artifact.compare import TOLERANCES, Difference, difference
 from model.artifact.golden import Ids, golden_inputs
-from model.artifact.manifest import TOKENIZER, Artifact, VerificationRecord
+from model.artifact.manifest import TOKENIZER, Artifact
 from model.artifact.tokenizer import read_tokenizer
+from model.artifact.verification import Verdict, VerificationRecord, next_power_of_ten
 from model.errors import CheckpointError, ModelError
 from model.export.foreign_attentions import ROUNDING, row_sums_off
 from model.runtimes.contract import Floats, Runtime
@@ -48,15 +49,16 @@ def verify_alone(artifact: Artifact) -> VerificationRecord:
     failed = None
     if sums > ROUNDING:
         failed = f"attention weights: a row's sum is {sums:.1e} from 1 (at most {ROUNDING:g})"
+    verdict = Verdict(passed=worst.passed and failed is None, failed=failed)
     return VerificationRecord(
         reference="itself",
-        passed=worst.passed and failed is None,
+        vectors=verdict,
+        heads=verdict,
         provider=runtime.provider,
         inputs=len(texts),
         tolerances={"hidden": asdict(tolerance)},
         max_abs_diff_below={"hidden": next_power_of_ten(worst.max_abs_diff)},
         min_cosine={"hidden": round(worst.min_cosine, 4)},
-        failed=failed,
     )
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from model.artifact.manifest import (
     Artifact,
-    VerificationRecord,
     load_artifact,
     write_manifest,
 )
+from model.artifact.verification import VerificationRecord
 from model.errors import ArtifactError
 
 Progress = Callable[[str], None]

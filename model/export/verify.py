@@ -11,23 +11,32 @@ import onnx
 from tokenizers import Tokenizer
 
 from model.artifact.batch import pack
+from model.artifact.bounds import SIMILARITY_AT_LEAST, bounds_line, shortfall
 from model.artifact.compare import (
     Comparison,
     Difference,
     Kind,
     Tolerance,
-    next_power_of_ten,
     tolerances_of,
 )
+from model.artifact.golden import golden_inputs
 from model.artifact.manifest import (
     GRAPHS,
     TOKENIZER,
     Artifact,
     Precision,
-    VerificationRecord,
 )
 from model.artifact.signature import GraphSignature
+from model.artifact.similarity import Similarity
 from model.artifact.vectors import TextVectors
+from model.artifact.verification import (
+    USES,
+    Use,
+    Verdict,
+    VerificationRecord,
+    failures,
+    next_power_of_ten,
+)
 from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
 from model.export.failure import first_failure
@@ -36,6 +45,7 @@ from model.export.loading import Modules
 from model.export.rounding import load_references, with_rounding
 from model.export.verify_decoder import add_targets
 from model.export.verify_encoder import runtime_tensors, torch_tensors
+from model.export.verify_similarity import measure_similarity
 from model.runtimes.contract import Device, Runtime
 from model.runtimes.registry import load_runtime
 from model.tokenization.vocabulary import model_ids
@@ -74,25 +84,43 @@ class Verification:
     """What computed, as the runtime reports it."""
     tolerances: Mapping[Kind, Tolerance]
     comparison: Comparison = field(default_factory=Comparison)
+    similarity: Similarity | None = None
 
     @property
     def passed(self) -> bool:
-        """Whether every check passed."""
-        return self.comparison.passed
+        """Whether at least one use passed."""
+        return any(self.verdict(use).passed for use in USES)
 
     @property
     def failed(self) -> str | None:
-        """The first failure, in a line; None where every check passed."""
-        return None if self.passed else first_failure(self.comparison, self.tolerances)
+        """The uses that failed, each with its figure, in a line; None where both passed."""
+        return failures({use: self.verdict(use) for use in USES})
+
+    @property
+    def similarity_at_least(self) -> Mapping[str, float]:
+        """Bounds of the similarity, if it was measured."""
+        return SIMILARITY_AT_LEAST.get(self.precision, {}) if self.similarity else {}
+
+    def verdict(self, use: Use) -> Verdict:
+        """Return the verdict about a use; in fp32 and fp16 each needs every tensor."""
+        both = self.precision not in SIMILARITY_AT_LEAST
+        part = self.comparison.of(USES if both else (use,))
+        if not part.passed:
+            return Verdict(passed=False, failed=first_failure(part, self.tolerances))
+        failed = None
+        if use == "vectors" and self.similarity:
+            failed = shortfall(self.similarity, self.similarity_at_least)
+        return Verdict(passed=failed is None, failed=failed)
 
     def record(self) -> VerificationRecord:
-        """The part that goes into the manifest."""
+        """Return the part that goes into the manifest."""
         compared = {key.kind for key in self.comparison.differences}
         every: tuple[Kind, ...] = tuple(self.tolerances)
         always = ("hidden", "attention", "pooled")
         kinds = [kind for kind in every if kind in always or kind in compared]
         return VerificationRecord(
-            passed=self.passed,
+            vectors=self.verdict("vectors"),
+            heads=self.verdict("heads"),
             provider=self.provider,
             inputs=self.comparison.inputs,
             tolerances={kind: asdict(self.tolerances[kind]) for kind in kinds},
@@ -100,7 +128,8 @@ class Verification:
                 kind: next_power_of_ten(self.comparison.worst(kind)) for kind in kinds
             },
             min_cosine={kind: round(self.comparison.min_cosine(kind), 4) for kind in kinds},
-            failed=self.failed,
+            similarity=self.similarity,
+            similarity_at_least=dict(self.similarity_at_least),
         )
 
 
@@ -130,6 +159,8 @@ def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
     if result.comparison.mismatches:
         return result
     _compare(artifact, modules, runtime, result)
+    if manifest.precision in SIMILARITY_AT_LEAST and manifest.task is None:
+        result.similarity = measure_similarity(artifact, modules.encoder, runtime)
     if result.passed or result.comparison.mismatches or manifest.precision != "fp32":
         return result
     batches = (pack(texts) for texts in grid(artifact))
@@ -171,9 +202,15 @@ def report(result: Verification) -> str:
             f"{kind:<17} layer {layer:<3} max abs diff {found.max_abs_diff:.1e}  "
             f"min cosine {found.min_cosine:.9f}  atol {tolerance.atol:g}  rtol {tolerance.rtol:g}  "
             f"cosine at least {tolerance.cosine_at_least:g}  "
-            f"{'passed' if found.passed else 'FAILED'}"
+            f"{_word(found)}"
             for layer, found in by_layer.items()
         ]
+    if result.similarity:
+        lines += [f"{name:<17} {value:g}" for name, value in result.similarity]
+        lines.append(bounds_line(result.precision))
+    verdicts = {use: result.verdict(use) for use in USES}
+    if len(set(verdicts.values())) > 1:
+        lines += [f"{use}: {_word(verdict)}" for use, verdict in verdicts.items()]
     if result.comparison.differences and result.failed:
         lines.append(result.failed)
     verdict = "passed" if result.passed else "FAILED"
@@ -184,6 +221,10 @@ def report(result: Verification) -> str:
             f"{result.precision} on {result.provider}",
         ]
     )
+
+
+def _word(found: Difference | Verdict) -> str:
+    return "passed" if found.passed else "FAILED"
 
 
 def longest_text(config: EncoderConfig, decoder: DecoderConfig | None = None) -> int:
@@ -199,10 +240,11 @@ def longest_text(config: EncoderConfig, decoder: DecoderConfig | None = None) ->
 
 
 def grid(artifact: Artifact) -> Iterator[list[Segments]]:
-    """Batches of token ids: odd texts, each length alone, and mixed batches of each size."""
+    """Yield batches of token ids: golden and odd texts, each length alone, mixed batches."""
     config, sentence = artifact.manifest.config, artifact.manifest.sentence
     longest = longest_text(config, artifact.manifest.decoder)
     tokenizer = Tokenizer.from_file(str(artifact.path(TOKENIZER)))
+    golden = list(golden_inputs(tokenizer, config))
     tokenizer.enable_truncation(min(sentence.max_length, longest))
     encodings = [tokenizer.encode(*([t] if isinstance(t, str) else t)) for t in TEXTS]
     odd = [
@@ -219,6 +261,7 @@ def grid(artifact: Artifact) -> Iterator[list[Segments]]:
         ids = generator.integers(0, config.vocab_size, n).tolist()
         return ids, [0] * n
 
+    yield [(ids.tolist(), segments.tolist()) for ids, segments in golden]
     yield odd
     for n in lengths:
         yield [of_length(n)]

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from model.artifact.manifest import TOKENIZER, Artifact
+from model.artifact.bounds import bounds_line
+from model.artifact.manifest import TOKENIZER, Artifact, Manifest
+from model.artifact.similarity import spearman
 from model.artifact.vectors import TextVectors
+from model.artifact.verification import USES
 from model.runtimes.contract import Device
 from service.artifacts.timing import Rate, in_turn
 from service.engines.contract import Engine, Floats, Pooling, TextTask
@@ -120,8 +122,8 @@ def compare(artifacts: Sequence[Artifact], device: Device, pairs: Path) -> list[
 
 
 def standings(artifacts: Sequence[Artifact], found: Sequence[Standing]) -> list[str]:
-    """The lines of a table of several artifacts."""
-    header = ("artifact", "precision", "Spearman", "texts/s", "× first")
+    """Return the lines of a table of several artifacts, and their verdicts."""
+    header = ("artifact", "precision", "Spearman", "texts/s", "× first", *USES)
     rows = [
         (
             artifact.folder.name,
@@ -129,10 +131,28 @@ def standings(artifacts: Sequence[Artifact], found: Sequence[Standing]) -> list[
             f"{100 * each.spearman:.2f}",
             f"{each.rate.per_second:.0f}",
             f"{each.rate.ratio:.2f}",
+            *words(artifact.manifest),
         )
         for artifact, each in zip(artifacts, found, strict=True)
     ]
-    return aligned([header, *rows])
+    return [*aligned([header, *rows]), *verdicts([artifact.manifest for artifact in artifacts])]
+
+
+def words(manifest: Manifest) -> list[str]:
+    """Return the verdict about each use in a word."""
+    found = (manifest.verification.verdict(use) for use in USES)
+    return ["passed" if verdict.passed else "FAILED" for verdict in found]
+
+
+def verdicts(manifests: Sequence[Manifest]) -> list[str]:
+    """Return the bounds of each precision, and what failed of each artifact, in lines."""
+    bounds = dict.fromkeys(bounds_line(each.precision) for each in manifests if not each.foreign)
+    failed = [
+        f"FAILED, {each.precision}: {each.verification.failed}"
+        for each in manifests
+        if each.verification.failed
+    ]
+    return [*bounds, *failed]
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -176,16 +196,6 @@ def ranking(vectors: Floats, rows: Sequence[tuple[str, str, float]]) -> float:
     """Rank correlation of the cosines of unit vectors, as `sentences` orders them, and scores."""
     cosines = (vectors[0::2] * vectors[1::2]).sum(axis=1)
     return spearman(cosines, np.array([row[2] for row in rows]))
-
-
-def spearman(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
-    """Pearson's correlation of the ranks; equal values share the mean of theirs."""
-    return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
-
-
-def _ranks(values: NDArray[np.floating]) -> NDArray[np.float64]:
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[places]
 
 
 def batches_by_length(lengths: Sequence[int], most_tokens: int) -> list[list[int]]:

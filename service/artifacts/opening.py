@@ -8,6 +8,7 @@ from typing import Literal
 
 from model.artifact.cache import cache_key
 from model.artifact.manifest import Artifact, Precision, load_artifact
+from model.artifact.recorded import passed_uses
 from model.errors import ArtifactError, VerificationError
 from model.runtimes.registry import check_device, weight_bits
 from model.sources.foreign import ForeignGraph, find_graph
@@ -57,13 +58,18 @@ def open_artifact(
     precision = precision or fixed(settings)
     require_exporter(checkpoint_of(settings), precision)
     checkpoint = find_checkpoint(settings, progress)
-    return check_verified(export_once(settings, checkpoint, precision, progress), settings)
+    artifact = export_once(settings, checkpoint, precision, progress)
+    return told(check_verified(artifact, settings), progress)
 
 
 def told(artifact: Artifact, progress: Progress) -> Artifact:
-    """The artifact; what a foreign graph lacks is told."""
-    if artifact.manifest.foreign:
-        progress(FOREIGN_WITH_MAPS if artifact.manifest.gives_maps else FOREIGN)
+    """Report what a foreign graph lacks and which use failed; return the artifact."""
+    manifest = artifact.manifest
+    if manifest.foreign:
+        progress(FOREIGN_WITH_MAPS if manifest.gives_maps else FOREIGN)
+    elif manifest.verification.passed and manifest.verification.failed:
+        (use,) = passed_uses(manifest)
+        progress(f"served for {use} alone, as the other failed: {manifest.verification.failed}")
     return artifact
 
 

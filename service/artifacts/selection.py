@@ -10,9 +10,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from model.artifact.bounds import LARGEST_LOSS
 from model.artifact.manifest import Artifact, Precision
+from model.artifact.verification import USES, VerificationRecord
 from model.errors import ArtifactError, ModelError
-from service.artifacts.evaluation import Embedder, aligned, ranking, read_pairs, sentences
+from service.artifacts.evaluation import (
+    Embedder,
+    aligned,
+    ranking,
+    read_pairs,
+    sentences,
+    verdicts,
+    words,
+)
 from service.artifacts.opening import Progress
 from service.artifacts.precision import precision_note
 from service.artifacts.timing import Rate, in_turn
@@ -28,6 +38,16 @@ WORTH_IT = 1.05
 """How much faster a less exact precision has to be: less is within what times vary by."""
 
 
+_QUALITY = {
+    "rank_correlation": "ρ of similarities",
+    "neighbour_recall": "recall@10",
+    "mean_cosine": "mean cosine",
+    "low_cosine": "5 %",
+    "least_cosine": "least",
+}
+"""Names of a table's columns, by figure of `Similarity`."""
+
+
 @dataclass(frozen=True)
 class Candidate:
     """An export of one precision, and what was measured of it."""
@@ -35,6 +55,9 @@ class Candidate:
     artifact: Artifact
     rate: Rate
     spearman: float | None = None
+    """Rank correlation with the scores of pairs, where pairs are given."""
+    loss: float = 0.0
+    """Rank correlation of fp32 less this one."""
 
     @property
     def precision(self) -> Precision:
@@ -43,8 +66,8 @@ class Candidate:
 
     @property
     def passed(self) -> bool:
-        """Whether its verification did."""
-        return self.artifact.manifest.verification.passed
+        """Whether its vectors passed their verification, and rank the pairs nearly as fp32's."""
+        return self.artifact.manifest.verification.vectors.passed and self.loss <= LARGEST_LOSS
 
 
 def measure(
@@ -80,7 +103,10 @@ def measure(
     progress(f"timing {', '.join(artifact.manifest.precision for artifact in artifacts)}")
     rates = in_turn(typical_texts(), embedders)
     ranked = [ranking(embed(sentences(rows)), rows) if rows else None for embed in embedders]
-    found = [Candidate(*each) for each in zip(artifacts, rates, ranked, strict=True)]
+    found = [
+        Candidate(artifact, rate, spearman, (ranked[0] or 0.0) - (spearman or 0.0))
+        for artifact, rate, spearman in zip(artifacts, rates, ranked, strict=True)
+    ]
     for line in table(found):
         progress(line)
     return found
@@ -120,7 +146,7 @@ def choose(found: Sequence[Candidate], progress: Progress) -> Candidate:
     """
     passed = [candidate for candidate in found if candidate.passed]
     if not passed:
-        progress(f"no precision passed its verification: {found[0].precision} is kept")
+        progress(f"the vectors of no precision passed: {found[0].precision} is kept")
         return found[0]
     best = passed[0]
     for candidate in passed[1:]:
@@ -136,15 +162,15 @@ def choose(found: Sequence[Candidate], progress: Progress) -> Candidate:
 
 
 def table(found: Sequence[Candidate]) -> list[str]:
-    """The lines of a table of the candidates."""
-    header = ["precision", "texts/s", "× fp32", "least pooled cosine", "verification"]
+    """Return the lines of a table of the candidates, and their verdicts."""
+    header = ["precision", "texts/s", "× fp32", *_QUALITY.values(), *USES]
     lines = [
         [
             candidate.precision,
             f"{candidate.rate.per_second:.0f}",
             f"{candidate.rate.ratio:.2f}",
-            f"{candidate.artifact.manifest.verification.min_cosine['pooled']:.4f}",
-            "passed" if candidate.passed else "FAILED",
+            *_quality(candidate.artifact.manifest.verification),
+            *words(candidate.artifact.manifest),
         ]
         for candidate in found
     ]
@@ -152,11 +178,28 @@ def table(found: Sequence[Candidate]) -> list[str]:
         header.append("Spearman")
         for line, candidate in zip(lines, found, strict=True):
             line.append("" if candidate.spearman is None else f"{100 * candidate.spearman:.2f}")
-    return aligned([header, *lines])
+    lost = [
+        f"FAILED, {each.precision}: Spearman {100 * each.loss:.2f} below fp32's (at most "
+        f"{100 * LARGEST_LOSS:g})"
+        for each in found
+        if each.loss > LARGEST_LOSS
+    ]
+    return [
+        *aligned([header, *lines]),
+        *verdicts([each.artifact.manifest for each in found]),
+        *lost,
+    ]
+
+
+def _quality(record: VerificationRecord) -> list[str]:
+    """Return the figures of a table's row; empty where every tensor has its tolerance instead."""
+    if record.similarity is None:
+        return [""] * len(_QUALITY)
+    return [f"{getattr(record.similarity, name):.4f}" for name in _QUALITY]
 
 
 def typical_texts() -> list[str]:
-    """Those that int8 is calibrated with."""
+    """Return the texts that int8 is calibrated with."""
     from model.export.calibration import TEXTS  # noqa: PLC0415 - an export's, which imports torch
 
     return TEXTS.read_text(encoding="utf-8").splitlines()

@@ -19,7 +19,7 @@ headscope bench --artifact artifacts/fp32 --artifact artifacts/int8 --pairs pair
 
 def bench(artifact: tuple[Path, ...], pairs: Path, device: Any) -> int:
     """Rank the pairs; several artifacts take turns, and are told side by side."""
-    from service.artifacts.evaluation import compare, score, standings
+    from service.artifacts.evaluation import compare, score, standings, verdicts, words
     from service.engines.onnx import OnnxEngine
 
     artifacts = [load_artifact(folder) for folder in artifact]
@@ -34,6 +34,8 @@ def bench(artifact: tuple[Path, ...], pairs: Path, device: Any) -> int:
         f"{only.manifest.precision}, {engine.provider}: Spearman {100 * result.spearman:.2f} "
         f"over {result.pairs} pairs, {result.texts_per_second:.0f} texts/s"
     )
+    vectors, heads = words(only.manifest)
+    click.echo("\n".join([f"vectors {vectors}, heads {heads}", *verdicts([only.manifest])]))
     return Exit.DONE
 
 

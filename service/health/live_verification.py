@@ -6,10 +6,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-from model.artifact.compare import Difference, Floats, Kind, difference, tolerances_of
+from model.artifact.compare import Difference, Floats, Key, Kind, difference, tolerances_of
 from model.artifact.manifest import Manifest
 from model.artifact.pooling import l2_normalize
-from model.artifact.recorded import measured
+from model.artifact.recorded import measured, passed_uses
 from model.artifact.signature import ATTENTION_OF
 from service.engines.contract import DecomposeTask, MapsTask, Output, TargetOutput, Task
 from service.errors import ServiceError
@@ -40,7 +40,8 @@ class LiveVerification:
             share: of the batches, 0 … 1: of 0.01, each hundredth. While one is compared no other is
                 looked at.
             reference: PyTorch's scheduler.
-            manifest: of the artifact, whose tolerances hold.
+            manifest: of the artifact, whose tolerances hold; tensors of a use that failed its
+                verification are not compared.
             metrics: count what was compared, and hold the worst differences.
             label: before what is logged; of one model among several, its name.
 
@@ -51,6 +52,7 @@ class LiveVerification:
         self._reference = reference
         usual = tolerances_of(manifest.precision, layers=0, decoder_layers=1)
         self._tolerances = {**usual, **measured(manifest)}
+        self._uses = passed_uses(manifest)
         self._metrics = metrics
         self._label = label
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -109,8 +111,9 @@ class LiveVerification:
         worst: dict[Kind, Difference] = {}
         for task, one, other in zip(tasks, expected, found, strict=True):
             for kind, reference, candidate in _pairs(task, one, other):
-                new = difference(reference, candidate, self._tolerances[kind])
-                worst[kind] = worst[kind].worst(new) if kind in worst else new
+                if Key(kind).use in self._uses:
+                    new = difference(reference, candidate, self._tolerances[kind])
+                    worst[kind] = worst[kind].worst(new) if kind in worst else new
         return worst
 
     def _report(self, worst: dict[Kind, Difference]) -> None:

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 from model.artifact.compare import Comparison
 from model.artifact.foreign import not_in_graph
-from model.artifact.manifest import WEIGHTS, Manifest
+from model.artifact.manifest import WEIGHTS, Artifact
 from model.artifact.vectors import TextVectors
+from model.artifact.verification import Use
 from service.engines.contract import Pooling, TextTask
 from service.errors import NotExported
 from service.inference.attention.graph_attention import GraphAttentionStream
@@ -28,6 +29,7 @@ from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input, characters
 from service.inference.tokenization.tokenizer import Options, TextTokenizer
 from service.inference.tokenization.tokenizing import Found, Given, RequestLimits, Tokenizing, Work
+from service.inference.uses import check_use
 from service.inference.verification import compare_engines
 from service.scheduler.lanes import LaneName
 from service.scheduler.submission import Caller
@@ -38,33 +40,34 @@ class Inference:
 
     def __init__(
         self,
-        manifest: Manifest,
+        artifact: Artifact,
         vectors: TextVectors,
         tokenizer: TextTokenizer,
         engines: EnginePool,
         limits: RequestLimits,
         *,
-        has_weights: bool = True,
+        allow_unverified: bool = False,
     ) -> None:
         """Serve an artifact.
 
         Args:
-            manifest: of the artifact.
+            artifact: what is served.
             vectors: of the artifact.
             tokenizer: of the artifact, with the service's limits.
             engines: compute.
             limits: of one request.
-            has_weights: whether the artifact was copied with its float32 weights.
+            allow_unverified: whether a use that failed its verification is served too.
 
         """
-        self.manifest = manifest
+        self.manifest = manifest = artifact.manifest
         self.config = manifest.config
         self.decoder = manifest.decoder
         self.sentence = manifest.sentence
         self.vectors = vectors
         self.tokenizer = tokenizer
         self.engines = engines
-        self._has_weights = has_weights
+        self._has_weights = artifact.path(WEIGHTS).is_file()
+        self._allow_unverified = allow_unverified
         self._tokenizing = Tokenizing(tokenizer, limits, self.config.segments, self.decoder)
 
     async def prepare(
@@ -95,7 +98,7 @@ class Inference:
 
         """
         if lane == "attention":
-            self.require_maps()
+            self._require_own_maps()
         began, scheduler = time.monotonic(), await self.engines.get(engine)
         scheduler.check_room(lane, caller)
         texts = await self._tokenizing.tokenize(inputs, options, caller.finish_by, beside)
@@ -105,7 +108,8 @@ class Inference:
         self.engines.observer.tokenized(lengths, notices.counts())
         seconds = time.monotonic() - began
         timings = Timings(sum(lengths), began, seconds, notices=notices)
-        return PreparedTexts(texts, caller, scheduler, timings, characters=characters(inputs))
+        size, check = characters(inputs), self.require_use
+        return PreparedTexts(texts, caller, scheduler, timings, (), size, check)
 
     async def with_targets(
         self, prepared: PreparedTexts, targets: Sequence[str], options: Options
@@ -139,7 +143,8 @@ class Inference:
             options: the arrays wanted.
 
         Raises:
-            NotExported: another layer than the last, or an ablated head, of a foreign graph.
+            NotExported: another layer than the last, or an ablated head, of a foreign graph; or a
+                use that failed the artifact's verification.
             Overloaded: the queue has no room, or the deadline cannot be met.
             ServiceError: the engine failed.
 
@@ -149,6 +154,8 @@ class Inference:
         if options.ablated:
             self.require_head_outputs()
         mode = options.pooling or self.sentence.pooling
+        for use in options.uses(self.manifest):
+            self.require_use(use)
         poolings = [
             Pooling(options.states[-1], mode, text.first_pooled(self.sentence))
             for text in prepared.texts
@@ -176,6 +183,16 @@ class Inference:
         modules = bool(self.sentence.modules)
         return await finished(outputs, options, self.vectors, modules=modules)
 
+    def require_use(self, use: Use) -> None:
+        """Refuse a use that failed the artifact's verification, before anything is computed.
+
+        Raises:
+            NotVerified: with the figure that is beyond its bound.
+
+        """
+        if not self._allow_unverified:
+            check_use(self.manifest, use)
+
     def require_layer(self, layer: int) -> None:
         """Refuse a hidden state that the graph does not give, before anything is done.
 
@@ -192,21 +209,24 @@ class Inference:
 
         Raises:
             NotExported: what is served is a foreign graph that gives none.
+            NotVerified: heads failed the artifact's verification.
 
         """
-        if not self.manifest.gives_maps:
-            raise NotExported(not_in_graph("attention weights"))
+        self._require_own_maps()
+        self.require_use("heads")
 
     def require_head_outputs(self) -> None:
         """Refuse a model whose heads cannot be switched off or weighed, before anything is done.
 
         Raises:
             NotExported: what is served is a foreign graph.
+            NotVerified: heads failed the artifact's verification.
 
         """
         if self.manifest.foreign:
             maps = self.manifest.gives_maps
             raise NotExported(not_in_graph("what a head adds", maps=maps))
+        self.require_use("heads")
 
     def require_decomposition(self) -> None:
         """Refuse a model whose vectors cannot be decomposed, before anything is done.
@@ -240,10 +260,12 @@ class Inference:
             convert_norms: applied to each array of norms; as `convert` when None.
 
         Raises:
-            NotExported: an ablated head or norms, of a foreign graph.
+            NotExported: an ablated head or norms, of a foreign graph; or heads failed the
+                artifact's verification.
             ReplyTooLarge: the maps that are in memory together are too large.
 
         """
+        self.require_use("heads")
         if selection.ablated or selection.of_values:
             self.require_head_outputs()
         texts = attention_texts(self.manifest, self.tokenizer, prepared.texts, prepared.targets)
@@ -270,3 +292,7 @@ class Inference:
         """Let running work finish; returns whether it has."""
         self._tokenizing.close()
         return self.engines.close()
+
+    def _require_own_maps(self) -> None:
+        if not self.manifest.gives_maps:
+            raise NotExported(not_in_graph("attention weights"))

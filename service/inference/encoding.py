@@ -5,10 +5,12 @@ Notation: S tokens of one text, H hidden size, L layers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from model.artifact.manifest import Manifest
 from model.artifact.pooling import PoolingName
+from model.artifact.verification import Use
 from service.engines.contract import Ablated, Floats
 from service.inference.notices import Notices
 from service.inference.timings import Timings
@@ -29,6 +31,8 @@ class PreparedTexts:
     """What a decoder is to have written of each text; none without targets."""
     characters: int = 0
     """Of the inputs."""
+    require_use: Callable[[Use], None] = lambda _: None
+    """Check of a use, see `Inference.require_use`."""
 
     def recount(self) -> None:
         """Count tokens and notices anew once texts were cut further than to what fits."""
@@ -77,6 +81,19 @@ class EncodeOptions:
     def states(self) -> tuple[int, ...]:
         """Numbers of all hidden states that are wanted."""
         return self.layers or (self.layer,)
+
+    def uses(self, manifest: Manifest) -> Iterator[Use]:
+        """Yield the uses of an artifact that the arrays need.
+
+        Verification of vectors covers the last state's, in the checkpoint's own pooling; anything
+        else is a hidden state.
+        """
+        pooling, last = manifest.sentence.pooling, manifest.config.num_hidden_layers
+        own = (self.pooling or pooling) == pooling and set(self.states) == {last}
+        if self.pooled and own:
+            yield "vectors"
+        if self.tokens or self.ablated or not own:
+            yield "heads"
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,8 +49,10 @@ def require_scores(inference: Inference) -> None:
 
     Raises:
         NotExported: what is served is a foreign graph.
+        NotVerified: heads failed the artifact's verification.
 
     """
+    inference.require_use("heads")
     manifest = inference.manifest
     if manifest.foreign:
         raise NotExported(not_in_graph("what a head compares", maps=manifest.gives_maps))

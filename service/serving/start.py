@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER, WEIGHTS, Artifact
+from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER, Artifact
 from model.artifact.vectors import TextVectors
 from service.artifacts.precision import precision_note
 from service.engines.contract import Engine
@@ -91,12 +91,12 @@ def start_model(
         name=name,
         artifact=artifact,
         inference=Inference(
-            manifest,
+            artifact,
             vectors,
             tokenizer,
             engines,
             request_limits(settings),
-            has_weights=artifact.path(WEIGHTS).is_file(),
+            allow_unverified=settings.allow_unverified,
         ),
         readiness=readiness,
         live_verification=live_verification,

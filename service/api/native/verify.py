@@ -13,7 +13,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from model.artifact.compare import Comparison, Kind, Tolerance
-from model.artifact.recorded import recorded_tolerances
+from model.artifact.recorded import passed_uses, recorded_tolerances
+from model.artifact.verification import USES
 from service.api.native.replies import VerifyReply
 from service.api.native.texts import Inputs, StrictRequest
 from service.api.wire.problems import PROBLEMS
@@ -34,13 +35,15 @@ class VerifyRequest(ModelRequest, StrictRequest):
 async def verify(body: VerifyRequest, request: Request) -> Response:
     """The inputs through PyTorch and ONNX: every hidden state, every map, the pooled vector.
 
-    A decoder is given each input as its own target.
+    A decoder is given each input as its own target. `passed` leaves out the tensors of a use that
+    failed the artifact's verification.
     """
     inference = model_of(request).inference
     options = Options(truncate=body.truncate)
     comparison = await inference.verify(body.inputs, options, caller_of(request))
     manifest = inference.manifest
     content = report(comparison, recorded_tolerances(manifest))
+    content["passed"] = comparison.of(passed_uses(manifest) or USES).passed
     return Response(orjson.dumps(content), media_type="application/json")
 
 

@@ -34,7 +34,8 @@ def check_explainable(inference: Inference, options: ExplainOptions) -> None:
         NoEmbeddings: the model gives no vectors of texts.
         Unprocessable: shares of vectors that are no sum over tokens.
         NotExported: a foreign graph has no other layer than the last, and is not decomposed; nor
-            is a copy without its weights; nor are its heads switched off.
+            is a copy without its weights; nor are its heads switched off. Or a use that failed the
+            artifact's verification.
 
     """
     task = inference.manifest.task
@@ -44,6 +45,9 @@ def check_explainable(inference: Inference, options: ExplainOptions) -> None:
             "explained: serve an embedding model, a sparse encoder or a late-interaction model"
         )
     inference.require_layer(options.layer)
+    inference.require_use("vectors")
+    if options.pairs or options.layer != inference.config.num_hidden_layers:
+        inference.require_use("heads")
     mode = options.pooling or inference.sentence.pooling
     if options.pairs and mode != "mean":
         raise Unprocessable(

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from model.artifact.task import TaskConfig
+from model.artifact.verification import USES
 from model.artifact.word_logits import word_logits
 from model.config.encoder import EncoderConfig
 from service.engines.contract import Floats, Ids, Output, TextTask
@@ -63,6 +64,8 @@ class SparseMatcher:
 
         """
         prepared, last = self.prepared, self.config.num_hidden_layers
+        for use in USES:
+            prepared.require_use(use)
         tasks = [
             TextTask(
                 text.input_ids, text.segment_ids, hidden_layers=(last,), scores=(self.task.outputs,)

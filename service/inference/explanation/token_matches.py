@@ -125,6 +125,7 @@ class LateMatcher:
             ServiceError: the engine failed.
 
         """
+        self.inference.require_use("vectors")
         rankings = self._rankings()
         tasks = [task for ranking in rankings for task in ranking.tasks()]
         done = await self.queries.scheduler.submit("attention", tasks, self.queries.caller)

@@ -127,10 +127,12 @@ async def rank(ranking: PreparedRanking, timings: Timings) -> list[Floats]:
         timings: of the request, which what is computed adds to.
 
     Raises:
+        NotVerified: vectors failed the artifact's verification.
         Overloaded: the queue has no room, or the deadline cannot be met.
         ServiceError: the engine failed.
 
     """
+    ranking.documents.require_use("vectors")
     scheduler, caller = ranking.documents.scheduler, ranking.documents.caller
     results = await scheduler.submit("encode", ranking.tasks(), caller)
     timings.add(results)

@@ -58,10 +58,12 @@ async def task_scores(prepared: PreparedTexts, task: TaskConfig) -> list[Floats]
     """What the task head answers to each text: logits `[C]` or `[S, C]`, or weights `[V]`.
 
     Raises:
+        NotVerified: vectors failed the artifact's verification.
         Overloaded: the queue has no room, or the deadline cannot be met.
         ServiceError: the engine failed.
 
     """
+    prepared.require_use("vectors")
     tasks = [
         TextTask(text.input_ids, text.segment_ids, scores=task.shape(len(text.input_ids)))
         for text in prepared.texts

@@ -20,6 +20,7 @@ from model.artifact.manifest import (
     write_manifest,
     writing,
 )
+from model.artifact.verification import Verdict
 from model.errors import ArtifactError
 
 NAMES = (
@@ -150,8 +151,8 @@ def test_a_manifest_that_is_no_manifest_is_refused(artifact_copy: Path, content:
 @pytest.mark.parametrize(
     ("edit", "named"),
     [
-        (lambda m: m.update(format=6), "format: this version reads 8; export the model again"),
-        (lambda m: m.update(format=9), "format: this version reads 8"),
+        (lambda m: m.update(format=6), "format: this version reads 9; export the model again"),
+        (lambda m: m.update(format=10), "format: this version reads 9"),
         (lambda m: m.update(runtime="jax"), "runtime"),
         (lambda m: m.update(precision="fp8"), "precision"),
         (lambda m: m.update(surprise=1), "surprise"),
@@ -160,7 +161,10 @@ def test_a_manifest_that_is_no_manifest_is_refused(artifact_copy: Path, content:
         (lambda m: m["sentence"].update(pooling="median"), "sentence.pooling"),
         (lambda m: m["signature"].update(pooler=m["signature"]["encoder"]), "signature.pooler"),
         (lambda m: m["files"]["tokenizer.json"].pop("sha256"), "files.tokenizer.json.sha256"),
-        (lambda m: m["verification"].update(passed="perhaps"), "verification.passed"),
+        (
+            lambda m: m["verification"]["heads"].update(passed="perhaps"),
+            "verification.heads.passed",
+        ),
         (lambda m: m["verification"].pop("provider"), "verification.provider"),
     ],
 )
@@ -207,7 +211,8 @@ def test_an_infinite_difference_can_be_written_and_read(
     tiny_artifact: Artifact, artifact_copy: Path
 ) -> None:
     """What verification finds when an encoder overflows; JSON has no infinity."""
-    found = {"max_abs_diff_below": {"hidden": None}, "passed": False}
+    failed = Verdict(passed=False, failed="hidden state 1")
+    found = {"max_abs_diff_below": {"hidden": None}, "vectors": failed, "heads": failed}
     record = tiny_artifact.manifest.verification.model_copy(update=found)
     manifest = tiny_artifact.manifest.model_copy(update={"verification": record})
     write_manifest(artifact_copy, manifest)

@@ -10,7 +10,8 @@ import pytest
 
 import model.artifact.compare
 from model.artifact.compare import Tolerance
-from model.artifact.manifest import Artifact, VerificationRecord, load_artifact
+from model.artifact.manifest import Artifact, load_artifact
+from model.artifact.verification import VerificationRecord
 from model.errors import ArtifactError
 from model.export import exporter
 from model.export.placement import check_free, move, place

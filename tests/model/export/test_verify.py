@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from model.artifact.compare import Difference, Key
 from model.artifact.manifest import Artifact, Manifest, load_artifact, record_file, write_manifest
 from model.errors import CheckpointError
-from model.export.verify import Verification, next_power_of_ten, report, verify
+from model.export.verify import Verification, report, verify
 
 HIDDEN = {Key("hidden", layer) for layer in range(3)}
 MAPS = {Key("attention", layer, head) for layer in range(2) for head in range(3)}
@@ -253,24 +253,6 @@ def test_another_signature_fails_before_any_value_is_compared(
 
 
 # ── what is said of it ─────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (0.0, 0.0),
-        (math.inf, None),
-        (3e-7, 1e-6),
-        (1.0001e-6, 1e-5),
-        (9.99e-6, 1e-5),
-        (0.5, 1.0),
-        (1.5, 10.0),
-        (99.0, 100.0),
-        *((float(f"1e{power}"), float(f"1e{power}")) for power in range(-30, 31)),
-    ],
-)
-def test_next_power_of_ten(value: float, expected: float) -> None:
-    assert next_power_of_ten(value) == expected
 
 
 def test_a_report_says_each_layer_and_the_verdict(artifact_copy: Path) -> None:

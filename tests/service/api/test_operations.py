@@ -40,7 +40,8 @@ async def test_info(client: httpx.AsyncClient, artifact: Artifact) -> None:
         "similarity_fn_name": "cosine",
     }
     assert {name: info[name] for name in said} == said
-    assert info["verification"]["passed"] is True
+    assert info["verification"]["vectors"] == {"passed": True, "failed": None}
+    assert info["verification"]["heads"] == {"passed": True, "failed": None}
     assert info["model_type"] == {"embedding": {"pooling": "mean"}}
 
 

@@ -12,6 +12,7 @@ from unittest.mock import create_autospec
 import pytest
 
 from model.artifact.manifest import Artifact, Precision, load_artifact, write_manifest
+from model.artifact.verification import Verdict
 from model.errors import ArtifactError, VerificationError
 from model.export import exporter
 from model.export.exporter import Exported
@@ -47,7 +48,7 @@ def made(tiny_artifact: Artifact, failing: set[str], monkeypatch: pytest.MonkeyP
 
     def copy(out: Path, precision: Precision) -> Exported:
         manifest = tiny_artifact.manifest
-        found = {"passed": precision not in failing}
+        found = dict.fromkeys(("vectors", "heads"), Verdict(passed=precision not in failing))
         record = manifest.verification.model_copy(update=found)
         shutil.copytree(tiny_artifact.folder, out)
         changed = {"precision": precision, "verification": record}

@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from model.artifact.bounds import SIMILARITY_AT_LEAST
 from model.artifact.manifest import Artifact, Precision
+from model.artifact.similarity import Similarity
+from model.artifact.verification import Verdict
 from model.errors import ArtifactError, ModelError
 from service.artifacts.selection import (
     WORTH_IT,
@@ -25,6 +28,16 @@ from service.artifacts.selection import (
 from service.artifacts.timing import Rate
 from service.settings import Settings
 
+HEADS = Verdict(passed=True)
+SIMILARITY = Similarity(
+    texts=154,
+    rank_correlation=0.9929,
+    neighbour_recall=0.9357,
+    mean_cosine=0.9959,
+    low_cosine=0.9932,
+    least_cosine=0.9847,
+)
+RHO = SIMILARITY_AT_LEAST["int8"]["rank_correlation"]
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 Make = Callable[..., Artifact]
 
@@ -34,7 +47,10 @@ def make(artifact: Artifact) -> Make:
     """`make(precision, passed)`: an artifact that says so."""
 
     def of(precision: Precision, passed: bool = True) -> Artifact:
-        found = {"passed": passed, "min_cosine": {"pooled": 0.97694}}
+        verdict = Verdict(passed=passed, failed=None if passed else "least cosine 0.8")
+        found = {"vectors": verdict, "heads": HEADS}
+        if precision != "fp32":
+            found["similarity"] = SIMILARITY
         verification = artifact.manifest.verification.model_copy(update=found)
         changed = {"precision": precision, "verification": verification}
         return replace(artifact, manifest=artifact.manifest.model_copy(update=changed))
@@ -79,7 +95,7 @@ def test_what_is_said_of_a_choice(make: Make) -> None:
     assert told == [
         "chosen: int8, 2.16 times fp32, verified",
         f"chosen: fp32; none that passed is {WORTH_IT:g} times as fast",
-        "no precision passed its verification: fp32 is kept",
+        "the vectors of no precision passed: fp32 is kept",
     ]
 
 
@@ -87,13 +103,31 @@ def test_a_table(make: Make) -> None:
     found = [
         Candidate(make("fp32"), Rate(53.4, 1.0), 0.86716),
         Candidate(make("int8", False), Rate(114.2, 2.1604), 0.86641),
+        Candidate(make("bf16"), Rate(80.2, 1.5), 0.85, 0.01716),
     ]
-    assert [line.split() for line in table(found)[1:]] == [
-        ["fp32", "53", "1.00", "0.9769", "passed", "86.72"],
-        ["int8", "114", "2.16", "0.9769", "FAILED", "86.64"],
+    figures = ["0.9929", "0.9357", "0.9959", "0.9932", "0.9847"]
+    assert [line.split() for line in table(found)[1:4]] == [
+        ["fp32", "53", "1.00", "passed", "passed", "86.72"],
+        ["int8", "114", "2.16", *figures, "FAILED", "passed", "86.64"],
+        ["bf16", "80", "1.50", *figures, "passed", "passed", "85.00"],
     ]
+    *bounds, failed, lost = table(found)[4:]
+    assert [line.partition(" vectors")[0] for line in bounds] == ["fp32", "int8", "bf16"]
+    assert f"rank correlation of similarities {RHO:g}" in bounds[1]
+    assert failed == "FAILED, int8: vectors: least cosine 0.8"
+    assert lost == "FAILED, bf16: Spearman 1.72 below fp32's (at most 0.5)"
     assert "Spearman" in table(found)[0]
     assert "Spearman" not in table([replace(each, spearman=None) for each in found])[0]
+
+
+def test_what_ranks_pairs_worse_is_not_chosen(make: Make) -> None:
+    told: list[str] = []
+    fp32 = Candidate(make("fp32"), Rate(50, 1.0), 0.87)
+    worse = Candidate(make("int8"), Rate(100, 2.0), 0.86, 0.01)
+    assert choose([fp32, worse], told.append) is fp32
+    assert choose([fp32, replace(worse, spearman=0.869, loss=0.001)], told.append).precision == (
+        "int8"
+    )
 
 
 # ── which are tried ────────────────────────────────────────────────────────────────────────

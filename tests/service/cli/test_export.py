@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from model.artifact.manifest import TOKENIZER, Artifact, load_artifact, write_manifest
+from model.artifact.verification import Verdict
 from model.export.exporter import Exported
 from service.artifacts.opening import open_artifact
 from service.cli import main
@@ -37,7 +38,8 @@ def test_an_export_that_fails_its_verification_is_not_served(
     served: list[tuple[Settings, Artifact]],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    found = {"passed": False, "failed": "1 of 10 tensors, first hidden state 1"}
+    verdict = Verdict(passed=False, failed="1 of 10 tensors, first hidden state 1")
+    found = {"vectors": verdict, "heads": verdict}
     failed = artifact.manifest.verification.model_copy(update=found)
 
     def export(_: Path, out: Path, *__: Any) -> Exported:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from model.artifact.manifest import Artifact
+from model.artifact.verification import Use, Verdict
 from model.errors import VerificationError
 from service.app import create_app
 from service.engines.contract import Engine, MapsTask, Output, Task
@@ -125,10 +126,24 @@ def test_the_service_does_not_start_with_it(
 def test_what_is_served_unverified_on_purpose_is_not_tried(
     artifact: Artifact, onnx_engine: OnnxEngine
 ) -> None:
-    verification = artifact.manifest.verification.model_copy(update={"passed": False})
-    manifest = artifact.manifest.model_copy(update={"verification": verification})
-    unverified = dataclasses.replace(artifact, manifest=manifest)
+    unverified = failing(artifact, "vectors", "heads")
     GoldenCheck(unverified)(Bent(onnx_engine, shift_map))
+
+
+def test_a_use_that_failed_is_not_tried_and_the_other_is(
+    artifact: Artifact, onnx_engine: OnnxEngine
+) -> None:
+    GoldenCheck(failing(artifact, "heads"))(Bent(onnx_engine, shift_map))
+    with pytest.raises(VerificationError, match="attention"):
+        GoldenCheck(failing(artifact, "vectors"))(Bent(onnx_engine, shift_map))
+
+
+def failing(artifact: Artifact, *uses: Use) -> Artifact:
+    """The artifact, with a manifest in which some uses failed."""
+    failed = dict.fromkeys(uses, Verdict(passed=False))
+    verification = artifact.manifest.verification.model_copy(update=failed)
+    manifest = artifact.manifest.model_copy(update={"verification": verification})
+    return dataclasses.replace(artifact, manifest=manifest)
 
 
 def test_an_engine_without_a_model_only_has_to_answer(artifact: Artifact) -> None:

@@ -9,7 +9,8 @@ from typing import cast
 import pytest
 
 from model.artifact.task import TaskConfig
-from service.errors import NoEmbeddings, NotExported, ServiceError, Unprocessable
+from model.artifact.verification import UNVERIFIED, Verdict
+from service.errors import NoEmbeddings, NotExported, NotVerified, ServiceError, Unprocessable
 from service.inference.core import Inference
 from service.inference.explanation.options import ExplainOptions, check_explainable
 from tests.service.harness import CONFIG
@@ -17,6 +18,7 @@ from tests.service.harness import CONFIG
 NONE = ExplainOptions(2, None, pairs=False, occlusion=True, decomposition=False, heads=False)
 PAIRS, DECOMPOSITION = replace(NONE, pairs=True), replace(NONE, decomposition=True)
 HEADS = replace(NONE, heads=True)
+VERIFIED = UNVERIFIED.model_copy(update=dict.fromkeys(("vectors", "heads"), Verdict(passed=True)))
 
 
 class Served(Inference):
@@ -26,12 +28,18 @@ class Served(Inference):
         self, *, pooling: str = "mean", additive: bool = True, foreign: bool = False
     ) -> None:
         manifest = SimpleNamespace(
-            task=None, model="a/model", foreign=foreign, gives_maps=True, config=CONFIG
+            task=None,
+            model="a/model",
+            foreign=foreign,
+            gives_maps=True,
+            config=CONFIG,
+            precision="int8",
+            verification=VERIFIED,
         )
         self.manifest = manifest  # type: ignore[assignment]
         self.sentence = SimpleNamespace(pooling=pooling)  # type: ignore[assignment]
         self.vectors = SimpleNamespace(additive=lambda _: additive)  # type: ignore[assignment]
-        self.config, self._has_weights = CONFIG, True
+        self.config, self._has_weights, self._allow_unverified = CONFIG, True, False
 
 
 @pytest.mark.parametrize(
@@ -60,6 +68,25 @@ def test_what_is_not() -> None:
     for options in (NONE, HEADS):
         check_explainable(Served(pooling="cls", additive=False), options)
     check_explainable(Served(pooling="cls"), replace(PAIRS, pooling="mean"))
+
+
+@pytest.mark.parametrize(
+    ("use", "refused", "allowed"),
+    [
+        ("vectors", (NONE, PAIRS, HEADS, DECOMPOSITION), ()),
+        ("heads", (PAIRS, HEADS, replace(NONE, layer=1)), (NONE, DECOMPOSITION)),
+    ],
+)
+def test_a_use_that_failed_its_verification(
+    use: str, refused: tuple[ExplainOptions, ...], allowed: tuple[ExplainOptions, ...]
+) -> None:
+    served, failed = Served(), Verdict(passed=False, failed="least cosine 0.8")
+    served.manifest.verification = VERIFIED.model_copy(update={use: failed})  # type: ignore[misc]
+    for options in refused:
+        with pytest.raises(NotVerified, match=r"int8 artifact .*least cosine 0\.8"):
+            check_explainable(served, options)
+    for options in allowed:
+        check_explainable(served, options)
 
 
 def test_a_model_that_gives_no_vectors() -> None:

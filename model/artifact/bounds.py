@@ -1,0 +1,57 @@
+"""Bounds of the agreement about which texts are alike, by precision.
+
+Argued from the measurements in docs/decisions/0030-a-verdict-for-each-use.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from model.artifact.manifest import Precision
+from model.artifact.similarity import Similarity
+
+SIMILARITY_AT_LEAST: Mapping[Precision, Mapping[str, float]] = {
+    "bf16": {
+        "rank_correlation": 0.999,
+        "neighbour_recall": 0.95,
+        "mean_cosine": 0.999,
+        "low_cosine": 0.999,
+        "least_cosine": 0.995,
+    },
+    "int8": {
+        "rank_correlation": 0.97,
+        "neighbour_recall": 0.85,
+        "mean_cosine": 0.98,
+        "low_cosine": 0.97,
+        "least_cosine": 0.9,
+    },
+}
+"""Least figures of `Similarity`. fp32 and fp16 have none: every tensor has its tolerance."""
+LARGEST_LOSS = 0.005
+"""Loss of Spearman's ρ on scored pairs, compared with fp32, beyond which a precision fails."""
+_NAMES = {
+    "rank_correlation": "rank correlation of similarities",
+    "neighbour_recall": "recall of the ten nearest neighbours",
+    "mean_cosine": "mean cosine",
+    "low_cosine": "cosine at the 5 % quantile",
+    "least_cosine": "least cosine",
+}
+
+
+def shortfall(found: Similarity, at_least: Mapping[str, float]) -> str | None:
+    """Return the figures below their bounds, in a line; None where there are none."""
+    below = [
+        f"{_NAMES[name]} {getattr(found, name):.4f} (at least {bound:g})"
+        for name, bound in at_least.items()
+        if getattr(found, name) < bound
+    ]
+    return f"{', '.join(below)}, over {found.texts} texts" if below else None
+
+
+def bounds_line(precision: Precision) -> str:
+    """Return the bounds of a precision's vectors, in a line."""
+    at_least = SIMILARITY_AT_LEAST.get(precision)
+    if at_least is None:
+        return f"{precision} vectors: every tensor within its tolerance"
+    bounds = ", ".join(f"{_NAMES[name]} {bound:g}" for name, bound in at_least.items())
+    return f"{precision} vectors, at least: {bounds}"

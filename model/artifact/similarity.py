@@ -1,0 +1,100 @@
+"""Agreement of two sets of vectors about which texts are alike. numpy only.
+
+A ranking depends on the order of similarities, not on the vectors: a rotation of all vectors
+changes nothing, and a small error changes much where all texts are nearly alike.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict
+
+NEIGHBOURS = 10
+"""Number of nearest neighbours that recall counts."""
+TAIL = 0.05
+"""Share of the texts whose cosines are at most `low_cosine`."""
+DIGITS = 4
+"""Decimal digits of each figure."""
+
+
+class Similarity(BaseModel):
+    """Agreement of vectors with the reference's vectors of the same texts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    texts: int
+    rank_correlation: float
+    """Spearman's ρ of the cosines of all pairs of texts with the reference's."""
+    neighbour_recall: float
+    """Mean share of the reference's `NEIGHBOURS` nearest neighbours that are found."""
+    mean_cosine: float
+    """Mean over the texts of the cosine of a vector with the reference's."""
+    low_cosine: float
+    """Quantile `TAIL` of these cosines."""
+    least_cosine: float
+    """Least of these cosines."""
+
+
+def spearman(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
+    """Return Pearson's correlation of the ranks; equal values share the mean of their ranks."""
+    return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
+
+
+def similarity(reference: NDArray[np.floating], candidate: NDArray[np.floating]) -> Similarity:
+    """Compare the vectors `[n, D]` of n texts with the reference's, in any scale.
+
+    Args:
+        reference: vectors of the exact computation.
+        candidate: vectors of the same texts; one that is not finite makes every figure 0.
+
+    """
+    n = len(reference)
+    if not np.isfinite(candidate).all():
+        return Similarity(
+            texts=n,
+            rank_correlation=0,
+            neighbour_recall=0,
+            mean_cosine=0,
+            low_cosine=0,
+            least_cosine=0,
+        )
+    exact, found = _units(reference), _units(candidate)
+    cosines = (exact * found).sum(axis=1)
+    between = np.triu_indices(n, 1)
+    all_exact, all_found = exact @ exact.T, found @ found.T
+    figures = {
+        "rank_correlation": spearman(all_exact[between], all_found[between]),
+        "neighbour_recall": _recall(all_exact, all_found),
+        "mean_cosine": float(cosines.mean()),
+        "low_cosine": float(np.quantile(cosines, TAIL)),
+        "least_cosine": float(cosines.min()),
+    }
+    return Similarity(texts=n, **{name: round(value, DIGITS) for name, value in figures.items()})
+
+
+def _units(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
+    wide = vectors.astype(np.float64)
+    return wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-30)
+
+
+def _recall(exact: NDArray[np.float64], found: NDArray[np.float64]) -> float:
+    """Return the mean share of each text's nearest neighbours that both matrices have."""
+    k = min(NEIGHBOURS, len(exact) - 1)
+    shares = [
+        np.isin(mine, theirs).mean()
+        for mine, theirs in zip(_nearest(exact, k), _nearest(found, k), strict=True)
+    ]
+    return float(np.mean(shares))
+
+
+def _nearest(cosines: NDArray[np.float64], k: int) -> NDArray[np.intp]:
+    """Return the k texts most like each text, which is not its own neighbour."""
+    others = cosines.copy()
+    np.fill_diagonal(others, -np.inf)
+    return np.argsort(-others, axis=1, kind="stable")[:, :k]
+
+
+def _ranks(values: NDArray[np.floating]) -> NDArray[np.float64]:
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[places]

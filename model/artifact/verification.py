@@ -1,0 +1,108 @@
+"""Record of a verification: the verdict of each use of an artifact, and the figures behind it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+from pydantic import BaseModel, ConfigDict
+
+from model.artifact.similarity import Similarity
+
+Use = Literal["vectors", "heads"]
+"""Uses of an artifact: vectors of texts and the answers of a task head, or maps and hidden
+states."""
+USES: tuple[Use, ...] = get_args(Use)
+
+
+class Verdict(BaseModel):
+    """Verdict about one use."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    passed: bool
+    failed: str | None = None
+    """The first figure beyond its bound, in a line; None where the use passed."""
+
+
+class VerificationRecord(BaseModel):
+    """Result of the verification at export."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    reference: Literal["pytorch", "itself"] = "pytorch"
+    """Computation that the graphs were compared with. A foreign graph has nothing but itself: each
+    text alone against the same text in a batch."""
+    vectors: Verdict
+    heads: Verdict
+    provider: str
+    """The hardware that computed, as the runtime reports it."""
+    inputs: int
+    """Number of texts whose tensors were compared."""
+    tolerances: dict[str, dict[str, float]]
+    """`atol`, `rtol` and `cosine_at_least` of each kind of tensor."""
+    max_abs_diff_below: dict[str, float | None]
+    """The worst difference of each kind, as the next power of ten: the exact figure depends on
+    the machine, and the same input must give the same manifest. None: not finite."""
+    min_cosine: dict[str, float]
+    """The smallest cosine with the reference of any row of each kind, to four digits."""
+    similarity: Similarity | None = None
+    """Agreement about which texts are alike; None where every tensor is held to its tolerance
+    (fp32), or where the model has a task head."""
+    similarity_at_least: dict[str, float] = {}
+    """Bounds of the figures of `similarity` that the verdict depends on."""
+
+    def verdict(self, use: Use) -> Verdict:
+        """Return the verdict about a use."""
+        return self.vectors if use == "vectors" else self.heads
+
+    @property
+    def passed(self) -> bool:
+        """Whether at least one use passed, so that the artifact is served."""
+        return any(self.verdict(use).passed for use in USES)
+
+    @property
+    def failed(self) -> str | None:
+        """The uses that failed, each with its figure, in a line; None where both passed."""
+        return failures({use: self.verdict(use) for use in USES})
+
+
+UNVERIFIED = VerificationRecord(
+    vectors=Verdict(passed=False),
+    heads=Verdict(passed=False),
+    provider="",
+    inputs=0,
+    tolerances={},
+    max_abs_diff_below={},
+    min_cosine={},
+)
+"""Record of an artifact before its verification."""
+
+
+def failures(verdicts: Mapping[Use, Verdict]) -> str | None:
+    """Return the uses that failed, each with its figure, in a line; None where all passed."""
+    failed = {use: verdict.failed for use, verdict in verdicts.items() if not verdict.passed}
+    if len(set(failed.values())) == 1 and len(failed) == len(USES):
+        return next(iter(failed.values()))
+    return "; ".join(f"{use}: {figure}" for use, figure in failed.items()) or None
+
+
+def verdict_lines(record: VerificationRecord) -> list[str]:
+    """Return what an export prints of its verification: a line, or one for each use."""
+    if record.vectors == record.heads:
+        return ["verified" if record.passed else f"verification FAILED: {record.failed}"]
+    return [
+        f"{use}: " + ("verified" if verdict.passed else f"verification FAILED: {verdict.failed}")
+        for use in USES
+        for verdict in [record.verdict(use)]
+    ]
+
+
+def next_power_of_ten(value: float) -> float | None:
+    """Return the smallest power of ten that is not below `value`; 0 for 0, None for infinity."""
+    if value == 0:
+        return 0.0
+    if math.isinf(value):
+        return None
+    return float(f"1e{math.ceil(math.log10(value))}")

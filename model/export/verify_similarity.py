@@ -1,0 +1,47 @@
+"""Which texts are alike: the vectors of PyTorch and of an artifact's graphs, compared."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+
+from model.artifact.manifest import TOKENIZER, Artifact
+from model.artifact.pooling import TextPooling, pool
+from model.artifact.similarity import Similarity, similarity
+from model.artifact.vectors import TextVectors
+from model.encoder.encoder import Encoder
+from model.export.calibration import similarity_batches
+from model.packing import PackedBatch
+from model.runtimes.contract import Floats, Runtime
+
+
+def measure_similarity(artifact: Artifact, encoder: Encoder, runtime: Runtime) -> Similarity:
+    """Compare the vectors of the texts in `similarity.txt`, all tokens pooled, without a prompt.
+
+    Args:
+        artifact: whose tokenizer, pooling and modules make the vectors.
+        encoder: its float32 encoder in PyTorch.
+        runtime: its graphs.
+
+    """
+    manifest, vectors = artifact.manifest, TextVectors.of(artifact)
+    tokenizer = Tokenizer.from_file(str(artifact.path(TOKENIZER)))
+    last = manifest.config.num_hidden_layers
+    exact: list[Floats] = []
+    found: list[Floats] = []
+    for batch in similarity_batches(tokenizer, manifest.sentence.max_length):
+        with torch.inference_mode():
+            hidden = encoder(PackedBatch.of(batch)).hidden_states[-1].numpy()
+        texts = range(len(batch.padded_index))
+        exact += vectors.units(
+            [
+                pool(hidden[start:end], vectors.pooling)
+                for start, end in itertools.pairwise(batch.cu_seqlens)
+            ]
+        )
+        poolings = [TextPooling(text, last, vectors.pooling) for text in texts]
+        found += vectors.units(runtime.encode(batch, [], poolings)[1])
+    return similarity(np.stack(exact), np.stack(found))

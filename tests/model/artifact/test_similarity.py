@@ -1,0 +1,51 @@
+"""Which texts are alike, by scipy's rank correlation and neighbours that are counted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+from scipy.stats import spearmanr
+
+from model.artifact.similarity import NEIGHBOURS, TAIL, similarity, spearman
+
+EXACT = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
+BENT = EXACT + np.random.default_rng(1).normal(scale=0.3, size=EXACT.shape).astype(np.float32)
+
+
+def test_figures_are_scipys() -> None:
+    found = similarity(EXACT, BENT)
+    one, other = (1 - cdist(each, each, "cosine") for each in (EXACT, BENT))
+    pairs = np.triu_indices(len(EXACT), 1)
+    assert found.rank_correlation == pytest.approx(
+        spearmanr(one[pairs], other[pairs]).statistic, abs=6e-5
+    )
+    cosines = 1 - np.diag(cdist(EXACT, BENT, "cosine"))
+    assert found.mean_cosine == pytest.approx(cosines.mean(), abs=6e-5)
+    assert found.low_cosine == pytest.approx(np.quantile(cosines, TAIL), abs=6e-5)
+    assert found.least_cosine == pytest.approx(cosines.min(), abs=6e-5)
+    recall = 0.0
+    for row in range(len(EXACT)):  # the text itself is its own nearest, and first of its row
+        mine, theirs = (set(np.argsort(-m[row])[1 : NEIGHBOURS + 1]) for m in (one, other))
+        recall += len(mine & theirs) / NEIGHBOURS
+    assert found.neighbour_recall == pytest.approx(recall / len(EXACT), abs=6e-5)
+    assert 0.3 < found.neighbour_recall < 0.99
+
+
+def test_scale_and_rotation_change_no_ranking() -> None:
+    rotation = np.linalg.qr(np.random.default_rng(2).normal(size=(8, 8)))[0]
+    found = similarity(EXACT, 3 * EXACT @ rotation)
+    assert (found.rank_correlation, found.neighbour_recall) == (1, 1)
+    assert found.mean_cosine < 0.9
+
+
+def test_what_is_not_finite_is_like_nothing() -> None:
+    broken = EXACT.copy()
+    broken[3, 2] = np.nan
+    found = similarity(EXACT, broken)
+    assert set(found.model_dump(exclude={"texts"}).values()) == {0}
+
+
+def test_equal_values_share_a_rank() -> None:
+    a, b = np.array([1.0, 2, 2, 3, 3, 3]), np.array([4.0, 4, 1, 5, 2, 2])
+    assert spearman(a, b) == pytest.approx(spearmanr(a, b).statistic)
