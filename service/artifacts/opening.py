@@ -14,6 +14,7 @@ from model.runtimes.registry import check_device, weight_bits
 from model.sources.foreign import ForeignGraph, find_graph
 from model.sources.hub.download import UnreachableError
 from model.sources.locate import DEFAULT_MODEL, display_name, embedded_default, local, locate
+from model.sources.pooling import may_be_dense_or_sparse, with_pooling
 from model.sources.recognition import check_recognised
 from service.settings import Settings
 from service.settings.served import artifact_of, checkpoint_of
@@ -115,8 +116,8 @@ def check_verified(artifact: Artifact, settings: Settings) -> Artifact:
     return artifact
 
 
-def find_checkpoint(settings: Settings, progress: Progress) -> Path:
-    """The folder of the model that the settings name.
+def locate_checkpoint(settings: Settings, progress: Progress) -> Path:
+    """Return the folder of the model that the settings name.
 
     Raises:
         ModelError: there is none, or it is none that is supported.
@@ -142,6 +143,29 @@ def _without_hub(model: str) -> str:
     return ways
 
 
+def find_checkpoint(settings: Settings, progress: Progress) -> Path:
+    """Return the folder of the model that the settings name, with the pooling that they name.
+
+    Raises:
+        ModelError: there is none, it is none that is supported, or it cannot be pooled so.
+
+    """
+    checkpoint, name = locate_checkpoint(settings, progress), checkpoint_of(settings)
+    if settings.pooling is None:
+        if may_be_dense_or_sparse(checkpoint):
+            progress(
+                f"{name} gives dense vectors, of mean pooling: it is a masked language model "
+                "without modules.json, which sentence-transformers reads so; `--pooling splade` "
+                "gives its sparse vectors"
+            )
+        return checkpoint
+    pooled = with_pooling(checkpoint, settings.pooling, settings.cache_folder / "poolings")
+    check_recognised(pooled)
+    kind = "sparse" if settings.pooling == "splade" else "dense"
+    progress(f"{name} gives {kind} vectors, as `--pooling {settings.pooling}` says")
+    return pooled
+
+
 def find_foreign(
     settings: Settings, progress: Progress, precision: Precision | Literal["auto"]
 ) -> ForeignGraph | None:
@@ -156,7 +180,9 @@ def find_foreign(
     place = local(model)
     if place is None or find_graph(place) is None:
         return None
-    graph = find_graph(find_checkpoint(settings, progress))
+    graph = find_graph(locate_checkpoint(settings, progress))
+    if settings.pooling is not None:
+        raise ValueError(f"{model} is a foreign ONNX graph, which keeps its own pooling")
     if precision != "fp32":
         raise ValueError(f"{model} is a foreign ONNX graph, which keeps its own precision")
     check_device("foreign", settings.device)

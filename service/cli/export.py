@@ -98,6 +98,7 @@ command = Command(
     params=[
         setting("model", one=True, about="A hub name, name@revision, a folder, or an ONNX file."),
         setting("revision"),
+        setting("pooling"),
         click.Option(
             ["--out"],
             type=click.Path(path_type=Path),

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from service.artifacts.opening import find_checkpoint
+from service.artifacts.opening import locate_checkpoint
 from service.cli import terminal
 from service.cli.command import Command
 from service.cli.exits import Exit
@@ -22,7 +22,7 @@ def fetch(**options: Any) -> int:
     """Fetch what is not here yet, and print the folder."""
     settings = settings_of_model(options)
     with terminal.steps() as say:
-        folder = find_checkpoint(settings, say)
+        folder = locate_checkpoint(settings, say)
     click.echo(folder)
     return Exit.DONE
 

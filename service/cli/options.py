@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 import click
@@ -161,7 +160,7 @@ def choices(field: FieldInfo) -> tuple[str, ...]:
 def _literals(annotation: Any) -> Iterator[str]:
     if get_origin(annotation) is Literal:
         yield from get_args(annotation)
-    elif NoneType not in get_args(annotation):
+    else:
         for part in get_args(annotation):
             yield from _literals(part)
 

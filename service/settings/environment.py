@@ -48,7 +48,7 @@ class Variables(EnvSettingsSource):
             raise ValueError("; ".join(unknown))
         values = super().__call__()
         if _SERVED & self.current_state.keys():
-            served = {*_SERVED, "revision"}
+            served = {*_SERVED, "revision", "pooling"}
             if "artifact" in self.current_state:
                 served.add("precision")
             values = {name: value for name, value in values.items() if name not in served}

@@ -11,29 +11,22 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
 
-from model.artifact.manifest import Precision
 from model.runtimes.contract import Device
-from model.sources.locate import DEFAULT_MODEL
 from service.settings.client_values import (
-    aliases_to_meet,
     hosts_to_meet,
     keys_to_send,
     origins_to_meet,
 )
-from service.settings.environment import PRECISION_OF_ARTIFACT, Variables, listed
+from service.settings.environment import Variables
 from service.settings.groups import Group, Shown
-from service.system import hub
-
-
-def _default_cache() -> Path:
-    return Path.home() / ".cache" / "headscope"
+from service.settings.model_group import ModelSettings
 
 
 def worker_environment(metrics_folder: Path) -> dict[str, str]:
@@ -41,7 +34,7 @@ def worker_environment(metrics_folder: Path) -> dict[str, str]:
     return {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(metrics_folder)}
 
 
-class Settings(BaseSettings):
+class Settings(ModelSettings):
     """What an operator can choose."""
 
     model_config = SettingsConfigDict(
@@ -50,56 +43,6 @@ class Settings(BaseSettings):
         extra="forbid",
     )
 
-    model: Annotated[
-        tuple[str, ...],
-        BeforeValidator(listed),
-        Shown(Group.MODEL, "NAME", f"{DEFAULT_MODEL}, unless an artifact is given"),
-    ] = Field(
-        default_factory=tuple,
-        description="A checkpoint to serve: a hub name, name@revision, a folder, or ONNX file; "
-        "several flags are served together.",
-    )
-    revision: Annotated[str | None, Shown(Group.MODEL, "REVISION", "the hub's main")] = Field(
-        None, description="A branch, tag or commit of the model's repository on the hub."
-    )
-    artifact: Annotated[
-        tuple[Path, ...], BeforeValidator(listed), Shown(Group.MODEL, "FOLDER", "none")
-    ] = Field(
-        default_factory=tuple,
-        description="An exported artifact folder to serve, instead of a model or beside some; "
-        "several flags are served together.",
-    )
-    served_model_name: Annotated[
-        tuple[str, ...], BeforeValidator(listed), Shown(Group.MODEL, "NAME", "the model's own")
-    ] = Field(
-        default_factory=tuple,
-        description="A name for what is served, in replies and lists too; with several models one "
-        "flag each, models first.",
-    )
-    alias: Annotated[
-        tuple[str, ...],
-        BeforeValidator(listed),
-        AfterValidator(aliases_to_meet),
-        Shown(Group.MODEL, "ALIAS=NAME", "none"),
-    ] = Field(
-        default_factory=tuple,
-        description="A further name that requests may use for a model, as "
-        "text-embedding-3-small=NAME; several flags are several names.",
-    )
-    precision: Annotated[Precision | Literal["auto"], Shown(Group.MODEL)] = Field(
-        "fp32", description="Of a model's export; `auto` measures which is the fastest here."
-    )
-    allow_unverified: Annotated[bool, Shown(Group.MODEL)] = Field(
-        False, description="Serve an artifact whose verification failed."
-    )
-    cache_folder: Annotated[Path, Shown(Group.MODEL, "FOLDER", "~/.cache/headscope")] = Field(
-        default_factory=_default_cache, description="Where exports are kept."
-    )
-    hub_endpoint: Annotated[
-        str, Shown(Group.MODEL, "URL", "HF_ENDPOINT, or else https://huggingface.co")
-    ] = Field(
-        default_factory=hub.default_endpoint, description="The hub that names are looked up at."
-    )
     engine: Annotated[Literal["onnx", "torch", "fake"], Shown(Group.DEVICE)] = Field(
         "onnx", description="What computes; `fake` answers from a hash, for load tests."
     )
@@ -295,20 +238,6 @@ class Settings(BaseSettings):
         """pydantic-settings' order of sources, with the variables read by `Variables`."""
         del env_settings
         return init_settings, Variables(settings_cls), dotenv_settings, file_secret_settings
-
-    @model_validator(mode="after")
-    def _revision_is_of_a_model(self) -> Self:
-        if self.revision is not None and self.artifact:
-            raise ValueError("--revision is for a model, and --artifact has none: leave one out")
-        if self.revision is not None and len(self.model) > 1:
-            raise ValueError("--revision is for one --model: give each of several as NAME@REVISION")
-        return self
-
-    @model_validator(mode="after")
-    def _precision_is_of_an_export(self) -> Self:
-        if self.precision != "fp32" and self.artifact:
-            raise ValueError(PRECISION_OF_ARTIFACT)
-        return self
 
     @model_validator(mode="after")
     def _ports_differ(self) -> Self:

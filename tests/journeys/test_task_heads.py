@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SparseEncoder
-from transformers import AutoModel, AutoTokenizer, pipeline
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, pipeline
 
 from model.artifact.golden import read_golden
 from model.artifact.manifest import (
@@ -30,10 +30,12 @@ from model.errors import ArtifactError, VerificationError
 from model.export.verify import verify
 from model.runtimes.pytorch import load_head
 from model.runtimes.registry import load_runtime
+from service.artifacts.opening import find_checkpoint
 from service.engines.onnx import OnnxEngine
 from service.engines.torch import check_installed
 from service.errors import EngineNotInstalled
 from service.health.golden import GoldenCheck
+from service.settings import Settings
 from tests.model.checkpoints import edit_json
 from tests.model.task_checkpoints import write_sparse_checkpoint, write_task_checkpoint
 from tests.service.harness import serving
@@ -105,6 +107,37 @@ async def test_a_sparse_encoder_over_http(
     for row, vector in zip(found, vectors, strict=True):
         row[[one["index"] for one in vector]] = [one["value"] for one in vector]
     np.testing.assert_allclose(found, expected.numpy(), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["Bert", "DistilBert"])
+async def test_a_masked_language_model_is_sparse_by_its_setting(
+    exported: Callable[..., Artifact], tmp_path: Path, family: str
+) -> None:
+    """The maximum of log(1 + relu) of transformers' logits, without `modules.json`."""
+    folder = write_task_checkpoint(tmp_path / "a", "ForMaskedLM", family)
+    told: list[str] = []
+    plain = Settings(model=str(folder), cache_folder=tmp_path / "cache")
+    assert find_checkpoint(plain, told.append) == folder
+    settings = plain.model_copy(update={"pooling": "splade"})
+    pooled = find_checkpoint(settings, told.append)
+    assert "gives dense vectors" in told[0]
+    assert "`--pooling splade` gives its sparse vectors" in told[0]
+    assert told[1:] == [f"{folder} gives sparse vectors, as `--pooling splade` says"]
+    model = AutoModelForMaskedLM.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    texts = [text for text in TEXTS if text]
+    async with serving(exported(pooled, f"masked-{family}")) as client:
+        body = {"inputs": texts, "truncate": True}
+        vectors = (await client.post("/embed_sparse", json=body)).json()
+        assert (await client.post("/embed", json=body)).status_code == 424
+    for text, vector in zip(texts, vectors, strict=True):
+        inputs = tokenizer(text, truncation=True, max_length=36, return_tensors="pt")
+        with torch.no_grad():
+            logits = model(**inputs).logits[0]
+        expected = torch.log1p(torch.relu(logits)).amax(dim=0).numpy()
+        found = np.zeros_like(expected)
+        found[[one["index"] for one in vector]] = [one["value"] for one in vector]
+        np.testing.assert_allclose(found, expected, atol=1e-5, rtol=1e-5)
 
 
 async def test_a_classifier_of_tokens_over_http(

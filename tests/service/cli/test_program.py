@@ -136,7 +136,7 @@ def test_how_a_command_ends(
     def fails(*_: object) -> None:
         raise failure
 
-    monkeypatch.setattr("service.cli.fetch.find_checkpoint", fails)
+    monkeypatch.setattr("service.cli.fetch.locate_checkpoint", fails)
     assert main(["fetch", "x"]) == code
     assert capsys.readouterr().err.endswith(says)
 

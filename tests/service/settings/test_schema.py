@@ -22,6 +22,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "artifact": ((Path("/flag"), Path("/the other")), (Path("/environment"),)),
     "served_model_name": (("flag", "and, another"), ("environment",)),
     "alias": (("a=flag", "b=another"), ("c=environment",)),
+    "pooling": ("splade", "mean"),
     "precision": ("auto", "int8"),
     "engine": ("fake", "torch"),
     "device": ("cpu", "cuda"),
@@ -171,7 +172,7 @@ def test_without_a_flag_the_command_line_has_the_environments_values(
         name: default(name) for name in VALUES
     }
     # variables of these exclude one of an artifact
-    others = VALUES.keys() - {"model", "revision", "precision"}
+    others = VALUES.keys() - {"model", "revision", "pooling", "precision"}
     for name in others:
         monkeypatch.setenv(f"HEADSCOPE_{name.upper()}", variable(VALUES[name][1]))
     found = from_command_line()

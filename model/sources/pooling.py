@@ -1,0 +1,95 @@
+"""A checkpoint that is to be pooled in another way than its own files say, or that say nothing.
+
+The result is a folder of links to the checkpoint's files with a `modules.json` that names the
+pooling, so that all that reads checkpoints reads one form.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any, Literal
+
+from model.artifact.modules import MODULES, listed_modules, read_json, read_object
+from model.errors import ConfigError
+
+PoolingSetting = Literal["cls", "mean", "last-token", "splade"]
+_MODES = {"cls": "cls", "mean": "mean", "last-token": "lasttoken"}
+_FOLDER = "headscope-pooling"
+_CLASSES = "sentence_transformers.models."
+_SPARSE = "sentence_transformers.sparse_encoder.models."
+
+
+def is_masked_language_model(checkpoint: Path) -> bool:
+    """Return whether a checkpoint folder's `config.json` names a masked language model."""
+    names = read_object(checkpoint / "config.json").get("architectures") or []
+    return any(str(name).endswith("ForMaskedLM") for name in names)
+
+
+def may_be_dense_or_sparse(checkpoint: Path) -> bool:
+    """Return whether a checkpoint's files leave open if its vectors are dense or sparse."""
+    return listed_modules(checkpoint) is None and is_masked_language_model(checkpoint)
+
+
+def with_pooling(checkpoint: Path, pooling: PoolingSetting, folders: Path) -> Path:
+    """Return a folder that is the checkpoint with this pooling.
+
+    Args:
+        checkpoint: a Hugging Face folder.
+        pooling: as text-embeddings-inference names it.
+        folders: where the folder is made, unless it is there already.
+
+    Raises:
+        ConfigError: the checkpoint has no words' logits for `splade`, or no pooling to replace.
+
+    """
+    modules, config = _modules(checkpoint, pooling)
+    names = sorted(path.name for path in checkpoint.iterdir() if path.name != MODULES)
+    decides = json.dumps([str(checkpoint.resolve()), names, modules, config])
+    folder = folders / hashlib.sha256(decides.encode()).hexdigest()[:32]
+    if folder.exists():
+        return folder
+    folders.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(dir=folders))
+    try:
+        for name in names:
+            (scratch / name).symlink_to((checkpoint / name).resolve())
+        (scratch / MODULES).write_text(json.dumps(modules), encoding="utf-8")
+        (scratch / _FOLDER).mkdir()
+        (scratch / _FOLDER / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        with contextlib.suppress(OSError):  # another process was faster with the same
+            scratch.rename(folder)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return folder
+
+
+def _modules(checkpoint: Path, pooling: PoolingSetting) -> tuple[list[Any], dict[str, Any]]:
+    """The content of `modules.json`, and of the pooling's `config.json`."""
+    entries = listed_modules(checkpoint)
+    listed: list[Any] = [] if entries is None else read_json(checkpoint / MODULES)
+    encoder = listed[0].get("path", "") if listed else ""
+    if pooling == "splade":
+        if not is_masked_language_model(checkpoint / encoder):
+            raise ConfigError(
+                f"{checkpoint}: --pooling splade needs the logits of words, and its architecture "
+                "is not a masked language model (…ForMaskedLM): leave it out"
+            )
+        kinds = [(encoder, _SPARSE + "MLMTransformer"), (_FOLDER, _SPARSE + "SpladePooling")]
+        return _numbered(kinds), {"pooling_strategy": "max", "activation_function": "relu"}
+    if entries is not None and [entry.kind for entry in entries[:2]] != ["Transformer", "Pooling"]:
+        raise ConfigError(f"{checkpoint / MODULES}: --pooling {pooling} has no Pooling to replace")
+    kinds = [(encoder, _CLASSES + "Transformer"), (_FOLDER, _CLASSES + "Pooling")]
+    kinds += [(str(entry.get("path", "")), str(entry["type"])) for entry in listed[2:]]
+    return _numbered(kinds), {"pooling_mode": _MODES[pooling]}
+
+
+def _numbered(kinds: list[tuple[str, str]]) -> list[Any]:
+    return [
+        {"idx": number, "name": str(number), "path": path, "type": kind}
+        for number, (path, kind) in enumerate(kinds)
+    ]

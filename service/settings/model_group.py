@@ -1,0 +1,106 @@
+"""The settings of what is served."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic_settings import BaseSettings
+
+from model.artifact.manifest import Precision
+from model.sources.locate import DEFAULT_MODEL
+from model.sources.pooling import PoolingSetting
+from service.settings.client_values import aliases_to_meet
+from service.settings.environment import PRECISION_OF_ARTIFACT, listed
+from service.settings.groups import Group, Shown
+from service.system import hub
+
+
+def _default_cache() -> Path:
+    return Path.home() / ".cache" / "headscope"
+
+
+class ModelSettings(BaseSettings):
+    """Choices of models and artifacts, and of how models are exported."""
+
+    model: Annotated[
+        tuple[str, ...],
+        BeforeValidator(listed),
+        Shown(Group.MODEL, "NAME", f"{DEFAULT_MODEL}, unless an artifact is given"),
+    ] = Field(
+        default_factory=tuple,
+        description="A checkpoint to serve: a hub name, name@revision, a folder, or ONNX file; "
+        "several flags are served together.",
+    )
+    revision: Annotated[str | None, Shown(Group.MODEL, "REVISION", "the hub's main")] = Field(
+        None, description="A branch, tag or commit of the model's repository on the hub."
+    )
+    artifact: Annotated[
+        tuple[Path, ...], BeforeValidator(listed), Shown(Group.MODEL, "FOLDER", "none")
+    ] = Field(
+        default_factory=tuple,
+        description="An exported artifact folder to serve, instead of a model or beside some; "
+        "several flags are served together.",
+    )
+    served_model_name: Annotated[
+        tuple[str, ...], BeforeValidator(listed), Shown(Group.MODEL, "NAME", "the model's own")
+    ] = Field(
+        default_factory=tuple,
+        description="A name for what is served, in replies and lists too; with several models one "
+        "flag each, models first.",
+    )
+    alias: Annotated[
+        tuple[str, ...],
+        BeforeValidator(listed),
+        AfterValidator(aliases_to_meet),
+        Shown(Group.MODEL, "ALIAS=NAME", "none"),
+    ] = Field(
+        default_factory=tuple,
+        description="A further name that requests may use for a model, as "
+        "text-embedding-3-small=NAME; several flags are several names.",
+    )
+    precision: Annotated[Precision | Literal["auto"], Shown(Group.MODEL)] = Field(
+        "fp32", description="Of a model's export; `auto` measures which is the fastest here."
+    )
+    pooling: Annotated[
+        PoolingSetting | None, Shown(Group.MODEL, default="the checkpoint's own")
+    ] = Field(
+        None,
+        description="What makes a text's vector, in place of what the checkpoint says: `splade` "
+        "gives sparse vectors of a masked language model.",
+    )
+    allow_unverified: Annotated[bool, Shown(Group.MODEL)] = Field(
+        False, description="Serve an artifact whose verification failed."
+    )
+    cache_folder: Annotated[Path, Shown(Group.MODEL, "FOLDER", "~/.cache/headscope")] = Field(
+        default_factory=_default_cache, description="Where exports are kept."
+    )
+    hub_endpoint: Annotated[
+        str, Shown(Group.MODEL, "URL", "HF_ENDPOINT, or else https://huggingface.co")
+    ] = Field(
+        default_factory=hub.default_endpoint, description="The hub that names are looked up at."
+    )
+
+    @model_validator(mode="after")
+    def _revision_is_of_a_model(self) -> Self:
+        if self.revision is not None and self.artifact:
+            raise ValueError("--revision is for a model, and --artifact has none: leave one out")
+        if self.revision is not None and len(self.model) > 1:
+            raise ValueError("--revision is for one --model: give each of several as NAME@REVISION")
+        return self
+
+    @model_validator(mode="after")
+    def _pooling_is_of_a_model(self) -> Self:
+        if self.pooling is not None and (self.artifact or len(self.model) > 1):
+            raise ValueError(
+                "--pooling or HEADSCOPE_POOLING is for the export of one model: leave it out, and "
+                "give artifacts of models that `headscope export --pooling` made"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _precision_is_of_an_export(self) -> Self:
+        if self.precision != "fp32" and self.artifact:
+            raise ValueError(PRECISION_OF_ARTIFACT)
+        return self
