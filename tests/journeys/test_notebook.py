@@ -251,4 +251,12 @@ def test_nothing_heavy_is_needed_to_fetch():
     code = "import sys, headscope; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
-    assert not loaded & {"torch", "transformers", "bertviz", "IPython", "service", "model"}
+    assert not loaded & {
+        "torch",
+        "transformers",
+        "bertviz",
+        "IPython",
+        "pandas",
+        "service",
+        "model",
+    }
