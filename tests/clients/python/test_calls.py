@@ -26,7 +26,7 @@ from tests.service.harness import serving
 from tests.service.several import fake_of, variant
 
 pytestmark = pytest.mark.anyio
-TEXTS = ["The cat sat.", "", "naïve 🙂 </s> [SEP]", "a dog", "on the mat"]
+TEXTS = ["The cat sat.", "", f"naïve 🙂 </s> [SEP] {'a word ' * 9}", "a dog", "on the mat"]
 FILLED = [text for text in TEXTS if text]
 """TEI's routes refuse an empty text."""
 PAIRS = [("What?", "The cat."), ("a", "")]
@@ -261,7 +261,7 @@ async def test_a_key(artifact):
 async def test_attention_of_texts_with_targets(artifact):
     """Two texts a request: each keeps its own target."""
     served = with_decoder(artifact)
-    targets = ["Le chat.", "", "naïf 🙂", "un chien", "sur le tapis"]
+    targets = ["Le chat.", "", f"naïf 🙂 {'un mot ' * 9}", "un chien", "sur le tapis"]
     asked = {
         "maps": ["encoder", "decoder", "cross"],
         "include": ["weights", "stats", "logprobs"],
