@@ -48,6 +48,7 @@ BUILDS: Mapping[str, Build] = {
             "max_position_embeddings": 8192,
         },
     ),
+    "BERT-base": Build("bert", _BASE | {"num_hidden_layers": 12, "max_position_embeddings": 512}),
     "XLM-R-base": Build(
         "xlm-roberta",
         _BASE

@@ -12,15 +12,15 @@ from model.artifact.similarity import Similarity
 
 SIMILARITY_AT_LEAST: Mapping[Precision, Mapping[str, float]] = {
     "bf16": {
-        "rank_correlation": 0.999,
-        "neighbour_recall": 0.95,
+        "rank_correlation": 0.997,
+        "neighbour_recall": 0.93,
         "mean_cosine": 0.999,
         "low_cosine": 0.999,
-        "least_cosine": 0.995,
+        "least_cosine": 0.998,
     },
     "int8": {
-        "rank_correlation": 0.97,
-        "neighbour_recall": 0.85,
+        "rank_correlation": 0.975,
+        "neighbour_recall": 0.8,
         "mean_cosine": 0.98,
         "low_cosine": 0.97,
         "least_cosine": 0.9,

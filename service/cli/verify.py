@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from model.artifact.manifest import load_artifact
+from model.artifact.recorded import passed_uses
 from service.cli.command import Command
 from service.cli.exits import verified
 from service.cli.options import verification_device
@@ -20,13 +21,15 @@ headscope verify --artifact artifacts/fp16 --device cuda
 
 
 def run(artifact: Path, device: Any) -> int:
-    """Verify, and print a line for each tensor."""
+    """Verify, and print a line for each tensor; a use that passed at the export has to pass."""
     require("a verification", *EXPORTER)
     from model.export.verify import report, verify
 
-    result = verify(load_artifact(artifact), device)
+    loaded = load_artifact(artifact)
+    result = verify(loaded, device)
     click.echo(report(result))
-    return verified(result.passed)
+    kept = all(result.verdict(use).passed for use in passed_uses(loaded.manifest))
+    return verified(result.passed and kept)
 
 
 command = Command(

@@ -243,7 +243,7 @@ def test_the_tolerances_are_those_that_the_project_promises() -> None:
         "token_vectors": Tolerance(atol=1e-4, rtol=1e-5, cosine_at_least=0.99999),
     }
     assert set(TOLERANCES) == set(get_args(Precision))
-    assert TOLERANCES["bf16"]["pooled"].cosine_at_least == 0.99
+    assert TOLERANCES["bf16"]["pooled"].cosine_at_least == 0.9
     assert TOLERANCES["int8"]["pooled"].cosine_at_least == 0.3
 
 

@@ -1,0 +1,194 @@
+"""Quality of bf16 and int8 over texts, odd texts, STS-B and each layer, simulated in PyTorch.
+
+Run: python -m benchmarks.precision [BUILD or FOLDER …] [--kinds bf16,int8,int7]
+     [--pairs FILE.csv] [--prefix TEXT] [--seeded FOLDER]
+
+A build is a random checkpoint of `benchmarks.harness.builds`, a folder any other checkpoint. No
+artifact is made: in bf16 every operation's result is rounded to bfloat16, int8 multiplies the
+integers that a runtime multiplies, in float32 between them; int7 is int8 with 7-bit weights. So the
+figures are the same on every processor, also on one without such products, and none is of speed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import itertools
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+from benchmarks.harness.builds import BUILDS, write
+from benchmarks.harness.report import markdown
+from benchmarks.harness.service import default_checkpoint
+from model.artifact.batch import Batch
+from model.artifact.modules import transformer_folder
+from model.artifact.pooling import pool
+from model.artifact.sentence import SentenceConfig
+from model.artifact.similarity import similarity
+from model.checkpoint import load_checkpoint
+from model.encoder.encoder import Encoder
+from model.export.calibration import batches_of, calibration_batches, similarity_batches
+from model.export.quantization import Int8Linear, quantize
+from model.export.verify import TEXTS
+from model.families.registry import read_config
+from model.packing import PackedBatch
+from model.tokenization.segments import reading_segments
+from model.tokenization.tokenizer import load_tokenizer
+from service.artifacts.evaluation import ranking, read_pairs, sentences
+
+Floats = NDArray[np.float32]
+KINDS = ("bf16", "int8", "int7")
+
+
+class Bfloat16(TorchDispatchMode):
+    """Rounding of every operation's float32 results to bfloat16."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Compute in float32, then round; views and changes in place stay as they are."""
+        result = func(*args, **(kwargs or {}))
+        if func.is_view or func._schema.is_mutable:
+            return result
+        return tree_map(_rounded, result)
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, Tensor) and value.dtype == torch.float32:
+        return value.to(torch.bfloat16).float()
+    return value
+
+
+class Checkpoint:
+    """A checkpoint's float32 encoder and tokenizer."""
+
+    def __init__(self, folder: Path) -> None:
+        inside = transformer_folder(folder)
+        config = reading_segments(read_config(inside), inside)
+        self.sentence = SentenceConfig.from_checkpoint(
+            folder, config.max_position_embeddings, config.hidden_size
+        )
+        self.tokenizer = load_tokenizer(inside, config, lowercase=self.sentence.lowercase)
+        self.encoder = load_checkpoint(inside, config)
+
+    def states(self, encoder: Encoder, batches: Iterable[Batch]) -> list[list[Floats]]:
+        """Return all hidden states `[S, H]` of each text."""
+        texts = []
+        for batch in batches:
+            with torch.no_grad():
+                hidden = [state.numpy() for state in encoder(PackedBatch.of(batch)).hidden_states]
+            for start, end in itertools.pairwise(batch.cu_seqlens):
+                texts.append([state[start:end] for state in hidden])
+        return texts
+
+    def vectors(self, states: list[list[Floats]]) -> Floats:
+        """Return the pooled vectors `[n, H]`."""
+        return np.stack([pool(text[-1], self.sentence.pooling) for text in states])
+
+    def batches(self, texts: list[str]) -> Iterator[Batch]:
+        """Yield texts in batches."""
+        return batches_of(texts, self.tokenizer, self.sentence.max_length)
+
+    def of_kind(self, kind: str) -> tuple[Encoder, AbstractContextManager[object]]:
+        """Return a less exact encoder, and the context to compute it in."""
+        if kind == "bf16":
+            rounded = copy.deepcopy(self.encoder)
+            for parameter in rounded.parameters():
+                parameter.data = _rounded(parameter.data)
+            return rounded, Bfloat16()
+        batches = calibration_batches(self.tokenizer, self.sentence.max_length)
+        quantized = quantize(self.encoder, batches, 8 if kind == "int8" else 7)
+        print(f"{kind}: in floating point {', '.join(quantized.kept) or 'none'}", flush=True)
+        return quantized.encoder, mock.patch.object(Int8Linear, "forward", _product)
+
+
+def _product(linear: Int8Linear, x: Tensor) -> Tensor:
+    """Return what a runtime computes of an int8 map, whose graph eager PyTorch does not run."""
+    y = linear.product(x.flatten(0, -2)).reshape(*x.shape[:-1], -1)
+    return y if linear.bias is None else y + linear.bias
+
+
+def cosines(a: Floats, b: Floats) -> Floats:
+    """Return the cosine of each row with the other's row."""
+    norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+    return (a * b).sum(axis=-1) / np.maximum(norms, 1e-30)
+
+
+def rows_of(
+    name: str, checkpoint: Checkpoint, arguments: argparse.Namespace
+) -> Iterator[list[Any]]:
+    """Yield a row of the table for each kind; print the least cosine of each layer."""
+    texts = list(similarity_batches(checkpoint.tokenizer, checkpoint.sentence.max_length))
+    odd = [text for text in TEXTS if isinstance(text, str)]
+    pairs = read_pairs(arguments.pairs) if arguments.pairs else []
+    scored = [arguments.prefix + text for text in sentences(pairs)]
+
+    def compute(encoder: Encoder) -> tuple[list[list[Floats]], Floats, float]:
+        states = checkpoint.states(encoder, texts)
+        of_odd = checkpoint.vectors(checkpoint.states(encoder, checkpoint.batches(odd)))
+        rho = float("nan")
+        if pairs:
+            vectors = checkpoint.vectors(checkpoint.states(encoder, checkpoint.batches(scored)))
+            rho = ranking(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), pairs)
+        return states, of_odd, rho
+
+    exact, exact_odd, exact_rho = compute(checkpoint.encoder)
+    for kind in arguments.kinds.split(","):
+        encoder, context = checkpoint.of_kind(kind)
+        with context:
+            found, found_odd, rho = compute(encoder)
+        layers = [
+            min(float(cosines(a[layer], b[layer]).min()) for a, b in zip(exact, found, strict=True))
+            for layer in range(len(exact[0]))
+        ]
+        print(f"{name} {kind}, least cosine of a token by layer: {np.round(layers, 3).tolist()}")
+        figures = similarity(checkpoint.vectors(exact), checkpoint.vectors(found))
+        least = float(cosines(exact_odd, found_odd).min())
+        spearman = f"{100 * rho:.2f} ({100 * exact_rho:.2f})" if pairs else ""
+        yield [name, kind, *list(figures.model_dump().values())[1:], f"{least:.4f}", spearman]
+
+
+def main() -> None:
+    """Print a table of all checkpoints."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("checkpoints", nargs="*")
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--pairs", type=Path)
+    parser.add_argument("--prefix", default="")
+    parser.add_argument("--seeded", type=Path, help="folder that keeps the random checkpoints")
+    arguments = parser.parse_args()
+    heads = [
+        "model",
+        "",
+        "ρ",
+        "recall@10",
+        "mean",
+        "5 %",
+        "least",
+        "least, odd texts",
+        "STS (fp32)",
+    ]
+    rows = []
+    with tempfile.TemporaryDirectory() as scratch:
+        kept = arguments.seeded or Path(scratch)
+        for name in arguments.checkpoints or [str(default_checkpoint())]:
+            folder = Path(name)
+            if name in BUILDS:
+                folder = write(BUILDS[name], kept / name, default_checkpoint())
+            rows += rows_of(folder.name, Checkpoint(folder), arguments)
+    print(markdown(heads, rows))
+
+
+if __name__ == "__main__":
+    main()
