@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 from scipy.stats import spearmanr
 
@@ -46,6 +48,13 @@ def test_what_is_not_finite_is_like_nothing() -> None:
     assert set(found.model_dump(exclude={"texts"}).values()) == {0}
 
 
-def test_equal_values_share_a_rank() -> None:
-    a, b = np.array([1.0, 2, 2, 3, 3, 3]), np.array([4.0, 4, 1, 5, 2, 2])
-    assert spearman(a, b) == pytest.approx(spearmanr(a, b).statistic)
+NUMBERS = st.lists(st.integers(-3, 3), min_size=2, max_size=40)
+
+
+@given(NUMBERS, st.randoms(use_true_random=False))
+def test_spearman_is_scipys(values: list[int], chance: object) -> None:
+    others = [*values]
+    chance.shuffle(others)  # type: ignore[attr-defined]
+    if len(set(values)) > 1:
+        a, b = np.array(values, np.float64), np.array(others, np.float64)
+        assert spearman(a, b) == pytest.approx(spearmanr(a, b).statistic, abs=1e-12)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 
+from model.artifact.bounds import bounds_line
 from model.artifact.manifest import Artifact, load_artifact
+from model.artifact.verification import Verdict
 from service.artifacts.evaluation import (
     Embedder,
     Standing,
@@ -22,7 +22,6 @@ from service.artifacts.evaluation import (
     compare,
     read_pairs,
     score,
-    spearman,
     standings,
 )
 from service.artifacts.opening import find_checkpoint, open_artifact
@@ -47,18 +46,6 @@ def pairs(tmp_path: Path) -> Path:
     return path
 
 
-NUMBERS = st.lists(st.integers(-3, 3), min_size=2, max_size=40)
-
-
-@given(NUMBERS, st.randoms(use_true_random=False))
-def test_spearman_is_scipys(values: list[int], chance: object) -> None:
-    others = [*values]
-    chance.shuffle(others)  # type: ignore[attr-defined]
-    if len(set(values)) > 1:
-        a, b = np.array(values, np.float64), np.array(others, np.float64)
-        assert spearman(a, b) == pytest.approx(spearmanr(a, b).statistic, abs=1e-12)
-
-
 @pytest.mark.slow
 def test_the_default_model_ranks_as_sentence_transformers_does(
     pairs: Path, capsys: pytest.CaptureFixture[str]
@@ -80,9 +67,11 @@ def test_the_default_model_ranks_as_sentence_transformers_does(
     arguments = ["--artifact", str(artifact.folder), "--pairs", str(pairs), "--device", "cpu"]
     capsys.readouterr()
     assert main(["bench", *arguments]) == 0
-    line = capsys.readouterr().out
+    line, verdicts, bounds = capsys.readouterr().out.splitlines()
     assert line.startswith("fp32, CPUExecutionProvider: Spearman ")
     assert "over 5 pairs" in line
+    assert verdicts == "vectors passed, heads passed"
+    assert bounds == "fp32 vectors: every tensor within its tolerance"
 
 
 def test_several_are_compared_side_by_side(
@@ -107,10 +96,12 @@ def test_several_are_compared_side_by_side(
 
     both = ["--artifact", str(artifact.folder), "--artifact", str(other)]
     assert main(["bench", *both, "--pairs", str(pairs), "--device", "cpu"]) == 0
-    header, first, second = capsys.readouterr().out.splitlines()
-    assert header.split() == ["artifact", "precision", "Spearman", "texts/s", "×", "first"]
-    assert first.split() == [artifact.folder.name, "fp32", f"{100 * alone:.2f}", "100", "1.00"]
-    assert second.split()[-2:] == ["254", "2.54"]
+    header, first, second, _ = capsys.readouterr().out.splitlines()
+    columns = ["artifact", "precision", "Spearman", "texts/s", "×", "first", "vectors", "heads"]
+    assert header.split() == columns
+    of_first = [artifact.folder.name, "fp32", f"{100 * alone:.2f}", "100", "1.00"]
+    assert first.split() == [*of_first, "passed", "passed"]
+    assert second.split()[-4:-2] == ["254", "2.54"]
 
 
 def test_the_checkpoints_default_prompt_is_used(artifact: Artifact) -> None:
@@ -132,8 +123,26 @@ def test_a_tables_columns() -> None:
 
 def test_an_artifact_is_named_by_its_folder(artifact: Artifact) -> None:
     standing = Standing(0.86716, Rate(53.4, 1.0))
-    _, line = standings([artifact], [standing])
-    assert line.split() == [artifact.folder.name, "fp32", "86.72", "53", "1.00"]
+    _, line, bounds = standings([artifact], [standing])
+    of_artifact = [artifact.folder.name, "fp32", "86.72", "53", "1.00"]
+    assert line.split() == [*of_artifact, "passed", "passed"]
+    assert bounds == bounds_line("fp32")
+
+
+def test_what_failed_is_marked_and_its_bounds_are_printed(artifact: Artifact) -> None:
+    failed = Verdict(passed=False, failed="least cosine 0.8000 (at least 0.9), over 154 texts")
+    record = artifact.manifest.verification.model_copy(update={"vectors": failed})
+    changed = {"precision": "int8", "verification": record}
+    manifest = artifact.manifest.model_copy(update=changed)
+    int8 = replace(artifact, manifest=manifest)
+    rate = Rate(53.4, 1.0)
+    _, _, line, *below = standings([artifact, int8], [Standing(0.8, rate), Standing(0.8, rate)])
+    assert line.split()[-2:] == ["FAILED", "passed"]
+    assert below == [
+        bounds_line("fp32"),
+        bounds_line("int8"),
+        f"FAILED, int8: vectors: {failed.failed}",
+    ]
 
 
 @pytest.mark.parametrize("content", ["a,b,1\n", "a,b,1\na,b\n", "a,b,1\na,b,much\n", ""])

@@ -5,16 +5,18 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from model.artifact.manifest import Artifact, load_artifact
+from model.artifact.verification import Verdict
 from model.errors import ArtifactError, VerificationError
 from model.export.exporter import Exported
 from service.artifacts.fastest import open_fastest
-from service.artifacts.opening import FOREIGN, open_artifact
+from service.artifacts.opening import FOREIGN, open_artifact, told
 from service.cli import main
 from service.settings import Settings
 from tests.foreign import write_foreign
@@ -122,3 +124,13 @@ def test_a_foreign_artifact_is_not_verified_against_pytorch(
     artifact = open_artifact(Settings(model=str(foreign)))
     assert main(["verify", "--artifact", str(artifact.folder)]) == 1
     assert "not what PyTorch computes with" in capsys.readouterr().err
+
+
+def test_an_artifact_that_passed_one_use_says_which(artifact: Artifact) -> None:
+    lines: list[str] = []
+    failed = Verdict(passed=False, failed="hidden state 6: min cosine 0.4 (at least 0.5)")
+    record = artifact.manifest.verification.model_copy(update={"heads": failed})
+    manifest = artifact.manifest.model_copy(update={"verification": record})
+    told(replace(artifact, manifest=manifest), lines.append)
+    told(artifact, lines.append)
+    assert lines == [f"served for vectors alone, as the other failed: heads: {failed.failed}"]
