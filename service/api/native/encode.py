@@ -99,7 +99,11 @@ class EncodeRequest(TextRequest):
 
 @router.post("/encode", response_model=None, responses=documented(EncodeReply))
 async def encode(body: EncodeRequest, request: Request) -> Response:
-    """Contextual embeddings: token-level vectors, one pooled vector a text, or both."""
+    """Answer with contextual embeddings: token-level vectors, one pooled vector a text, or both.
+
+    Token vectors of 302 tokens with 768 features are 2.77 MB of JSON, a pooled vector is 17 kB:
+    `outputs: ["pooled"]` leaves out the former, which are there by default.
+    """
     state, binary, caller = service_of(request), wants_safetensors(request), caller_of(request)
     model = model_of(request)
     inference = model.inference
