@@ -82,7 +82,7 @@ READERS = {
 }
 """Modules that read the environment: settings, and variables of systems, shells and libraries."""
 MAX_LINES = 300
-MAX_CONTRACT_LINES = 150
+MAX_CONTRACT_LINES = 160
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@
     device_pooling.onnx     hidden states that stay on a device → the vectors asked for
     value_norms.onnx        a layer's input, some heads' values → products of what the heads add
     head_scores.onnx        a layer's input, some heads' parameters → queries, keys, their scores
-    decomposition.onnx      shares of input tokens in a layer's states, its parameters → after it
-    decomposition_values.onnx  the same shares → what the layer's heads project of them
+    decomposition.onnx      shares of input tokens in a layer's states → after it, and their values
+    layer_parts.onnx        a layer's input, its parameters → what its parts add, the next state
     heads.safetensors       every head's parameters, for both attention graphs
-    weights.safetensors     the float32 encoder, for PyTorch and decompositions: may be left out
+    weights.safetensors     the float32 encoder, for PyTorch and host graphs: may be left out
     golden.safetensors      a few texts and what PyTorch computes of them, to try an engine on
     modules.safetensors     the parameters of the modules after pooling; often none
     tokenizer.json
@@ -25,9 +25,8 @@
     decoder_heads.safetensors  parameters of both kinds of the decoder's heads
     decoder.safetensors     the float32 decoder, for PyTorch alone: may be left out of a copy
 
-Those of the task and of the decoder are there if the checkpoint has such a part. Of a foreign
-graph, somebody else's export, there are `encoder.onnx`, `encoder.onnx.data`, `modules.safetensors`
-and `tokenizer.json`.
+Files of the task and of the decoder are there if the checkpoint has such a part. A foreign graph,
+another exporter's, has `encoder.onnx`, its data, `modules.safetensors` and `tokenizer.json` alone.
 
 This module is where `model` and `service` meet; it imports neither torch nor onnxruntime.
 """
@@ -85,6 +84,7 @@ GRAPHS: dict[GraphName, str] = {
     "head_scores": "head_scores.onnx",
     "decomposition": DECOMPOSITION_GRAPH,
     "decomposition_values": DECOMPOSITION_VALUES_GRAPH,
+    "layer_parts": "layer_parts.onnx",
     "task": TASK_GRAPH,
     "decoder": DECODER_GRAPH,
     "decoder_attention": "decoder_attention.onnx",

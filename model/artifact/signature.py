@@ -9,6 +9,8 @@
 * `head_scores.onnx`: the same input and heads' parameters to their queries, keys and scores;
 * `decomposition.onnx`, `decomposition_values.onnx`: what a layer makes of the shares that input
   tokens have in states, and of its parameters: see `model.artifact.decomposition`;
+* `layer_parts.onnx`: a layer's input and its parameters to what its parts add and the next state:
+  see `model.artifact.layer_parts`;
 * `task.onnx`: rows of the last hidden state to what a task head answers, always in float32.
 
 Those of a decoder are in `model.artifact.decoder_signature`.
@@ -59,6 +61,7 @@ GraphName = Literal[
     "head_scores",
     "decomposition",
     "decomposition_values",
+    "layer_parts",
     "task",
     "decoder",
     "decoder_attention",

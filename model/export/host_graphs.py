@@ -7,11 +7,12 @@ from pathlib import Path
 from model.config.encoder import EncoderConfig
 from model.export.decomposition import save_decomposition
 from model.export.head_scores import save_head_scores
+from model.export.layer_parts import save_layer_parts
 from model.export.values import save_values
 
 
 def save_host_graphs(config: EncoderConfig, folder: Path) -> None:
-    """Write those of what heads add, of what they compare, and of a decomposition.
+    """Write the graphs of what heads add and compare, of a decomposition and of a layer's parts.
 
     Raises:
         ArtifactError: a file cannot be written.
@@ -20,3 +21,4 @@ def save_host_graphs(config: EncoderConfig, folder: Path) -> None:
     save_values(config, folder)
     save_head_scores(config, folder)
     save_decomposition(config, folder)
+    save_layer_parts(config, folder)

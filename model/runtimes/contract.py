@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from model.artifact.batch import Batch, Ids
 from model.artifact.decomposition import DecomposedRows, DecompositionStep
+from model.artifact.layer_parts import LayerParts, LayerStep
 from model.artifact.pooling import TextPooling
 from model.artifact.signature import MapKind
 from model.artifact.task import TaskConfig
@@ -27,7 +28,6 @@ NO_TASK_HEAD = (
     "the artifact has no task head to score with: export a checkpoint that has one, such as a "
     "…ForSequenceClassification"
 )
-
 NO_DECODER = (
     "the artifact has no decoder: export a checkpoint that has one, such as a MarianMTModel"
 )
@@ -270,6 +270,9 @@ class Runtime(Protocol):
             ModelError: the graph is a foreign one.
 
         """
+
+    def layer_parts(self, step: LayerStep) -> LayerParts:
+        """Return the parts of a layer, where and by which weights `decompose` does; raise as it."""
 
     def maps(self, batch: Batch) -> Floats:
         """All attention weights of one text, where they come from the graph itself.

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.foreign import not_in_graph
+from model.artifact.layer_parts import LayerParts, LayerStep
 from model.artifact.manifest import Artifact
 from model.artifact.signature import MapKind
 from model.errors import ModelError
 from model.runtimes.contract import Floats, HeadScores
 from model.runtimes.decomposition import GraphDecomposition
 from model.runtimes.heads import HostGraph, LoadGraph
+from model.runtimes.layer_parts import GraphLayerParts
 from model.runtimes.values import GraphValues
 
 
@@ -22,12 +24,14 @@ class HostGraphs:
     _values: GraphValues | None = None
     _scores: HostGraph | None = None
     _decomposition: GraphDecomposition | None = None
+    _layer_parts: GraphLayerParts | None = None
 
     def use_host_graphs(self, artifact: Artifact, load: LoadGraph) -> None:
         """Answer by the graphs of an artifact, each loaded at its first call."""
         self._values = GraphValues(artifact, load)
         self._scores = HostGraph(artifact, "head_scores", load)
         self._decomposition = GraphDecomposition(artifact, load)
+        self._layer_parts = GraphLayerParts(artifact, load)
 
     def value_products(
         self, states: Floats, layer: int, heads: Sequence[int], kind: MapKind = "encoder"
@@ -63,3 +67,14 @@ class HostGraphs:
         if self._decomposition is None:
             raise ModelError(not_in_graph("shares of input tokens", maps=self.own_maps))
         return self._decomposition.step(step)
+
+    def layer_parts(self, step: LayerStep) -> LayerParts:
+        """Return the parts of a layer.
+
+        Raises:
+            ModelError: the graph is a foreign one.
+
+        """
+        if self._layer_parts is None:
+            raise ModelError(not_in_graph("what a layer adds", maps=self.own_maps))
+        return self._layer_parts.step(step)

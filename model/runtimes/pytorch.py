@@ -10,6 +10,7 @@ import torch
 from model.artifact.batch import Batch, Ids
 from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.foreign import not_in_graph
+from model.artifact.layer_parts import LayerParts, LayerStep
 from model.artifact.manifest import DECODER_WEIGHTS, TASK_WEIGHTS, WEIGHTS, Artifact
 from model.artifact.signature import MapKind
 from model.attention.positions import distances
@@ -19,6 +20,7 @@ from model.decoder.checkpoint import load_decoder_weights
 from model.decoder.decoder import Decoder
 from model.decomposition.encoder import EncoderDecomposition
 from model.encoder.encoder import Encoder
+from model.encoder.layer_parts import parametrized
 from model.errors import ArtifactError
 from model.packing import PackedBatch
 from model.runtimes.contract import Decoding, Floats, HeadScores, Resources
@@ -173,6 +175,13 @@ class PyTorchRuntime(HostRuntime):
                 return DecomposedRows(parts.numpy(), None)
             values = self._parts.values(parts, step.layer + 1)
             return DecomposedRows(parts.numpy(), values.contiguous().numpy())
+
+    def layer_parts(self, step: LayerStep) -> LayerParts:
+        """Return the parts of a layer."""
+        own = map(torch.from_numpy, (step.states, step.head_mask, step.patch))
+        with torch.inference_mode():
+            found = parametrized(self._encoder, step.layer).parts(*own)
+        return LayerParts(*(each.numpy() for each in found))
 
     @functools.cached_property
     def _parts(self) -> EncoderDecomposition:

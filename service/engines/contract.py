@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from model.artifact.decomposition import DecomposedRows, DecompositionStep
+from model.artifact.layer_parts import LayerParts, LayerStep
 from model.artifact.pooling import PoolingModes
 from model.artifact.signature import MapKind
 from model.runtimes.contract import HeadScores
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.float32]
-Task: TypeAlias = "TextTask | MapsTask | DecomposeTask"
+Task: TypeAlias = "TextTask | MapsTask | DecomposeTask | LayerTask"
 Ablated: TypeAlias = tuple[tuple[int, int], ...]  # (layer, head) of heads whose output is zeroed
 
 
@@ -96,6 +97,14 @@ class DecomposeTask:
     last: bool = False  # no layer follows, so that no values are wanted
 
 
+@dataclass(frozen=True, slots=True)
+class LayerTask:
+    """One layer of one text, recomputed from the hidden state that enters it."""
+
+    step: LayerStep
+    tokens: int  # that take as long to encode
+
+
 @dataclass(slots=True)
 class TargetOutput:
     """What was asked of a target, in that order."""
@@ -117,6 +126,7 @@ class Output:
     scores: Floats | None = None  # of a foreign graph [L, N, S, S]
     target: TargetOutput | None = None
     decomposed: DecomposedRows | None = None
+    parts: LayerParts | None = None
 
 
 class Engine(ABC):

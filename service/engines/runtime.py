@@ -13,6 +13,7 @@ from service.engines.contract import (
     DecomposeTask,
     Engine,
     Floats,
+    LayerTask,
     Output,
     Task,
     TextTask,
@@ -130,6 +131,8 @@ class RuntimeEngine(Engine):
     def _alone(self, task: Task) -> Output:
         if isinstance(task, DecomposeTask):
             return Output(decomposed=self._runtime.decompose(task.step))
+        if isinstance(task, LayerTask):
+            return Output(parts=self._runtime.layer_parts(task.step))
         if isinstance(task, TextTask):
             batch = pack([(task.input_ids, task.segment_ids)])
             return Output(scores=self._runtime.maps(batch))

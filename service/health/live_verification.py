@@ -11,7 +11,7 @@ from model.artifact.manifest import Manifest
 from model.artifact.pooling import l2_normalize
 from model.artifact.recorded import measured, passed_uses
 from model.artifact.signature import ATTENTION_OF
-from service.engines.contract import DecomposeTask, MapsTask, Output, TargetOutput, Task
+from service.engines.contract import DecomposeTask, LayerTask, MapsTask, Output, TargetOutput, Task
 from service.errors import ServiceError
 from service.scheduler.scheduler import Scheduler
 from service.telemetry.model_metrics import ModelMetrics
@@ -65,9 +65,10 @@ class LiveVerification:
     def inspect(self, tasks: Sequence[Task], outputs: Sequence[Output]) -> None:
         """A batch was computed; in a worker's thread.
 
-        A decomposition is in float32 whatever is served, and is not looked at.
+        Decompositions and layers that are recomputed are in float32 whatever is served, and are
+        not looked at.
         """
-        if any(isinstance(task, DecomposeTask) for task in tasks):
+        if any(isinstance(task, DecomposeTask | LayerTask) for task in tasks):
             return
         self._owed = min(self._owed + self._share, 1.0)
         if self._busy or self._loop is None or self._owed < 1.0:

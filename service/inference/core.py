@@ -14,7 +14,6 @@ from model.artifact.foreign import not_in_graph
 from model.artifact.manifest import WEIGHTS, Artifact
 from model.artifact.vectors import TextVectors
 from model.artifact.verification import Use
-from service.engines.contract import Pooling, TextTask
 from service.errors import NotExported
 from service.inference.attention.graph_attention import GraphAttentionStream
 from service.inference.attention.maps import Convert
@@ -23,7 +22,8 @@ from service.inference.attention.stream import AttentionStream
 from service.inference.attention.text import attention_texts
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
 from service.inference.engine_pool import EnginePool
-from service.inference.layer_vectors import LayersReduction, finished
+from service.inference.layer_runs import LayerRuns
+from service.inference.layer_vectors import LayersReduction, finished, poolings_of, tasks_of
 from service.inference.notices import Notices
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input, characters
@@ -149,28 +149,14 @@ class Inference:
             ServiceError: the engine failed.
 
         """
-        for layer in options.states:
-            self.require_layer(layer)
-        if options.ablated:
-            self.require_head_outputs()
-        mode = options.pooling or self.sentence.pooling
-        for use in options.uses(self.manifest):
-            self.require_use(use)
-        poolings = [
-            Pooling(options.states[-1], mode, text.first_pooled(self.sentence))
-            for text in prepared.texts
-        ]
+        self.require_options(options)
+        poolings = poolings_of(prepared, options, self.sentence)
+        modules = bool(self.sentence.modules)
+        if options.recomputes:
+            found = await LayerRuns(prepared, self.config, options, poolings).encode()
+            return await finished(found, options, self.vectors, modules=modules)
         several = bool(options.layers)
-        tasks = [
-            TextTask(
-                text.input_ids,
-                text.segment_ids,
-                hidden_layers=options.states if options.tokens or several else (),
-                pooling=pooling if options.pooled and not several else None,
-                ablated=options.ablated,
-            )
-            for text, pooling in zip(prepared.texts, poolings, strict=True)
-        ]
+        tasks = tasks_of(prepared, options, poolings)
         reduce = [LayersReduction(options, pooling) for pooling in poolings] if several else None
         results = await prepared.scheduler.submit("encode", tasks, prepared.caller, reduce)
         prepared.timings.add(results)
@@ -180,7 +166,6 @@ class Inference:
                 TextEncoding(output.hidden[0] if options.tokens else None, output.pooled)
                 for output in outputs
             ]
-        modules = bool(self.sentence.modules)
         return await finished(outputs, options, self.vectors, modules=modules)
 
     def require_use(self, use: Use) -> None:
@@ -192,6 +177,24 @@ class Inference:
         """
         if not self._allow_unverified:
             check_use(self.manifest, use)
+
+    def require_options(self, options: EncodeOptions) -> None:
+        """Refuse arrays that the artifact does not give, before anything is done.
+
+        Raises:
+            NotExported: another layer than the last, a head's output or a part of a layer, of a
+                foreign graph; or a layer is to be computed again by weights that are not there.
+            NotVerified: a use that failed the artifact's verification.
+
+        """
+        for layer in options.states:
+            self.require_layer(layer)
+        if options.ablated or options.recomputes:
+            self.require_head_outputs()
+        if options.recomputes:
+            self._require_weights("`patch` and `include` need")
+        for use in options.uses(self.manifest):
+            self.require_use(use)
 
     def require_layer(self, layer: int) -> None:
         """Refuse a hidden state that the graph does not give, before anything is done.
@@ -238,10 +241,13 @@ class Inference:
         if self.manifest.foreign:
             maps = self.manifest.gives_maps
             raise NotExported(not_in_graph("shares of input tokens", maps=maps))
+        self._require_weights("a decomposition needs")
+
+    def _require_weights(self, needed: str) -> None:
         if not self._has_weights:
             raise NotExported(
-                f"the artifact was copied without {WEIGHTS}, which a decomposition needs: "
-                "serve a copy that has it"
+                f"the artifact was copied without {WEIGHTS}, which {needed}: serve a copy that "
+                "has it"
             )
 
     def attention(

@@ -5,9 +5,10 @@ Notation: S tokens of one text, H hidden size, L layers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from model.artifact.layer_parts import PartName
 from model.artifact.manifest import Manifest
 from model.artifact.pooling import PoolingName
 from model.artifact.verification import Use
@@ -54,6 +55,18 @@ class PreparedTexts:
         return self.scheduler.engine.name
 
 
+@dataclass(frozen=True, slots=True)
+class HeadPatch:
+    """A head of one text whose output is replaced by the output it has in another text."""
+
+    layer: int
+    head: int
+    source: int
+    """Number of the text that the output comes from."""
+    text: int
+    """Number of the text that gets it, which has as many tokens."""
+
+
 @dataclass(frozen=True)
 class EncodeOptions:
     """The arrays that a caller wants of each text."""
@@ -77,6 +90,15 @@ class EncodeOptions:
     ablated: Ablated = ()
     """(layer, head) of each head whose output is multiplied by zero."""
 
+    patches: tuple[HeadPatch, ...] = ()
+    parts: tuple[PartName, ...] = ()
+    """Parts of the layer before each state that are wanted."""
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether layers are computed again, beside the forward pass."""
+        return bool(self.patches or self.parts)
+
     @property
     def states(self) -> tuple[int, ...]:
         """Numbers of all hidden states that are wanted."""
@@ -92,7 +114,7 @@ class EncodeOptions:
         own = (self.pooling or pooling) == pooling and set(self.states) == {last}
         if self.pooled and own:
             yield "vectors"
-        if self.tokens or self.ablated or not own:
+        if self.tokens or self.ablated or self.recomputes or not own:
             yield "heads"
 
 
@@ -104,3 +126,5 @@ class TextEncoding:
     """`[S, H]`, or `[layers, S, H]` with `layers`."""
     pooled: Floats | None
     """Features that are kept, `[D]`, or `[layers, D]` with `layers`."""
+    parts: Mapping[PartName, Floats] = field(default_factory=dict)
+    """Parts that are wanted, each like `tokens`."""

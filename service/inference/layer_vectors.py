@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from model.artifact.pooling import pool
+from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
-from service.engines.contract import Output, Pooling
-from service.inference.encoding import EncodeOptions, TextEncoding
+from service.engines.contract import Output, Pooling, TextTask
+from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
 
 INLINE_VECTORS = 32
 """Vectors that are normalised on the event loop; more go to a thread."""
@@ -35,6 +36,31 @@ class LayersReduction:
             if options.pooled
             else None,
         )
+
+
+def poolings_of(
+    prepared: PreparedTexts, options: EncodeOptions, sentence: SentenceConfig
+) -> list[Pooling]:
+    """Return the pooling of each text, of the last hidden state that is asked for."""
+    mode, layer = options.pooling or sentence.pooling, options.states[-1]
+    return [Pooling(layer, mode, text.first_pooled(sentence)) for text in prepared.texts]
+
+
+def tasks_of(
+    prepared: PreparedTexts, options: EncodeOptions, poolings: Sequence[Pooling]
+) -> list[TextTask]:
+    """Return the forward pass of each text; of several layers the states are pooled afterwards."""
+    several = bool(options.layers)
+    return [
+        TextTask(
+            text.input_ids,
+            text.segment_ids,
+            hidden_layers=options.states if options.tokens or several else (),
+            pooling=pooling if options.pooled and not several else None,
+            ablated=options.ablated,
+        )
+        for text, pooling in zip(prepared.texts, poolings, strict=True)
+    ]
 
 
 async def finished(

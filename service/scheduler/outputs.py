@@ -5,7 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from service.engines.contract import DecomposeTask, Floats, MapsTask, Output, Target, Task
+from service.engines.contract import (
+    DecomposeTask,
+    Floats,
+    LayerTask,
+    MapsTask,
+    Output,
+    Target,
+    Task,
+)
 from service.errors import EngineFailed
 
 Shape = tuple[int, ...]
@@ -47,6 +55,8 @@ def _asked(task: Task, output: Output, hidden_size: int) -> tuple[list[Floats | 
         return found, expected
     if isinstance(task, DecomposeTask):
         return _asked_of_decomposition(task, output)
+    if isinstance(task, LayerTask):
+        return _asked_of_layer(task, output)
     arrays: list[Floats | None] = [*output.hidden]
     shapes: list[Shape] = [(len(task.input_ids), hidden_size)] * len(task.hidden_layers)
     if task.pooling:
@@ -76,6 +86,15 @@ def _asked_of_decomposition(
     if asked.values is not None:
         groups, size = asked.values.shape[0], asked.values.shape[-1]
     return [found.parts, found.values], [asked.parts.shape, (groups, *asked.parts.shape[:2], size)]
+
+
+def _asked_of_layer(task: LayerTask, output: Output) -> tuple[list[Floats | None], list[Shape]]:
+    """Outputs of heads as large as their patch, and vectors like the entering states."""
+    if (found := output.parts) is None:
+        raise EngineFailed("the engine left out what was asked for")
+    vectors: list[Floats | None] = [found.attended, found.residual, found.mlp, found.state]
+    shapes = [task.step.patch.shape] + [task.step.states.shape] * len(vectors)
+    return [found.heads, *vectors], shapes
 
 
 def _asked_of_target(

@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from service.engines.contract import Engine, MapsTask, Task, TextTask
+from service.engines.contract import Engine, LayerTask, MapsTask, Task, TextTask
 from service.errors import EngineTimeout, EngineUnavailable, ServiceError
 from service.scheduler.admission import (
     BatchLimits,
@@ -139,11 +139,11 @@ class Scheduler:
         reduce: Sequence[Reduce] | None = None,
         caller: Caller = ANYBODY,
     ) -> list[TaskResult]:
-        """Compute more of a request that was admitted: texts in their turn, maps before all texts.
+        """Compute more of a request that was admitted: texts in turn, maps and layers before texts.
 
         Args:
             lane_name: its lane.
-            tasks: what more, all texts or all maps; a decomposition waits its turn as texts do.
+            tasks: what more, all of one kind; a decomposition waits its turn as texts do.
             reduce: for each, what becomes of its output, in the worker's thread; it stays as it
                 is when None.
             caller: who asks.
@@ -154,7 +154,8 @@ class Scheduler:
 
         """
         lane = self.lanes[lane_name]
-        numbers = self._map_numbers if isinstance(tasks[0], MapsTask) else self._numbers
+        continues = isinstance(tasks[0], MapsTask | LayerTask)
+        numbers = self._map_numbers if continues else self._numbers
         submission = Submission(tasks, numbers, caller, reduce)
         submission.begun = True
         if caller.promise:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 from starlette.responses import Response
 
+from model.artifact.layer_parts import PARTS, PartName
 from model.artifact.pooling import PoolingName
 from model.artifact.vectors import TextVectors
 from model.config.encoder import EncoderConfig
@@ -26,7 +27,9 @@ from service.api.native.indices import (
     Ablate,
     EncoderHead,
     Indices,
+    Patch,
     ablated_heads,
+    head_patches,
     selected_indices,
 )
 from service.api.native.replies import EncodeReply, documented
@@ -55,6 +58,7 @@ from service.api.wire.safetensors import safetensors_parts
 from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.encoding import EncodeOptions, TextEncoding
+from service.inference.layer_runs import working_bytes
 from service.inference.tokenization.tokenizer import TokenizedText
 
 INLINE_BYTES = 2**18
@@ -82,6 +86,21 @@ class EncodeRequest(TextRequest):
     ablate: Ablate[EncoderHead] = Field(
         None, description="Heads whose output is multiplied by zero."
     )
+    patch: Annotated[list[Patch], Field(min_length=1, max_length=4096)] | None = Field(
+        None, description="Heads whose output is replaced by the output in another text."
+    )
+    include: (
+        Annotated[
+            list[PartName],
+            Field(min_length=1, max_length=len(PARTS)),
+            AfterValidator(no_duplicates),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="Vectors of each token beside its state, of the layer that writes the state: "
+        "what attention adds, the state that the feed-forward part reads, and what this adds.",
+    )
     pooling: PoolingName | None = Field(None, description="The checkpoint's own by default.")
     normalize: bool | None = Field(
         None, description="L2-normalise the pooled vector; the checkpoint's own by default."
@@ -108,6 +127,7 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
     model = model_of(request)
     inference = model.inference
     options = encode_options(body, inference.config, inference.vectors)
+    inference.require_options(options)
     prepared = await inference.prepare(body.inputs, body.options, caller, "encode", body.backend)
     as_base64 = body.encoding_format == "base64"
     each = 4 if binary else 6 if as_base64 else JSON_BYTES_PER_FLOAT
@@ -116,6 +136,7 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
     limit = state.settings.max_response_bytes
     check_size(size, limit, "ask for fewer texts or less of them", binary=binary)
     reserved = size + text_bytes(prepared.texts)
+    reserved += working_bytes(prepared, inference.config, options)
     with contextlib.ExitStack() as held:
         held.enter_context(state.replies.hold(reserved))
         request.state.predicted_bytes = reserved
@@ -140,7 +161,8 @@ def encode_options(
 
     Raises:
         Unprocessable: the encoder has no such layer or head, or fewer dimensions; one is listed
-            twice; or there are both `layer` and `layers`.
+            twice; there are both `layer` and `layers`; or no layer wrote the state whose parts are
+            asked for.
 
     """
     states, size = config.num_hidden_layers + 1, vectors.size(request.pooling)
@@ -151,7 +173,8 @@ def encode_options(
         raise Unprocessable(f"layer {request.layer} is not in {-states} … {states - 1}")
     if request.dimensions is not None and request.dimensions > size:
         raise Unprocessable(f"dimensions {request.dimensions} is more than the model's {size}")
-    return EncodeOptions(
+    ablated = ablated_heads(request.ablate, "encoder", config, "")
+    options = EncodeOptions(
         layer=request.layer % states,
         tokens="tokens" in request.outputs,
         pooled="pooled" in request.outputs,
@@ -159,8 +182,16 @@ def encode_options(
         dimensions=request.dimensions,
         normalize=request.normalize,
         layers=() if layers is None else selected_indices("layers", layers, states, ""),
-        ablated=ablated_heads(request.ablate, "encoder", config, ""),
+        ablated=ablated,
+        patches=head_patches(request.patch, len(request.inputs), config, ablated),
+        parts=tuple(request.include or ()),
     )
+    if options.parts and 0 in options.states:
+        raise Unprocessable(
+            f"include: {options.parts[0]}: hidden state 0 is the embeddings, which no layer wrote; "
+            "ask for layers 1 … L"
+        )
+    return options
 
 
 def floats(
@@ -168,7 +199,8 @@ def floats(
 ) -> int:
     """Numbers in the vectors of a reply."""
     tokens = sum(len(text.input_ids) for text in texts)
-    each = options.tokens * tokens * hidden_size + options.pooled * len(texts) * vector_size
+    of_tokens = options.tokens + len(options.parts)
+    each = of_tokens * tokens * hidden_size + options.pooled * len(texts) * vector_size
     return len(options.states) * each
 
 
@@ -188,7 +220,8 @@ def encode_json(
     parts: list[Part] = [opening]
     for text, encoding in zip(texts, encodings, strict=True):
         fields = text_fields(text)
-        for name, array in (("embeddings", encoding.tokens), ("pooled", encoding.pooled)):
+        vectors = (("embeddings", encoding.tokens), ("pooled", encoding.pooled))
+        for name, array in (*vectors, *encoding.parts.items()):
             if array is not None:
                 fields[name] = _base64(array) if as_base64 else np.ascontiguousarray(array)
         result = orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY)
@@ -200,7 +233,7 @@ def encode_json(
 def encode_safetensors(
     header: Header, texts: Sequence[TokenizedText], encodings: Sequence[TextEncoding]
 ) -> list[Part]:
-    """The binary reply: `embeddings` `[T, H]` and `pooled` `[B, H]`, or `[layers, …]` of both."""
+    """The binary reply: `embeddings` and parts `[T, H]`, `pooled` `[B, H]`; or `[layers, …]`."""
     tensors: dict[str, NDArray[Any]] = {}
     embeddings = [encoding.tokens for encoding in encodings if encoding.tokens is not None]
     pooled = [encoding.pooled for encoding in encodings if encoding.pooled is not None]
@@ -208,6 +241,8 @@ def encode_safetensors(
         tensors["embeddings"] = np.concatenate(embeddings, axis=-2)
     if pooled:
         tensors["pooled"] = np.stack(pooled, axis=-2)
+    for name in encodings[0].parts:
+        tensors[name] = np.concatenate([encoding.parts[name] for encoding in encodings], axis=-2)
     tensors |= text_tensors(texts)
     contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     return safetensors_parts(contiguous, metadata(header, texts))

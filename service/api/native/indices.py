@@ -14,6 +14,7 @@ from model.config.encoder import EncoderConfig
 from service.api.native.texts import StrictRequest, no_duplicates
 from service.engines.contract import Ablated
 from service.errors import Unprocessable
+from service.inference.encoding import HeadPatch
 
 T = TypeVar("T")
 
@@ -93,6 +94,48 @@ def ablated_heads(
         if one.map == kind
     )
     return _distinct("ablate", found)
+
+
+class Patch(StrictRequest):
+    """A head whose output in one text is replaced by its output in another, token by token."""
+
+    layer: int
+    head: int
+    source: int = Field(alias="from", description="Number of the input that the output is of.")
+    to: int | None = Field(
+        None, description="Number of the input that gets it; all others by default."
+    )
+
+
+def head_patches(
+    asked: Sequence[Patch] | None, inputs: int, config: EncoderConfig, ablated: Ablated
+) -> tuple[HeadPatch, ...]:
+    """Return a patch for each head and text, its numbers counted from the first.
+
+    Raises:
+        Unprocessable: a layer, head or input that there is not; no other input; a head that is
+            replaced twice in one text, or ablated.
+
+    """
+    found: dict[tuple[int, int, int], HeadPatch] = {}
+    for patch in asked or ():
+        layer = selected_index("patch: layer", patch.layer, config.num_hidden_layers)
+        head = selected_index("patch: head", patch.head, config.num_attention_heads)
+        source = selected_index("patch: from", patch.source, inputs, " of the inputs")
+        if (layer, head) in ablated:
+            raise Unprocessable(f"patch: head {head} of layer {layer} is in `ablate` too")
+        texts: Sequence[int] = [text for text in range(inputs) if text != source]
+        if patch.to is not None:
+            texts = [selected_index("patch: to", patch.to, inputs, " of the inputs")]
+        if not texts:
+            raise Unprocessable("patch: there is one input alone: send the text to change as well")
+        for text in texts:
+            if (layer, head, text) in found:
+                raise Unprocessable(
+                    f"patch: head {head} of layer {layer} is replaced twice in inputs[{text}]"
+                )
+            found[layer, head, text] = HeadPatch(layer, head, source, text)
+    return tuple(found.values())
 
 
 def selected_indices(

@@ -10,6 +10,8 @@ from service.api.wire.media import SAFETENSORS
 from service.api.wire.notices import NoticedReply
 from service.api.wire.problems import PROBLEMS
 
+Vectors = list[list[float]] | list[list[list[float]]] | str | None
+
 
 class Usage(BaseModel):
     """What a request cost."""
@@ -31,12 +33,11 @@ class TextResult(BaseModel):
 class EncodeResult(TextResult):
     """One text's vectors; a field that was not asked for is absent."""
 
-    embeddings: list[list[float]] | list[list[list[float]]] | str | None = Field(
-        None, description="`[S][H]`, or `[layers][S][H]`."
-    )
-    pooled: list[float] | list[list[float]] | str | None = Field(
-        None, description="`[H]`, or `[layers][H]`."
-    )
+    embeddings: Vectors = Field(None, description="`[S][H]`, or `[layers][S][H]`.")
+    pooled: list[float] | Vectors = Field(None, description="`[H]`, or `[layers][H]`.")
+    attended: Vectors = Field(None, description="What attention adds.")
+    residual: Vectors = Field(None, description="State that `mlp` is added to.")
+    mlp: Vectors = Field(None, description="What the feed-forward part adds.")
 
 
 class EncodeReply(NoticedReply):

@@ -34,6 +34,7 @@ NAMES = (
     "golden.safetensors",
     "head_scores.onnx",
     "heads.safetensors",
+    "layer_parts.onnx",
     "modules.safetensors",
     "tokenizer.json",
     "value_norms.onnx",

@@ -9,7 +9,13 @@ import onnx
 from model.artifact.manifest import Artifact
 from model.export.host_graphs import save_host_graphs
 
-FILES = ("decomposition.onnx", "decomposition_values.onnx", "head_scores.onnx", "value_norms.onnx")
+FILES = (
+    "decomposition.onnx",
+    "decomposition_values.onnx",
+    "head_scores.onnx",
+    "layer_parts.onnx",
+    "value_norms.onnx",
+)
 
 
 def test_they_are_those_of_an_artifact(tiny_artifact: Artifact, tmp_path: Path) -> None:

@@ -1,0 +1,82 @@
+"""The parts of a layer by an artifact's own graph, on the host and in float32 in every precision.
+
+The session is made, and files of weights are mapped, at the first step.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+from model.artifact.layer_parts import (
+    FINAL_APPLIES,
+    LayerParts,
+    LayerStep,
+    final_norm_applies,
+    parameter_keys,
+)
+from model.artifact.manifest import GRAPHS, HEADS, WEIGHTS, Artifact, reading
+from model.artifact.mapped import mapped_tensors
+from model.artifact.signature import head_parameter_name
+from model.errors import ArtifactError
+from model.runtimes.contract import Floats
+from model.runtimes.heads import LoadGraph, Session
+
+
+class GraphLayerParts:
+    """The graph of a layer's parts; calls are safe from several threads at once."""
+
+    def __init__(self, artifact: Artifact, load: LoadGraph) -> None:
+        """Load nothing yet; see `HostGraph`."""
+        self._artifact, self._load = artifact, load
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+        self._layers: list[dict[str, Floats]] = []
+
+    def step(self, step: LayerStep) -> LayerParts:
+        """Return the parts of a step.
+
+        Raises:
+            ArtifactError: the artifact was copied without its weights.
+            ModelError: the graph cannot be loaded.
+
+        """
+        session = self._loaded()
+        outputs = [spec.name for spec in self._artifact.manifest.signature["layer_parts"].outputs]
+        own = {
+            "states": step.states,
+            "head_mask": step.head_mask,
+            "patch": np.ascontiguousarray(step.patch),
+        }
+        return LayerParts(*session.run(outputs, own | self._layers[step.layer]))
+
+    def _loaded(self) -> Session:
+        with self._lock:
+            if self._session is None:
+                self._layers = self._parameters()
+                self._session = self._load(self._artifact.path(GRAPHS["layer_parts"]))
+            return self._session
+
+    def _parameters(self) -> list[dict[str, Floats]]:
+        """Map the parameters of each layer by the names of the graph's inputs."""
+        artifact, config = self._artifact, self._artifact.manifest.config
+        if not artifact.path(WEIGHTS).is_file():
+            raise ArtifactError(f"{artifact.folder} holds no {WEIGHTS}, which a layer's parts need")
+        tensors = []
+        for name in (HEADS, WEIGHTS):
+            with reading(artifact.path(name)):
+                tensors.append(mapped_tensors(artifact.path(name)))
+        of_heads, weights = tensors
+        inputs = artifact.manifest.signature["layer_parts"].inputs[3:]
+        layers = []
+        for layer in range(config.num_hidden_layers):
+            keys = parameter_keys(config, layer)
+            found = {name: weights[key] for name, key in keys.items()}
+            applies = final_norm_applies(config, layer)
+            if applies is not None:
+                found[FINAL_APPLIES] = applies
+            names = [spec.name for spec in inputs if spec.name not in found]
+            found |= {name: of_heads[head_parameter_name(name, layer)] for name in names}
+            layers.append({name: np.ascontiguousarray(each) for name, each in found.items()})
+        return layers

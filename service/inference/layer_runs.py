@@ -1,0 +1,289 @@
+"""Hidden states of texts with replaced heads, and the parts of layers that write states.
+
+A forward pass of all texts comes first. Layers are then recomputed, one of a text at a time, by the
+float32 weights: those whose heads' outputs or parts are wanted, and of a text with a replaced head
+all layers from the first replaced one on.
+
+Notation: S tokens of one text, H hidden size, L layers, N heads, p size of a head's values.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from model.artifact.layer_parts import LayerStep, PartName
+from model.artifact.pooling import pool
+from model.config.encoder import EncoderConfig
+from service.engines.contract import Floats, LayerTask, Output, Pooling, TextTask
+from service.errors import ReplyTooLarge, Unprocessable
+from service.inference.attention.stream import LAYER_BYTES
+from service.inference.encoding import EncodeOptions, HeadPatch, PreparedTexts, TextEncoding
+from service.scheduler.promises import Promise
+
+COST = 1.5
+"""Time of a layer of a text, as a multiple of the layer's part of encoding the text."""
+_NOTHING = np.float32(0)
+Place = tuple[int, int]
+"""Number of a text, and of a hidden state or layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Arrays of a layer that are wanted."""
+
+    heads: dict[int, Floats]
+    """By number, `[S, p]`."""
+    parts: dict[PartName, Floats]
+    state: Floats | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Reduction:
+    """The function that keeps what is wanted of a layer."""
+
+    heads: frozenset[int] = frozenset()
+    parts: tuple[PartName, ...] = ()
+    state: bool = False
+
+    def __call__(self, output: Output) -> _Kept:
+        """Return copies of the wanted heads, in the thread that computed them."""
+        found = output.parts
+        assert found is not None  # noqa: S101 - the scheduler has checked every output
+        return _Kept(
+            {head: found.heads[head].copy() for head in self.heads},
+            {name: getattr(found, name) for name in self.parts},
+            found.state if self.state else None,
+        )
+
+
+def working_bytes(prepared: PreparedTexts, config: EncoderConfig, options: EncodeOptions) -> int:
+    """Return the bytes that a request keeps at a time beside its reply.
+
+    Raises:
+        Unprocessable: a patch is between texts of different lengths.
+        ReplyTooLarge: a text is too long for its layers to be computed again.
+
+    """
+    return LayerRuns(prepared, config, options).working_bytes if options.recomputes else 0
+
+
+@dataclass
+class LayerRuns:
+    """The texts of one request, some of whose layers are recomputed."""
+
+    prepared: PreparedTexts
+    config: EncoderConfig
+    options: EncodeOptions
+    poolings: Sequence[Pooling] = ()
+    """Of each text, whichever layer they name."""
+    _patches: dict[int, list[HeadPatch]] = field(init=False)
+    """Of each text that has some."""
+    _states: dict[Place, Floats] = field(init=False, default_factory=dict)
+    """`[S, H]`, by text and number of the hidden state."""
+    _heads: dict[tuple[int, int, int], Floats] = field(init=False, default_factory=dict)
+    """`[S, p]`, by source text, layer and head."""
+    _parts: dict[Place, dict[PartName, Floats]] = field(init=False, default_factory=dict)
+    """By text and number of the hidden state that they write."""
+
+    def __post_init__(self) -> None:
+        """Group the patches by text, and refuse what cannot be computed.
+
+        Raises:
+            Unprocessable: a text has another number of tokens than the text its patch comes from.
+            ReplyTooLarge: the maps of a layer take too much memory.
+
+        """
+        self._patches = defaultdict(list)
+        lengths = [len(text.input_ids) for text in self.prepared.texts]
+        for patch in self.options.patches:
+            source, text = lengths[patch.source], lengths[patch.text]
+            if source != text:
+                raise Unprocessable(
+                    f"patch: inputs[{patch.source}] has {source} tokens and inputs[{patch.text}] "
+                    f"{text}: outputs of heads are replaced token by token, so that both need as "
+                    "many; change a text, or choose texts with `to`"
+                )
+            self._patches[patch.text].append(patch)
+        for index in {text for text, _ in self._alone()} | self._patches.keys():
+            tokens = lengths[index]
+            size = 4 * self.config.num_attention_heads * tokens**2
+            if size > LAYER_BYTES:
+                raise ReplyTooLarge(
+                    f"inputs[{index}] has {tokens} tokens: the maps of a layer that is computed "
+                    f"again take {size} bytes, the limit is {LAYER_BYTES}; send a shorter text"
+                )
+
+    @property
+    def working_bytes(self) -> int:
+        """Most bytes of hidden states and heads' outputs that are kept at a time."""
+        lengths = [len(text.input_ids) for text in self.prepared.texts]
+        rows = sum(lengths[text] for text, _ in self._recorded())
+        rows += sum(lengths[text] for text in self._patches) * (1 + len(self.options.states))
+        heads = sum(lengths[patch.source] for patch in self.options.patches)
+        return 4 * (rows * self.config.hidden_size + heads * self.config.head_size)
+
+    async def encode(self) -> list[TextEncoding]:
+        """Return each text's states, pooled vectors before they are finished, and parts.
+
+        Raises:
+            Overloaded: the queue has no room, or the deadline cannot be met.
+            EngineTimeout: the deadline came.
+            ServiceError: the engine failed.
+
+        """
+        promise = Promise(self._tokens())
+        caller = dataclasses.replace(self.prepared.caller, promise=promise)
+        self.prepared = dataclasses.replace(self.prepared, caller=caller)
+        try:
+            await self._forward()
+            await self._recompute()
+            await self._run_patched()
+        finally:
+            promise.end()
+        texts = range(len(self.prepared.texts))
+        return await asyncio.to_thread(lambda: [self._encoding(text) for text in texts])
+
+    def _first(self, text: int) -> int:
+        """Number of the last hidden state of a text that no patch changes."""
+        return min((patch.layer for patch in self._patches.get(text, ())), default=self._last)
+
+    @property
+    def _last(self) -> int:
+        """Number of the last hidden state that is asked for."""
+        return max(self.options.states)
+
+    def _recorded(self) -> list[Place]:
+        """Hidden states that the forward pass gives, ascending for each text."""
+        places = set(self._alone())
+        for text in range(len(self.prepared.texts)):
+            first = self._first(text)
+            places |= {(text, state) for state in self.options.states if state <= first}
+            if first < self._last:
+                places.add((text, first))
+        return sorted(places)
+
+    def _alone(self) -> dict[Place, _Reduction]:
+        """What is wanted of layers that follow from recorded states alone."""
+        heads = defaultdict[Place, set[int]](set)
+        for patch in self.options.patches:
+            heads[patch.source, patch.layer].add(patch.head)
+        wanted = {place: _Reduction(frozenset(found)) for place, found in heads.items()}
+        for text in range(len(self.prepared.texts)) if self.options.parts else ():
+            for state in self.options.states:
+                if state <= self._first(text):
+                    place = text, state - 1
+                    own = wanted.get(place, _Reduction())
+                    wanted[place] = dataclasses.replace(own, parts=self.options.parts)
+        return wanted
+
+    def _tokens(self) -> int:
+        """Tokens that take as long to encode as all that will be computed."""
+        lengths = [len(text.input_ids) for text in self.prepared.texts]
+        total = sum(lengths) + sum(self._cost(lengths[text]) for text, _ in self._alone())
+        for text in self._patches:
+            total += max(0, self._last - self._first(text)) * self._cost(lengths[text])
+        return total
+
+    def _cost(self, tokens: int) -> int:
+        return math.ceil(COST * tokens / self.config.num_hidden_layers)
+
+    async def _forward(self) -> None:
+        """Record hidden states of all texts."""
+        layers = defaultdict[int, list[int]](list)
+        for text, state in self._recorded():
+            layers[text].append(state)
+        tasks = [
+            TextTask(text.input_ids, text.segment_ids, tuple(layers[n]), None, self.options.ablated)
+            for n, text in enumerate(self.prepared.texts)
+        ]
+        done = await self.prepared.scheduler.submit("encode", tasks, self.prepared.caller)
+        self.prepared.timings.add(done)
+        for text, result in enumerate(done):
+            states = zip(layers[text], result.output.hidden, strict=True)
+            self._states |= {(text, state): found for state, found in states}
+
+    async def _recompute(self) -> None:
+        """Compute layers that follow from recorded states alone."""
+        wanted = self._alone()
+        if not wanted:
+            return
+        tasks = [self._task(self._states[place], place[1], {}) for place in wanted]
+        for place, kept in zip(wanted, await self._done(tasks, [*wanted.values()]), strict=True):
+            text, layer = place
+            self._heads |= {(text, layer, head): found for head, found in kept.heads.items()}
+            if kept.parts:
+                self._parts[text, layer + 1] = kept.parts
+
+    async def _run_patched(self) -> None:
+        """Compute patched texts layer by layer, all texts of a layer together."""
+        running = {
+            text: self._states[text, self._first(text)]
+            for text in self._patches
+            if self._first(text) < self._last
+        }
+        for layer in range(min(map(self._first, running), default=self._last), self._last):
+            texts = [text for text in running if self._first(text) <= layer]
+            asked = layer + 1 in self.options.states
+            keep = _Reduction(parts=self.options.parts if asked else (), state=True)
+            tasks = [
+                self._task(running[text], layer, self._replaced(text, layer)) for text in texts
+            ]
+            for text, kept in zip(texts, await self._done(tasks, [keep] * len(texts)), strict=True):
+                assert kept.state is not None  # noqa: S101 - it was asked for
+                running[text] = kept.state
+                if asked:
+                    self._states[text, layer + 1] = kept.state
+                    self._parts[text, layer + 1] = kept.parts
+
+    def _replaced(self, text: int, layer: int) -> dict[int, Floats]:
+        """Outputs of the heads that are replaced in a layer of a text."""
+        return {
+            patch.head: self._heads[patch.source, layer, patch.head]
+            for patch in self._patches[text]
+            if patch.layer == layer
+        }
+
+    def _task(self, states: Floats, layer: int, replaced: Mapping[int, Floats]) -> LayerTask:
+        heads = self.config.num_attention_heads
+        mask = np.ones(heads, np.float32)
+        shape = heads, len(states), self.config.head_size
+        patch = np.zeros(shape, np.float32) if replaced else np.broadcast_to(_NOTHING, shape)
+        for of_layer, head in self.options.ablated:
+            if of_layer == layer:
+                mask[head] = 0
+        for head, output in replaced.items():
+            mask[head], patch[head] = 0, output
+        return LayerTask(LayerStep(states, layer, mask, patch), self._cost(len(states)))
+
+    async def _done(self, tasks: Sequence[LayerTask], keep: Sequence[_Reduction]) -> list[_Kept]:
+        prepared = self.prepared
+        done = await prepared.scheduler.resume("encode", tasks, keep, prepared.caller)
+        prepared.timings.add(done)
+        return [result.output for result in done]
+
+    def _encoding(self, text: int) -> TextEncoding:
+        """Return the arrays of a text, with an axis of layers where there are `layers`."""
+        options, pooling = self.options, self.poolings[text]
+        states = [self._states[text, state] for state in options.states]
+        tokens = pooled = None
+        if options.tokens:
+            tokens = _joined(states, options)
+        if options.pooled:
+            vectors = [pool(state, pooling.mode, pooling.first_token) for state in states]
+            pooled = _joined(vectors, options)
+        parts = {
+            name: _joined([self._parts[text, state][name] for state in options.states], options)
+            for name in options.parts
+        }
+        return TextEncoding(tokens, pooled, parts)
+
+
+def _joined(arrays: Sequence[Floats], options: EncodeOptions) -> Floats:
+    return np.stack(arrays) if options.layers else arrays[0]
