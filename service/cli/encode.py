@@ -96,10 +96,11 @@ command = Command(
         _Option(
             VECTORS,
             "--outputs",
-            type=Choice(("pooled", "tokens", "sparse", "stats")),
+            type=Choice(("pooled", "tokens", "sparse", "stats", "importance")),
             default="pooled",
             show_default=True,
-            help="A vector a text, a vector a token, weights of words, or statistics of each head.",
+            help="A vector a text, a vector a token, weights of words, statistics of each head, or "
+            "what a text's vector loses without each head.",
         ),
         _Option(
             VECTORS, "--layer", type=int, default=-1, show_default=True, help="Hidden state, 0 … L."

@@ -40,8 +40,10 @@ FIELDS: Mapping[Kind, tuple[Field, ...]] = {
     "tokens": (Field("token_ids", "int32", True), Field("embeddings", "float32", True)),
     "sparse": (Field("indices", "int64", True), Field("values", "float32", True)),
     "stats": tuple(Field(name, "float32") for name in STATISTICS),
+    "importance": (Field("importance", "float32"),),
 }
-"""`[D]`; `[S]` and `[S, H]`; one entry a word whose weight is not 0; `[L, N]` of each statistic."""
+"""`[D]`; `[S]` and `[S, H]`; one entry a word whose weight is not 0; `[L, N]` of each statistic;
+`[L, N]`."""
 
 
 def reserved_names(kind: Kind) -> frozenset[str]:

@@ -79,6 +79,10 @@ class LocalEncoder:
             most = TOKENS_WINDOW_BYTES // manifest.config.hidden_size
             self.window_characters = min(self.window_characters, most)
         self.notices = NO_NOTICES
+        if encoding.kind == "importance":  # each window takes a forward pass for every head
+            heads = manifest.config.num_hidden_layers * manifest.config.num_attention_heads
+            least = CHARACTERS_PER_TOKEN * self._batch_tokens
+            self.window_characters = max(least, self.window_characters // heads)
         self.identity: dict[str, Any] = {
             "model": artifact.sha256,
             "engine": f"{self._engine.name}, {self._engine.provider}",
@@ -183,5 +187,7 @@ def check_encoding(artifact: Artifact, encoding: Encoding) -> None:
     layer = encoding.layer % states
     if manifest.foreign and encoding.kind != "stats" and layer != states - 1:
         raise NotExported(not_in_graph(f"hidden state {layer}", maps=manifest.gives_maps))
+    if encoding.kind == "importance" and manifest.foreign:
+        raise NotExported(not_in_graph("what a head adds", maps=manifest.gives_maps))
     if encoding.kind == "stats" and not manifest.gives_maps:
         raise NotExported(not_in_graph("attention weights"))

@@ -9,7 +9,9 @@ from typing import Any, Literal
 from model.artifact.pooling import PoolingName
 from service.inference.tokenization.excerpt import Direction
 
-Kind = Literal["pooled", "tokens", "sparse", "stats"]
+Kind = Literal["pooled", "tokens", "sparse", "stats", "importance"]
+ONE_ARRAY: tuple[Kind, ...] = ("pooled", "importance")
+"""Kinds of output that are one array of a fixed shape."""
 COLUMNAR = (".parquet", ".jsonl")
 """Formats that keep the input's columns."""
 ARRAYS = (".npy", ".npz", ".safetensors")
@@ -62,7 +64,7 @@ class FileOptions:
         if suffix not in (*COLUMNAR, *ARRAYS):
             known = ", ".join((*COLUMNAR, *ARRAYS))
             raise UsageError(f"--out {self.out}: its ending must be one of {known}")
-        if suffix == ".npy" and kind != "pooled":
+        if suffix == ".npy" and kind not in ONE_ARRAY:
             raise UsageError(
                 f"one array does not hold {kind}: write .npz, .safetensors, .parquet or .jsonl"
             )

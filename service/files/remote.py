@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from service.files.connection import (
 from service.files.encoder import Outcome, Pending, Refused
 from service.files.fields import FIELDS, Array, TextArrays
 from service.files.options import Encoding, UsageError
+from service.inference.attention.statistics import shift
 from service.inference.notices import NO_NOTICES, Notices
 
 REQUESTS_AT_ONCE = 4
@@ -47,8 +49,12 @@ class RemoteEncoder:
 
         """
         self._connection, self._encoding = connection, encoding
+        # for texts that were sent before: their notices are counted once
+        self._repeating = replace(connection, notices=[])
         try:
             info = connection.get("/info")
+            # of a foreign graph there is no number of heads, and the service refuses the first
+            self._shape = int(info.get("layers") or 1), int(info.get("heads") or 1)
             self._request(["a text"])
         except RefusedRequest as error:
             raise UsageError(f"{connection.url} refuses ({error.status}): {error}") from None
@@ -63,6 +69,9 @@ class RemoteEncoder:
         }
         tokens = encoding.kind == "tokens"
         self.window_characters = TOKENS_WINDOW_CHARACTERS if tokens else WINDOW_CHARACTERS
+        if encoding.kind == "importance":  # each window takes a request for every head
+            heads = self._shape[0] * self._shape[1]
+            self.window_characters = max(REQUEST_CHARACTERS, WINDOW_CHARACTERS // heads)
         self._threads = ThreadPoolExecutor(REQUESTS_AT_ONCE, "requests")
 
     @property
@@ -105,6 +114,8 @@ class RemoteEncoder:
                 return self._sparse(texts)
             if self._encoding.kind == "stats":
                 return self._statistics(texts)
+            if self._encoding.kind == "importance":
+                return self._importance(texts)
             return self._vectors(texts)
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, UsageError):
@@ -122,7 +133,17 @@ class RemoteEncoder:
         }
         return {name: value for name, value in body.items() if value is not None}
 
-    def _vectors(self, texts: Sequence[str]) -> Sequence[TextArrays]:
+    def _importance(self, texts: Sequence[str]) -> Sequence[TextArrays]:
+        """Ask for the vectors with each head switched off in turn."""
+        whole = self._encoded(texts, "pooled")["pooled"]
+        found = np.empty((len(texts), *self._shape), np.float32)
+        for layer, head in np.ndindex(*self._shape):
+            ablate = [{"layer": layer, "head": head}]
+            without = self._encoded(texts, "pooled", ablate=ablate)["pooled"]
+            found[:, layer, head] = [shift(*both) for both in zip(without, whole, strict=True)]
+        return [(importance,) for importance in found]
+
+    def _encoded(self, texts: Sequence[str], output: str, **fields: Any) -> dict[str, Array]:
         wanted = self._encoding
         options = {
             "layer": wanted.layer,
@@ -130,10 +151,15 @@ class RemoteEncoder:
             "normalize": wanted.normalize,
             "dimensions": wanted.dimensions,
         }
-        body = self._tokenizing(texts) | {"outputs": [wanted.kind]}
+        body = self._tokenizing(texts) | {"outputs": [output]}
         body |= {name: value for name, value in options.items() if value is not None}
-        tensors = load(self._connection.post("/encode", body, SAFETENSORS))
-        if wanted.kind == "pooled":
+        connection = self._repeating if fields else self._connection
+        tensors: dict[str, Array] = load(connection.post("/encode", body | fields, SAFETENSORS))
+        return tensors
+
+    def _vectors(self, texts: Sequence[str]) -> Sequence[TextArrays]:
+        tensors = self._encoded(texts, self._encoding.kind)
+        if self._encoding.kind == "pooled":
             return [(vector,) for vector in tensors["pooled"]]
         ends = tensors["cu_seqlens"][1:-1]
         ids, states = (np.split(tensors[name], ends) for name in ("token_ids", "embeddings"))

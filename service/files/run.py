@@ -22,6 +22,7 @@ from service.files.columns import write_jsonl
 from service.files.connection import Connection
 from service.files.encoder import Encoder, Outcome, Pending, Refused
 from service.files.fields import FIELDS, ROWS, joined
+from service.files.importance import importance_table
 from service.files.inputs import STDIN, Survey, bad_row, find_sources, spool_stdin, survey
 from service.files.local import LocalEncoder
 from service.files.options import FileOptions, UsageError
@@ -79,7 +80,7 @@ def run(options: FileOptions, settings: Settings, say: Say, engine: Engine | Non
             with contextlib.closing(_encoder(options, settings, say, engine)) as encoder:
                 work.begin(_job(options, found, encoder))
                 _encode(options, found, encoder, work)
-            return _put_together(options, found, work)
+            return _put_together(options, found, work, say)
         except KeyboardInterrupt:
             say(f"stopped; the same command goes on with {work.folder}")
             raise
@@ -164,15 +165,15 @@ def _report(options: FileOptions, skipped: list[Skipped], say: Say) -> None:
         say(f"skipped {row.where}: {row.problem}")
 
 
-def _put_together(options: FileOptions, found: Survey, work: WorkFolder) -> int:
-    """Write the output from its parts; returns the exit code."""
+def _put_together(options: FileOptions, found: Survey, work: WorkFolder, say: Say) -> int:
+    """Write the output from its parts, and return the exit code."""
+    kind = options.encoding.kind
     parts = list(read_parts(work.folder))
     if [0, *(part.end for part in parts)] != [*(part.start for part in parts), found.rows]:
         raise InputFailure(f"{work.folder} lacks a part: start the same command again")
     if not any(part.specs for part in parts):
         raise InputFailure("every row was skipped: there is nothing to write")
     with work.draft.open("wb") as file:
-        kind = options.encoding.kind
         match options.out.suffix:
             case ".npy":
                 write_vectors(file, parts, FIELDS[kind][0].name)
@@ -187,6 +188,8 @@ def _put_together(options: FileOptions, found: Survey, work: WorkFolder) -> int:
                 from service.files.parquet_output import write_parquet
 
                 write_parquet(file, kind, found.schema or Schema(), parts, found.places(whole=True))
+    if kind == "importance":
+        say(importance_table(parts))
     found.check_unchanged()
     work.finish()
     return SKIPPED if any(part.skipped for part in parts) else DONE

@@ -14,12 +14,12 @@ import numpy as np
 
 from model.artifact.manifest import Manifest
 from model.artifact.vectors import TextVectors
-from service.engines.contract import MapsTask, Pooling, TextTask
+from service.engines.contract import Ablated, Floats, MapsTask, Pooling, TextTask
 from service.errors import NoTaskHead
 from service.files.encoder import Refused
 from service.files.fields import TextArrays
 from service.files.options import Encoding
-from service.inference.attention.statistics import STATISTICS, statistics
+from service.inference.attention.statistics import STATISTICS, shift, statistics
 from service.inference.attention.stream import CHUNK_TOKENS, LAYER_BYTES
 from service.inference.tokenization.tokenizer import TokenizedText
 
@@ -56,6 +56,12 @@ class PooledPlan(Plan):
 
     def compute(self, texts: Sequence[TokenizedText], run: Run) -> list[TextArrays]:
         """`[D]` of each."""
+        return [(vector,) for vector in self.pooled(texts, run)]
+
+    def pooled(
+        self, texts: Sequence[TokenizedText], run: Run, ablated: Ablated = ()
+    ) -> list[Floats]:
+        """Return the vector of each text without the ablated heads."""
         wanted, sentence = self.encoding, self.manifest.sentence
         mode = wanted.pooling or sentence.pooling
         outputs = run(
@@ -64,13 +70,30 @@ class PooledPlan(Plan):
                     text.input_ids,
                     text.segment_ids,
                     pooling=Pooling(self.layer, mode, text.first_pooled(sentence)),
+                    ablated=ablated,
                 )
                 for text in texts
             ]
         )
         pooled = [output.pooled for output in outputs]
-        vectors = self.vectors.finish(pooled, wanted.pooling, wanted.dimensions, wanted.normalize)
-        return [(vector,) for vector in vectors]
+        return self.vectors.finish(pooled, wanted.pooling, wanted.dimensions, wanted.normalize)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportancePlan(PooledPlan):
+    """Change of a text's vector without each head."""
+
+    def compute(self, texts: Sequence[TokenizedText], run: Run) -> list[TextArrays]:
+        """`[L, N]` of each; one head is switched off at a time, in all texts of the batch."""
+        config = self.manifest.config
+        whole = self.pooled(texts, run)
+        found = np.empty(
+            (len(texts), config.num_hidden_layers, config.num_attention_heads), np.float32
+        )
+        for layer, head in np.ndindex(*found.shape[1:]):
+            without = self.pooled(texts, run, ((layer, head),))
+            found[:, layer, head] = [shift(*both) for both in zip(without, whole, strict=True)]
+        return [(importance,) for importance in found]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,6 +194,8 @@ def plan_of(
     match encoding.kind:
         case "pooled":
             return PooledPlan(manifest, vectors=vectors, encoding=encoding, layer=layer)
+        case "importance":
+            return ImportancePlan(manifest, vectors=vectors, encoding=encoding, layer=layer)
         case "tokens":
             return TokensPlan(manifest, layer=layer)
         case "sparse":

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 from transformers import AutoModel, AutoTokenizer
 
 from model.artifact.manifest import Artifact
@@ -19,6 +20,7 @@ from service.files.encoder import Outcome, Refused
 from service.files.local import LocalEncoder
 from service.files.options import Encoding, UsageError
 from service.settings import Settings
+from tests.service.api.native.hooked import Hooked
 from tests.service.files.conftest import FewBatches
 
 TEXTS = ["The cat sat.", "A much longer text of more words than the others have.", "Water", ""]
@@ -63,6 +65,21 @@ def test_arrays_are_those_of_transformers(
         entropy = torch.special.entr(maps).sum(-1).mean(-1)
         np.testing.assert_allclose(stats[i][0], entropy, atol=1e-4)
         np.testing.assert_allclose(stats[i][3], maps[..., 0].mean(-1), atol=1e-5)
+
+
+def test_importance_is_what_hooks_take_away(
+    encoder: Callable[..., LocalEncoder], small_checkpoint: Path
+) -> None:
+    """1 − cosine of transformers' mean vectors with and without each head."""
+    reference = Hooked(small_checkpoint)
+    found = outcomes(encoder(kind="importance", pooling="mean"), TEXTS)
+    for text, (importance,) in zip(TEXTS, found, strict=True):
+        whole = reference.states(text)[-1].mean(0)
+        for place in np.ndindex(2, 2):
+            without = reference.states(text, {place: torch.zeros_like})[-1].mean(0)
+            wanted = 1 - functional.cosine_similarity(whole, without, dim=0).item()
+            assert importance[place] == pytest.approx(wanted, abs=2e-6)
+        assert importance.min() > 1e-5
 
 
 def test_batches_are_of_like_length(

@@ -24,7 +24,7 @@ def url(artifact: Artifact) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
-@pytest.mark.parametrize("kind", ["pooled", "tokens", "stats"])
+@pytest.mark.parametrize("kind", ["pooled", "tokens", "stats", "importance"])
 def test_arrays_are_those_of_an_engine_here(
     encode: Encode, tmp_path: Path, url: str, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
