@@ -43,6 +43,8 @@ class Call(Generic[P, T]):
     weigh: Callable[[int, Info], int] = lambda tokens, _: FLOAT_BYTES * tokens
     """About how many bytes the reply to an input of so many tokens has."""
     on_error: OnError = "raise"
+    whole: bool = False
+    """Whether all inputs go into one request, as they refer to each other."""
 
     def __post_init__(self) -> None:
         if self.on_error not in ("raise", "return"):

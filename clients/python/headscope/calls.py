@@ -98,6 +98,7 @@ def _encoded(
 
     def weigh(tokens: int, info: Info) -> int:
         rows = tokens if "tokens" in fields.get("outputs", ("tokens",)) else 1
+        rows += tokens * len(fields.get("include") or ())
         return FLOAT_BYTES * rows * (info.hidden_size or 0) * len(fields.get("layers") or (-1,))
 
     def join(parts: Sequence[Sequence[Encoding | Refused]]) -> Any:
@@ -115,6 +116,7 @@ def _encoded(
         BINARY,
         weigh=weigh,
         on_error=on_error,
+        whole=bool(fields.get("patch")),
     )
 
 

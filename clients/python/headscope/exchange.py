@@ -63,7 +63,7 @@ def conduct(call: Call[Any, T], session: Session) -> Generator[Step, Any, T]:
         found = yield from exchange(call, range(0), session, deadline)
         return call.join(found)
     parts = [range(len(call.inputs))] if call.inputs else []
-    if len(call.inputs) > 1:
+    if len(call.inputs) > 1 and not call.whole:
         info = session.infos.get(call.model)
         if info is None:
             asked = yield from exchange(service_calls.info(call.model), range(0), session, deadline)

@@ -17,6 +17,12 @@ class Head(TypedDict):
     map: NotRequired[MapKind]
 
 
+HeadPatch = TypedDict(
+    "HeadPatch", {"layer": int, "head": int, "from": int, "to": NotRequired[int | None]}
+)
+"""Head whose output in input `to`, by default in all others, is replaced by that in `from`."""
+
+
 class ModelField(TypedDict, total=False):
     """Which of several models answers."""
 
@@ -44,6 +50,8 @@ class EncodeFields(TextFields, total=False):
     layer: int
     layers: Sequence[int] | None
     ablate: Sequence[Head] | None
+    patch: Sequence[HeadPatch] | None
+    include: Sequence[Literal["attended", "residual", "mlp"]] | None
     pooling: Literal["mean", "cls", "max", "last"] | None
     normalize: bool | None
     dimensions: int | None

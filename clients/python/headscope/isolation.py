@@ -27,6 +27,8 @@ def pieces_of(error: HeadscopeError, call: Call[Any, Any], part: range) -> list[
 
     """
     index = index_of(error, call, part)
+    if call.whole:
+        raise placed(error, call, part, index)
     returned = call.on_error == "return" and is_about_inputs(error, call, index)
     if len(part) > 1 and index is None and (returned or error.status == TOO_LARGE):
         return halves(part)

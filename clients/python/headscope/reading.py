@@ -23,6 +23,8 @@ from headscope.service_results import Difference, Info, ServedModel, Verificatio
 
 NOT_OURS = (ValueError, KeyError, TypeError, IndexError, AttributeError, SafetensorError)
 """Raised by a body of another form; JSON's and Unicode's errors are ValueErrors."""
+OF_TOKENS = ("embeddings", "attended", "residual", "mlp")
+"""Tensors of /encode with a row for each token."""
 Tensors = dict[str, NDArray[Any]]
 T = TypeVar("T", bound=Label | Difference | Verification | Info | ServedModel)
 
@@ -30,13 +32,14 @@ T = TypeVar("T", bound=Label | Difference | Verification | Info | ServedModel)
 def read_encodings(content: bytes, texts: Sequence[Text]) -> list[Encoding]:
     """Return an encoding a text of the binary form of /encode."""
     tensors, metadata = binary(content)
-    pooled, embeddings = tensors.get("pooled"), tensors.get("embeddings")
+    pooled = tensors.get("pooled")
+    of_tokens = {name: tensors[name] for name in OF_TOKENS if name in tensors}
     if pooled is not None and pooled.shape[-2] != len(texts):
         raise ValueError(f"{pooled.shape[-2]} pooled vectors of {len(texts)} texts")
     layers = json.loads(metadata.get("layers", "[]"))
     found = []
     for i, (rows, told) in enumerate(tokenized(tensors, metadata, texts)):
-        own: Tensors = {} if embeddings is None else {"embeddings": embeddings[..., rows, :]}
+        own: Tensors = {name: tensor[..., rows, :] for name, tensor in of_tokens.items()}
         own |= {} if pooled is None else {"pooled": pooled[..., i, :]}
         found.append(Encoding(**told, tensors=own, layers=layers))
     return found

@@ -94,12 +94,27 @@ class Encoding(TokenizedText):
     @property
     def embeddings(self) -> NDArray[np.float32]:
         """A vector a token, `[S, H]`; of several layers `[layers, S, H]`."""
-        return self._tensor("embeddings", "tokens")
+        return self._tensor("embeddings", 'outputs "tokens"')
 
     @property
     def pooled(self) -> NDArray[np.float32]:
         """The vector of the text, `[D]`; of several layers `[layers, D]`."""
-        return self._tensor("pooled", "pooled")
+        return self._tensor("pooled", 'outputs "pooled"')
+
+    @property
+    def attended(self) -> NDArray[np.float32]:
+        """Vectors that the heads of the layer before add, like `embeddings`."""
+        return self._tensor("attended", 'include "attended"')
+
+    @property
+    def residual(self) -> NDArray[np.float32]:
+        """States that the feed-forward part of that layer reads, like `embeddings`."""
+        return self._tensor("residual", 'include "residual"')
+
+    @property
+    def mlp(self) -> NDArray[np.float32]:
+        """Vectors that the feed-forward part of that layer adds, like `embeddings`."""
+        return self._tensor("mlp", 'include "mlp"')
 
     def to_pandas(self) -> DataFrame:
         """Return a table of the tokens' vectors, a row a token; of several layers by layer.
@@ -115,9 +130,9 @@ class Encoding(TokenizedText):
         tensors = [shape_of(name, tensor.shape) for name, tensor in self.tensors.items()]
         return [*super()._facts(), *tensors]
 
-    def _tensor(self, name: str, output: str) -> NDArray[np.float32]:
+    def _tensor(self, name: str, how: str) -> NDArray[np.float32]:
         if name not in self.tensors:
-            raise HeadscopeError(f'the reply has no {name}: ask for it (outputs "{output}")')
+            raise HeadscopeError(f"the reply has no {name}: ask for it ({how})")
         return self.tensors[name]
 
 

@@ -96,6 +96,22 @@ async def test_several_layers(both):
     assert rows.shape == (2, len(TEXTS), 128)
 
 
+async def test_patched_heads_and_parts_of_layers(both):
+    """Both texts in one request, as a patch names them by their places."""
+    client, plain = both
+    asked = {"patch": [{"layer": 0, "head": 1, "from": 1}], "layers": [1, 2]}
+    asked |= {"include": ["attended", "residual", "mlp"]}
+    texts = ["the red cat", "the old dog"]
+    found = await client.encode(texts, **asked)
+    expected = (await posted(plain, "/encode", inputs=texts, **asked))["results"]
+    for one, result in zip(found, expected, strict=True):
+        for name in ("embeddings", "pooled", "attended", "residual", "mlp"):
+            np.testing.assert_allclose(getattr(one, name), result[name], rtol=1e-6)
+    with pytest.raises(Refused, match="at most 2") as refused:
+        await client.encode(["the cat"] * 3, **asked, on_error="return")
+    assert refused.value.index is None
+
+
 async def test_one_text_is_a_list_of_one(both):
     client, _ = both
     assert (await client.embed("a cat")).shape == (1, 128)
