@@ -23,7 +23,7 @@ from service.inference.attention.text import attention_texts
 from service.inference.encoding import EncodeOptions, PreparedTexts, TextEncoding
 from service.inference.engine_pool import EnginePool
 from service.inference.layer_runs import LayerRuns
-from service.inference.layer_vectors import LayersReduction, finished, poolings_of, tasks_of
+from service.inference.layer_vectors import finished, poolings_of, reductions_of, tasks_of
 from service.inference.notices import Notices
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import Input, characters
@@ -143,8 +143,7 @@ class Inference:
             options: the arrays wanted.
 
         Raises:
-            NotExported: another layer than the last, or an ablated head, of a foreign graph; or a
-                use that failed the artifact's verification.
+            NotExported, NotVerified: as for `require_options`.
             Overloaded: the queue has no room, or the deadline cannot be met.
             ServiceError: the engine failed.
 
@@ -155,17 +154,10 @@ class Inference:
         if options.recomputes:
             found = await LayerRuns(prepared, self.config, options, poolings).encode()
             return await finished(found, options, self.vectors, modules=modules)
-        several = bool(options.layers)
-        tasks = tasks_of(prepared, options, poolings)
-        reduce = [LayersReduction(options, pooling) for pooling in poolings] if several else None
+        tasks, reduce = tasks_of(prepared, options, poolings), reductions_of(options, poolings)
         results = await prepared.scheduler.submit("encode", tasks, prepared.caller, reduce)
         prepared.timings.add(results)
         outputs = [result.output for result in results]
-        if not several:
-            outputs = [
-                TextEncoding(output.hidden[0] if options.tokens else None, output.pooled)
-                for output in outputs
-            ]
         return await finished(outputs, options, self.vectors, modules=modules)
 
     def require_use(self, use: Use) -> None:

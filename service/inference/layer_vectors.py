@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -61,6 +62,19 @@ def tasks_of(
         )
         for text, pooling in zip(prepared.texts, poolings, strict=True)
     ]
+
+
+def reductions_of(
+    options: EncodeOptions, poolings: Sequence[Pooling]
+) -> list[Callable[[Output], TextEncoding]]:
+    """Return the function from each text's output to the arrays wanted of it."""
+    if options.layers:
+        return [LayersReduction(options, pooling) for pooling in poolings]
+    return [partial(_of_one_layer, options)] * len(poolings)
+
+
+def _of_one_layer(options: EncodeOptions, output: Output) -> TextEncoding:
+    return TextEncoding(output.hidden[0] if options.tokens else None, output.pooled)
 
 
 async def finished(
