@@ -5,6 +5,7 @@ Notation: S tokens of one text, without padding; H hidden size.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -34,9 +35,8 @@ class TextPooling:
     unit_features: int = 0
     """Number of leading features that are normalised to unit length; the rest is undefined. With 0
     nothing is normalised."""
-    left_out: int | None = None
-    """Number of one more token that does not count, of those from the first on that do; not of the
-    only one."""
+    left_out: tuple[int, ...] = ()
+    """Numbers of further tokens that do not count, from `first_token` on; not all of these."""
 
 
 def modes_of(pooling: PoolingModes) -> tuple[PoolingMode, ...]:
@@ -48,7 +48,7 @@ def pool(
     hidden: NDArray[np.float32],
     pooling: PoolingModes,
     first_token: int = 0,
-    left_out: int | None = None,
+    left_out: Sequence[int] = (),
 ) -> Vector:
     """One vector for one text.
 
@@ -58,8 +58,9 @@ def pool(
             last token, the sum of tokens over the root of their number, or their mean weighted
             1 … S (Muennighoff 2022, https://arxiv.org/abs/2202.08904); or several of them.
         first_token: number of the first token that counts, < S; it keeps its weight.
-        left_out: number of one more token that does not count, as where sentence-transformers'
-            `attention_mask` is 0; the others keep their weights. Not of the only one that does.
+        left_out: numbers of further tokens that do not count, as where sentence-transformers'
+            `attention_mask` is 0; the others keep their weights. From the first token that
+            counts on, but not all.
 
     Returns:
         `[H]`, or `[n · H]` for n modes; not normalised.
@@ -68,8 +69,9 @@ def pool(
     if isinstance(pooling, tuple):
         return np.concatenate([pool(hidden, mode, first_token, left_out) for mode in pooling])
     counted = hidden[first_token:]
-    if left_out is not None:
-        counted = np.delete(counted, left_out - first_token, axis=0)
+    gone = [token - first_token for token in left_out]
+    if gone:
+        counted = np.delete(counted, gone, axis=0)
     vector: Vector
     match pooling:
         case "mean":
@@ -84,9 +86,9 @@ def pool(
             vector = counted.sum(axis=0) / np.sqrt(np.float32(len(counted)))
         case "weightedmean":
             weights = np.arange(first_token + 1, len(hidden) + 1, dtype=np.float32)
-            if left_out is not None:
-                # their first weight is of the first token with a mask, so that it is 1 in any case
-                weights = np.delete(weights, left_out - first_token) - (left_out == 0)
+            # sentence-transformers counts from the first token whose mask is 1
+            start = next(token for token in range(len(hidden)) if token not in left_out)
+            weights = np.delete(weights, gone) - start
             vector = weights @ counted / weights.sum()
     return vector
 

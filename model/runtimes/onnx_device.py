@@ -243,12 +243,12 @@ class BoundRuntime(HostGraphs):
         return self._vectors(state, Sets(rows, np.ones_like(rows), none, none, none))
 
     def _all_pooled(self, state: Any, poolings: Sequence[TextPooling], ends: Ids) -> list[Floats]:
-        """Each pooling's vector; those that leave a token out are pooled on the host."""
-        rows_in_a_row = [one for one in poolings if one.left_out is None]
+        """Each pooling's vector; those that leave tokens out are pooled on the host."""
+        rows_in_a_row = [one for one in poolings if not one.left_out]
         pooled = iter(self._pooled(state, rows_in_a_row, ends) if rows_in_a_row else ())
         vectors = []
         for one in poolings:
-            if one.left_out is None:
+            if not one.left_out:
                 vectors.append(next(pooled))
                 continue
             rows = self._rows(state, np.arange(ends[one.text], ends[one.text + 1]))

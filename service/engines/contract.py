@@ -1,7 +1,6 @@
 """All between scheduler and engine.
 
-Notation: S tokens of a text and T of its target, or key and query states of a `MapsTask`; H size,
-L and L_d layers of encoder and decoder, N heads.
+Notation: S tokens or keys, T tokens of a target or queries, H size, L and L_d layers, N heads.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Pooling:
     layer: int
     mode: PoolingModes
     first_token: int = 0  # those before it are left out (a prompt that does not count)
-    left_out: int | None = None  # one more token that is; not the only one that counts
+    left_out: tuple[int, ...] = ()  # further tokens that are; not all that would count
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +137,7 @@ class Engine(ABC):
     spare_calls: int = 0  # calls on top of these, for short batches while all others are long
     hidden_size: int  # H
     batch_tokens: int = 512  # most of a batch, unless an operator knows better
+    measured: Sequence[tuple[int, float]] = ()  # tokens and seconds of batches, for first forecasts
 
     @property
     def alive(self) -> bool:

@@ -78,7 +78,7 @@ class FakeEngine(Engine):
         if task.pooling:
             asked = task.pooling
             what = f"pooled {asked.layer} {asked.mode}"
-            what += "" if asked.left_out is None else f" without {asked.left_out}"
+            what += f" without {asked.left_out}" if asked.left_out else ""
             output.pooled = _numbers(text, what, (h * len(modes_of(task.pooling.mode)),))
         if task.scores:
             output.scores = _numbers(text, "scores", task.scores)

@@ -59,8 +59,8 @@ class Demand:
 
     @property
     def ahead(self) -> int:
-        """Tokens of what will be computed after these, and waits in no queue yet."""
-        return self.caller.promise.tokens if self.caller.promise else 0
+        """Tokens that have to be computed after these before the deadline, and wait nowhere yet."""
+        return self.caller.promise.needed if self.caller.promise else 0
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def forecast(
 
     ahead = demand.ahead
     ahead += lane.promises.before(demand.caller.client, ahead)
-    rest = lane.pace.predict(ahead, most) / share / workers.threads
+    rest = lane.text_pace.predict(ahead, most) / share / workers.threads
     return Forecast(until(before), until(before_last) + lane.pace.predict(last_batch, most), rest)
 
 
@@ -156,6 +156,7 @@ def check_admission(
         lane.margin.relax()
         if not lane.queued_tokens:
             lane.pace.relax()
+            lane.text_pace.relax()
         why = f"it would take about {total:.1f} s, and {left:.1f} s are left of its time"
         return _refused("deadline", why, total - left)
     return None

@@ -35,6 +35,9 @@ class Lane:
     name: LaneName
     share: float
     pace: Pace = field(default_factory=Pace)
+    """Pace of all batches."""
+    text_pace: Pace = field(default_factory=Pace)
+    """Pace of batches of texts alone, of which promised work is a multiple."""
     margin: Margin = field(default_factory=Margin)
     congestion: Congestion = field(default_factory=Congestion)
     served: float = 0.0
@@ -47,6 +50,12 @@ class Lane:
     """Maps of texts that were computed: they go before all texts, the oldest first, so that no
     more is begun than is finished."""
     map_tokens: int = 0
+
+    def expect(self, measured: Sequence[tuple[int, float]]) -> None:
+        """Take the tokens and seconds of batches of texts that were measured beforehand."""
+        for tokens, seconds in measured:
+            self.pace.account(tokens, seconds)
+            self.text_pace.account(tokens, seconds)
 
     @property
     def queued_tokens(self) -> int:

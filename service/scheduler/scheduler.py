@@ -48,6 +48,8 @@ class Scheduler:
         self.engine = engine
         self._dispatcher = Dispatcher(engine, limits, self._finished, inspect)
         self.lanes = self._dispatcher.lanes
+        for lane in self.lanes.values():
+            lane.expect(engine.measured)
         self._lock = self._dispatcher.lock
         self._limits = limits
         self._observer = observer
@@ -165,6 +167,12 @@ class Scheduler:
                 raise self._stopped()
             self._dispatcher.push(lane, submission)
         return await self._answered(lane, submission)
+
+    def seconds_alone(self, lane_name: LaneName, tokens: int) -> float:
+        """Return the seconds that texts of `tokens` tokens take while nothing else is computed."""
+        with self._lock:
+            seconds = self.lanes[lane_name].text_pace.predict(tokens, self._limits.max_batch_tokens)
+        return seconds / self._dispatcher.workers.threads
 
     def fail_overdue(self) -> None:
         """Answer those whose batch hangs."""

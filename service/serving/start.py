@@ -11,6 +11,7 @@ from model.artifact.vectors import TextVectors
 from service.artifacts.precision import precision_note
 from service.engines.contract import Engine
 from service.engines.fake import FakeEngine
+from service.engines.measuring import measured_batches
 from service.engines.onnx import OnnxEngine
 from service.engines.torch import TorchEngine, check_installed
 from service.health.golden import GoldenCheck
@@ -65,14 +66,15 @@ def start_model(
         check_installed(artifact)
     label = f"{name}: " if shared.several else ""
     trial = GoldenCheck(artifact)
-    factories = engine_factories(settings, artifact, trial)
     limits = token_limits(settings, artifact)
+    factories = engine_factories(settings, artifact, trial)
+    for kind in ("onnx", "torch"):
+        factories[kind] = warmed(factories[kind], settings, artifact)
     target = artifact.path(TARGET_TOKENIZER) if manifest.own_target_tokenizer else None
     tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, limits, target)
     vectors = TextVectors.of(artifact)
     engine = engine or factories[settings.engine]()
     batch_tokens = settings.max_batch_tokens or engine.batch_tokens
-    engine.warm_up(batch_tokens, limits.max_tokens)
     queue_limits = batch_limits(settings, batch_tokens)
     metrics.serves(engine, manifest.precision, queue_limits, limits.max_tokens)
     live_verification = LiveVerification(
@@ -137,6 +139,26 @@ def engine_factories(
         "torch": lambda: in_lower_priority(lambda: tried(torch)),
         "fake": lambda: FakeEngine(artifact.manifest.config),
     }
+
+
+def warmed(
+    start: Callable[[], Engine], settings: Settings, artifact: Artifact
+) -> Callable[[], Engine]:
+    """Return a function that starts an engine, warms it up and measures its first batches."""
+    longest = token_limits(settings, artifact).max_tokens
+    layer = artifact.manifest.config.num_hidden_layers
+
+    def started() -> Engine:
+        with contextlib.ExitStack() as undo:
+            engine = start()
+            undo.callback(engine.close)
+            batch_tokens = settings.max_batch_tokens or engine.batch_tokens
+            engine.warm_up(batch_tokens, longest)
+            engine.measured = measured_batches(engine, layer, batch_tokens, longest)
+            undo.pop_all()
+        return engine
+
+    return started
 
 
 def batch_limits(settings: Settings, batch_tokens: int) -> BatchLimits:

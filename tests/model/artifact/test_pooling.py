@@ -49,15 +49,27 @@ def test_pooling_equals_sentence_transformers(modes: PoolingModes, tokens: int, 
     assert found.dtype == np.float32
 
 
-@pytest.mark.parametrize(("first", "left_out"), [(0, 0), (0, 3), (0, 8), (2, 2), (2, 5), (2, 8)])
+@pytest.mark.parametrize(
+    ("first", "left_out"),
+    [
+        (0, (0,)),
+        (0, (3,)),
+        (0, (8,)),
+        (0, (0, 1, 4)),
+        (0, (3, 4, 5, 8)),
+        (2, (2,)),
+        (2, (5, 6)),
+        (2, (8,)),
+    ],
+)
 @pytest.mark.parametrize("modes", [*MODES, ("max", "mean")], ids=str)
-def test_a_token_left_out_is_one_that_sentence_transformers_masks(
-    modes: PoolingModes, first: int, left_out: int
+def test_tokens_left_out_are_those_that_sentence_transformers_masks(
+    modes: PoolingModes, first: int, left_out: tuple[int, ...]
 ) -> None:
-    hidden = torch.randn(1, 9, 48, generator=torch.Generator().manual_seed(left_out))
+    hidden = torch.randn(1, 9, 48, generator=torch.Generator().manual_seed(left_out[0]))
     names = ["lasttoken" if mode == "last" else mode for mode in modes_of(modes)]
     mask = torch.ones(1, 9, dtype=torch.int64)
-    mask[0, left_out] = 0
+    mask[0, list(left_out)] = 0
     features = {"token_embeddings": hidden, "attention_mask": mask, "prompt_length": first}
     expected = Pooling(48, names, include_prompt=False)(features)["sentence_embedding"][0].numpy()
     found = pool(hidden[0].numpy(), modes, first, left_out)

@@ -6,11 +6,12 @@ import pytest
 
 
 class FakeClock:
-    """`time.monotonic` of the scheduler, moved by hand."""
+    """`time.monotonic` of the scheduler and of measured batches, moved by hand."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
         for module in (
+            "service.engines.measuring",
             "service.scheduler.scheduler",
             "service.scheduler.dispatch",
             "service.scheduler.lanes",

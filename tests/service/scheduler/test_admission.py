@@ -7,9 +7,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from service.engines.contract import Output, Task
+from service.engines.contract import MapsTask, Output, Task
 from service.engines.fake import FakeEngine
 from service.errors import (
     EngineUnavailable,
@@ -184,6 +185,47 @@ async def test_a_hung_engine_keeps_nothing_of_those_who_left() -> None:
         await asyncio.gather(plug, patient)
 
 
+async def test_time_is_asked_for_what_an_answer_needs_and_no_more() -> None:
+    engine = GatedEngine()
+    with batching(engine, max_queue_tokens=200) as (batcher, _):
+        lane = batcher.lanes["attention"]
+        lane.pace = lane.text_pace = tenth_a_token()
+        engine.let_through()
+        for needed, admitted in ((170, True), (250, False)):
+            promise = Promise(10**6, needed)
+            caller = Caller(finish_by=time.monotonic() + 20, promise=promise)
+            if admitted:
+                await batcher.submit("attention", [text(50)], caller)
+                assert (promise.tokens, promise.needed) == (10**6 - 50, needed - 50)
+                promise.end()
+                assert not promise.tokens
+                lane.pace = lane.text_pace = tenth_a_token()
+            else:
+                with pytest.raises(Overloaded, match="it would take about"):
+                    await batcher.submit("attention", [text(50)], caller)
+
+
+async def test_batches_measured_at_start_make_the_first_forecast() -> None:
+    engine = FakeEngine(CONFIG, concurrency=2)
+    engine.measured = [(16, 1.6), (64, 6.4)]
+    with batching(engine, max_batch_tokens=64) as (batcher, _):
+        assert batcher.seconds_alone("attention", 640) == pytest.approx(32)
+        soon = Caller(finish_by=time.monotonic() + 4)
+        with pytest.raises(Overloaded, match=r"would take about 6\.\d s"):
+            await batcher.submit("encode", [text(64)], soon)
+
+
+async def test_the_pace_of_texts_knows_no_maps() -> None:
+    with batching(FakeEngine(CONFIG)) as (batcher, _):
+        states = np.zeros((30, 8), np.float32)
+        await batcher.submit("attention", [text(8)])
+        before = batcher.lanes["attention"].text_pace.predict(64, 64)
+        await batcher.resume("attention", [MapsTask(states, states, 0, (0,))])
+        lane = batcher.lanes["attention"]
+        assert lane.text_pace.predict(64, 64) == before
+        assert len(lane.pace._points) == 2
+
+
 def tenth_a_token() -> Pace:
     """A tenth of a second a token."""
     pace = Pace()
@@ -247,7 +289,7 @@ async def test_what_is_ahead_of_a_request_counts_for_its_deadline_alone() -> Non
     engine = GatedEngine()
     with batching(engine, max_queue_tokens=200) as (batcher, recorder):
         lane = batcher.lanes["attention"]
-        lane.pace = tenth_a_token()
+        lane.pace = lane.text_pace = tenth_a_token()
         soon = Caller(finish_by=time.monotonic() + 20, promise=Promise(250))
         with pytest.raises(Overloaded, match=r"would take about 25\.0 s, and (20\.0|19\.9) s"):
             await batcher.submit("attention", [text(50)], soon)
@@ -264,12 +306,12 @@ async def test_what_others_were_promised_comes_before_the_end_of_a_request() -> 
         lane, now = batcher.lanes["attention"], time.monotonic()
         first = Caller("a", now + 20, Promise(150))
         await batcher.submit("attention", [text(10)], first)
-        lane.pace = tenth_a_token()
+        lane.pace = lane.text_pace = tenth_a_token()
         second = Caller("b", now + 10, Promise(60))
         with pytest.raises(Overloaded, match=r"would take about 1\d\.\d s, and"):
             await batcher.submit("attention", [text(10)], second)
         await batcher.resume("attention", [text(60)] * 2, caller=first)
-        lane.pace = tenth_a_token()
+        lane.pace = lane.text_pace = tenth_a_token()
         await batcher.submit("attention", [text(10)], replace(second, promise=Promise(60)))
 
 

@@ -1,0 +1,61 @@
+"""Which batches are measured before the first request."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from service.engines.contract import Output, Task
+from service.engines.fake import FakeEngine
+from service.engines.measuring import measured_batches
+from tests.service.harness import CONFIG
+from tests.service.scheduler.clock import FakeClock
+
+
+class Clocked(FakeEngine):
+    """Takes a hundredth of a second a token, ten times as long for the first batch of a size."""
+
+    def __init__(self, clock: FakeClock, concurrency: int = 1, seconds: float = 0.001) -> None:
+        super().__init__(CONFIG, concurrency=concurrency)
+        self.clock, self.seconds = clock, seconds
+        self.batches: list[list[int]] = []
+
+    def run(self, tasks: Sequence[Task]) -> list[Output]:
+        lengths = [task.tokens for task in tasks]
+        first = lengths not in self.batches
+        self.batches.append(lengths)
+        self.clock.now += self.seconds * sum(lengths) * (10 if first else 1)
+        return super().run(tasks)
+
+
+def test_batches_grow_to_two_texts_and_the_second_of_a_size_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = Clocked(FakeClock(monkeypatch))
+    found = measured_batches(engine, 2, 2048, 512)
+    assert engine.batches == [[16]] * 2 + [[128]] * 2 + [[256, 256]] * 2
+    assert found == [(size, pytest.approx(0.001 * size)) for size in (16, 128, 512)]
+
+
+def test_no_batch_is_larger_than_any_and_no_text_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Clocked(FakeClock(monkeypatch))
+    assert [tokens for tokens, _ in measured_batches(engine, 2, 100, 40)] == [16, 80]
+    assert engine.batches[-1] == [40, 40]
+
+
+def test_a_batch_that_would_take_long_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Clocked(FakeClock(monkeypatch), seconds=0.01)
+    assert [tokens for tokens, _ in measured_batches(engine, 2, 512, 512)] == [16]
+
+
+def test_as_many_calls_go_side_by_side_as_the_engine_takes() -> None:
+    together = threading.Barrier(3, timeout=20)
+
+    class Meeting(FakeEngine):
+        def run(self, tasks: Sequence[Task]) -> list[Output]:
+            together.wait()
+            return super().run(tasks)
+
+    assert len(measured_batches(Meeting(CONFIG, concurrency=3), 2, 512, 512)) == 3
