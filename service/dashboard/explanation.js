@@ -4,7 +4,7 @@
  * @typedef {import('./words.js').Tokenized} Tokenized
  * @typedef {Object} Shares
  * @property {Float32Array|null} pairs `[S, T]`; null of occlusion, whose losses are of single tokens
- * @property {Float32Array[]} worth of each token of either text
+ * @property {Float32Array[]} worth of each token of either text; NaN where the deadline came first
  * @property {number|null} error by how much they miss the similarity
  * @property {number|null} agreement with occlusion, Spearman's
  * @typedef {{query: number, document: number, score: number}} Match
@@ -15,7 +15,8 @@
  * @property {Match[]|null} matches of a model whose similarity is made of them
  * @property {Object<string, Shares>} shares by method, as far as they have come
  * @property {Object<string, string>} refused why a method cannot be had, in the service's words
- * @property {number[][]|null} heads what the similarity loses with each head switched off, `[L][N]`
+ * @property {(number|null)[][]|null} heads what the similarity loses with each head switched off, `[L][N]`;
+ *   null where the deadline came first
  * @property {number[]|null} layers the cosine at each layer's output, the embeddings first; null where a
  *   layer has none
  */
@@ -23,7 +24,7 @@
 import { ApiError, encode, explain } from './api.js';
 
 /** Statuses that say that this model has no such explanation. */
-const REFUSED = [422, 424, 501];
+const REFUSED = [413, 422, 424, 501];
 const TOGETHER = 4;
 
 /**
@@ -85,10 +86,13 @@ function explanationOf(reading, texts, reply, refused) {
   };
   additive('pairs', reply.completeness_error);
   if (reply.occlusion) {
-    const worth = reply.occlusion.map((/** @type {number[]} */ losses) => Float32Array.from(losses));
+    const worth = reply.occlusion.map((/** @type {(number|null)[]} */ losses) =>
+      Float32Array.from(losses, (loss) => loss ?? Number.NaN),
+    );
     shares.occlusion = { pairs: null, worth, error: null, agreement: null };
   }
   additive('decomposition', reply.decomposition_error);
+  if (reply.decomposition === null) refused.decomposition = 'not computed before the deadline';
   const { similarity, matches = null } = reply;
   return { reading, texts: tokenized, similarity, matches, shares, refused, heads: null, layers: null };
 }

@@ -125,16 +125,14 @@ function marked({ state }, reply, method, side) {
   const words = state.words && method !== 'occlusion';
   const units = unitsOf(reply.texts[side], { words, bare: state.bare });
   const values = units.map(({ tokens }) => tokens.reduce((sum, token) => sum + worth[side][token], 0));
-  const most = [...worth.flatMap((one) => [...one]), ...values].reduce(
-    (m, v) => Math.max(m, Math.abs(v)),
-    1e-9,
-  );
+  const known = [...worth.flatMap((one) => [...one]), ...values].filter((value) => !Number.isNaN(value));
+  const most = known.reduce((m, v) => Math.max(m, Math.abs(v)), 1e-9);
   return html`<ul class="marked" aria-label=${side ? 'Other text, token by token' : 'Text, token by token'}>${units.map(
     (
       unit,
       i,
-    ) => html`<li class=${values[i] < 0 ? 'less' : ''} .style=${share(Math.abs(values[i]) / most)}>${bdi(unit.label)}
-      <span class="number">${fixed(values[i], 3)}</span></li>`,
+    ) => html`<li class=${values[i] < 0 ? 'less' : ''} .style=${share(Math.abs(values[i] || 0) / most)}>${bdi(unit.label)}
+      <span class="number">${Number.isNaN(values[i]) ? '–' : fixed(values[i], 3)}</span></li>`,
   )}</ul>`;
 }
 
@@ -155,7 +153,7 @@ function trust({ shares, refused, similarity }) {
       <th scope="col" class="number">error</th><th scope="col" class="number">agrees with occlusion</th></tr></thead>
     <tbody>${Object.keys(METHODS).map(row)}</tbody></table>
     <p class="says">Shares should sum to ${fixed(similarity, 4)}. Agreement is Spearman’s correlation with what the model
-      loses without each token; near 0, shares do not tell which tokens it needs, however well they sum.</p>`;
+      loses without each token; near 0, shares do not tell which tokens it needs, however well they sum.${shares.occlusion?.worth.some((side) => side.some(Number.isNaN)) ? ' Tokens with – were not left out: the deadline came first.' : ''}</p>`;
 }
 
 /** @param {number[]} layers */
@@ -170,9 +168,10 @@ function byLayer(layers) {
 /** What each head is worth. @param {Store} store @param {Explanation} reply */
 function byHead(store, { heads, refused }) {
   if (!heads) return html`<p class="says">${'heads' in refused ? worded(refused.heads) : '…'}</p>`;
-  const most = Math.max(...heads.flat().map(Math.abs), 1e-9);
+  const worth = (/** @type {number} */ layer, /** @type {number} */ head) => heads[layer][head] ?? 0;
+  const most = Math.max(...heads.flat().map((loss) => Math.abs(loss ?? 0)), 1e-9);
   const ranked = heads
-    .flatMap((row, layer) => row.map((loss, head) => ({ layer, head, loss })))
+    .flatMap((row, layer) => row.map((_, head) => ({ layer, head, loss: worth(layer, head) })))
     .sort((one, other) => Math.abs(other.loss) - Math.abs(one.loss));
   const show = (/** @type {number} */ layer, /** @type {number} */ head) =>
     store.go({ view: 'head', layer, head }, { focus: '#view-title' });
@@ -185,9 +184,9 @@ function byHead(store, { heads, refused }) {
     heads: heads[0].length,
     pick: show,
     cell: (layer, head) => ({
-      value: Math.abs(heads[layer][head]) / most,
+      value: Math.abs(worth(layer, head)) / most,
       pressed: false,
-      says: `worth ${fixed(heads[layer][head], 4)}`,
+      says: heads[layer][head] === null ? 'not computed in time' : `worth ${fixed(worth(layer, head), 4)}`,
     }),
   });
   return html`${pad}<table><caption>What the cosine loses with a head switched off in both texts</caption>

@@ -66,6 +66,8 @@ class Inference:
         self.vectors = vectors
         self.tokenizer = tokenizer
         self.engines = engines
+        self.part_costs: dict[str, float] = {}
+        """Cost of a decomposition by engine, once it is measured: see `explanation.part_cost`."""
         self._has_weights = artifact.path(WEIGHTS).is_file()
         self._allow_unverified = allow_unverified
         self._tokenizing = Tokenizing(tokenizer, limits, self.config.segments, self.decoder)

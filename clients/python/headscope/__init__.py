@@ -14,7 +14,7 @@ from headscope.errors import (
     Unauthorized,
     Unavailable,
 )
-from headscope.explanation import Explanation, TokenMatch, WordPair
+from headscope.explanation import Explanation, OccludedSpan, TokenMatch, WordPair
 from headscope.head_scores import HeadScores
 from headscope.heat_map import HeatMap
 from headscope.notebook import attention, attentions
@@ -46,6 +46,7 @@ __all__ = [
     "NoConnection",
     "NotFound",
     "Notices",
+    "OccludedSpan",
     "Overloaded",
     "Rank",
     "Refused",

@@ -39,6 +39,19 @@ class ExplainFields(TextFields, total=False):
     include: Sequence[Literal["pairs", "occlusion", "decomposition", "heads", "matches"]] | None
     layer: int
     pooling: Literal["mean", "cls", "max", "last"] | None
+    spans: Literal["tokens", "words", "sentences"] | None
+    top: int | None
+
+
+@dataclass(frozen=True)
+class OccludedSpan:
+    """A word or sentence that is left out as a whole."""
+
+    start: int
+    """Code points of the text before it."""
+    end: int
+    tokens: tuple[int, ...]
+    """Indices of its tokens."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,7 +89,8 @@ class Explanation(Shown):
     """`[S_a, S_b]`, which sum to the similarity up to `completeness_error`."""
     completeness_error: float | None = None
     occlusion: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
-    """`[S_a]` and `[S_b]`: the similarity less the one without that token."""
+    """`[S_a]` and `[S_b]`, or as many as `spans`: the similarity less the one without that token or
+    span; NaN where it is not computed."""
     decomposition: NDArray[np.float32] | None = None
     """`[S_a, S_b]` of input tokens, which sum to the similarity up to `decomposition_error`."""
     decomposition_error: float | None = None
@@ -84,7 +98,14 @@ class Explanation(Shown):
     """Spearman of each method's row and column sums with `occlusion`."""
     matches: tuple[TokenMatch, ...] | None = None
     heads: NDArray[np.float32] | None = None
-    """`[layers, heads]`: the similarity less the one with that head switched off in both texts."""
+    """`[layers, heads]`: the similarity less the one with that head switched off in both texts;
+    NaN where it is not computed."""
+    spans: tuple[tuple[OccludedSpan, ...], tuple[OccludedSpan, ...]] | None = None
+    """The spans of `occlusion`, where they are not single tokens."""
+    partial: bool = False
+    """Whether the deadline came before all of occlusion, decomposition and heads was computed."""
+    computed: dict[str, int] | None = None
+    """Number of values of `occlusion` and `heads`, and of decompositions, that were computed."""
 
     def shares(self, method: Method = "pairs") -> NDArray[np.float32]:
         """The shares of words, `[W_a, W_b]`, with the sum of those of tokens.
@@ -95,6 +116,8 @@ class Explanation(Shown):
         """
         found = self.pairs if method == "pairs" else self.decomposition
         if found is None:
+            if self.computed and method in self.computed:
+                raise HeadscopeError(f"the deadline came before the {method}: ask for less")
             raise HeadscopeError(f'the reply has no {method}: ask for it (include "{method}")')
         one, other = (_membership(text.words, len(text.tokens)) for text in self.texts)
         return np.linalg.multi_dot([one, found, other.T]).astype(np.float32)
@@ -208,6 +231,7 @@ def _explanation(
         for text, told in zip(pair, found["texts"], strict=True)
     )
     occlusion, matches, heads = (found.get(name) for name in ("occlusion", "matches", "heads"))
+    spans = found.get("spans")
     return Explanation(
         model,
         backend,
@@ -221,7 +245,14 @@ def _explanation(
         found.get("agreement"),
         None if matches is None else tuple(TokenMatch(**match) for match in matches),
         None if heads is None else _floats(heads),
+        None if spans is None else (_spans(spans[0]), _spans(spans[1])),
+        found.get("partial", False),
+        found.get("computed"),
     )
+
+
+def _spans(spans: Any) -> tuple[OccludedSpan, ...]:
+    return tuple(OccludedSpan(one["start"], one["end"], tuple(one["tokens"])) for one in spans)
 
 
 def _floats(values: Any) -> NDArray[np.float32]:

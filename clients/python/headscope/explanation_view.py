@@ -27,7 +27,7 @@ Values = tuple[NDArray[np.float32], NDArray[np.float32]]
 MEANINGS = {
     "pairs": "share of the similarity",
     "decomposition": "share of the similarity, by input tokens",
-    "occlusion": "loss of similarity without the token",
+    "occlusion": "loss of similarity without the token, or its word or sentence",
     "matches": "matched similarity",
 }
 MAX_PAIRS = 5
@@ -40,7 +40,7 @@ def token_values(found: Explanation) -> dict[str, Values]:
         if matrix is not None:
             values[name] = matrix.sum(axis=1), matrix.sum(axis=0)
     if found.occlusion is not None:
-        values["occlusion"] = found.occlusion
+        values["occlusion"] = losses_of_tokens(found, found.occlusion)
     if found.matches is not None:
         one, other = (np.zeros(len(text.tokens), np.float32) for text in found.texts)
         for match in found.matches:
@@ -48,6 +48,17 @@ def token_values(found: Explanation) -> dict[str, Values]:
             other[match.document] += match.score
         values["matches"] = one, other
     return values
+
+
+def losses_of_tokens(found: Explanation, losses: Values) -> Values:
+    """Return the loss without each token's span; NaN where it has none, or it is not computed."""
+    if found.spans is None:
+        return losses
+    one, other = (np.full(len(text.tokens), np.nan, np.float32) for text in found.texts)
+    for own, spans, of_spans in zip((one, other), found.spans, losses, strict=True):
+        for span, loss in zip(spans, of_spans, strict=True):
+            own[list(span.tokens)] = loss
+    return one, other
 
 
 def explanation_html(found: Explanation) -> str:
@@ -88,7 +99,7 @@ def scale(values: Values, texts: Sequence[TokenizedText]) -> float:
         abs(float(value))
         for each, text in zip(values, texts, strict=True)
         for value, (start, end) in zip(each, text.offsets, strict=True)
-        if start < end
+        if start < end and not np.isnan(value)
     ]
     return max(own, default=0) or 1
 
@@ -100,7 +111,9 @@ def pieces(text: TokenizedText, values: NDArray[np.float32], largest: float) -> 
     for token, value, (start, end) in zip(text.tokens, values, text.offsets, strict=True):
         if start < end and end > at:
             yield whole[at:start], None, ""
-            yield whole[max(start, at) : end], float(value) / largest, f"{token}: {value:.3f}"
+            known = not np.isnan(value)
+            shade, says = (float(value) / largest, f"{value:.3f}") if known else (None, "–")
+            yield whole[max(start, at) : end], shade, f"{token}: {says}"
             at = end
     yield start_of(whole[at:], LONG), None, ""
 

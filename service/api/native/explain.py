@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
@@ -25,8 +26,9 @@ from service.api.native.explain_forms import (
     matches_json,
     reply_bytes,
 )
+from service.api.native.explain_replies import ExplainReply
 from service.api.native.pairs import PAIRS, pairs_schema
-from service.api.native.replies import ExplainReply, documented
+from service.api.native.replies import documented
 from service.api.native.texts import Header, TextRequest, check_size, no_duplicates
 from service.api.wire.media import JSON, SAFETENSORS
 from service.api.wire.route import (
@@ -41,13 +43,17 @@ from service.api.wire.route import (
 from service.errors import NotExported, Unprocessable
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
+from service.inference.explanation.cost import Side, fitting_pair
+from service.inference.explanation.decomposition import check_memory
 from service.inference.explanation.explanation import Explainer
 from service.inference.explanation.options import ExplainOptions, check_explainable
+from service.inference.explanation.spans import SpanKind
 from service.inference.explanation.sparse_matches import SparseMatcher
 from service.inference.explanation.token_matches import LateMatcher, prepare_matcher
 from service.inference.tokenization.inputs import Input
 from service.scheduler.lanes import LaneName
 from service.scheduler.submission import Caller
+from service.settings import Settings
 
 Method = Literal["pairs", "occlusion", "decomposition", "heads", "matches"]
 MATCHED: tuple[TaskKind, ...] = ("sparse", "late_interaction")
@@ -79,6 +85,14 @@ class ExplainRequest(TextRequest):
         -1, description="Which hidden state: 0 = embeddings … L = last; negative from the end."
     )
     pooling: PoolingName | None = Field(None, description="The checkpoint's own by default.")
+    spans: SpanKind | None = Field(
+        None, description="What occlusion leaves out as a whole; single tokens by default."
+    )
+    top: Annotated[int, Field(ge=1)] | None = Field(
+        None,
+        description="Number of spans of each text that are occluded: those with the largest "
+        "shares in the cosine of both texts' means; all by default.",
+    )
 
     @property
     def sides(self) -> tuple[list[Input], list[Input]]:
@@ -97,19 +111,41 @@ async def explain(body: ExplainRequest, request: Request) -> Response:
     caller, binary = caller_of(request), wants_safetensors(request)
     options = explain_options(body, inference)
     check_explainable(inference, options)
-    explainer = Explainer(inference, await prepare(body, inference, caller), options)
-    size = reply_bytes(options, explainer.pairs, inference.config, binary=binary)
-    check_size(size, service_of(request).settings.max_response_bytes, FEWER, binary=binary)
+    prepared = await prepare(body, inference, caller)
+    texts = [text for pair in body.inputs if isinstance(pair, tuple) for text in pair]
+    explainer = await asyncio.to_thread(Explainer, inference, prepared, options, texts)
+    size = checked_size(explainer, service_of(request).settings, binary=binary)
     with contextlib.ExitStack() as held:
         held.enter_context(service_of(request).replies.hold(size + explainer.bytes_at_a_time))
         request.state.predicted_bytes = size
-        found = await explainer.explain()
+        found = await explainer.explain(size)
         prepared = explainer.prepared
         header = Header(model_of(request).name, prepared.engine, {}, prepared.timings.notices)
         write = explain_safetensors if binary else explain_json
         parts = await asyncio.to_thread(write, header, prepared.texts, found)
         media_type, release = SAFETENSORS if binary else JSON, held.pop_all().close
     return PartsResponse(Reply(parts, media_type, prepared.timings, release=release))
+
+
+def checked_size(explainer: Explainer, settings: Settings, *, binary: bool) -> int:
+    """Return the bytes predicted of a reply.
+
+    Raises:
+        ReplyTooLarge: the reply, or what it is computed from, takes too many bytes.
+
+    """
+    options, config = explainer.options, explainer.inference.config
+    if options.decomposition:
+        check_memory(explainer.prepared.texts, config, settings.max_bytes_in_flight)
+
+    def size_of(sides: Sequence[Side]) -> int:
+        return reply_bytes(options, sides, config, binary=binary)
+
+    size, limit = size_of(explainer.sides), settings.max_response_bytes
+    if size > limit:
+        fits = fitting_pair(explainer.sides, options, lambda pair: size_of(pair) <= limit)
+        check_size(size, limit, f"{fits}; {FEWER}", binary=binary)
+    return size
 
 
 async def explained_by_matches(
@@ -122,10 +158,11 @@ async def explained_by_matches(
         NotExported: the artifact was copied without the head's weights.
 
     """
-    if body.include not in (None, ["matches"]) or body.layer != -1 or body.pooling is not None:
+    given = (body.layer, body.pooling, body.spans, body.top)
+    if body.include not in (None, ["matches"]) or given != (-1, None, None, None):
         raise Unprocessable(
-            "of this model there are matches alone, of its last layer: leave include, layer and "
-            "pooling out"
+            "of this model there are matches alone, of its last layer: leave include, layer, "
+            "pooling, spans and top out"
         )
     if wants_safetensors(request):
         raise Unprocessable(f"matches are JSON: leave {SAFETENSORS} out of Accept")
@@ -180,6 +217,8 @@ def explain_options(body: ExplainRequest, inference: Inference) -> ExplainOption
             "matches are of sparse encoders and late-interaction models; of vectors of texts there "
             "are pairs, occlusion, decomposition and heads"
         )
+    if "occlusion" not in include and (body.spans, body.top) != (None, None):
+        raise Unprocessable('spans and top are of occlusion: add "occlusion" to include')
     return ExplainOptions(
         layer=body.layer % states,
         pooling=body.pooling,
@@ -187,6 +226,8 @@ def explain_options(body: ExplainRequest, inference: Inference) -> ExplainOption
         occlusion="occlusion" in include,
         decomposition="decomposition" in include,
         heads="heads" in include,
+        spans=body.spans or "tokens",
+        top=body.top,
     )
 
 

@@ -6,6 +6,7 @@ Notation: B pairs, S_a and S_b tokens of the texts of one, L layers, N heads.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from model.config.encoder import EncoderConfig
 from service.api.native.texts import Header, metadata, text_fields, text_tensors, usage
 from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part
 from service.api.wire.safetensors import safetensors_parts
-from service.inference.explanation.explanation import Pair
+from service.inference.explanation.cost import Side
 from service.inference.explanation.options import ExplainOptions
 from service.inference.explanation.pairs import PairExplanation
 from service.inference.explanation.token_matches import PairMatches
@@ -24,6 +25,8 @@ from service.inference.tokenization.tokenizer import TokenizedText
 
 TOKEN_BYTES = 64
 """Bytes of a token, with its id and offsets, which in the binary form are JSON as well."""
+SPAN_BYTES, SPAN_TOKEN_BYTES = 48, 8
+"""Bytes of a span beside its tokens, and of each of its tokens, which are always JSON."""
 MATCH_BYTES = 96
 """Bytes of a match in JSON."""
 PAIR_BYTES = 512
@@ -35,16 +38,26 @@ ERRORS = {"pairs": "completeness_error", "decomposition": "decomposition_error"}
 
 
 def reply_bytes(
-    options: ExplainOptions, pairs: Sequence[Pair], config: EncoderConfig, *, binary: bool
+    options: ExplainOptions, sides: Sequence[Side], config: EncoderConfig, *, binary: bool
 ) -> int:
-    """Bytes predicted of a reply."""
+    """Return the bytes predicted of a reply.
+
+    Args:
+        options: what is wanted.
+        sides: the sizes of the first and the second text of each pair, in turn.
+        config: the encoder's.
+        binary: whether it is safetensors.
+
+    """
     heads = config.num_hidden_layers * config.num_attention_heads * options.heads
     each, size = 4 if binary else JSON_BYTES_PER_FLOAT, REPLY_BYTES
-    for one, other in pairs:
-        rows, columns = len(one.input_ids), len(other.input_ids)
-        numbers = rows * columns * (options.pairs + options.decomposition)
-        numbers += (rows + columns) * options.occlusion + heads
-        size += each * numbers + TOKEN_BYTES * (rows + columns) + PAIR_BYTES
+    for one, other in zip(sides[::2], sides[1::2], strict=True):
+        tokens, spans = one.tokens + other.tokens, one.spans + other.spans
+        numbers = one.tokens * other.tokens * (options.pairs + options.decomposition)
+        numbers += spans * options.occlusion + heads
+        size += each * numbers + TOKEN_BYTES * tokens + PAIR_BYTES
+        if options.spans != "tokens":
+            size += SPAN_BYTES * spans + SPAN_TOKEN_BYTES * tokens
     return size
 
 
@@ -93,6 +106,11 @@ def explain_safetensors(
     tensors: dict[str, NDArray[Any]] = {
         "similarity": np.array([one.similarity for one in found], np.float32)
     }
+    for name in found[0].wanted:
+        computed = np.array([one.computed[name] for one in found], np.int32)
+        tensors[f"computed.{name}"] = computed
+    if found[0].wanted:
+        tensors["partial"] = np.array([one.partial for one in found], np.uint8)
     for number, one in enumerate(found):
         for name, matrix in one.shares.items():
             tensors[f"{name}.{number}"] = np.ascontiguousarray(matrix)
@@ -109,6 +127,8 @@ def explain_safetensors(
         known = [np.nan if value is None else value for value in values]
         tensors[f"agreement.{name}"] = np.array(known, np.float32)
     lists = metadata(header, texts)
+    if (spans := [_spans(one) for one in found]) and spans[0]:
+        lists["spans"] = orjson.dumps(spans).decode()
     lists["usage"] = orjson.dumps(pair_usage(texts)).decode()
     return safetensors_parts(tensors | text_tensors(texts), lists)
 
@@ -127,12 +147,25 @@ def _text(text: TokenizedText) -> dict[str, Any]:
 def _fields(one: PairExplanation) -> dict[str, Any]:
     fields: dict[str, Any] = {"similarity": one.similarity}
     for name, matrix in one.shares.items():
-        fields[name] = np.ascontiguousarray(matrix)
+        computed = one.computed.get(name, 1)
+        fields[name] = np.ascontiguousarray(matrix) if computed else None
         fields[ERRORS[name]] = one.error(matrix)
     if one.occlusion is not None:
+        if spans := _spans(one):
+            fields["spans"] = spans
         fields["occlusion"] = list(one.occlusion)
         if one.shares:
             fields["agreement"] = one.agreement()
     if one.heads is not None:
         fields["heads"] = one.heads
+    if one.wanted:
+        fields["partial"] = one.partial
+        fields["computed"] = one.computed
     return fields
+
+
+def _spans(one: PairExplanation) -> list[list[dict[str, Any]]] | None:
+    """Return the spans of both texts; None where each is a token, or nothing is occluded."""
+    if one.occlusion is None or one.span_kind == "tokens":
+        return None
+    return [[asdict(span) for span in spans] for spans in one.spans]

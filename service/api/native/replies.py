@@ -184,64 +184,6 @@ class AlignReply(NoticedReply):
     usage: Usage
 
 
-class PairText(BaseModel):
-    """One text of a pair as the encoder saw it."""
-
-    tokens: list[str]
-    token_ids: list[int]
-    offsets: list[tuple[int, int]]
-    truncated: bool
-
-
-class TokenMatch(BaseModel):
-    """A product that is part of the similarity.
-
-    Of a late-interaction model a token of the first text and the one of the second that it matched;
-    of a sparse encoder a word of both vectors, and the token of each text that made its weight.
-    """
-
-    query: int
-    document: int
-    score: float
-    token_id: int | None = Field(None, description="The word, of a sparse encoder.")
-
-
-class ExplainResult(BaseModel):
-    """Why two texts are alike; a field that was not asked for is absent."""
-
-    similarity: float
-    texts: tuple[PairText, PairText]
-    pairs: list[list[float]] | None = Field(None, description="`[S_a][S_b]`, sums to similarity.")
-    completeness_error: float | None = Field(None, description="|sum − similarity|.")
-    occlusion: tuple[list[float], list[float]] | None = Field(
-        None, description="`[S_a]` and `[S_b]`: the similarity less the one without that token."
-    )
-    decomposition: list[list[float]] | None = Field(
-        None, description="`[S_a][S_b]` of input tokens, sums to similarity."
-    )
-    decomposition_error: float | None = Field(None, description="|sum − similarity|.")
-    heads: list[list[float]] | None = Field(
-        None,
-        description="`[layers][heads]`: the similarity less the one with that head switched off in "
-        "both texts.",
-    )
-    agreement: dict[str, float | None] | None = Field(
-        None, description="Spearman of each method's row and column sums with occlusion."
-    )
-    matches: list[TokenMatch] | None = Field(
-        None, description="Of a sparse encoder or a late-interaction model."
-    )
-
-
-class ExplainReply(NoticedReply):
-    """The JSON reply of `POST /explain`."""
-
-    model: str
-    backend: str
-    results: list[ExplainResult]
-    usage: Usage
-
-
 class LayerDifference(BaseModel):
     """How far one hidden state is from PyTorch's."""
 

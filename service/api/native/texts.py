@@ -214,5 +214,6 @@ def check_size(size: int, limit: int, less: str, *, binary: bool) -> None:
     if size > limit:
         or_binary = "" if binary else f", or for the binary form (Accept: {SAFETENSORS})"
         raise ReplyTooLarge(
-            f"the reply would have about {size} bytes, more than {limit}: {less}{or_binary}"
+            f"the reply would have about {size} bytes, more than {limit} "
+            f"(--max-response-bytes): {less}{or_binary}"
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -105,18 +106,7 @@ class AlignedText:
 def aligned_text(text: str, tokenized: TokenizedText, split: Split) -> AlignedText:
     """The words of a text, and their tokens."""
     words = split_words(text, split)
-    owned: list[list[int]] = [[] for _ in words]
-    first = 0
-    spans = zip(tokenized.offsets, tokenized.special_tokens_mask, strict=True)
-    for token, ((start, end), special) in enumerate(spans):
-        if special or start == end:
-            continue
-        while first < len(words) and words[first][1] <= start:
-            first += 1
-        for word in range(first, len(words)):
-            if words[word][0] >= end:
-                break
-            owned[word].append(token)
+    owned = tokens_of(words, tokenized)
     worded = [word for word, tokens in enumerate(owned) if tokens]
     listed = list(itertools.chain.from_iterable(owned))
     tokens, pieces = np.unique(np.array(listed, np.intp), return_inverse=True)
@@ -124,3 +114,26 @@ def aligned_text(text: str, tokenized: TokenizedText, split: Split) -> AlignedTe
     starts = np.array([0, *itertools.accumulate(sizes)][: len(sizes)], np.intp)
     places = np.array(words, np.int32).reshape(-1, 2)
     return AlignedText(text, places, tokens, np.array(worded, np.intp), pieces, starts)
+
+
+def tokens_of(parts: Sequence[Offset], tokenized: TokenizedText) -> list[list[int]]:
+    """Return the tokens of each part of a text, none of which is special or of a prompt.
+
+    Args:
+        parts: code points where each begins and ends, ascending, none inside another.
+        tokenized: the tokens of the text.
+
+    """
+    owned: list[list[int]] = [[] for _ in parts]
+    first = 0
+    spans = zip(tokenized.offsets, tokenized.special_tokens_mask, strict=True)
+    for token, ((start, end), special) in enumerate(spans):
+        if special or start == end:
+            continue
+        while first < len(parts) and parts[first][1] <= start:
+            first += 1
+        for part in range(first, len(parts)):
+            if parts[part][0] >= end:
+                break
+            owned[part].append(token)
+    return owned

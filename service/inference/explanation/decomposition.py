@@ -10,6 +10,7 @@ H hidden size, L layers, m heads of keys and values, p size of a head.
 from __future__ import annotations
 
 import asyncio
+import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,11 +28,7 @@ from service.scheduler.scheduler import Scheduler
 from service.scheduler.submission import ANYBODY, Caller
 
 STEP_TOKENS = 256
-"""A step takes no longer than encoding so many tokens."""
-MOST_BYTES = 512 * 2**20
-"""Most bytes of a text's shares and values, of two layers."""
-COST = 1.2
-"""Time of one part of one token in a layer, as a multiple of encoding a token there."""
+"""Most tokens of a step: it takes no longer than encoding them."""
 _BEFORE = -1
 """The step of hidden state 0, before the first layer."""
 
@@ -47,33 +44,48 @@ class DecomposedText:
 
 
 def decomposition_bytes(tokens: int, config: EncoderConfig) -> int:
-    """Most bytes that the decomposition of a text keeps at a time."""
+    """Return the most bytes that the decomposition of a text keeps at a time."""
     values = config.num_key_value_heads * config.head_size
     return 4 * 2 * tokens * (tokens + 1) * (config.hidden_size + values)
 
 
-def check_decomposable(index: int, tokens: int, config: EncoderConfig) -> None:
-    """Refuse a text whose shares would take too much memory, before anything is computed.
+def check_memory(texts: Sequence[TokenizedText], config: EncoderConfig, limit: int) -> None:
+    """Refuse pairs of texts whose shares would take too much memory, before anything is computed.
 
     Args:
-        index: of the text among the request's.
-        tokens: S.
+        texts: the first and the second text of each pair, in turn.
         config: the encoder's.
+        limit: most bytes.
 
     Raises:
-        ReplyTooLarge: says how many bytes they take.
+        ReplyTooLarge: says how many tokens fit.
 
     """
-    if (size := decomposition_bytes(tokens, config)) > MOST_BYTES:
-        raise ReplyTooLarge(
-            f"inputs[{index}] has {tokens} tokens: their shares in each other's states take {size} "
-            f"bytes, the limit is {MOST_BYTES}; ask for the decomposition of shorter texts"
-        )
+    for number, text in enumerate(texts):
+        tokens = len(text.input_ids)
+        if (size := decomposition_bytes(tokens, config)) > limit:
+            lengths = range(1, tokens)
+            fits = bisect.bisect(lengths, limit, key=lambda n: decomposition_bytes(n, config))
+            raise ReplyTooLarge(
+                f"inputs[{number // 2}][{number % 2}] has {tokens} tokens: its decomposition takes "
+                f"{size} bytes of memory, more than {limit} (--max-bytes-in-flight); texts of up "
+                f'to {fits} tokens fit: send shorter ones, or leave "decomposition" out of '
+                "`include`"
+            )
 
 
-def decomposition_tokens(tokens: int, layer: int, config: EncoderConfig) -> int:
-    """Tokens that take as long to encode as a text of so many takes to decompose up to a layer."""
-    return _cost(tokens, tokens + 1, config) * layer
+def decomposition_tokens(tokens: int, layer: int, config: EncoderConfig, part_cost: float) -> int:
+    """Return the tokens that take as long to encode as a text takes to decompose up to a layer.
+
+    Args:
+        tokens: tokens of the text.
+        layer: the hidden state that is decomposed.
+        config: the encoder's.
+        part_cost: time of one part of one token in a layer, as a multiple of encoding a token
+            there.
+
+    """
+    return step_tokens(tokens, tokens + 1, config, part_cost) * layer
 
 
 def pair_shares(one: DecomposedText, other: DecomposedText) -> Floats:
@@ -92,22 +104,13 @@ class TextDecomposition:
     text: TokenizedText
     pooling: Pooling
     timings: Timings
+    part_cost: float
+    """See `decomposition_tokens`."""
     caller: Caller = ANYBODY
-    index: int = 0
-    """Of the text among the request's."""
     _parts: Floats = field(init=False)
     """`[S, P, H]`, as they enter the next layer."""
     _values: Floats = field(init=False)
     """`[m, S, P, p]`, what its heads project of them."""
-
-    def __post_init__(self) -> None:
-        """Refuse a text whose shares would take too much memory.
-
-        Raises:
-            ReplyTooLarge: says how many bytes they take.
-
-        """
-        check_decomposable(self.index, len(self.text.input_ids), self.config)
 
     async def result(self) -> DecomposedText:
         """Go through all layers up to the one that is pooled, of a request that was admitted.
@@ -136,7 +139,7 @@ class TextDecomposition:
         if not self.pooling.layer:
             return
         step = DecompositionStep(np.stack([states, states], axis=1), _BEFORE)
-        task_of_values = DecomposeTask(step, _cost(len(states), 2, self.config))
+        task_of_values = DecomposeTask(step, self._tokens(len(states), 2))
         results = await self.scheduler.resume("attention", [task_of_values], caller=self.caller)
         self.timings.add(results)
         values: Floats = results[0].output.decomposed.values
@@ -156,7 +159,7 @@ class TextDecomposition:
         for rows in every:
             entering = self._parts[rows.start : rows.stop]
             step = DecompositionStep(entering, layer, rows.start, states, self._values)
-            tokens = _cost(len(rows), entering.shape[1], self.config)
+            tokens = self._tokens(len(rows), entering.shape[1])
             tasks.append(DecomposeTask(step, tokens, last))
             placements.append(_Placement(parts, values, rows))
         self.timings.add(await self.scheduler.resume("attention", tasks, placements, self.caller))
@@ -170,9 +173,12 @@ class TextDecomposition:
             modes = set(modes_of(self.pooling.mode))
             if modes <= ends.keys():
                 return [range(row, row + 1) for row in sorted({ends[mode] for mode in modes})]
-        budget = STEP_TOKENS * self.config.num_hidden_layers / (COST * (count + 1))
+        budget = STEP_TOKENS * self.config.num_hidden_layers / (self.part_cost * (count + 1))
         size = max(1, int(budget))
         return [range(start, min(start + size, count)) for start in range(0, count, size)]
+
+    def _tokens(self, rows: int, parts: int) -> int:
+        return step_tokens(rows, parts, self.config, self.part_cost)
 
 
 @dataclass(frozen=True)
@@ -202,6 +208,6 @@ def _own_shares(states: Floats, shares: Floats) -> Floats:
     return parts
 
 
-def _cost(rows: int, parts: int, config: EncoderConfig) -> int:
-    """Tokens that take as long to encode as so many rows and parts take in one layer."""
-    return math.ceil(COST * rows * parts / config.num_hidden_layers)
+def step_tokens(rows: int, parts: int, config: EncoderConfig, part_cost: float) -> int:
+    """Return the tokens that take as long to encode as some rows and parts take in one layer."""
+    return math.ceil(part_cost * rows * parts / config.num_hidden_layers)

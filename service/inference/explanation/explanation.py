@@ -1,154 +1,221 @@
 """Why the vectors of two texts are alike: shares of their cosine, and what it loses without a part.
 
+The vectors and the shares of contextual vectors come first. Decomposition, occlusion and heads are
+computed side by side until the reply has to be written; what is not computed by then is left out.
+
 Notation: S_a and S_b tokens of two texts, H hidden size, D features of a text's vector.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+import math
+import time
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 import numpy as np
-from numpy.typing import NDArray
 
 from model.artifact.pooling import PoolingModes
 from service.engines.contract import Floats, Output, Pooling, TextTask
 from service.inference.attention.stream import CHUNK_TOKENS
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
+from service.inference.explanation.cost import Costs, Side, check_time
 from service.inference.explanation.decomposition import (
     DecomposedText,
     TextDecomposition,
-    check_decomposable,
     decomposition_bytes,
-    decomposition_tokens,
     pair_shares,
 )
-from service.inference.explanation.head_occlusion import (
-    HeadOcclusion,
-    head_occlusion_bytes,
-    head_occlusion_tokens,
-)
-from service.inference.explanation.occlusion import (
-    Job,
-    Occlusion,
-    cosine,
-    occlude,
-    occlusion_tokens,
-)
+from service.inference.explanation.head_occlusion import HeadOcclusion, head_occlusion_bytes
+from service.inference.explanation.occlusion import Occlusion, cosine, in_turn, occlude
 from service.inference.explanation.options import ExplainOptions
+from service.inference.explanation.pair_work import PairWork, chunks
 from service.inference.explanation.pairs import PairExplanation
+from service.inference.explanation.part_cost import part_cost
+from service.inference.explanation.shares import most_promising, shares_in_means
+from service.inference.explanation.spans import spans_of
 from service.inference.tokenization.tokenizer import TokenizedText
 from service.scheduler.promises import Promise
 
-Pair = tuple[TokenizedText, TokenizedText]
+WRITING_SHARE, MOST_WRITING_SECONDS = 0.1, 1.0
+"""Share of a request's time that is kept for writing the reply, and its most seconds."""
+WRITTEN_BYTES = 50_000_000
+"""Bytes of a reply that are written in a second; a large reply takes longer than the above."""
 
 
 @dataclass
 class Explainer:
-    """Explains the pairs of one request, some after others."""
+    """The explanation of the pairs of one request."""
 
     inference: Inference
     prepared: PreparedTexts
     """The first and the second text of each pair, in turn."""
     options: ExplainOptions
+    inputs: Sequence[str]
+    """The same texts as the caller sent them."""
+    works: list[PairWork] = field(init=False)
     _pooling: PoolingModes = field(init=False)
 
     def __post_init__(self) -> None:
-        """Find what is pooled.
-
-        Raises:
-            ReplyTooLarge: the decomposition of a text would take too much memory.
-
-        """
+        """Find the pooling, and the spans of the texts."""
         self._pooling = self.options.pooling or self.inference.sentence.pooling
-        if self.options.decomposition:
-            for number, text in enumerate(self.prepared.texts):
-                check_decomposable(number // 2, len(text.input_ids), self.inference.config)
+        texts, kind = self.prepared.texts, self.options.spans
+        spans = [spans_of(kind, *text) for text in zip(self.inputs, texts, strict=True)]
+        self.works = [
+            PairWork(self.options, (texts[n], texts[n + 1]), (spans[n], spans[n + 1]))
+            for n in range(0, len(texts), 2)
+        ]
 
     @property
-    def pairs(self) -> list[Pair]:
-        """The texts of the request, two by two."""
-        return list(zip(self.prepared.texts[::2], self.prepared.texts[1::2], strict=True))
+    def sides(self) -> list[Side]:
+        """The sizes of the first and the second text of each pair, in turn."""
+        return [side for work in self.works for side in work.sides]
 
     @property
     def bytes_at_a_time(self) -> int:
         """Most bytes of hidden states and shares that are kept beside the explanations."""
-        config = self.inference.config
-        lengths = [len(one.input_ids) + len(other.input_ids) for one, other in self.pairs]
-        tokens = min(sum(lengths), max(CHUNK_TOKENS, *lengths)) * self.options.pairs
-        size = 4 * tokens * config.hidden_size
-        if self.options.decomposition:
+        config, options = self.inference.config, self.options
+        lengths = [sum(len(text.input_ids) for text in work.texts) for work in self.works]
+        kept = options.pairs or options.occlusion
+        size = 4 * min(sum(lengths), max(CHUNK_TOKENS, *lengths)) * kept * config.hidden_size
+        if options.decomposition:
             longest = max(len(text.input_ids) for text in self.prepared.texts)
             size += decomposition_bytes(longest, config)
-        if self.options.heads:
-            size += head_occlusion_bytes(self.inference.vectors.kept(self.options.pooling), config)
+        if options.heads:
+            size += head_occlusion_bytes(self.inference.vectors.kept(options.pooling), config)
         return size
 
-    async def explain(self) -> list[PairExplanation]:
-        """One a pair, in order.
+    async def explain(self, reply_bytes: int) -> list[PairExplanation]:
+        """Return an explanation a pair, in order.
+
+        Args:
+            reply_bytes: bytes predicted of the reply, which has to be written in time.
 
         Raises:
-            Overloaded: the queue has no room, or the deadline cannot be met.
-            EngineTimeout: the deadline came.
+            Unprocessable: not even a useful part fits into the time of a request.
+            Overloaded: the queue has no room, or a useful part does not end by the deadline now.
+            EngineTimeout: the deadline came before the vectors were computed.
             ServiceError: the engine failed.
 
         """
-        promise = Promise(self._tokens())
-        caller = replace(self.prepared.caller, promise=promise)
-        self.prepared = replace(self.prepared, caller=caller)
+        prepared = self.prepared
+        began, finish_by = prepared.timings.began, prepared.caller.finish_by
+        cost = await self._part_cost()
+        seconds = finish_by - began
+        writing = min(WRITING_SHARE * seconds, MOST_WRITING_SECONDS)
+        writing += reply_bytes / WRITTEN_BYTES
+        work = check_time(
+            prepared.scheduler,
+            self.sides,
+            Costs(self.options, self.inference.config, cost),
+            seconds - writing,
+        )
+        promise = Promise(work.tokens, work.needed)
+        caller = replace(prepared.caller, promise=promise)
+        self.prepared = replace(prepared, caller=caller)
         try:
-            return await self._explained()
+            await self._encode()
+            await self._until(finish_by - writing, [self._decompose(cost), self._occlude()])
         finally:
             promise.end()
+        return await asyncio.to_thread(lambda: [work.explanation() for work in self.works])
 
-    async def _explained(self) -> list[PairExplanation]:
-        found: list[PairExplanation] = []
-        for part in _chunks(self.pairs):
-            texts = [text for pair in part for text in pair]
-            outputs = await self._encode(texts, first=not found)
-            vectors = [self._finish(_pooled(output)) for output in outputs]
-            without: list[NDArray[np.float64]] = []
+    async def _part_cost(self) -> float:
+        if not self.options.decomposition:
+            return 0.0
+        prepared = self.prepared
+        return await part_cost(self.inference, prepared.scheduler, prepared.caller)
+
+    async def _encode(self) -> None:
+        """Compute the vectors of all texts, and all that follows from the hidden states."""
+        scheduler, caller = self.prepared.scheduler, self.prepared.caller
+        kept = self.options.pairs or self.options.occlusion
+        layers = (self.options.layer,) if kept else ()
+        for number, part in enumerate(chunks(self.works)):
+            tasks = [
+                TextTask(text.input_ids, text.segment_ids, layers, self._pooling_of(text))
+                for work in part
+                for text in work.texts
+            ]
+            if number:
+                done = await scheduler.resume("attention", tasks, caller=caller)
+            else:
+                done = await scheduler.submit("attention", tasks, caller)
+            self.prepared.timings.add(done)
+            outputs = [result.output for result in done]
+            await asyncio.to_thread(self._take, part, outputs)
+
+    def _take(self, works: Sequence[PairWork], outputs: Sequence[Output]) -> None:
+        """Take the outputs of both texts of some pairs."""
+        for n, work in enumerate(works):
+            pair = outputs[2 * n : 2 * n + 2]
+            vectors = [self._finish(_pooled(output)) for output in pair]
+            work.similarity = cosine(*vectors)
+            first = [text.first_pooled(self.inference.sentence) for text in work.texts]
+            if self.options.pairs:
+                work.pairs = self._pairs(pair, first)
             if self.options.occlusion:
-                without = await self._without(texts, vectors)
-            for n in range(0, len(texts), 2):
-                similarity = cosine(*vectors[n : n + 2])
-                shares = await self._shares(texts[n : n + 2], outputs[n : n + 2])
-                losses = _losses(similarity, without[n : n + 2])
-                heads = None
-                if self.options.heads:
-                    heads = similarity - await self._without_heads(texts[n : n + 2])
-                found.append(PairExplanation(similarity, *shares, losses, heads))
-        return found
+                shares = shares_in_means([output.hidden[0] for output in pair], first)
+                work.occlusions = tuple(
+                    Occlusion(
+                        text,
+                        spans,
+                        most_promising(spans, own, self.options.top),
+                        self._pooling_of(text),
+                        self._finish,
+                        other,
+                    )
+                    for text, spans, own, other in zip(
+                        work.texts, work.spans, shares, reversed(vectors), strict=True
+                    )
+                )
+            if self.options.heads:
+                config = self.inference.config
+                shape = config.num_hidden_layers, config.num_attention_heads
+                poolings = self._pooling_of(work.texts[0]), self._pooling_of(work.texts[1])
+                without = np.full(shape, np.nan, np.float32)
+                work.heads = HeadOcclusion(work.texts, poolings, self._finish, without)
 
-    async def _encode(self, texts: Sequence[TokenizedText], *, first: bool) -> list[Output]:
-        """The texts' vectors, and their tokens' where they are needed."""
-        options, prepared = self.options, self.prepared
-        layers = (options.layer,) if options.pairs else ()
-        tasks = [
-            TextTask(text.input_ids, text.segment_ids, layers, self._pooling_of(text))
-            for text in texts
-        ]
-        scheduler, caller = prepared.scheduler, prepared.caller
-        if first:
-            done = await scheduler.submit("attention", tasks, caller)
-        else:
-            done = await scheduler.resume("attention", tasks, caller=caller)
-        prepared.timings.add(done)
-        return [result.output for result in done]
+    async def _until(self, due: float, works: Sequence[Coroutine[None, None, None]]) -> None:
+        """Run work side by side, and cancel what has not ended when it is due."""
+        running = [asyncio.create_task(work) for work in works]
+        seconds = None if due == math.inf else max(0.0, due - time.monotonic())
+        try:
+            done, _ = await asyncio.wait(
+                running, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION
+            )
+            for task in done:
+                task.result()
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
 
-    def _tokens(self) -> int:
-        """Tokens that take as long to encode as all that is asked for."""
-        total = 0
-        for text in self.prepared.texts:
-            tokens = len(text.input_ids)
-            total += tokens
-            total += occlusion_tokens(tokens) * self.options.occlusion
-            total += head_occlusion_tokens(tokens, self.inference.config) * self.options.heads
-            if self.options.decomposition:
-                total += decomposition_tokens(tokens, self.options.layer, self.inference.config)
-        return total
+    async def _occlude(self) -> None:
+        """Occlude spans and heads: of each text a span in turn, of the pairs one after another."""
+        prepared = self.prepared
+        spans = [occlusion.jobs() for work in self.works for occlusion in work.occlusions]
+        heads = chain.from_iterable(work.heads.jobs() for work in self.works if work.heads)
+        jobs = in_turn([*spans, heads])
+        await occlude(prepared.scheduler, prepared.caller, prepared.timings, jobs)
+
+    async def _decompose(self, cost: float) -> None:
+        """Decompose both texts of each pair, one pair after another."""
+        if not self.options.decomposition:
+            return
+        prepared, config = self.prepared, self.inference.config
+        scheduler, timings, caller = prepared.scheduler, prepared.timings, prepared.caller
+        for work in self.works:
+            parts = []
+            for text in work.texts:
+                pooling = self._pooling_of(text)
+                part = TextDecomposition(scheduler, config, text, pooling, timings, cost, caller)
+                found = await part.result()
+                parts.append(self._of_vector(found.pooled, found.shares))
+            work.decomposition = await asyncio.to_thread(pair_shares, *parts)
 
     def _pooling_of(self, text: TokenizedText) -> Pooling:
         first = text.first_pooled(self.inference.sentence)
@@ -157,70 +224,16 @@ class Explainer:
     def _finish(self, pooled: Floats) -> Floats:
         return self.inference.vectors.finish([pooled], self.options.pooling)[0]
 
-    async def _without(
-        self, texts: Sequence[TokenizedText], vectors: Sequence[Floats]
-    ) -> list[NDArray[np.float64]]:
-        """Of each text `[S]`, the similarities of its pair without each token."""
-        occlusions = [
-            Occlusion(
-                text,
-                self._pooling_of(text),
-                self._finish,
-                other=vectors[n ^ 1],
-                without=np.zeros(len(text.input_ids)),
-            )
-            for n, text in enumerate(texts)
-        ]
-        await self._occlude(job for one in occlusions for job in one.jobs())
-        return [one.without for one in occlusions]
-
-    async def _without_heads(self, texts: Sequence[TokenizedText]) -> Floats:
-        """`[L, N]`: the similarity of a pair without each head."""
-        one, other = texts
-        poolings = self._pooling_of(one), self._pooling_of(other)
-        width, config = self.inference.vectors.kept(self.options.pooling), self.inference.config
-        shape = 2, config.num_hidden_layers, config.num_attention_heads, width
-        occlusion = HeadOcclusion((one, other), poolings, self._finish, np.empty(shape, np.float32))
-        await self._occlude(occlusion.jobs())
-        return await asyncio.to_thread(occlusion.similarities)
-
-    async def _occlude(self, jobs: Iterable[Job]) -> None:
-        prepared = self.prepared
-        await occlude(prepared.scheduler, prepared.caller, prepared.timings, jobs)
-
-    async def _shares(
-        self, texts: Sequence[TokenizedText], outputs: Sequence[Output]
-    ) -> tuple[Floats | None, Floats | None]:
-        """Of a pair, `pairs` and `decomposition`."""
-        pairs = decomposition = None
-        if self.options.pairs:
-            pairs = await asyncio.to_thread(self._pairs, texts, outputs)
-        if self.options.decomposition:
-            decomposition = await self._decomposed(texts)
-        return pairs, decomposition
-
-    def _pairs(self, texts: Sequence[TokenizedText], outputs: Sequence[Output]) -> Floats:
+    def _pairs(self, outputs: Sequence[Output], first: Sequence[int]) -> Floats:
         """xᵢ · yⱼ / (S_a S_b ‖x̄‖ ‖ȳ‖) of tokens that are pooled, 0 of others."""
-        first = [text.first_pooled(self.inference.sentence) for text in texts]
         parts = []
         for output, start in zip(outputs, first, strict=True):
             rows = output.hidden[0][start:]
             parts.append(self._of_vector(_pooled(output), rows / np.float32(len(rows))))
         return np.pad(pair_shares(*parts), [(start, 0) for start in first])
 
-    async def _decomposed(self, texts: Sequence[TokenizedText]) -> Floats:
-        prepared, config = self.prepared, self.inference.config
-        scheduler, timings, caller = prepared.scheduler, prepared.timings, prepared.caller
-        parts = []
-        for text in texts:
-            pooling = self._pooling_of(text)
-            part = TextDecomposition(scheduler, config, text, pooling, timings, caller)
-            found = await part.result()
-            parts.append(self._of_vector(found.pooled, found.shares))
-        return await asyncio.to_thread(pair_shares, *parts)
-
     def _of_vector(self, pooled: Floats, shares: Floats) -> DecomposedText:
-        """A pooled vector and its shares → those of the text's vector, before it is normalised."""
+        """Return the shares of a text's vector, before it is normalised, by those of the pooled."""
         vectors, pooling = self.inference.vectors, self.options.pooling
         (vector,) = vectors.finish([pooled], pooling, normalize=False)
         return DecomposedText(vector, vectors.shares(shares, pooling))
@@ -229,25 +242,3 @@ class Explainer:
 def _pooled(output: Output) -> Floats:
     assert output.pooled is not None  # noqa: S101 - the scheduler has checked every output
     return output.pooled
-
-
-def _losses(
-    similarity: float, without: Sequence[NDArray[np.float64]]
-) -> tuple[Floats, Floats] | None:
-    """What is lost without each token of two texts; None where nothing was occluded."""
-    if not without:
-        return None
-    one, other = ((similarity - each).astype(np.float32) for each in without)
-    return one, other
-
-
-def _chunks(pairs: Sequence[Pair]) -> Iterator[Sequence[Pair]]:
-    """Neighbours that have at most `CHUNK_TOKENS` together."""
-    start = tokens = 0
-    for number, pair in enumerate(pairs):
-        own = sum(len(text.input_ids) for text in pair)
-        if number > start and tokens + own > CHUNK_TOKENS:
-            yield pairs[start:number]
-            start, tokens = number, 0
-        tokens += own
-    yield pairs[start:]

@@ -9,7 +9,7 @@ Notation: L layers, N heads, D features of a text's vector.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,51 +18,51 @@ from service.engines.contract import Floats, Output, Pooling, TextTask
 from service.inference.explanation.occlusion import Finish, Job, cosine
 from service.inference.tokenization.tokenizer import TokenizedText
 
+Head = tuple[int, int]
+"""Layer and head."""
+
 
 @dataclass(frozen=True)
 class HeadOcclusion:
-    """Two texts, in which each head is switched off once."""
+    """Two texts, in which each head is switched off once, layer by layer."""
 
     texts: tuple[TokenizedText, TokenizedText]
     poolings: tuple[Pooling, Pooling]
     finish: Finish
-    vectors: Floats
-    """`[2, L, N, D]`, where the vectors of both texts without each head come."""
+    similarities: Floats
+    """`[L, N]`: the cosine without each head; NaN until it is computed."""
+    _waiting: dict[Head, Floats] = field(default_factory=dict, init=False)
+    """`[D]`: the vector of one text without a head, until the other text's is computed."""
 
     def jobs(self) -> Iterator[Job]:
-        """A forward pass for each head and text, and what becomes of its output."""
-        for layer, head in np.ndindex(*self.vectors.shape[1:3]):
-            for side, (text, pooling) in enumerate(zip(self.texts, self.poolings, strict=True)):
+        """Yield a forward pass for each head and text, and the function that takes its output."""
+        for layer, head in np.ndindex(*self.similarities.shape):
+            for text, pooling in zip(self.texts, self.poolings, strict=True):
                 ids, segments = text.input_ids, text.segment_ids
                 task = TextTask(ids, segments, pooling=pooling, ablated=((layer, head),))
-                yield task, _Placement(self, (side, layer, head))
+                yield task, _Placement(self, (layer, head))
 
-    def similarities(self) -> Floats:
-        """`[L, N]`: the cosine without each head, once all jobs are done."""
-        found = np.empty(self.vectors.shape[1:3], np.float32)
-        for place in np.ndindex(*found.shape):
-            found[place] = cosine(self.vectors[0][place], self.vectors[1][place])
-        return found
+    def take(self, head: Head, vector: Floats) -> None:
+        """Take the vector of one of the texts without a head; called in any thread."""
+        other = self._waiting.setdefault(head, vector)
+        if other is not vector:
+            del self._waiting[head]
+            self.similarities[head] = cosine(other, vector)
 
 
 @dataclass(frozen=True, slots=True)
 class _Placement:
-    """The function that keeps the vector of a text's output."""
+    """The function that takes the vector of a text's output."""
 
     occlusion: HeadOcclusion
-    place: tuple[int, int, int]
+    head: Head
 
     def __call__(self, output: Output) -> None:
-        """In the thread that computed it."""
+        """Keep the vector; called in the thread that computed the output."""
         assert output.pooled is not None  # noqa: S101 - the scheduler has checked every output
-        self.occlusion.vectors[self.place] = self.occlusion.finish(output.pooled)
-
-
-def head_occlusion_tokens(tokens: int, config: EncoderConfig) -> int:
-    """Tokens that are encoded to switch off each head of a text of so many tokens."""
-    return tokens * config.num_hidden_layers * config.num_attention_heads
+        self.occlusion.take(self.head, self.occlusion.finish(output.pooled))
 
 
 def head_occlusion_bytes(width: int, config: EncoderConfig) -> int:
-    """Bytes of the vectors of a pair, of so many features each."""
+    """Return the bytes of the vectors of both texts of a pair, of `width` features each."""
     return 2 * 4 * width * config.num_hidden_layers * config.num_attention_heads

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from model.artifact.pooling import PoolingModes, PoolingName
 from service.errors import NoEmbeddings, Unprocessable
 from service.inference.core import Inference
+from service.inference.explanation.spans import SpanKind
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,10 @@ class ExplainOptions:
     """Whether the share of each pair of input tokens is wanted."""
     heads: bool
     """Whether it is wanted what each head is worth."""
+    spans: SpanKind = "tokens"
+    """The spans that occlusion masks as a whole."""
+    top: int | None = None
+    """Number of spans of each text that are occluded, the most promising ones; all when None."""
 
 
 def check_explainable(inference: Inference, options: ExplainOptions) -> None:

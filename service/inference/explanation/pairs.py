@@ -1,21 +1,23 @@
 """The explanation of one pair of texts: its numbers, their error, and how far they agree.
 
-Notation: S_a and S_b tokens of the texts, L layers, N heads.
+Notation: S_a and S_b tokens of the texts, W_a and W_b spans, L layers, N heads.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from service.engines.contract import Floats
 from service.inference.explanation.rank_correlation import spearman
+from service.inference.explanation.spans import Span, SpanKind
 
 
 @dataclass(frozen=True)
 class PairExplanation:
-    """Why two texts are alike; None what is not wanted."""
+    """Why two texts are alike. What is not wanted is None, what is not computed NaN."""
 
     similarity: float
     """Cosine of the two vectors."""
@@ -24,30 +26,62 @@ class PairExplanation:
     decomposition: Floats | None = None
     """`[S_a, S_b]` of input tokens, which sum to the similarity."""
     occlusion: tuple[Floats, Floats] | None = None
-    """`[S_a]` and `[S_b]`: the similarity less the one without that token."""
-
+    """`[W_a]` and `[W_b]`: the similarity less the one without that span."""
+    spans: tuple[Sequence[Span], Sequence[Span]] = ((), ())
+    """The spans of `occlusion`."""
+    span_kind: SpanKind = "tokens"
     heads: Floats | None = None
     """`[L, N]`: the similarity less the one with that head switched off in both texts."""
+    wanted: Mapping[str, int] = field(default_factory=dict)
+    """Number of values that were to be computed, by method; 1 for a decomposition."""
 
     @property
     def shares(self) -> dict[str, Floats]:
-        """The matrices that are there, by their method's name."""
+        """The matrices that are wanted, by their method's name."""
         named = {"pairs": self.pairs, "decomposition": self.decomposition}
         return {name: matrix for name, matrix in named.items() if matrix is not None}
 
+    @property
+    def computed(self) -> dict[str, int]:
+        """Number of values that were computed before the deadline, by method, as `wanted`."""
+        values: dict[str, Sequence[Floats]] = {
+            "occlusion": self.occlusion or (),
+            "decomposition": () if self.decomposition is None else (self.decomposition[:1, :1],),
+            "heads": () if self.heads is None else (self.heads,),
+        }
+        return {
+            name: sum(int(np.count_nonzero(~np.isnan(part))) for part in values[name])
+            for name in self.wanted
+        }
+
+    @property
+    def partial(self) -> bool:
+        """Whether the deadline came before all wanted values were computed."""
+        return self.computed != dict(self.wanted)
+
     def error(self, matrix: Floats) -> float:
-        """|sum of the shares − similarity|."""
+        """Return |sum of the shares − similarity|; NaN of shares that were not computed."""
         return abs(float(matrix.sum(dtype=np.float64)) - self.similarity)
 
     def agreement(self) -> dict[str, float | None]:
-        """Spearman of each method's row and column sums with occlusion, over both texts' tokens.
+        """Return Spearman's correlation of each method's sums over spans with occlusion.
 
-        None where all of one are equal; no method where there is no occlusion.
+        Over the occluded spans of both texts. None where all sums, or all losses, are equal, or a
+        method was not computed; no method where there is no occlusion.
         """
         if self.occlusion is None:
             return {}
-        occluded = np.concatenate(self.occlusion)
-        return {
-            name: spearman(np.concatenate([matrix.sum(axis=1), matrix.sum(axis=0)]), occluded)
-            for name, matrix in self.shares.items()
-        }
+        losses = np.concatenate(self.occlusion)
+        known = ~np.isnan(losses)
+        found: dict[str, float | None] = {}
+        for name, matrix in self.shares.items():
+            sides = zip(self.spans, (matrix.sum(axis=1), matrix.sum(axis=0)), strict=True)
+            sums = np.concatenate([span_sums(spans, values) for spans, values in sides])
+            missing = bool(np.isnan(sums).any())
+            found[name] = None if missing else spearman(sums[known], losses[known])
+        return found
+
+
+def span_sums(spans: Sequence[Span], values: Floats) -> Floats:
+    """Return the sum of each span's tokens: `[S]` values → `[W]`."""
+    return np.array([values[list(span.tokens)].sum() for span in spans], np.float32)

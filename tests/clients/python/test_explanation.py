@@ -69,6 +69,31 @@ def test_losses_and_matches_are_read():
     assert read.heads.tolist() == [[0.25, -0.5, 1.0]]
 
 
+def test_values_that_were_not_computed_are_nan():
+    one = {"start": 4, "end": 13, "tokens": [2, 3, 4]}
+    spans = [[one], [{"start": 0, "end": 1, "tokens": [1]}]]
+    found = result(
+        occlusion=[[0.25], [None]],
+        spans=spans,
+        decomposition=None,
+        decomposition_error=None,
+        heads=[[0.25, None]],
+        partial=True,
+        computed={"occlusion": 1, "decomposition": 0, "heads": 1},
+    )
+    (read,) = explanation.read_explanations(content(found), [[ONE, OTHER]])
+    assert read.partial
+    assert read.computed["occlusion"] == 1
+    assert read.spans[0] == (explanation.OccludedSpan(4, 13, (2, 3, 4)),)
+    assert read.occlusion[0].tolist() == [0.25]
+    assert np.isnan(read.occlusion[1]).all()
+    assert np.isnan(read.heads[0, 1])
+    with pytest.raises(HeadscopeError, match="the deadline came before the decomposition"):
+        read.top_pairs(method="decomposition")
+    call = explanation.explain([(ONE, OTHER)], include=["occlusion"], spans="words", top=3)
+    assert call.body == {"include": ["occlusion"], "spans": "words", "top": 3}
+
+
 def test_pairs_alone_are_asked_for():
     with pytest.raises(TypeError, match="a list of pairs is needed"):
         explanation.explain(["a text"])

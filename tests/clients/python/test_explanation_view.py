@@ -56,6 +56,24 @@ def test_shades_are_by_the_largest_token_of_both_texts_that_is_no_special_one():
     assert page.text[0] == "similarity 0.500 · m (onnx)"
 
 
+def test_the_loss_without_a_word_is_of_its_tokens_and_the_rest_has_none():
+    words = [
+        [{"start": 0, "end": 3, "tokens": [1]}, {"start": 9, "end": 13, "tokens": [3, 4]}],
+        [{"start": 2, "end": 5, "tokens": [2]}],
+    ]
+    found = explanation(occlusion=[[None, 0.2], [0.1]], spans=words)
+    one, other = token_values(found)["occlusion"]
+    nan = np.nan
+    np.testing.assert_array_equal(one, np.array([nan, nan, nan, 0.2, 0.2, nan], np.float32))
+    np.testing.assert_array_equal(other, np.array([nan, nan, 0.1, nan], np.float32))
+    page = Page(found._repr_html_())
+    assert spans(page) == {
+        "cat: 0.200": pytest.approx(0.6),
+        "##s: 0.200": pytest.approx(0.6),
+        "cat: 0.100": pytest.approx(0.3),
+    }
+
+
 @pytest.mark.parametrize("method", ["pairs", "decomposition"])
 def test_pairs_of_words_stand_below(method):
     found = explanation(**{method: PAIRS.tolist()})

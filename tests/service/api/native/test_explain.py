@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +13,15 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load
+from scipy.stats import spearmanr
 from transformers import AutoModel, AutoTokenizer
 
 from model.artifact.manifest import Artifact
 from service.api.wire.media import SAFETENSORS
+from service.engines.contract import Task, TextTask
 from service.engines.fake import FakeEngine
 from service.engines.onnx import OnnxEngine
-from tests.service.harness import assert_problem, serving
+from tests.service.harness import AnsweringEngine, assert_problem, serving
 
 pytestmark = pytest.mark.anyio
 PAIRS = [
@@ -51,18 +56,17 @@ class Oracle:
         finally:
             handle.remove()
 
-    def states(self, text: str, masked: int | None = None) -> tuple[Any, Any]:
+    def states(self, text: str, *masked: int) -> tuple[Any, Any]:
         """The last hidden states `[S, H]`, and the mask `[S]`."""
         encoded = self.tokenizer(text, return_tensors="pt")
         mask = encoded["attention_mask"]
-        if masked is not None:
-            mask[0, masked] = 0
+        mask[0, list(masked)] = 0
         with torch.inference_mode():
             states = self.model(**encoded).last_hidden_state[0]
         return states.numpy().astype(np.float64), mask[0].bool().numpy()
 
-    def mean(self, text: str, masked: int | None = None) -> Any:
-        states, mask = self.states(text, masked)
+    def mean(self, text: str, *masked: int) -> Any:
+        states, mask = self.states(text, *masked)
         return states[mask].mean(axis=0)
 
 
@@ -107,8 +111,8 @@ async def test_it_equals_transformers(client: httpx.AsyncClient, oracle: Oracle)
 async def test_occlusion_of_other_poolings(
     client: httpx.AsyncClient, oracle: Oracle, pooling: str
 ) -> None:
-    def pooled(text: str, masked: int | None = None) -> Any:
-        states, mask = oracle.states(text, masked)
+    def pooled(text: str, *masked: int) -> Any:
+        states, mask = oracle.states(text, *masked)
         seen = states[mask]
         return {"cls": seen[0], "max": seen.max(axis=0), "last": seen[-1]}[pooling]
 
@@ -204,6 +208,10 @@ async def test_other_layers_and_the_default(client: httpx.AsyncClient, oracle: O
         ({"include": ["pairs", "pairs"]}, "listed twice"),
         ({"include": ["matches"]}, "matches are of sparse encoders and late-interaction models"),
         ({"layer": 3}, "layer 3 is not in -3 … 2"),
+        ({"spans": "words"}, 'spans and top are of occlusion: add "occlusion" to include'),
+        ({"top": 3, "include": ["heads"]}, "spans and top are of occlusion"),
+        ({"top": 0, "include": ["occlusion"]}, "top"),
+        ({"spans": "letters", "include": ["occlusion"]}, "spans"),
         ({"inputs": [["a", "word " * 600]]}, "inputs[0][1] has 602 tokens"),
     ],
     ids=str,
@@ -222,7 +230,130 @@ async def test_a_reply_that_would_be_too_large_is_refused_beforehand(
 ) -> None:
     pair = ["word " * 500] * 2
     response = await client.post("/explain", json={"inputs": [pair] * 40})
-    assert_problem(response, 413, "ask for fewer pairs")
+    problem = assert_problem(response, 413, "ask for fewer pairs")
+    assert "(--max-response-bytes): one pair of texts of up to" in problem["detail"]
+    assert not problem["retryable"]
+
+
+SENTENCES = ["The cat sat. It didn't move… Why?", "A dog's life\nis hard. Who knows!"]
+
+
+@pytest.mark.parametrize("kind", ["words", "sentences"])
+async def test_spans_equal_transformers_without_all_their_tokens(
+    client: httpx.AsyncClient, oracle: Oracle, kind: str
+) -> None:
+    body = {"inputs": [SENTENCES], "include": ["pairs", "occlusion"], "spans": kind}
+    (found,) = await asked(client, **body)
+    parts = [[text[s["start"] : s["end"]] for s in spans] for text, spans in spans_in(found)]
+    if kind == "sentences":
+        assert parts == [
+            ["The cat sat.", "It didn't move…", "Why?"],
+            ["A dog's life", "is hard.", "Who knows!"],
+        ]
+    else:
+        assert parts[1] == ["A", "dog's", "life", "is", "hard", ".", "Who", "knows", "!"]
+    means = [oracle.mean(text) for text in SENTENCES]
+    similarity = cosine(*means)
+    sums = np.sum(found["pairs"], axis=1), np.sum(found["pairs"], axis=0)
+    losses, shares = [], []
+    for (text, spans), other, own in zip(spans_in(found), reversed(means), sums, strict=True):
+        offsets = oracle.tokenizer(text, return_offsets_mapping=True)["offset_mapping"]
+        for span in spans:
+            tokens = [
+                n for n, (a, b) in enumerate(offsets) if a < span["end"] and b > span["start"]
+            ]
+            assert span["tokens"] == tokens
+            losses.append(similarity - cosine(oracle.mean(text, *tokens), other))
+            shares.append(own[tokens].sum())
+    np.testing.assert_allclose(np.concatenate(found["occlusion"]), losses, atol=2e-5)
+    assert found["agreement"]["pairs"] == pytest.approx(spearmanr(shares, losses).statistic)
+    assert found["computed"] == {"occlusion": len(losses)}
+    assert found["partial"] is False
+
+
+def spans_in(found: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
+    return list(zip(SENTENCES, found["spans"], strict=True))
+
+
+async def test_the_top_spans_have_the_largest_shares(
+    client: httpx.AsyncClient, oracle: Oracle
+) -> None:
+    body = {"inputs": PAIRS[:1], "include": ["occlusion"]}
+    (every,) = await asked(client, **body)
+    (found,) = await asked(client, **body, top=3)
+    (x, _), (y, _) = (oracle.states(text) for text in PAIRS[0])
+    sums = x @ y.mean(axis=0), y @ x.mean(axis=0)
+    for losses, expected, shares in zip(found["occlusion"], every["occlusion"], sums, strict=True):
+        computed = [n for n, loss in enumerate(losses) if loss is not None]
+        assert computed == sorted(np.argsort(-shares)[:3].tolist())
+        np.testing.assert_allclose(
+            [losses[n] for n in computed], [expected[n] for n in computed], atol=1e-6
+        )
+    assert found["computed"] == {"occlusion": 6}
+    assert found["partial"] is False
+
+
+async def test_what_is_computed_by_the_deadline_is_the_answer(artifact: Artifact) -> None:
+    """The engine hangs after some ten tokens were occluded, until the reply is there."""
+    replied, occluded = threading.Event(), []
+
+    def answer(tasks: Sequence[Task]) -> None:
+        occluded.extend(task for task in tasks if isinstance(task, TextTask) and task.unseen)
+        if len(occluded) > 10:
+            assert replied.wait(30)
+
+    engine = AnsweringEngine(answer, artifact.manifest.config)
+    body = {"inputs": PAIRS, "include": ["pairs", "occlusion", "decomposition", "heads"]}
+    async with serving(artifact, engine, max_batch_tokens=12) as client:
+        headers = {"x-request-timeout-ms": "2000"}
+        reply = await client.post("/explain", json=body, headers=headers)
+        replied.set()
+    results = reply.json()["results"]
+    assert any(found["partial"] for found in results)
+    computed = 0
+    for found in results:
+        assert np.shape(found["pairs"]) == tuple(len(text["tokens"]) for text in found["texts"])
+        assert (found["decomposition"] is None) == (found["computed"]["decomposition"] == 0)
+        losses = [loss for side in found["occlusion"] for loss in side if loss is not None]
+        assert len(losses) == found["computed"]["occlusion"]
+        computed += len(losses)
+    assert 5 <= computed <= len(occluded)
+
+
+async def test_what_no_idle_service_could_do_is_refused_for_good(artifact: Artifact) -> None:
+    engine = AnsweringEngine(lambda _: None, artifact.manifest.config)
+    engine.measured = [(1, 0.2), (512, 102.4)]
+    words = ["the cat " * 60, "a dog " * 60]
+    async with serving(artifact, engine, max_batch_tokens=512) as client:
+        for include, says in (
+            (["occlusion"], "or occlude `spans`"),
+            (["heads"], 'leave "heads" out of `include`'),
+            (["decomposition"], 'leave "decomposition" out of `include`'),
+        ):
+            response = await client.post("/explain", json={"inputs": [words], "include": include})
+            problem = assert_problem(response, 422, "--request-timeout-seconds")
+            assert not problem["retryable"]
+            assert says in problem["detail"]
+            assert "one pair of texts of up to" in problem["detail"]
+        response = await client.post("/explain", json={"inputs": PAIRS[1:2]})
+        assert response.status_code == 200
+
+
+async def test_a_decomposition_that_takes_too_much_memory_is_refused_for_good(
+    artifact: Artifact,
+) -> None:
+    words, limit = ["the cat " * 60, "the dog"], 2**20
+    async with serving(
+        artifact, FakeEngine(artifact.manifest.config), max_bytes_in_flight=limit
+    ) as client:
+        body = {"inputs": [words], "include": ["decomposition"]}
+        problem = assert_problem(
+            await client.post("/explain", json=body), 413, "(--max-bytes-in-flight)"
+        )
+        fits = int(re.search(r"texts of up to (\d+) tokens fit", problem["detail"])[1])
+        words[0] = "cat " * (fits - 2)
+        assert (await client.post("/explain", json=body)).status_code == 200
+    assert not problem["retryable"]
 
 
 async def test_characters_of_both_sides_are_counted(

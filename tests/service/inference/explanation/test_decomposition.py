@@ -22,13 +22,13 @@ from service.engines.onnx import OnnxEngine
 from service.errors import EngineFailed, ReplyTooLarge
 from service.inference.explanation import decomposition
 from service.inference.explanation.decomposition import (
-    MOST_BYTES,
     DecomposedText,
     TextDecomposition,
-    check_decomposable,
+    check_memory,
     decomposition_bytes,
     decomposition_tokens,
     pair_shares,
+    step_tokens,
 )
 from service.inference.timings import Timings
 from service.scheduler.scheduler import Scheduler
@@ -44,7 +44,8 @@ def of(
 ) -> TextDecomposition:
     text = tokenized(length, seed=1)
     config = other.pop("config", CONFIG)
-    return TextDecomposition(scheduler, config, text, pooling, Timings(length, 0.0, 0.0), **other)
+    timings = Timings(length, 0.0, 0.0)
+    return TextDecomposition(scheduler, config, text, pooling, timings, 1.2, **other)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ async def test_pooling_that_looks_at_one_token_computes_its_row_alone() -> None:
         before = len(recorder.finished)
         found = await of(scheduler, pooling=Pooling(2, "cls", 4)).result()
     last = recorder.finished[-1][1]
-    assert last == [decomposition._cost(1, 10, CONFIG)]
+    assert last == [step_tokens(1, 10, CONFIG, 1.2)]
     assert len(recorder.finished) - before == before
     assert found.shares.shape == whole.shares.shape
     np.testing.assert_allclose(found.shares.sum(axis=0), found.pooled, rtol=1e-4)
@@ -164,9 +165,9 @@ async def test_what_was_admitted_is_not_refused_halfway() -> None:
 
 
 def test_the_cost_is_of_the_layers_that_are_gone_through() -> None:
-    assert decomposition_tokens(40, 0, CONFIG) == 0
-    assert decomposition_tokens(40, 2, CONFIG) == 2 * decomposition_tokens(40, 1, CONFIG)
-    assert decomposition_tokens(40, 1, CONFIG) == pytest.approx(1.2 * 40 * 41 / 2)
+    assert decomposition_tokens(40, 0, CONFIG, 1.2) == 0
+    assert decomposition_tokens(40, 2, CONFIG, 1.2) == 2 * decomposition_tokens(40, 1, CONFIG, 1.2)
+    assert decomposition_tokens(40, 1, CONFIG, 1.2) == pytest.approx(1.2 * 40 * 41 / 2)
 
 
 async def test_an_engine_that_leaves_values_out_fails() -> None:
@@ -186,13 +187,18 @@ async def test_an_engine_that_leaves_values_out_fails() -> None:
         await of(scheduler).result()
 
 
-async def test_a_text_whose_shares_take_too_much_memory_is_refused() -> None:
+def test_a_text_whose_shares_take_too_much_memory_is_refused() -> None:
     config = CONFIG.model_copy(update={"hidden_size": 768})
-    tokens = next(n for n in range(1, 1000) if decomposition_bytes(n, config) > MOST_BYTES)
+    limit = 2**29
+    tokens = next(n for n in range(1, 1000) if decomposition_bytes(n, config) > limit)
     assert 200 < tokens < 300
-    check_decomposable(0, tokens - 1, config)
-    with (
-        batching(FakeEngine(config)) as (scheduler, _),
-        pytest.raises(ReplyTooLarge, match=rf"inputs\[3\] has {tokens} tokens: their shares"),
-    ):
-        of(scheduler, tokens, config=config, index=3)
+    fits, too_long = tokenized(tokens - 1), tokenized(tokens + 30)
+    check_memory([fits] * 4, config, limit)
+    with pytest.raises(
+        ReplyTooLarge,
+        match=rf"inputs\[1\]\[1\] has {tokens + 30} tokens: .*\(--max-bytes-in-flight\); "
+        rf"texts of up to {tokens - 1} tokens fit",
+    ) as refused:
+        check_memory([fits, fits, fits, too_long], config, limit)
+    assert refused.value.status == 413
+    assert not refused.value.retryable

@@ -89,18 +89,26 @@ async def test_time_is_asked_for_what_is_still_to_come(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each token occluded once; one layer of two decomposed."""
-    asked: list[int] = []
+    asked: list[tuple[int, int]] = []
     submit = Scheduler.submit
 
     async def spied(*args: Any) -> Any:
-        asked.append(args[-1].promise.tokens)
+        asked.append((args[-1].promise.tokens, args[-1].promise.needed))
         return await submit(*args)
 
+    async def measured(*_: Any) -> float:
+        return 1.2
+
     monkeypatch.setattr(Scheduler, "submit", spied)
+    monkeypatch.setattr("service.inference.explanation.explanation.part_cost", measured)
     for include, layer in ((["occlusion"], 2), (["decomposition"], 1)):
         body = {"inputs": [["a", "a cat and the cat"]], "include": include, "layer": layer}
         reply = await client.post("/explain", json=body)
         assert reply.status_code == 200, reply.text
     sizes = [len(text["tokens"]) for text in reply.json()["results"][0]["texts"]]
-    steps = [math.ceil(1.2 * size * (size + 1) / 2) for size in sizes]
-    assert asked == [sum(sizes) + sum(size * size for size in sizes), sum(sizes) + sum(steps)]
+    steps = sum(math.ceil(1.2 * size * (size + 1) / 2) for size in sizes)
+    passes, own = sum(size * size for size in sizes), sum(sizes)
+    assert asked == [
+        (own + passes, own + math.ceil(0.1 * passes)),
+        (own + steps, own + steps),
+    ]

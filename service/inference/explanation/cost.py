@@ -1,0 +1,139 @@
+"""The work of an explanation in tokens, and the refusal of one that cannot end in time.
+
+Work is counted in tokens that take as long to encode, as the pace of texts is measured in them.
+
+Notation: S tokens of one text, L layers, N heads.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from model.config.encoder import EncoderConfig
+from service.errors import Unprocessable
+from service.inference.explanation.decomposition import decomposition_tokens
+from service.inference.explanation.options import ExplainOptions
+from service.scheduler.scheduler import Scheduler
+
+USEFUL_SHARE = 0.1
+"""Share of the passes of occlusion without which an answer is of no use."""
+LONGEST_TEXT = 2**16
+"""Most tokens of a text for which the limit in an error message is looked for."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """The sizes of one text of a pair."""
+
+    tokens: int
+    """S."""
+    spans: int
+    """Number of spans."""
+    occluded: int
+    """Number of spans that are occluded."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """The work of a request."""
+
+    tokens: int
+    """All tokens."""
+    needed: int
+    """Tokens of its useful part: the vectors, a tenth of the passes of occlusion, and the
+    decomposition of the first pair."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Costs of what is wanted of each text."""
+
+    options: ExplainOptions
+    config: EncoderConfig
+    part_cost: float
+    """See `decomposition_tokens`."""
+
+    def work(self, sides: Sequence[Side]) -> Work:
+        """Return the work on the first and the second text of each pair, in turn."""
+        options, config = self.options, self.config
+        encoded = sum(side.tokens for side in sides)
+        heads = config.num_hidden_layers * config.num_attention_heads * options.heads
+        passes = sum(side.tokens * (side.occluded * options.occlusion + heads) for side in sides)
+        decomposed = [0] * len(sides)
+        if options.decomposition:
+            decomposed = [
+                decomposition_tokens(side.tokens, options.layer, config, self.part_cost)
+                for side in sides
+            ]
+        needed = encoded + math.ceil(USEFUL_SHARE * passes) + sum(decomposed[:2])
+        return Work(encoded + passes + sum(decomposed), needed)
+
+
+def check_time(scheduler: Scheduler, sides: Sequence[Side], costs: Costs, seconds: float) -> Work:
+    """Refuse a request whose useful part does not fit into its time on an idle service.
+
+    Args:
+        scheduler: the scheduler of the engine that would compute it.
+        sides: the first and the second text of each pair, in turn.
+        costs: the costs of what is wanted.
+        seconds: the time of the request.
+
+    Returns:
+        The work of the request.
+
+    Raises:
+        Unprocessable: says how long a pair of texts may be.
+
+    """
+    work = costs.work(sides)
+    alone = scheduler.seconds_alone("attention", work.needed)
+    if alone <= seconds:
+        return work
+    fits = fitting_pair(
+        sides,
+        costs.options,
+        lambda pair: scheduler.seconds_alone("attention", costs.work(pair).needed) <= seconds,
+    )
+    raise Unprocessable(
+        f"the smallest useful part of this explanation takes about {alone:.1f} s on an idle "
+        f"service, and there are {seconds:.1f} s to compute it (--request-timeout-seconds, or "
+        f"less by the header x-request-timeout-ms): {fits}; {_less(costs.options)}"
+    )
+
+
+def fitting_pair(
+    sides: Sequence[Side], options: ExplainOptions, fits: Callable[[Sequence[Side]], bool]
+) -> str:
+    """Return in words how long the texts of one pair may be.
+
+    Args:
+        sides: sizes of the texts that do not fit, which say how many spans a text has.
+        options: what is wanted.
+        fits: whether a pair of texts fits; a pair of longer ones does not where it does not.
+
+    """
+    share = sum(side.spans for side in sides) / sum(side.tokens for side in sides)
+
+    def too_long(tokens: int) -> bool:
+        spans = math.ceil(share * tokens)
+        return not fits([Side(tokens, spans, min(spans, options.top or spans))] * 2)
+
+    most = bisect.bisect_left(range(1, LONGEST_TEXT), True, key=too_long)
+    return (
+        f"one pair of texts of up to {most} tokens each fits" if most else "no pair of texts fits"
+    )
+
+
+def _less(options: ExplainOptions) -> str:
+    """Return what a caller can ask for instead."""
+    advice = ["send fewer pairs or shorter texts"]
+    if options.decomposition:
+        advice.append('leave "decomposition" out of `include`')
+    if options.heads:
+        advice.append('leave "heads" out of `include`')
+    if options.occlusion:
+        advice.append('occlude `spans` "words" or "sentences", or the `top` ones alone')
+    return ", or ".join(advice)

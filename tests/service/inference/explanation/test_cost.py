@@ -1,0 +1,84 @@
+"""The work of an explanation, and the texts that fit into the time of a request."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from service.engines.fake import FakeEngine
+from service.errors import Unprocessable
+from service.inference.explanation.cost import Costs, Side, check_time, fitting_pair
+from service.inference.explanation.options import ExplainOptions
+from tests.service.harness import CONFIG, batching
+
+NOTHING = ExplainOptions(2, None, pairs=False, occlusion=False, decomposition=False, heads=False)
+THOUSAND_TOKENS_A_SECOND = [(10, 0.01), (1000, 1.0)]
+
+
+def costs(**wanted: Any) -> Costs:
+    return Costs(replace(NOTHING, **wanted), CONFIG, 2.0)
+
+
+def pair(tokens: int, spans: int | None = None, occluded: int | None = None) -> list[Side]:
+    spans = tokens if spans is None else spans
+    return [Side(tokens, spans, spans if occluded is None else occluded)] * 2
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sides", "tokens", "needed"),
+    [
+        ({"pairs": True}, pair(40), 80, 80),
+        ({"occlusion": True}, pair(40), 80 + 3200, 80 + 320),
+        ({"occlusion": True}, pair(40, 20, 5), 80 + 400, 80 + 40),
+        ({"heads": True}, pair(40), 80 + 2 * 4 * 40, 80 + 32),
+        ({"decomposition": True}, pair(40), 80 + 2 * 2 * 40 * 41, 80 + 2 * 2 * 40 * 41),
+        ({"decomposition": True}, pair(40) * 3, 240 + 6 * 2 * 40 * 41, 240 + 2 * 2 * 40 * 41),
+    ],
+    ids=str,
+)
+def test_work_is_counted_in_tokens_to_encode(
+    wanted: dict[str, bool], sides: list[Side], tokens: int, needed: int
+) -> None:
+    work = costs(**wanted).work(sides)
+    assert (work.tokens, work.needed) == (tokens, needed)
+
+
+@pytest.mark.anyio
+async def test_what_no_idle_service_does_in_time_is_refused_for_good() -> None:
+    """At 1,000 tokens a second: 2 · 300 + 2 · 300² / 10 tokens take 18.6 s."""
+    engine = FakeEngine(CONFIG)
+    engine.measured = THOUSAND_TOKENS_A_SECOND
+    occlusion = costs(occlusion=True)
+    with batching(engine, max_batch_tokens=1000) as (scheduler, _):
+        assert check_time(scheduler, pair(300), occlusion, 18.7).needed == 18_600
+        with pytest.raises(Unprocessable) as refused:
+            check_time(scheduler, pair(300), occlusion, 10.0)
+        assert check_time(scheduler, pair(218), occlusion, 10.0)
+        with pytest.raises(Unprocessable, match="up to 218 tokens each fits"):
+            check_time(scheduler, pair(219), occlusion, 10.0)
+        with pytest.raises(Unprocessable, match="no pair of texts fits"):
+            check_time(scheduler, pair(300), occlusion, 0.0001)
+    assert refused.value.status == 422
+    assert not refused.value.retryable
+    for words in (
+        "about 18.6 s on an idle service",
+        "10.0 s to compute it (--request-timeout-seconds",
+        "one pair of texts of up to 218 tokens each fits",
+        'occlude `spans` "words" or "sentences", or the `top` ones alone',
+    ):
+        assert words in refused.value.detail
+
+
+def test_the_texts_that_fit_have_as_many_spans_for_their_tokens() -> None:
+    sides, seen = pair(100, 50), []
+
+    def fits(found: list[Side]) -> bool:
+        seen.append(found[0])
+        return found[0].tokens * found[0].occluded <= 800
+
+    options = costs(occlusion=True).options
+    assert fitting_pair(sides, options, fits) == "one pair of texts of up to 40 tokens each fits"
+    assert Side(40, 20, 20) in seen
+    assert "up to 200 tokens" in fitting_pair(sides, replace(options, top=4), fits)
