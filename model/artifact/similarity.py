@@ -36,6 +36,12 @@ class Similarity(BaseModel):
     """Least of these cosines."""
 
 
+def _agreement(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
+    """Return Spearman's ρ; where all values of one side are equal, 1 if the other's are, else 0."""
+    constant = np.ptp(a) == 0, np.ptp(b) == 0
+    return float(all(constant)) if any(constant) else spearman(a, b)
+
+
 def spearman(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
     """Return Pearson's correlation of the ranks; equal values share the mean of their ranks."""
     return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
@@ -64,7 +70,7 @@ def similarity(reference: NDArray[np.floating], candidate: NDArray[np.floating])
     between = np.triu_indices(n, 1)
     all_exact, all_found = exact @ exact.T, found @ found.T
     figures = {
-        "rank_correlation": spearman(all_exact[between], all_found[between]),
+        "rank_correlation": _agreement(all_exact[between], all_found[between]),
         "neighbour_recall": _recall(all_exact, all_found),
         "mean_cosine": float(cosines.mean()),
         "low_cosine": float(np.quantile(cosines, TAIL)),

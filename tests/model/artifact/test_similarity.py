@@ -41,6 +41,12 @@ def test_scale_and_rotation_change_no_ranking() -> None:
     assert found.mean_cosine < 0.9
 
 
+def test_texts_that_are_all_alike_have_no_order() -> None:
+    alike = np.eye(4, dtype=np.float32)
+    assert similarity(alike, 2 * alike).rank_correlation == 1
+    assert similarity(alike, EXACT[:4, :4]).rank_correlation == 0
+
+
 def test_what_is_not_finite_is_like_nothing() -> None:
     broken = EXACT.copy()
     broken[3, 2] = np.nan

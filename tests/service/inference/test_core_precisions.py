@@ -35,9 +35,14 @@ def test_an_int8_export_is_verified(int8_folder: Path, capsys: pytest.CaptureFix
     manifest = load_artifact(int8_folder).manifest
     assert (manifest.precision, manifest.runtime) == ("int8", "openvino")
     assert main(["verify", "--artifact", str(int8_folder)]) == 0
-    *lines, verdict = capsys.readouterr().out.splitlines()
-    assert all(line.endswith("passed") for line in lines)
-    assert all("cosine at least 0." in line for line in lines)
+    *lines, bounds, verdict = capsys.readouterr().out.splitlines()
+    tensors = [line for line in lines if " layer " in line]
+    assert all(line.endswith("passed") for line in tensors)
+    assert all("cosine at least 0." in line for line in tensors)
+    figures = manifest.verification.similarity
+    assert figures is not None
+    assert [line.split()[0] for line in lines[len(tensors) :]] == list(figures.model_dump())
+    assert bounds.startswith("int8 vectors, at least: rank correlation of similarities ")
     assert verdict.startswith("passed: ")
 
 
