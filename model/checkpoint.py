@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from model.artifact.mapped import mapped_tensors
 from model.config.encoder import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.encoder.sinusoids import sinusoid_table
@@ -257,6 +258,19 @@ def read_tensors(path: Path, wanted: Callable[[str], bool] = lambda _: True) -> 
     with _opened(path) as file:
         keys = file.keys()
         return {key: file.get_tensor(key) for key in keys if wanted(key)}
+
+
+def stored_tensors(path: Path) -> dict[str, Tensor]:
+    """Copy the tensors of an artifact's safetensors file, with the tensors it names beside it.
+
+    Raises:
+        CheckpointError: a file cannot be read, or lacks a tensor.
+
+    """
+    try:
+        return {key: torch.tensor(values) for key, values in mapped_tensors(path).items()}
+    except (OSError, ValueError, KeyError) as error:
+        raise CheckpointError(f"{path} is not a readable safetensors file: {error}") from None
 
 
 @contextmanager

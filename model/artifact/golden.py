@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
 
-from model.artifact.manifest import GOLDEN, Artifact, reading, writing
+from model.artifact.access import reading, writing
+from model.artifact.manifest import GOLDEN, Artifact
 from model.artifact.targets import TargetTensors
 from model.config.encoder import EncoderConfig
 from model.tokenization.vocabulary import model_ids

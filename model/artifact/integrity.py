@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from model.artifact.mapped import read_header
 from model.errors import ArtifactError
 
 _LOCATION = b"location"
@@ -62,6 +63,30 @@ def check_locations(graph: Path, names: Sequence[str]) -> None:
         allowed = " or ".join(names) or "its own"
         raise ArtifactError(
             f"{graph} has tensors in another file than {allowed}; export the model again"
+        )
+
+
+def check_references(path: Path, names: Sequence[str]) -> None:
+    """Refuse a safetensors file that shares tensors of other files than these.
+
+    Args:
+        path: a file whose metadata may name tensors of files beside it.
+        names: of those files.
+
+    Raises:
+        ArtifactError: it names another file, or cannot be read.
+
+    """
+    try:
+        files = {reference.file for reference in read_header(path).shared.values()}
+    except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
+        raise ArtifactError(
+            f"{path} cannot be read ({type(error).__name__}); export the model again"
+        ) from None
+    if not files <= {*names}:
+        raise ArtifactError(
+            f"{path} has tensors in another file than {' or '.join(names) or 'its own'}; export "
+            "the model again"
         )
 
 

@@ -10,20 +10,25 @@
     decomposition.onnx      shares of input tokens in a layer's states → after it, and their values
     layer_parts.onnx        a layer's input, its parameters → what its parts add, the next state
     heads.safetensors       every head's parameters, for both attention graphs
-    weights.safetensors     the float32 encoder, for PyTorch and host graphs: may be left out
+    weights.safetensors     the float32 encoder: the files above name those tensors of it they share
     golden.safetensors      a few texts and what PyTorch computes of them, to try an engine on
     modules.safetensors     the parameters of the modules after pooling; often none
     tokenizer.json
     target_tokenizer.json   that of the decoder's texts, where it differs
     task.onnx               rows of the last hidden state → what the task head answers
-    task.safetensors        the task head in float32, for PyTorch alone: may be left out of a copy
+    task.safetensors        the task head in float32
     decoder.onnx            shifted labels, the encoder's last states → the decoder's states
-    decoder.onnx.data       its weights and the output map's, but for those in encoder.onnx.data
+    decoder.onnx.data       its weights and the output map's, but for those that are elsewhere
     decoder_attention.onnx  as attention.onnx, of the decoder's own heads
     cross_attention.onnx    as attention.onnx, of the heads that look from decoder to encoder
     logprobs.onnx           the decoder's last states, labels → the labels' log-probabilities
     decoder_heads.safetensors  parameters of both kinds of the decoder's heads
-    decoder.safetensors     the float32 decoder, for PyTorch alone: may be left out of a copy
+    decoder.safetensors     the float32 decoder
+
+No large tensor is written twice: a graph names bytes of a safetensors file as its external data,
+and a safetensors file names tensors of another. An artifact that was exported with --serving-only
+lacks the tensors of `FLOAT_WEIGHTS` that no graph and no head names: only PyTorch and
+decompositions read those.
 
 Files of the task and of the decoder are there if the checkpoint has such a part. A foreign graph,
 another exporter's, has `encoder.onnx`, its data, `modules.safetensors` and `tokenizer.json` alone.
@@ -33,10 +38,7 @@ This module is where `model` and `service` meet; it imports neither torch nor on
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +46,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from model.artifact.integrity import check_file, check_locations, sha256_of
+from model.artifact.integrity import (
+    check_file,
+    check_locations,
+    check_references,
+    sha256_of,
+)
 from model.artifact.sentence import SentenceConfig
 from model.artifact.signature import OF_DECODER, GraphName, GraphSignature
 from model.artifact.task import TaskConfig
@@ -107,14 +114,21 @@ FILES = (
 """Of every artifact of ours."""
 FOREIGN_FILES = (ENCODER_GRAPH, ENCODER_DATA, VECTOR_MODULES, TOKENIZER)
 """Of an artifact that is somebody else's export."""
-FOR_PYTORCH = (WEIGHTS, TASK_WEIGHTS, DECODER_WEIGHTS)
+FLOAT_WEIGHTS = (WEIGHTS, TASK_WEIGHTS, DECODER_WEIGHTS)
+"""Files of the modules in float32, of which serving reads what graphs and heads name."""
+_OF_DECODING = (DECODER_DATA, ENCODER_DATA, WEIGHTS, DECODER_WEIGHTS)
 DATA_OF: dict[str, tuple[str, ...]] = {
-    ENCODER_GRAPH: (ENCODER_DATA,),
-    DECODER_GRAPH: (DECODER_DATA, ENCODER_DATA),
-    LOGPROBS_GRAPH: (DECODER_DATA, ENCODER_DATA),
+    ENCODER_GRAPH: (ENCODER_DATA, WEIGHTS),
+    HEADS: (WEIGHTS,),
+    TASK_GRAPH: (WEIGHTS, TASK_WEIGHTS),
+    TASK_WEIGHTS: (WEIGHTS,),
+    DECODER_GRAPH: _OF_DECODING,
+    LOGPROBS_GRAPH: _OF_DECODING,
+    DECODER_WEIGHTS: (WEIGHTS,),
+    DECODER_HEADS: (WEIGHTS, DECODER_WEIGHTS),
 }
-"""The files that a graph's tensors may be in; those of the others are in the graph itself."""
-FORMAT: Literal[9] = 9
+"""Files beside a file that may hold some of its tensors; other files hold all of theirs."""
+FORMAT: Literal[10] = 10
 
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 WeightBits = Literal[7, 8]
@@ -129,6 +143,8 @@ class FileRecord(BaseModel):
 
     sha256: str
     bytes: int
+    serving_bytes: int | None = None
+    """Bytes that a service reads without PyTorch; None: all."""
 
 
 class Manifest(BaseModel):
@@ -136,7 +152,7 @@ class Manifest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format: Literal[9]
+    format: Literal[10]
     model: str
     runtime: GraphRuntimeName
     """The runtime that the graphs are exported for."""
@@ -157,6 +173,11 @@ class Manifest(BaseModel):
     """Whether what the decoder writes is tokenised otherwise than what the encoder reads."""
     signature: dict[GraphName, GraphSignature]
     files: dict[str, FileRecord]
+    weights_sha256: str
+    """SHA-256 of the whole `weights.safetensors`, which a serving-only artifact has in part; of a
+    foreign graph's data."""
+    serving_only: bool = False
+    """Whether the tensors that only PyTorch and decompositions read are left out."""
     verification: VerificationRecord
 
     @property
@@ -201,7 +222,7 @@ class Artifact:
 
 
 def load_artifact(folder: Path) -> Artifact:
-    """Read an artifact and check every byte of it; `FOR_PYTORCH` may be absent.
+    """Read an artifact and check every byte of it.
 
     Raises:
         ArtifactError: the manifest is missing or invalid; a file is missing, a link, or not
@@ -225,44 +246,16 @@ def load_artifact(folder: Path) -> Artifact:
     names = manifest.file_names
     if set(manifest.files) != set(names):
         raise ArtifactError(f"{path} does not list exactly {', '.join(names)}")
-    there = [name for name in names if name not in FOR_PYTORCH or os.path.lexists(folder / name)]
     records = {name: (record.sha256, record.bytes) for name, record in manifest.files.items()}
     with ThreadPoolExecutor() as threads:  # hashing leaves the interpreter to others
-        list(threads.map(lambda name: check_file(folder / name, *records[name]), there))
-    for name in set(GRAPHS.values()).intersection(names):
-        check_locations(folder / name, DATA_OF.get(name, ()))
+        list(threads.map(lambda name: check_file(folder / name, *records[name]), names))
+    for name in names:
+        beside = [each for each in DATA_OF.get(name, ()) if each in names]
+        if name in GRAPHS.values():
+            check_locations(folder / name, beside)
+        elif name.endswith(".safetensors"):
+            check_references(folder / name, beside)
     return Artifact(folder, manifest, hashlib.sha256(content).hexdigest())
-
-
-@contextlib.contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Context of reading an artifact's file with a library.
-
-    Raises:
-        ArtifactError: the library failed.
-
-    """
-    try:
-        yield
-    except Exception as error:  # the libraries' own exceptions share no base class
-        raise ArtifactError(
-            f"{path} cannot be read ({type(error).__name__}); export the model again"
-        ) from None
-
-
-@contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Context of writing an artifact's file with a library.
-
-    Raises:
-        ArtifactError: the library failed; in one line, why.
-
-    """
-    try:
-        yield
-    except Exception as error:  # the libraries' own exceptions share no base class
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ArtifactError(f"{path} cannot be written: {reason}") from None
 
 
 def record_file(path: Path) -> FileRecord:

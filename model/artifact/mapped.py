@@ -1,35 +1,104 @@
 """Tensors of a safetensors file, mapped into memory: pages come from the file as they are read.
 
-Format: https://huggingface.co/docs/safetensors.
+Format: https://huggingface.co/docs/safetensors. A file of an artifact writes no large tensor that a
+file beside it has already: the entry `shared` of its metadata names that tensor, and how its axes
+are cut and ordered.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+SHARED = "shared"
+"""Metadata key of the tensors that are in files beside: a JSON object of `Reference`s by key."""
 
-def mapped_tensors(path: Path) -> dict[str, NDArray[np.float32]]:
-    """The float32 tensors of a file by their keys; read only, and none of them is copied.
+
+class Entry(NamedTuple):
+    """Place of a tensor's bytes in its file."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    length: int
+
+
+class Reference(NamedTuple):
+    """Tensor of a file beside, reshaped and then transposed."""
+
+    file: str
+    key: str
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+
+
+class Header(NamedTuple):
+    """Description of all tensors of a file."""
+
+    own: dict[str, Entry]
+    shared: dict[str, Reference]
+
+
+def read_header(path: Path) -> Header:
+    """Read the header of a safetensors file.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is no safetensors file of float32.
+        ValueError: it is not a safetensors file, or names a file outside of its folder.
 
     """
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(size))
+        header: dict[str, Any] = json.loads(file.read(size))
+    shared = json.loads(header.pop("__metadata__", {}).get(SHARED, "{}"))
+    references = {
+        key: Reference(file, name, tuple(shape), tuple(axes))
+        for key, (file, name, shape, axes) in shared.items()
+    }
+    for reference in references.values():
+        if Path(reference.file).name != reference.file:
+            raise ValueError(f"{path} names {reference.file}, which is not beside it")
+    own = {}
+    for key, entry in header.items():
+        begin, end = entry["data_offsets"]
+        own[key] = Entry(entry["dtype"], tuple(entry["shape"]), 8 + size + begin, end - begin)
+    return Header(own, references)
+
+
+def mapped_tensors(path: Path) -> dict[str, NDArray[np.float32]]:
+    """Map the float32 tensors of a file, with the tensors it names in files beside it, by key.
+
+    The arrays are read only, and none is a copy. A transposed one is not contiguous.
+
+    Raises:
+        OSError: a file cannot be read.
+        ValueError: it is not a safetensors file of float32.
+        KeyError: a file beside it lacks a tensor.
+
+    """
+    header = read_header(path)
+    tensors = _own(path, header)
+    for name in {reference.file for reference in header.shared.values()}:
+        beside = path.with_name(name)
+        others = _own(beside, read_header(beside))
+        tensors |= {
+            key: others[reference.key].reshape(reference.shape).transpose(reference.axes)
+            for key, reference in header.shared.items()
+            if reference.file == name
+        }
+    return tensors
+
+
+def _own(path: Path, header: Header) -> dict[str, NDArray[np.float32]]:
     content = np.asarray(np.memmap(path, np.uint8, mode="r"))
     tensors = {}
-    for key, entry in header.items():
-        if key == "__metadata__":
-            continue
-        if entry["dtype"] != "F32":
-            raise ValueError(f"{path} holds {key} as {entry['dtype']}, not F32")
-        begin, end = (8 + size + offset for offset in entry["data_offsets"])
-        tensors[key] = content[begin:end].view(np.float32).reshape(entry["shape"])
+    for key, entry in header.own.items():
+        if entry.dtype != "F32":
+            raise ValueError(f"{path} holds {key} as {entry.dtype}, not F32")
+        values = content[entry.offset : entry.offset + entry.length].view(np.float32)
+        tensors[key] = values.reshape(entry.shape)
     return tensors

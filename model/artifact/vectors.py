@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from safetensors.numpy import load_file
 
-from model.artifact.manifest import VECTOR_MODULES, Artifact, reading
+from model.artifact.access import reading
+from model.artifact.manifest import VECTOR_MODULES, Artifact
 from model.artifact.pooling import PoolingModes, l2_normalize, modes_of, pool
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vector_modules import Floats, VectorModule, tensor_name

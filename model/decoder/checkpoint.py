@@ -6,7 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from model.checkpoint import build, collect, read_tensors
+from model.checkpoint import build, collect, stored_tensors
 from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
 from model.decoder.decoder import Decoder
@@ -58,7 +58,7 @@ def load_decoder_weights(path: Path, config: DecoderConfig) -> Decoder:
         CheckpointError: the file is damaged or does not fit the config.
 
     """
-    return build_decoder(config, read_tensors(path), source=str(path))
+    return build_decoder(config, stored_tensors(path), source=str(path))
 
 
 def build_decoder(config: DecoderConfig, tensors: dict[str, Tensor], source: str) -> Decoder:

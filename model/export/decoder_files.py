@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-from safetensors.torch import save_file
-
 from model.artifact.manifest import (
     DECODER_DATA,
     DECODER_GRAPH,
@@ -15,7 +12,7 @@ from model.artifact.manifest import (
     ENCODER_GRAPH,
     GRAPHS,
     LOGPROBS_GRAPH,
-    writing,
+    WEIGHTS,
 )
 from model.artifact.signature import Float
 from model.decoder.decoder import Decoder
@@ -26,6 +23,7 @@ from model.export.decoder_graphs import (
     export_logprobs,
 )
 from model.export.placement import Progress
+from model.export.shared_tensors import save_tensors
 from model.export.to_onnx import save_graph
 
 
@@ -45,18 +43,14 @@ def save_decoder(decoder: Decoder, dtype: Float, folder: Path, progress: Progres
 
     """
     progress(f"exporting {DECODER_GRAPH}")
-    with writing(path := folder / DECODER_WEIGHTS):
-        save_file(_sorted(decoder.state_dict()), path)
-    with writing(path := folder / DECODER_HEADS):
-        save_file(decoder_head_parameters(decoder), path)
-    beside = [folder / ENCODER_GRAPH]
+    beside = [folder / WEIGHTS]
+    save_tensors(dict(sorted(decoder.state_dict().items())), folder / DECODER_WEIGHTS, beside)
+    beside.append(folder / DECODER_WEIGHTS)
+    save_tensors(decoder_head_parameters(decoder), folder / DECODER_HEADS, beside)
+    beside.append(folder / ENCODER_GRAPH)
     save_graph(export_decoder(decoder, dtype), folder / DECODER_GRAPH, DECODER_DATA, beside)
     beside.append(folder / DECODER_GRAPH)
     save_graph(export_logprobs(decoder, dtype), folder / LOGPROBS_GRAPH, DECODER_DATA, beside)
     progress("exporting the graphs of the decoder's heads")
     for name, graph in export_decoder_heads(decoder.config).items():
         save_graph(graph, folder / GRAPHS[name])
-
-
-def _sorted(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return dict(sorted(tensors.items()))

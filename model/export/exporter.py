@@ -9,15 +9,14 @@ that rounds more than others.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import torch
-from safetensors.torch import save_file
 from tokenizers import Tokenizer
 
+from model.artifact.access import writing
 from model.artifact.cache import exporter_version
+from model.artifact.files import link_or_copy
 from model.artifact.golden import golden_inputs, save_golden
 from model.artifact.manifest import (
     ATTENTION_GRAPH,
@@ -35,9 +34,7 @@ from model.artifact.manifest import (
     Manifest,
     Precision,
     WeightBits,
-    record_file,
     write_manifest,
-    writing,
 )
 from model.artifact.modules import transformer_folder
 from model.artifact.sentence import SentenceConfig
@@ -64,6 +61,8 @@ from model.export.module_tensors import module_tensors
 from model.export.placement import Exported, Progress, place
 from model.export.precisions import check_precision
 from model.export.quantization import quantize
+from model.export.serving import records_of
+from model.export.shared_tensors import save_tensors
 from model.export.to_onnx import save_graph
 from model.export.tokenizers import save_tokenizers, target_tokenizer
 from model.export.verify import verify
@@ -163,9 +162,9 @@ def _build(
     encoder, head, decoder = modules
     target = target_tokenizer(inside, decoder, lowercase=sentence.lowercase)
     save_tokenizers(tokenizer, target, folder)
-    _save_tensors(dict(sorted(encoder.state_dict().items())), folder / WEIGHTS)
-    _save_tensors(head_parameters(encoder), folder / HEADS)
-    _save_tensors(module_tensors(checkpoint, sentence.modules), folder / VECTOR_MODULES)
+    save_tensors(dict(sorted(encoder.state_dict().items())), folder / WEIGHTS)
+    save_tensors(head_parameters(encoder), folder / HEADS, [folder / WEIGHTS])
+    save_tensors(module_tensors(checkpoint, sentence.modules), folder / VECTOR_MODULES)
     inputs = golden_inputs(tokenizer, config)
     save_golden(folder / GOLDEN, golden_texts(modules, inputs))
 
@@ -191,32 +190,33 @@ def _build(
         own_target_tokenizer=target is not None,
         signature=_signatures(modules, _dtype(precision)),
         files={},
+        weights_sha256="",
         verification=UNVERIFIED,
     )
     for name in manifest.file_names:
         (folder / name).chmod(0o644)
-    files = {name: record_file(folder / name) for name in manifest.file_names}
-    write_manifest(folder, manifest.model_copy(update={"files": files}))
+    files = records_of(folder, manifest.file_names)
+    changed = {"files": files, "weights_sha256": files[WEIGHTS].sha256}
+    write_manifest(folder, manifest.model_copy(update=changed))
 
 
 def _recast(base: Artifact, folder: Path, precision: Precision, progress: Progress) -> None:
-    """Write all files: the encoder's graph anew, and copies of the others."""
+    """Write all files: the encoder's graph anew, and links to the others, or copies."""
     manifest, bits = base.manifest, weight_bits(precision)
     for name in manifest.files.keys() - {ENCODER_GRAPH, ENCODER_DATA}:
         with writing(folder / name):
-            shutil.copyfile(base.path(name), folder / name)
+            link_or_copy(base.path(name), folder / name)
     tokenizer = Tokenizer.from_file(str(base.path(TOKENIZER)))
     encoder = load_encoder(base)
     served = _served(encoder, tokenizer, manifest.sentence.max_length, bits, progress)
     _save_encoder_graph(served, encoder.relative_parameters(), precision, folder, progress)
-    for name in manifest.files:
+    for name in (ENCODER_GRAPH, ENCODER_DATA):
         (folder / name).chmod(0o644)
-    made = {name: record_file(folder / name) for name in (ENCODER_GRAPH, ENCODER_DATA)}
     changed = {
         "runtime": runtime_of(precision),
         "precision": precision,
         "weight_bits": bits,
-        "files": manifest.files | made,
+        "files": records_of(folder, manifest.file_names),
         "verification": UNVERIFIED,
     }
     write_manifest(folder, manifest.model_copy(update=changed))
@@ -247,11 +247,6 @@ def _served(
     return quantized.encoder
 
 
-def _save_tensors(tensors: dict[str, torch.Tensor], path: Path) -> None:
-    with writing(path):
-        save_file(tensors, path)
-
-
 def _save_encoder_graph(
     served: Encoder,
     relative: Sequence[Relative],
@@ -262,7 +257,7 @@ def _save_encoder_graph(
     progress(f"exporting {ENCODER_GRAPH}")
     dtype, three_axes = _dtype(precision), RUNTIMES[runtime_of(precision)].three_axes
     graph = export_encoder(served, dtype, three_axes=three_axes, relative=relative)
-    save_graph(graph, folder / ENCODER_GRAPH, external=ENCODER_DATA)
+    save_graph(graph, folder / ENCODER_GRAPH, external=ENCODER_DATA, beside=[folder / WEIGHTS])
 
 
 def _save_other_graphs(
@@ -280,8 +275,10 @@ def _save_other_graphs(
 def _save_task(head: TaskModule, config: EncoderConfig, folder: Path, progress: Progress) -> None:
     """The task head stays float32 in every precision."""
     progress(f"exporting {TASK_GRAPH}")
-    _save_tensors(dict(sorted(head.state_dict().items())), folder / TASK_WEIGHTS)
-    save_graph(export_task(head, config), folder / TASK_GRAPH)
+    beside = [folder / WEIGHTS]
+    save_tensors(dict(sorted(head.state_dict().items())), folder / TASK_WEIGHTS, beside)
+    beside.append(folder / TASK_WEIGHTS)
+    save_graph(export_task(head, config), folder / TASK_GRAPH, beside=beside)
 
 
 def _signatures(modules: Modules, dtype: Float) -> dict[GraphName, GraphSignature]:

@@ -11,9 +11,11 @@ from pathlib import Path
 from pydantic import ValidationError
 from safetensors.numpy import save_file
 
+from model.artifact.access import writing
 from model.artifact.cache import exporter_version
 from model.artifact.integrity import sha256_of
 from model.artifact.manifest import (
+    ENCODER_DATA,
     ENCODER_GRAPH,
     FOREIGN_FILES,
     FORMAT,
@@ -23,7 +25,6 @@ from model.artifact.manifest import (
     Manifest,
     record_file,
     write_manifest,
-    writing,
 )
 from model.artifact.modules import read_object
 from model.artifact.sentence import SentenceConfig
@@ -108,6 +109,7 @@ def _build(graph: ForeignGraph, folder: Path, model: str) -> None:
     _save_modules(graph.checkpoint, sentence, folder / VECTOR_MODULES)
     for name in FOREIGN_FILES:
         (folder / name).chmod(0o644)
+    files = {name: record_file(folder / name) for name in FOREIGN_FILES}
     manifest = Manifest(
         format=FORMAT,
         model=model,
@@ -117,7 +119,8 @@ def _build(graph: ForeignGraph, folder: Path, model: str) -> None:
         config=config,
         sentence=sentence,
         signature={"encoder": signature},
-        files={name: record_file(folder / name) for name in FOREIGN_FILES},
+        files=files,
+        weights_sha256=files[ENCODER_DATA].sha256,
         verification=UNVERIFIED.model_copy(update={"reference": "itself"}),
     )
     write_manifest(folder, manifest)

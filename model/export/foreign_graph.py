@@ -16,8 +16,9 @@ from onnx.external_data_helper import (
     uses_external_data,
 )
 
+from model.artifact.access import writing
 from model.artifact.foreign import INPUTS
-from model.artifact.manifest import ENCODER_DATA, Precision, writing
+from model.artifact.manifest import ENCODER_DATA, Precision
 from model.artifact.signature import Dtype, GraphSignature, TensorSpec
 from model.errors import CheckpointError, ConfigError
 from model.export.foreign_attentions import FLOATS, attentions

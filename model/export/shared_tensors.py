@@ -1,21 +1,34 @@
-"""Tensors that a graph beside has already: named there instead of being written again.
+"""Tensors that a file beside has already: named there instead of being written again.
 
-Format: `external_data` of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto, a file's name, an
-offset and a length. Runtimes map such files into memory, so what is there once is in memory once.
+A graph names them as external data (https://github.com/onnx/onnx/blob/main/onnx/onnx.proto: a
+file's name, an offset and a length), in the data of another graph or in a safetensors file, whose
+tensors are raw bytes at known offsets too. A safetensors file names them in its metadata
+(`model.artifact.mapped`). Runtimes map such files into memory, so what is there once is in memory
+once.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import onnx
+import torch
+from numpy.typing import NDArray
+from onnx import numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, set_external_data
+from safetensors.torch import save_file
+
+from model.artifact.access import writing
+from model.artifact.mapped import SHARED, Reference, read_header
 
 LEAST_BYTES = 1024
-"""Of a tensor that is outside of its graph."""
+"""Smallest number of bytes of a tensor that is outside of its graph, or shared between files."""
 
 
 class Place(NamedTuple):
@@ -24,29 +37,110 @@ class Place(NamedTuple):
     location: str
     offset: int
     length: int
+    key: str = ""
+    """Name of the tensor in a safetensors file."""
 
 
-def places_of(graphs: Iterable[Path]) -> dict[bytes, Place]:
-    """The tensors of graphs that are outside of them, by the SHA-256 of their bytes."""
-    found = {}
-    for path in graphs:
-        for tensor in onnx.load(path, load_external_data=False).graph.initializer:
-            if tensor.data_location != onnx.TensorProto.EXTERNAL:
-                continue
-            info = ExternalDataInfo(tensor)
-            place = Place(info.location, info.offset or 0, info.length or 0)
+Places = Mapping[bytes, Place]
+"""Places of tensors by the SHA-256 of their bytes."""
+
+
+def places_of(paths: Iterable[Path]) -> dict[bytes, Place]:
+    """Return the places of large tensors, by the SHA-256 of their bytes.
+
+    Args:
+        paths: graphs, of which only external data counts, and safetensors files.
+
+    """
+    found: dict[bytes, Place] = {}
+    for path in paths:
+        listed = stored if path.suffix == ".safetensors" else external
+        for place in listed(path):
             with (path.parent / place.location).open("rb") as file:
                 file.seek(place.offset)
-                found[hashlib.sha256(file.read(place.length)).digest()] = place
+                found.setdefault(hashlib.sha256(file.read(place.length)).digest(), place)
     return found
 
 
-def refer(model: onnx.ModelProto, places: dict[bytes, Place]) -> None:
-    """Replace the bytes of each large tensor that is there already by its place."""
+def stored(path: Path) -> Iterator[Place]:
+    """Yield the places of large tensors that a safetensors file itself holds."""
+    for key, entry in read_header(path).own.items():
+        if entry.length >= LEAST_BYTES:
+            yield Place(path.name, entry.offset, entry.length, key)
+
+
+def external(path: Path) -> Iterator[Place]:
+    """Yield the places of a graph's tensors that are outside of it."""
+    for tensor in onnx.load(path, load_external_data=False).graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            info = ExternalDataInfo(tensor)
+            yield Place(info.location, info.offset or 0, info.length or 0)
+
+
+def refer(model: onnx.ModelProto, places: Places) -> None:
+    """Replace the bytes of each large tensor that is there already by its place.
+
+    A tensor that is there transposed, as exporters fold them, becomes a Transpose of that tensor.
+    """
+    transposes = []
     for tensor in model.graph.initializer:
         if len(tensor.raw_data) < LEAST_BYTES:
             continue
-        place = places.get(hashlib.sha256(tensor.raw_data).digest())
-        if place is not None:
-            set_external_data(tensor, *place)
-            tensor.ClearField("raw_data")
+        values = numpy_helper.to_array(tensor)
+        match = _find(values, places)
+        if match is None:
+            continue
+        place, axes = match
+        set_external_data(tensor, place.location, place.offset, place.length)
+        tensor.ClearField("raw_data")
+        if axes != tuple(range(values.ndim)):
+            name = tensor.name
+            tensor.name = f"{name}.stored"
+            tensor.dims[:] = [values.shape[axis] for axis in axes]
+            back = [*np.argsort(axes).tolist()]
+            node = onnx.helper.make_node("Transpose", [tensor.name], [name], name, perm=back)
+            transposes.append(node)
+    nodes = [*transposes, *model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+
+
+def save_tensors(
+    tensors: Mapping[str, torch.Tensor], path: Path, beside: Sequence[Path] = ()
+) -> None:
+    """Write a safetensors file.
+
+    Args:
+        tensors: by key.
+        path: of the file.
+        beside: safetensors files of the same folder, whose large tensors are not written again.
+
+    Raises:
+        ArtifactError: the file cannot be written.
+
+    """
+    places = places_of(beside)
+    own, shared = {}, {}
+    for key, tensor in tensors.items():
+        values = tensor.detach().numpy()
+        match = _find(values, places) if values.nbytes >= LEAST_BYTES else None
+        if match is None:
+            own[key] = tensor.contiguous()
+            continue
+        place, axes = match
+        shape = tuple(values.shape[axis] for axis in axes)
+        shared[key] = Reference(place.location, place.key, shape, (*np.argsort(axes).tolist(),))
+    metadata = {SHARED: json.dumps(shared, sort_keys=True)} if shared else None
+    with writing(path):
+        save_file(own, path, metadata)
+
+
+def _find(values: NDArray[Any], places: Places) -> tuple[Place, tuple[int, ...]] | None:
+    """The place of the same numbers, and the order of axes in which they are there."""
+    if values.nbytes not in {place.length for place in places.values()}:
+        return None
+    for axes in itertools.permutations(range(values.ndim)):
+        ordered = np.ascontiguousarray(values.transpose(axes))
+        if place := places.get(hashlib.sha256(ordered.data).digest()):
+            return place, axes
+    return None

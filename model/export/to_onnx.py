@@ -16,7 +16,7 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from model.artifact.manifest import writing
+from model.artifact.access import writing
 from model.artifact.signature import GraphSignature
 from model.errors import ArtifactError
 from model.export.shared_tensors import LEAST_BYTES, places_of, refer
@@ -119,7 +119,8 @@ def save_graph(
         model: the graph.
         path: of its file.
         external: name of the file beside it for its weights, after what is there; none when None.
-        beside: graphs of the same folder, whose tensors are not written again.
+        beside: graphs and safetensors files of the same folder, whose tensors are not written
+            again.
 
     Raises:
         ArtifactError: a file cannot be written.

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER, writing
+from model.artifact.access import writing
+from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER
 from model.decoder.decoder import Decoder
 from model.tokenization.tokenizer import load_target_tokenizer
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from model.artifact.access import reading
 from model.artifact.decomposition import (
     APPLIES,
     DecomposedRows,
@@ -30,9 +31,9 @@ from model.artifact.manifest import (
     HEADS,
     WEIGHTS,
     Artifact,
-    reading,
 )
 from model.artifact.mapped import mapped_tensors
+from model.artifact.serving_only import left_out
 from model.artifact.signature import STATES, head_parameter_name
 from model.errors import ArtifactError
 from model.runtimes.contract import Floats
@@ -77,7 +78,7 @@ class GraphDecomposition:
         """Rows through their layer, and what the next one's heads project of them.
 
         Raises:
-            ArtifactError: the artifact was copied without its weights.
+            ArtifactError: the artifact is serving-only.
             ModelError: a graph cannot be loaded.
 
         """
@@ -119,10 +120,8 @@ class GraphDecomposition:
 
     def _load(self) -> _Loaded:
         artifact = self._artifact
-        if not artifact.path(WEIGHTS).is_file():
-            raise ArtifactError(
-                f"{artifact.folder} holds no {WEIGHTS}, which a decomposition needs"
-            )
+        if artifact.manifest.serving_only:
+            raise ArtifactError(left_out("a decomposition"))
         layer, values = (
             self._session(artifact.path(name))
             for name in (DECOMPOSITION_GRAPH, DECOMPOSITION_VALUES_GRAPH)

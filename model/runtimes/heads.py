@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from safetensors import safe_open
+import numpy as np
 
-from model.artifact.manifest import DECODER_HEADS, GRAPHS, HEADS, Artifact, reading
+from model.artifact.access import reading
+from model.artifact.manifest import DECODER_HEADS, GRAPHS, HEADS, Artifact
 from model.artifact.mapped import mapped_tensors
 from model.artifact.signature import (
     ATTENTION_OF,
@@ -22,7 +23,7 @@ from model.runtimes.contract import Floats
 
 
 def read_heads(artifact: Artifact, kind: MapKind = "encoder") -> list[dict[str, Floats]]:
-    """The parameters of all heads of each layer by name, in the attention graph's order.
+    """Map the parameters of all heads of each layer by name, in the attention graph's order.
 
     Raises:
         ArtifactError: the file cannot be read.
@@ -31,12 +32,10 @@ def read_heads(artifact: Artifact, kind: MapKind = "encoder") -> list[dict[str, 
     manifest = artifact.manifest
     inputs = manifest.signature[ATTENTION_OF[kind]].inputs[len(STATES) :]
     config = manifest.decoder.layers if kind != "encoder" and manifest.decoder else manifest.config
-    with reading(path := heads_path(artifact, kind)), safe_open(path, framework="numpy") as file:
+    with reading(path := heads_path(artifact, kind)):
+        tensors = mapped_tensors(path)
         return [
-            {
-                spec.name: file.get_tensor(head_parameter_name(spec.name, layer, kind))
-                for spec in inputs
-            }
+            {spec.name: tensors[head_parameter_name(spec.name, layer, kind)] for spec in inputs}
             for layer in range(config.num_hidden_layers)
         ]
 
@@ -54,10 +53,16 @@ class HeadParameters:
 
     def feed(self, layer: int, heads: Sequence[int]) -> dict[str, Floats]:
         """The graph's inputs for these heads of this layer, by name; axis 0 is heads."""
-        chosen, parameters = list(heads), self._layers[layer]
-        if chosen == list(range(len(parameters["query_weight"]))):
-            return dict(parameters)
-        return {name: tensor[chosen] for name, tensor in parameters.items()}
+        return chosen_heads(self._layers[layer], heads)
+
+
+def chosen_heads(parameters: Mapping[str, Floats], heads: Sequence[int]) -> dict[str, Floats]:
+    """Return the parameters `[N, …]` of some heads by name, contiguous: all heads are no copy."""
+    chosen = list(heads)
+    return {
+        name: np.ascontiguousarray(tensor if chosen == list(range(len(tensor))) else tensor[chosen])
+        for name, tensor in parameters.items()
+    }
 
 
 class Session(Protocol):
@@ -110,11 +115,8 @@ class HostGraph:
             spec.name: self._parameters[head_parameter_name(spec.name, layer, kind)]
             for spec in specs
         }
-        chosen = list(heads)
-        if any(chosen != list(range(len(tensor))) for tensor in stored.values()):
-            stored = {name: tensor[chosen] for name, tensor in stored.items()}
-        outputs = [spec.name for spec in signature.outputs]
-        return lambda rows: session.run(outputs, {states.name: rows, **stored})
+        chosen, outputs = chosen_heads(stored, heads), [spec.name for spec in signature.outputs]
+        return lambda rows: session.run(outputs, {states.name: rows, **chosen})
 
     def _loaded(self) -> Session:
         with self._lock:

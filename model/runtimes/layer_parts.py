@@ -9,6 +9,7 @@ import threading
 
 import numpy as np
 
+from model.artifact.access import reading
 from model.artifact.layer_parts import (
     FINAL_APPLIES,
     LayerParts,
@@ -16,8 +17,9 @@ from model.artifact.layer_parts import (
     final_norm_applies,
     parameter_keys,
 )
-from model.artifact.manifest import GRAPHS, HEADS, WEIGHTS, Artifact, reading
+from model.artifact.manifest import GRAPHS, HEADS, WEIGHTS, Artifact
 from model.artifact.mapped import mapped_tensors
+from model.artifact.serving_only import left_out
 from model.artifact.signature import head_parameter_name
 from model.errors import ArtifactError
 from model.runtimes.contract import Floats
@@ -61,8 +63,8 @@ class GraphLayerParts:
     def _parameters(self) -> list[dict[str, Floats]]:
         """Map the parameters of each layer by the names of the graph's inputs."""
         artifact, config = self._artifact, self._artifact.manifest.config
-        if not artifact.path(WEIGHTS).is_file():
-            raise ArtifactError(f"{artifact.folder} holds no {WEIGHTS}, which a layer's parts need")
+        if artifact.manifest.serving_only:
+            raise ArtifactError(left_out("a layer that is computed again"))
         tensors = []
         for name in (HEADS, WEIGHTS):
             with reading(artifact.path(name)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
@@ -12,6 +13,7 @@ from model.artifact.decomposition import DecomposedRows, DecompositionStep
 from model.artifact.foreign import not_in_graph
 from model.artifact.layer_parts import LayerParts, LayerStep
 from model.artifact.manifest import DECODER_WEIGHTS, TASK_WEIGHTS, WEIGHTS, Artifact
+from model.artifact.serving_only import left_out
 from model.artifact.signature import MapKind
 from model.attention.positions import distances
 from model.attention.weights import Heads, some_heads
@@ -44,32 +46,27 @@ def load_encoder(artifact: Artifact) -> Encoder:
     """The float32 encoder of an artifact.
 
     Raises:
-        ArtifactError: the artifact was copied without its weights, or is a foreign graph.
+        ArtifactError: the artifact is serving-only, or a foreign graph.
         CheckpointError: they do not fit the config.
 
     """
-    path = artifact.path(WEIGHTS)
     if artifact.manifest.foreign:
         raise ArtifactError(not_in_graph("what PyTorch computes with"))
-    if not path.is_file():
-        raise ArtifactError(f"{artifact.folder} holds no {WEIGHTS}, which PyTorch needs")
-    return load_weights(path, artifact.manifest.config)
+    return load_weights(_whole(artifact, WEIGHTS), artifact.manifest.config)
 
 
 def load_head(artifact: Artifact) -> TaskModule | None:
     """The float32 task head of an artifact; None for one without.
 
     Raises:
-        ArtifactError: the artifact was copied without its weights.
+        ArtifactError: the artifact is serving-only.
         CheckpointError: they do not fit the config.
 
     """
     manifest = artifact.manifest
     if manifest.task is None:
         return None
-    path = artifact.path(TASK_WEIGHTS)
-    if not path.is_file():
-        raise ArtifactError(f"{artifact.folder} holds no {TASK_WEIGHTS}, which PyTorch needs")
+    path = _whole(artifact, TASK_WEIGHTS)
     return load_task_weights(path, manifest.task, manifest.config.hidden_size)
 
 
@@ -77,17 +74,21 @@ def load_decoder(artifact: Artifact) -> Decoder | None:
     """The float32 decoder of an artifact; None for one without.
 
     Raises:
-        ArtifactError: the artifact was copied without its weights.
+        ArtifactError: the artifact is serving-only.
         CheckpointError: they do not fit the config.
 
     """
     config = artifact.manifest.decoder
     if config is None:
         return None
-    path = artifact.path(DECODER_WEIGHTS)
-    if not path.is_file():
-        raise ArtifactError(f"{artifact.folder} holds no {DECODER_WEIGHTS}, which PyTorch needs")
-    return load_decoder_weights(path, config)
+    return load_decoder_weights(_whole(artifact, DECODER_WEIGHTS), config)
+
+
+def _whole(artifact: Artifact, name: str) -> Path:
+    """The file of this name, whose tensors are all there."""
+    if artifact.manifest.serving_only:
+        raise ArtifactError(left_out("PyTorch"))
+    return artifact.path(name)
 
 
 class PyTorchRuntime(HostRuntime):

@@ -9,13 +9,11 @@ from typing import Any
 
 import torch
 from pydantic import ValidationError
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from model.artifact.modules import read_object, transformer_folder
 from model.artifact.task import TaskConfig, TaskKind, Transform, sparse_pooling, task_kind
-from model.checkpoint import read_tensors, weight_files
+from model.checkpoint import read_tensors, stored_tensors, weight_files
 from model.config.encoder import EncoderConfig
 from model.encoder.encoder import Encoder
 from model.errors import CheckpointError, ConfigError
@@ -56,11 +54,7 @@ def load_task_weights(path: Path, config: TaskConfig, hidden_size: int) -> TaskM
         CheckpointError: the file is damaged or does not fit the config.
 
     """
-    try:
-        tensors = load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} is not a readable safetensors file: {error}") from None
-    return build_task_head(config, hidden_size, tensors, str(path))
+    return build_task_head(config, hidden_size, stored_tensors(path), str(path))
 
 
 def read_task(folder: Path, kind: TaskKind, layout: Layout, encoder: EncoderConfig) -> TaskConfig:

@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
-from model.artifact.manifest import ENCODER_DATA, WEIGHTS, Manifest, Precision
+from model.artifact.manifest import Manifest, Precision
 from model.artifact.pooling import modes_of
 from model.artifact.sentence import SentenceConfig
 from model.artifact.vectors import TextVectors
@@ -97,7 +97,7 @@ def describe(settings: Settings, model: ServedModel) -> dict[str, Any]:
     limits = model.inference.tokenizer.limits
     return {
         "model_id": model.name,
-        "model_sha": manifest.files[ENCODER_DATA if manifest.foreign else WEIGHTS].sha256,
+        "model_sha": manifest.weights_sha256,
         "model_dtype": DTYPES[manifest.precision],
         "served_model_name": model.name,
         "model_type": model_type(manifest),

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from model.artifact.manifest import FOR_PYTORCH, GOLDEN, Artifact, Manifest
+from model.artifact.manifest import FLOAT_WEIGHTS, GOLDEN, Artifact, Manifest
 from model.runtimes.contract import LOGITS
 from service.settings import Settings
 
@@ -39,8 +39,14 @@ class Footprint:
 def footprint(artifact: Artifact, settings: Settings) -> Footprint:
     """The estimate for a model on a CPU."""
     manifest = artifact.manifest
-    own = {*FOR_PYTORCH} if settings.engine == "torch" else manifest.files.keys() - {*FOR_PYTORCH}
-    weights = sum(manifest.files[name].bytes for name in own & manifest.files.keys() - {GOLDEN})
+    files = manifest.files
+    if settings.engine == "torch":
+        weights = sum(files[name].bytes for name in FLOAT_WEIGHTS if name in files)
+    else:
+        read = [record for name, record in files.items() if name != GOLDEN]
+        weights = sum(
+            each.bytes if each.serving_bytes is None else each.serving_bytes for each in read
+        )
     calls = settings.threads or len(os.sched_getaffinity(0))
     longest = settings.max_length or manifest.sentence.max_length
     tokens = max(settings.max_batch_tokens or CPU_BATCH_TOKENS, longest)

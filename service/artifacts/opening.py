@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from model.artifact.cache import cache_key
+from model.artifact.files import share_files
 from model.artifact.manifest import Artifact, Precision, load_artifact
 from model.artifact.recorded import passed_uses
 from model.errors import ArtifactError, VerificationError
@@ -238,15 +239,20 @@ def _folder(settings: Settings, key: str) -> Path:
 
 
 def _kept(folder: Path, make: Callable[[], Artifact]) -> Artifact:
-    """The artifact of the cache, made where it is not there yet."""
+    """The artifact of the cache, made where it is not there yet.
+
+    A new one shares its files with the others of the cache, as precisions of one checkpoint can.
+    """
     if folder.exists():
         try:
             return load_artifact(folder)
         except ArtifactError as error:
             raise ArtifactError(f"{error} (delete {folder})") from None
     try:
-        return make()
+        made = make()
     except ArtifactError:
         if not folder.exists():
             raise
         return load_artifact(folder)  # another process was faster with the same export
+    share_files(made, (each for each in folder.parent.iterdir() if each != folder))
+    return made

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from model.artifact.manifest import load_artifact
 from model.runtimes.registry import check_device, runtime_of
 from model.sources.foreign import ForeignGraph
 from model.sources.locate import display_name
@@ -30,15 +31,24 @@ EXAMPLES = """
 headscope export --model BAAI/bge-small-en-v1.5 --out artifacts/bge
 headscope export --precision int8 --out artifacts/int8
 headscope export --precision auto --pairs pairs.csv      what is the fastest here
+headscope export --serving-only --out artifacts/small    without what only PyTorch reads
 """
 Progress = Callable[[str], None]
 
 
-def export(out: Path | None, pairs: Path | None, device: str, **options: Any) -> int:
+def export(
+    out: Path | None, pairs: Path | None, device: str, *, serving_only: bool, **options: Any
+) -> int:
     """Export, verify, and print the artifact's folder."""
     settings = settings_of_model(options, device)
+    if serving_only and out is None:
+        raise WrongUseError("--serving-only needs --out: the cache keeps whole artifacts")
     with terminal.steps() as say:
-        folder, passed = _export(settings, out, pairs, say)
+        folder, passed = _export(settings, None if serving_only else out, pairs, say)
+        if serving_only and out is not None:
+            from model.export.serving import serving_copy
+
+            folder = serving_copy(load_artifact(folder), out).folder
     click.echo(folder)
     return verified(passed)
 
@@ -114,6 +124,12 @@ command = Command(
             ["--pairs"],
             type=click.Path(path_type=Path),
             help="With auto: a CSV file that each candidate ranks, as for bench.",
+        ),
+        click.Option(
+            ["--serving-only"],
+            is_flag=True,
+            help="Leave out of --out the float32 weights that only PyTorch and decompositions "
+            "read; the whole artifact stays in the cache.",
         ),
         verification_device(),
     ],

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
 from model.artifact.foreign import not_in_graph
-from model.artifact.manifest import FOR_PYTORCH, Artifact
+from model.artifact.manifest import Artifact
+from model.artifact.serving_only import left_out
 from service.engines.contract import Engine, Output, Task
 from service.engines.memory import OUT_OF_MEMORY, out_of_memory
 from service.errors import EngineFailed, EngineNotInstalled, EngineTimeout, EngineUnavailable
@@ -118,6 +119,5 @@ def check_installed(artifact: Artifact) -> None:
         raise EngineNotInstalled(not_in_graph("what PyTorch computes with"))
     if importlib.util.find_spec("torch") is None:
         raise EngineNotInstalled("PyTorch is not installed here")
-    for name in FOR_PYTORCH:
-        if name in artifact.manifest.file_names and not artifact.path(name).is_file():
-            raise EngineNotInstalled(f"the artifact holds no {name}, which PyTorch needs")
+    if artifact.manifest.serving_only:
+        raise EngineNotInstalled(left_out("PyTorch"))

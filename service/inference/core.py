@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from model.artifact.compare import Comparison
 from model.artifact.foreign import not_in_graph
-from model.artifact.manifest import WEIGHTS, Artifact
+from model.artifact.manifest import Artifact
+from model.artifact.serving_only import left_out
 from model.artifact.vectors import TextVectors
 from model.artifact.verification import Use
 from service.errors import NotExported
@@ -68,7 +69,6 @@ class Inference:
         self.engines = engines
         self.part_costs: dict[str, float] = {}
         """Cost of a decomposition by engine, once it is measured: see `explanation.part_cost`."""
-        self._has_weights = artifact.path(WEIGHTS).is_file()
         self._allow_unverified = allow_unverified
         self._tokenizing = Tokenizing(tokenizer, limits, self.config.segments, self.decoder)
 
@@ -186,7 +186,7 @@ class Inference:
         if options.ablated or options.recomputes:
             self.require_head_outputs()
         if options.recomputes:
-            self._require_weights("`patch` and `include` need")
+            self._require_weights("`patch` or `include`")
         for use in options.uses(self.manifest):
             self.require_use(use)
 
@@ -229,20 +229,17 @@ class Inference:
         """Refuse a model whose vectors cannot be decomposed, before anything is done.
 
         Raises:
-            NotExported: what is served is a foreign graph, or a copy without its float32 weights.
+            NotExported: what is served is a foreign graph, or a serving-only artifact.
 
         """
         if self.manifest.foreign:
             maps = self.manifest.gives_maps
             raise NotExported(not_in_graph("shares of input tokens", maps=maps))
-        self._require_weights("a decomposition needs")
+        self._require_weights("a decomposition")
 
-    def _require_weights(self, needed: str) -> None:
-        if not self._has_weights:
-            raise NotExported(
-                f"the artifact was copied without {WEIGHTS}, which {needed}: serve a copy that "
-                "has it"
-            )
+    def _require_weights(self, needing: str) -> None:
+        if self.manifest.serving_only:
+            raise NotExported(left_out(needing))
 
     def attention(
         self,

@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from model.artifact.manifest import TASK_WEIGHTS
 from model.artifact.pooling import PoolingName
+from model.artifact.serving_only import left_out
 from model.artifact.task import TaskConfig, TaskKind
 from service.api.native.explain_forms import (
     MATCH_BYTES,
@@ -155,7 +156,7 @@ async def explained_by_matches(
 
     Raises:
         Unprocessable: the request asks for anything of vectors, or the binary form.
-        NotExported: the artifact was copied without the head's weights.
+        NotExported: the artifact is serving-only.
 
     """
     given = (body.layer, body.pooling, body.spans, body.top)
@@ -195,10 +196,10 @@ async def matcher_of(
         return await prepare_matcher(
             model.inference, task.late, body.sides, body.options, caller, body.backend
         )
-    weights = model.artifact.path(TASK_WEIGHTS)
-    if not weights.is_file():
-        raise NotExported(f"the artifact was copied without {TASK_WEIGHTS}: serve a copy with it")
+    if model.artifact.manifest.serving_only:
+        raise NotExported(left_out("the explanation of a sparse match"))
     prepared = await prepare(body, model.inference, caller)
+    weights = model.artifact.path(TASK_WEIGHTS)
     return SparseMatcher(prepared, task, weights, model.inference.config)
 
 

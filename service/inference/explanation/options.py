@@ -39,7 +39,7 @@ def check_explainable(inference: Inference, options: ExplainOptions) -> None:
         NoEmbeddings: the model gives no vectors of texts.
         Unprocessable: shares of vectors that are no sum over tokens.
         NotExported: a foreign graph has no other layer than the last, and is not decomposed; nor
-            is a copy without its weights; nor are its heads switched off. Or a use that failed the
+            is a serving-only artifact; nor are its heads switched off. Or a use that failed the
             artifact's verification.
 
     """

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
+from safetensors.numpy import save_file
 
-from model.artifact.integrity import check_file, check_locations
+from model.artifact.integrity import check_file, check_locations, check_references
 from model.errors import ArtifactError
 
 
@@ -53,3 +56,26 @@ def test_a_file_has_its_size_and_its_hash(tmp_path: Path) -> None:
         check_file(path, digest, 4)
     with pytest.raises(ArtifactError, match="damaged"):
         check_file(path, hashlib.sha256(b"abd").hexdigest(), 3)
+
+
+@pytest.mark.parametrize(
+    ("file", "allowed", "says"),
+    [
+        ("weights.safetensors", ["weights.safetensors"], None),
+        ("weights.safetensors", [], "has tensors in another file than its own"),
+        ("other", ["weights.safetensors"], "has tensors in another file than weights.safetensors"),
+        ("../weights.safetensors", ["../weights.safetensors"], "cannot be read"),
+        (None, ["weights.safetensors"], "cannot be read"),
+    ],
+)
+def test_tensors_are_shared_with_these_files_alone(
+    tmp_path: Path, file: str | None, allowed: list[str], says: str | None
+) -> None:
+    path = tmp_path / "heads.safetensors"
+    shared = {"a": [file, "b", [1], [0]]} if file else []
+    save_file({"c": np.ones(2, np.float32)}, path, {"shared": json.dumps(shared)})
+    if says is None:
+        check_references(path, allowed)
+        return
+    with pytest.raises(ArtifactError, match=says):
+        check_references(path, allowed)

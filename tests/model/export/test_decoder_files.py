@@ -12,9 +12,9 @@ from model.artifact.manifest import (
     DECODER_DATA,
     DECODER_FILES,
     DECODER_GRAPH,
-    ENCODER_DATA,
     ENCODER_GRAPH,
     LOGPROBS_GRAPH,
+    WEIGHTS,
     Artifact,
     Precision,
     load_artifact,
@@ -32,7 +32,7 @@ def test_the_word_embedding_is_there_once(translator: tuple[Path, Artifact]) -> 
         for place in places_of([artifact.path(ENCODER_GRAPH)]).values()
         if place.length == 60 * 24 * 4
     )
-    assert encoder.location == ENCODER_DATA
+    assert encoder.location == WEIGHTS
     for name in (DECODER_GRAPH, LOGPROBS_GRAPH):
         model = onnx.load(artifact.path(name), load_external_data=False)
         tables = [each for each in model.graph.initializer if list(each.dims) == [60, 24]]
@@ -67,16 +67,14 @@ def copy(bart_artifact: Artifact, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", DECODER_FILES)
 def test_a_missing_or_damaged_file_is_refused_in_a_line(copy: Path, name: str) -> None:
-    content = bytearray((copy / name).read_bytes())
+    before = (copy / name).read_bytes()
+    content = bytearray(before or b"?")
     content[len(content) // 2] ^= 1
     (copy / name).write_bytes(content)
     with pytest.raises(ArtifactError) as damaged:
         load_artifact(copy)
-    assert f"{name} is damaged" in str(damaged.value)
+    assert f"{name} {'is damaged' if before else 'has 1 bytes'}" in str(damaged.value)
     (copy / name).unlink()
-    if name == "decoder.safetensors":
-        assert load_artifact(copy).manifest.decoder is not None
-        return
     with pytest.raises(ArtifactError) as missing:
         load_artifact(copy)
     assert f"{name} is missing" in str(missing.value)

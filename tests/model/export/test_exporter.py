@@ -67,7 +67,8 @@ def test_the_encoder_graph_keeps_its_weights_beside_it(tiny_artifact: Artifact) 
     graph = onnx.load(tiny_artifact.path("encoder.onnx"), load_external_data=False).graph
     external = [item for item in graph.initializer if item.data_location == 1]
     files = {e.value for item in external for e in item.external_data if e.key == "location"}
-    assert files == {"encoder.onnx.data"}
+    assert files == {"weights.safetensors"}
+    assert tiny_artifact.path("encoder.onnx.data").stat().st_size == 0
 
 
 def test_progress_is_told(make_checkpoint: Callable[..., Path], tmp_path: Path) -> None:
@@ -121,7 +122,7 @@ def test_a_short_name_is_found_where_names_stand_and_not_in_numbers(
 ) -> None:
     files = content(tiny_artifact.folder)
     texts = {name: text_of(name, found) for name, found in files.items()}
-    tensors = files["golden.safetensors"] + files["encoder.onnx.data"]
+    tensors = files["golden.safetensors"] + files["weights.safetensors"]
     hosts = {host.decode() for host in re.findall(rb"[a-z][a-z0-9]", tensors)}
     assert len(hosts) > 20  # each of which stands in a tensor
     said = {host for host in hosts if any(says(text, host) for text in texts.values())}

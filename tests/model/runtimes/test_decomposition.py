@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from model.artifact.decomposition import DecompositionStep
-from model.artifact.manifest import Artifact, load_artifact
+from model.artifact.manifest import Artifact
 from model.decomposition.encoder import decomposed
 from model.errors import ArtifactError, ModelError
+from model.export.serving import serving_copy
 from model.runtimes.contract import Floats, Runtime
 from model.runtimes.decomposition import GraphDecomposition
 from model.runtimes.foreign import ForeignRuntime
@@ -102,10 +103,9 @@ def test_nothing_is_loaded_before_the_first_step(tiny_artifact: Artifact) -> Non
     assert opened == ["decomposition.onnx", "decomposition_values.onnx"]
 
 
-def test_an_artifact_without_its_weights_says_so(artifact_copy: Path) -> None:
-    (artifact_copy / "weights.safetensors").unlink()
-    runtime = load_runtime(load_artifact(artifact_copy))
-    with pytest.raises(ArtifactError, match=r"holds no weights\.safetensors, which a decomp"):
+def test_a_serving_only_artifact_says_so(tiny_artifact: Artifact, tmp_path: Path) -> None:
+    runtime = load_runtime(serving_copy(tiny_artifact, tmp_path / "serving"))
+    with pytest.raises(ArtifactError, match=r"--serving-only, without .* a decomposition needs"):
         runtime.decompose(DecompositionStep(np.ones((1, 2, 12), np.float32), -1))
 
 

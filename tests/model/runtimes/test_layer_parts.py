@@ -11,8 +11,9 @@ import torch
 from transformers import AutoModel
 
 from model.artifact.layer_parts import LayerStep
-from model.artifact.manifest import Artifact, load_artifact
+from model.artifact.manifest import Artifact
 from model.errors import ArtifactError, ModelError
+from model.export.serving import serving_copy
 from model.runtimes.contract import Floats
 from model.runtimes.foreign import ForeignRuntime
 from model.runtimes.layer_parts import GraphLayerParts
@@ -101,10 +102,9 @@ def test_nothing_is_loaded_before_the_first_step(tiny_artifact: Artifact) -> Non
     assert opened == ["layer_parts.onnx"]
 
 
-def test_an_artifact_without_its_weights_says_so(artifact_copy: Path) -> None:
-    (artifact_copy / "weights.safetensors").unlink()
-    runtime = load_runtime(load_artifact(artifact_copy))
-    with pytest.raises(ArtifactError, match=r"holds no weights\.safetensors, which a layer"):
+def test_a_serving_only_artifact_says_so(tiny_artifact: Artifact, tmp_path: Path) -> None:
+    runtime = load_runtime(serving_copy(tiny_artifact, tmp_path / "serving"))
+    with pytest.raises(ArtifactError, match=r"--serving-only, without .* a layer that is computed"):
         runtime.layer_parts(step(0))
 
 

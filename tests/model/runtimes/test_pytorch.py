@@ -7,22 +7,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model.artifact.manifest import Artifact, load_artifact
+from model.artifact.manifest import Artifact
 from model.encoder.encoder import Encoder
 from model.errors import ArtifactError
+from model.export.serving import serving_copy
 from model.export.verify import verify
 from model.runtimes.pytorch import PyTorchRuntime
 from model.runtimes.registry import load_runtime
 from tests.model.runtimes.test_onnx import LENGTHS, batch_of
 
 
-def test_without_weights_it_is_one_line(artifact_copy: Path) -> None:
-    (artifact_copy / "weights.safetensors").unlink()
-    artifact = load_artifact(artifact_copy)
-    with pytest.raises(ArtifactError, match=r"holds no weights\.safetensors") as caught:
+def test_without_weights_it_is_one_line(tiny_artifact: Artifact, tmp_path: Path) -> None:
+    artifact = serving_copy(tiny_artifact, tmp_path / "serving")
+    with pytest.raises(ArtifactError, match=r"--serving-only, without .* PyTorch") as caught:
         load_runtime(artifact, name="pytorch")
     assert "\n" not in str(caught.value)
-    with pytest.raises(ArtifactError, match=r"holds no weights\.safetensors"):
+    with pytest.raises(ArtifactError, match=r"--serving-only, without .* PyTorch"):
         verify(artifact)
     load_runtime(artifact)  # the graphs need none of it
 

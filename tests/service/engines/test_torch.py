@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from model.artifact.manifest import WEIGHTS, Artifact, load_artifact
+from model.artifact.manifest import Artifact
+from model.export.serving import serving_copy
 from service.engines.onnx import OnnxEngine
 from service.engines.torch import TorchEngine
 from service.errors import EngineNotInstalled, EngineTimeout, EngineUnavailable
@@ -74,10 +74,9 @@ def test_torch_not_installed(artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_artifact_without_its_weights(artifact: Artifact, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(artifact.folder, tmp_path / "copy"))
-    (folder / WEIGHTS).unlink()
-    with pytest.raises(EngineNotInstalled, match=r"holds no weights\.safetensors"):
-        TorchEngine(load_artifact(folder), timeout_seconds=30)
+    serving = serving_copy(artifact, tmp_path / "serving")
+    with pytest.raises(EngineNotInstalled, match=r"--serving-only, without .* PyTorch needs"):
+        TorchEngine(serving, timeout_seconds=30)
 
 
 BODY = {"inputs": ["a b", "c"], "backend": "torch", "outputs": ["pooled"]}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from model.artifact.manifest import WEIGHTS, Artifact, load_artifact
+from model.artifact.manifest import Artifact
+from model.export.serving import serving_copy
 from service.engines.fake import FakeEngine
 from service.errors import NotExported
 from service.inference.core import Inference
@@ -23,14 +23,13 @@ async def core(artifact: Artifact) -> Inference:
         return state_of(client.app).models.default.inference
 
 
-async def test_a_copy_without_its_weights_is_refused_by_the_files_name(
+async def test_a_serving_only_artifact_is_refused_by_the_options_name(
     artifact: Artifact, tmp_path: Path
 ) -> None:
     (await core(artifact)).require_decomposition()
-    folder = Path(shutil.copytree(artifact.folder, tmp_path / "copy"))
-    (folder / WEIGHTS).unlink()
-    with pytest.raises(NotExported, match=rf"was copied without {WEIGHTS}, which a decomp") as no:
-        (await core(load_artifact(folder))).require_decomposition()
+    serving = serving_copy(artifact, tmp_path / "serving")
+    with pytest.raises(NotExported, match=r"--serving-only, without .* a decomposition") as no:
+        (await core(serving)).require_decomposition()
     assert no.value.status == 501
 
 

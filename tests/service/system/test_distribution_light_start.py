@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from model.artifact.manifest import WEIGHTS, Artifact
+from model.artifact.manifest import Artifact
+from model.export.serving import serving_copy
 from service.system.distribution import EXTRAS
 
 pytestmark = pytest.mark.slow
@@ -53,9 +53,7 @@ asyncio.run(main())
 def test_an_artifact_is_served_without_what_only_extras_bring(
     artifact: Artifact, tmp_path: Path, weights: bool
 ) -> None:
-    folder = Path(shutil.copytree(artifact.folder, tmp_path / "artifact"))
-    if not weights:
-        (folder / WEIGHTS).unlink()
+    folder = artifact.folder if weights else serving_copy(artifact, tmp_path / "serving").folder
     missing = sorted(
         EXTRAS.keys() - {"onnxruntime", "opentelemetry"}
     )  # FastAPI has the latter's api

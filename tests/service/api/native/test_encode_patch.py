@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,8 @@ import torch
 from safetensors.numpy import load
 from torch import Tensor
 
-from model.artifact.manifest import Artifact, load_artifact
+from model.artifact.manifest import Artifact
+from model.export.serving import serving_copy
 from service.engines.onnx import OnnxEngine
 from tests.service.api.native.hooked import Change, Hooked
 from tests.service.api.native.test_encode_layers import BINARY, close, unit
@@ -226,14 +226,12 @@ async def test_a_text_too_long_for_its_maps_is_refused(
             assert (await client.post("/encode", json=body)).status_code == status
 
 
-async def test_a_copy_without_weights_says_so(tiny_artifact: Artifact, tmp_path: Path) -> None:
+async def test_a_serving_only_artifact_says_so(tiny_artifact: Artifact, tmp_path: Path) -> None:
     """And answers what needs none."""
-    folder = Path(shutil.copytree(tiny_artifact.folder, tmp_path / "copy"))
-    (folder / "weights.safetensors").unlink()
-    copy = load_artifact(folder)
+    copy = serving_copy(tiny_artifact, tmp_path / "serving")
     async with serving(copy, OnnxEngine(copy, "cpu", threads=1)) as client:
         assert (await client.post("/encode", json={"inputs": "a"})).status_code == 200
         for body in ({"include": ["mlp"]}, {"patch": PATCHES[0]}):
             reply = await client.post("/encode", json={"inputs": ["a", "b"]} | body)
-            says = "without weights.safetensors, which `patch` and `include` need"
+            says = "--serving-only, without the float32 weights that `patch` or `include` needs"
             assert_problem(reply, 501, says, "Backend")

@@ -31,6 +31,7 @@ class Served(Inference):
             task=None,
             model="a/model",
             foreign=foreign,
+            serving_only=False,
             gives_maps=True,
             config=CONFIG,
             precision="int8",
@@ -39,7 +40,7 @@ class Served(Inference):
         self.manifest = manifest  # type: ignore[assignment]
         self.sentence = SimpleNamespace(pooling=pooling)  # type: ignore[assignment]
         self.vectors = SimpleNamespace(additive=lambda _: additive)  # type: ignore[assignment]
-        self.config, self._has_weights, self._allow_unverified = CONFIG, True, False
+        self.config, self._allow_unverified = CONFIG, False
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 import torch
 from sentence_transformers import SparseEncoder
 
-from model.artifact.manifest import TASK_WEIGHTS, Artifact
+from model.artifact.manifest import Artifact
+from model.export.serving import serving_copy
 from tests.model.task_checkpoints import write_sparse_checkpoint
 from tests.service.harness import assert_problem, serving
 
@@ -19,7 +20,7 @@ PAIR = ["the cat a b", "a cat . x y"]
 
 
 async def test_the_tokens_that_made_shared_words(
-    exported: Callable[..., Artifact], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exported: Callable[..., Artifact], tmp_path: Path
 ) -> None:
     folder = write_sparse_checkpoint(tmp_path / "a")
     encoder = SparseEncoder(str(folder), device="cpu")
@@ -28,11 +29,12 @@ async def test_the_tokens_that_made_shared_words(
     with torch.inference_mode():
         inputs = [encoder.preprocess([text]) for text in PAIR]
         logits = [encoder[0](one)["token_embeddings"][0].numpy() for one in inputs]
-    async with serving(exported(folder, "splade-max")) as client:
+    artifact = exported(folder, "splade-max")
+    async with serving(artifact) as client:
         response = await client.post("/explain", json={"inputs": [PAIR] * 2})
-        monkeypatch.setattr("service.api.native.explain.TASK_WEIGHTS", f"no-{TASK_WEIGHTS}")
+    async with serving(serving_copy(artifact, tmp_path / "serving")) as client:
         gone = await client.post("/explain", json={"inputs": [PAIR]})
-    assert_problem(gone, 501, "the artifact was copied without", error_type="Backend")
+    assert_problem(gone, 501, "this artifact was exported with --serving-only", "Backend")
     found, again = response.json()["results"]
     assert found == again
     assert found["similarity"] == pytest.approx(float(one @ other), rel=1e-5)

@@ -1,0 +1,74 @@
+"""Files of artifacts that several artifacts have in common: linked where the file system can."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from model.artifact.integrity import sha256_of
+from model.artifact.manifest import MANIFEST, Artifact
+
+LEAST_BYTES = 2**20
+"""Smallest number of bytes of a file that is worth a look at other artifacts."""
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Make a hard link to a file, or a copy where the file systems differ or have no links.
+
+    Raises:
+        OSError: the source cannot be read, or there is no room.
+
+    """
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def share_files(artifact: Artifact, folders: Iterable[Path]) -> None:
+    """Replace large files of an artifact by hard links to the same files of other artifacts.
+
+    A file whose content is not what its manifest says, or that cannot be linked, is left alone.
+
+    Args:
+        artifact: that others may read at the same time: each file is replaced in one step.
+        folders: of the other artifacts.
+
+    """
+    wanted = {
+        record.sha256: artifact.path(name)
+        for name, record in artifact.manifest.files.items()
+        if record.bytes >= LEAST_BYTES
+    }
+    for folder in folders:
+        for source, sha256 in _recorded(folder):
+            target = wanted.get(sha256)
+            if target is not None and _link(source, target, sha256):
+                del wanted[sha256]
+
+
+def _recorded(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the files of an artifact of any version and their SHA-256s, as its manifest says."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        for name, record in json.loads((folder / MANIFEST).read_bytes())["files"].items():
+            yield folder / Path(name).name, record["sha256"]
+
+
+def _link(source: Path, target: Path, sha256: str) -> bool:
+    """Whether the target is a link to the source now."""
+    scratch = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        if source.is_symlink() or source.samefile(target) or sha256_of(source) != sha256:
+            return False
+        os.link(source, scratch)
+    except OSError:
+        return False
+    try:
+        scratch.replace(target)
+    finally:
+        scratch.unlink(missing_ok=True)
+    return True

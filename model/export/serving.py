@@ -1,0 +1,129 @@
+"""The part of an artifact that serving reads without PyTorch, and an artifact of that alone."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import onnx
+from onnx.external_data_helper import ExternalDataInfo, set_external_data
+from safetensors.numpy import save_file
+
+from model.artifact.access import writing
+from model.artifact.manifest import (
+    DATA_OF,
+    FLOAT_WEIGHTS,
+    GRAPHS,
+    Artifact,
+    FileRecord,
+    record_file,
+    write_manifest,
+)
+from model.artifact.mapped import mapped_tensors, read_header
+from model.errors import ArtifactError
+from model.export.placement import place
+from model.export.shared_tensors import external
+
+_PYTORCH_ALONE = {*FLOAT_WEIGHTS}
+"""Files whose references to other files no service reads."""
+
+
+def records_of(folder: Path, names: Sequence[str]) -> dict[str, FileRecord]:
+    """Hash and size of an artifact's files, with the bytes of float weights that serving reads."""
+    records = {name: record_file(folder / name) for name in names}
+    for name, keys in served_tensors(folder, names).items():
+        own = read_header(folder / name).own
+        size = sum(own[key].length for key in keys)
+        records[name] = records[name].model_copy(update={"serving_bytes": size})
+    return records
+
+
+def served_tensors(folder: Path, names: Sequence[str]) -> dict[str, set[str]]:
+    """Keys of the tensors in each file of float weights that a graph or a head names."""
+    keys: dict[str, set[str]] = {name: set() for name in FLOAT_WEIGHTS if name in names}
+    at = {
+        (name, entry.offset): key
+        for name in keys
+        for key, entry in read_header(folder / name).own.items()
+    }
+    for name in DATA_OF.keys() & {*names} - _PYTORCH_ALONE:
+        for file, key in _named(folder / name, at):
+            keys[file].add(key)
+    return keys
+
+
+def _named(path: Path, at: dict[tuple[str, int], str]) -> Iterator[tuple[str, str]]:
+    """Yield file and key of each tensor of float weights that a file names."""
+    if path.name not in GRAPHS.values():
+        for reference in read_header(path).shared.values():
+            yield reference.file, reference.key
+        return
+    for found in external(path):
+        if (found.location, found.offset) in at:
+            yield found.location, at[found.location, found.offset]
+
+
+def serving_copy(whole: Artifact, out: Path) -> Artifact:
+    """Write an artifact without what only PyTorch and decompositions read.
+
+    Args:
+        whole: an artifact that PyTorch can read.
+        out: a folder that does not exist yet, or is empty.
+
+    Raises:
+        ArtifactError: the artifact is foreign or serving-only already, or `out` is taken or full.
+
+    """
+    if whole.manifest.foreign:
+        raise ArtifactError(
+            "--serving-only is for a checkpoint's own export: a foreign ONNX graph has nothing "
+            "that only PyTorch reads"
+        )
+    if whole.manifest.serving_only:
+        raise ArtifactError(f"{whole.folder} was exported with --serving-only already")
+    return place(
+        out, lambda folder: _build(whole, folder), lambda _: whole.manifest.verification
+    ).artifact
+
+
+def _build(whole: Artifact, folder: Path) -> None:
+    manifest = whole.manifest
+    names = manifest.file_names
+    served = served_tensors(whole.folder, names)
+    for name, keys in served.items():
+        tensors = mapped_tensors(whole.path(name))
+        with writing(folder / name):
+            save_file({key: tensors[key] for key in sorted(keys)}, folder / name)
+    for name in names:
+        if name in served:
+            continue
+        with writing(folder / name):
+            if name in GRAPHS.values() and name in DATA_OF:
+                _move_tensors(whole.path(name), folder / name, served)
+            else:
+                shutil.copyfile(whole.path(name), folder / name)
+    for name in names:
+        (folder / name).chmod(0o644)
+    changed = {"files": records_of(folder, names), "serving_only": True}
+    write_manifest(folder, manifest.model_copy(update=changed))
+
+
+def _move_tensors(source: Path, target: Path, served: dict[str, set[str]]) -> None:
+    """Write a graph whose tensors are at their places in the files beside the new one."""
+    before = {name: read_header(source.with_name(name)).own for name in served}
+    after = {name: read_header(target.with_name(name)).own for name in served}
+    key_at = {
+        (name, entry.offset): key for name, own in before.items() for key, entry in own.items()
+    }
+    model = onnx.load(source, load_external_data=False)
+    for tensor in model.graph.initializer:
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            continue
+        info = ExternalDataInfo(tensor)
+        if info.location in served:
+            entry = after[info.location][key_at[info.location, info.offset or 0]]
+            tensor.raw_data = b""
+            set_external_data(tensor, info.location, entry.offset, entry.length)
+            tensor.ClearField("raw_data")
+    onnx.save_model(model, target)
