@@ -7,7 +7,6 @@ import { html, nothing } from './html.js';
 export const worded = (detail) =>
   detail
     .replace(/ \(`truncate` cuts it\)/g, '')
-    .replace(/, whatever `truncate` says/g, ', cut or not')
     .replace(/\b(?:inputs|targets)\[\d+\](?:\[\d+\])?:? has /g, 'The text has ')
     .replace(/\b(?:inputs|targets)\[\d+\](?:\[\d+\])?/g, 'the text')
     .replaceAll('`', '')

@@ -132,10 +132,16 @@ class Inference:
         return dataclasses.replace(prepared, targets=found, timings=prepared.timings + more)
 
     async def tokenizer_work(
-        self, inputs: Sequence[Given], work: Work[Given, Found], caller: Caller
+        self,
+        inputs: Sequence[Given],
+        work: Work[Given, Found],
+        caller: Caller,
+        *,
+        any_length: bool = False,
     ) -> list[Found]:
-        """What the tokenizer alone makes of a request's inputs; see `Tokenizing.run`."""
-        return await self._tokenizing.run(inputs, work, caller.finish_by)
+        """Run work of the tokenizer alone on a request's inputs; see `Tokenizing.run`."""
+        run = self._tokenizing.run
+        return await run(inputs, work, caller.finish_by, any_length=any_length)
 
     async def encode(self, prepared: PreparedTexts, options: EncodeOptions) -> list[TextEncoding]:
         """Contextual embeddings of each text.

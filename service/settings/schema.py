@@ -116,10 +116,10 @@ class Settings(ModelSettings):
     )
     max_characters: Annotated[
         int | None, Shown(Group.LIMITS, "CHARACTERS", "64 times the most tokens")
-    ] = Field(None, gt=0, description="Most characters of one input, whatever `truncate` says.")
+    ] = Field(None, gt=0, description="Most characters of one input that is not cut.")
     max_request_characters: Annotated[
         int | None, Shown(Group.LIMITS, "CHARACTERS", "16 for each token that it may have")
-    ] = Field(None, gt=0, description="Most characters of all inputs of one request.")
+    ] = Field(None, gt=0, description="Most characters of a request's inputs that are not cut.")
     max_client_batch_size: Annotated[int, Shown(Group.LIMITS, "INPUTS")] = Field(
         512, gt=0, description="Most inputs of one request."
     )

@@ -15,17 +15,19 @@ from starlette.responses import Response
 
 from service.api.drop_in.embedding import check_given, token_ids
 from service.api.drop_in.reserved import CHARACTER_BYTES, reserve, respond, respond_parts
-from service.api.native.texts import LenientRequest
+from service.api.native.texts import LenientRequest, check_size
 from service.api.tei.errors import ERRORS
 from service.api.wire.media import Part
-from service.api.wire.route import JsonRoute, caller_of, model_of
+from service.api.wire.route import JsonRoute, caller_of, model_of, service_of
 from service.inference.timings import Timings
 from service.inference.tokenization.inputs import TokenIds
 from service.inference.tokenization.pieces import Spelling
 
 router = APIRouter(route_class=JsonRoute, tags=["tei"])
 PIECE_BYTES = 96
-"""Of a token in JSON, beside its text."""
+"""Bytes of a token in JSON, beside its text."""
+PIECES_PER_STEP = 2**12
+"""Number of tokens that are written while no other thread runs, for about a millisecond."""
 
 
 def _texts(value: Any) -> list[str]:
@@ -90,26 +92,36 @@ class SimpleToken(BaseModel):
     "/tokenize", response_model=None, responses={200: {"model": list[list[SimpleToken]]}, **ERRORS}
 )
 async def tokenize(body: TokenizeRequest, request: Request) -> Response:
-    """The tokens of each text after its prompt, of any length."""
+    """Answer with the tokens of each text after its prompt, however long it is."""
     check_given(body.inputs, "inputs")
     inference, began = model_of(request).inference, time.monotonic()
+    limit = service_of(request).settings.max_response_bytes
+    tokens = size = 0
 
-    def work(texts: Sequence[str], first: int) -> list[Spelling]:
-        special = body.add_special_tokens
-        return inference.tokenizer.spell(texts, body.prompt_name, first, special_tokens=special)
+    def work(texts: Sequence[str], _first: int) -> list[bytes]:
+        nonlocal tokens, size
+        special, written = body.add_special_tokens, []
+        for spelling in inference.tokenizer.spell(texts, body.prompt_name, special_tokens=special):
+            tokens += len(spelling.ids)
+            size += PIECE_BYTES * len(spelling.ids) + CHARACTER_BYTES * spelling.characters
+            check_size(size, limit, "send fewer or shorter texts", binary=True)
+            written.append(_pieces_json(spelling))
+        return written
 
-    spellings = await inference.tokenizer_work(body.inputs, work, caller_of(request))
-    tokens = sum(len(spelling.encoding) for spelling in spellings)
-    shown = sum(spelling.characters for spelling in spellings)
-    size = PIECE_BYTES * tokens + CHARACTER_BYTES * shown
-
-    def write() -> list[Part]:
-        written = [orjson.dumps(spelling.pieces()) for spelling in spellings]
-        return [b"[", written[0], *(b"," + one for one in written[1:]), b"]"]
-
+    parts = await inference.tokenizer_work(body.inputs, work, caller_of(request), any_length=True)
     with reserve(request, size) as held:
         timings = Timings(tokens, began, time.monotonic() - began)
-        return await respond_parts(held, size, write, timings)
+        first, *others = parts
+        content: list[Part] = [b"[", first, *(b"," + part for part in others), b"]"]
+        return await respond_parts(held, size, lambda: content, timings)
+
+
+def _pieces_json(spelling: Spelling) -> bytes:
+    """Return the tokens of a text as JSON, written in steps that let other threads go on."""
+    pieces = spelling.pieces()
+    starts = range(0, len(pieces), PIECES_PER_STEP)
+    steps = [orjson.dumps(pieces[start : start + PIECES_PER_STEP])[1:-1] for start in starts]
+    return b"[" + b",".join(steps) + b"]"
 
 
 @router.post("/decode", response_model=None, responses={200: {"model": list[str]}, **ERRORS})

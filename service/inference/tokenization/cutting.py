@@ -14,7 +14,8 @@ from model.artifact.access import reading
 from model.artifact.tokenizer import read_tokenizer
 from model.tokenization.vocabulary import BEYOND, model_ids, unknown_ids
 from service.engines.contract import Ids
-from service.inference.tokenization.excerpt import Cutter, Direction, Excerpt
+from service.errors import InputTooLong
+from service.inference.tokenization.excerpt import Cutter, Direction, Excerpt, NotCut
 from service.inference.tokenization.inputs import Text
 
 
@@ -54,11 +55,32 @@ class CuttingTokenizer:
         return [Excerpt(encode(text, add_special_tokens=special)) for text, special in texts]
 
     def cut_texts(
-        self, texts: Sequence[tuple[Text, bool]], direction: Direction, max_tokens: int
+        self,
+        texts: Sequence[tuple[Text, bool]],
+        direction: Direction,
+        max_tokens: int,
+        names: Sequence[str],
     ) -> list[Excerpt]:
-        """The same, of at most so many tokens."""
+        """Return the tokens of texts, each cut to a number of tokens.
+
+        Args:
+            texts: each with whether special tokens are put around it.
+            direction: side that is cut.
+            max_tokens: special tokens included.
+            names: name of each text in a refusal.
+
+        Raises:
+            InputTooLong: a text has too few words to find where it is cut.
+
+        """
         cut = self._cutter(direction, max_tokens)
-        return [cut.encode(text, special_tokens=special) for text, special in texts]
+        excerpts = []
+        for name, (text, special) in zip(names, texts, strict=True):
+            try:
+                excerpts.append(cut.encode(text, special_tokens=special))
+            except NotCut as error:
+                raise InputTooLong(f"{name} {error}") from None
+        return excerpts
 
     def _cutter(self, direction: Direction, max_tokens: int) -> Cutter:
         with self._lock:

@@ -36,7 +36,7 @@ class Limits:
     max_tokens: int
     """Special tokens included."""
     max_characters: int
-    """Characters of both segments; a longer input is refused before it is tokenised."""
+    """Characters of both segments; a longer input is refused unread, unless it is to be cut."""
 
 
 @dataclass(frozen=True)
@@ -131,24 +131,20 @@ class TextTokenizer:
         return self._fitting(self._target, read, options, first, NO_PROMPT)
 
     def spell(
-        self, texts: Sequence[str], prompt_name: str | None, first: int, *, special_tokens: bool
+        self, texts: Sequence[str], prompt_name: str | None, *, special_tokens: bool
     ) -> list[Spelling]:
-        """Tokens of texts after a prompt, however many.
+        """Return all tokens of each text, after a prompt.
 
         Args:
             texts: of one request.
             prompt_name: as in `Options`.
-            first: index of the first of them in the request.
             special_tokens: whether the tokenizer puts its special tokens around each.
 
         Raises:
             Unprocessable: an unknown prompt.
-            InputTooLong: too many characters.
 
         """
         prompt = self._prompts.named(prompt_name).text
-        for index, text in enumerate(texts, first):
-            self._check_characters(f"inputs[{index}]", text)
         whole = [prompt + text for text in texts]
         encodings = self._source.whole.encode_batch(whole, add_special_tokens=special_tokens)
         ids = map(self._source.ids, encodings)
@@ -218,7 +214,8 @@ class TextTokenizer:
         """The tokens of texts, each of them within the limit."""
         limit = options.max_tokens or self.limits.max_tokens
         if options.truncate:
-            excerpts = tokenizer.cut_texts(texts, options.direction, limit)
+            names = [options.name(index) for index in range(first, first + len(texts))]
+            excerpts = tokenizer.cut_texts(texts, options.direction, limit, names)
         else:
             excerpts = tokenizer.whole_texts(texts)
         found = []
@@ -233,16 +230,17 @@ class TextTokenizer:
         return found
 
     def _check_lengths(self, inputs: Sequence[Input], options: Options, first: int) -> None:
+        """Refuse inputs of too many characters, other than texts that are to be cut."""
         for index, text in enumerate(inputs, first):
-            self._check_characters(options.name(index), text)
+            if not options.truncate or isinstance(text, TokenIds):
+                self._check_characters(options.name(index), text)
 
     def _check_characters(self, name: str, text: Input) -> None:
         count = characters([text])
         if count > self.limits.max_characters:
-            raise InputTooLong(
-                f"{name} has {count} characters; at most "
-                f"{self.limits.max_characters} are taken, whatever `truncate` says"
-            )
+            hint = "" if isinstance(text, TokenIds) else " (`truncate` cuts it)"
+            most = self.limits.max_characters
+            raise InputTooLong(f"{name} has {count} characters; at most {most} are taken{hint}")
 
 
 def _check_length(name: str, tokens: int, limit: int) -> None:

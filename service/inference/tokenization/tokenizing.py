@@ -88,7 +88,7 @@ class Tokenizing:
         def work(part: Sequence[Input], first: int) -> list[TokenizedText]:
             return self.tokenizer.tokenize(part, options, first)
 
-        texts = await self.run(inputs, work, finish_by, beside)
+        texts = await self.run(inputs, work, finish_by, beside, any_length=options.truncate)
         for index, text in enumerate(texts):
             if 0 < self._segments <= text.segment_ids.max():
                 raise Unprocessable(f"inputs[{index}] is a pair; this model has one segment only")
@@ -112,7 +112,7 @@ class Tokenizing:
         def work(part: Sequence[str], first: int) -> list[TokenizedText]:
             return self.tokenizer.tokenize_targets(part, fitting, first)
 
-        return await self.run(targets, work, finish_by, beside)
+        return await self.run(targets, work, finish_by, beside, any_length=options.truncate)
 
     async def run(
         self,
@@ -120,14 +120,17 @@ class Tokenizing:
         work: Work[Given, Found],
         finish_by: float,
         beside: int = 0,
+        *,
+        any_length: bool = False,
     ) -> list[Found]:
-        """What the tokenizer makes of each input of a request.
+        """Return the result of the tokenizer's work for each input of a request.
 
         Args:
             inputs: of one request.
             work: of some of them, and the index of the first.
             finish_by: `time.monotonic()` of the deadline.
             beside: characters that the request has beside these inputs.
+            any_length: whether only the body's limit bounds the characters.
 
         Raises:
             Unprocessable: too many inputs or characters.
@@ -139,10 +142,10 @@ class Tokenizing:
                 f"{len(inputs)} inputs in one request; at most {self._limits.max_inputs} are taken"
             )
         total = characters(inputs) + beside
-        if total > self._limits.max_characters:
+        if total > self._limits.max_characters and not any_length:
             raise Unprocessable(
                 f"the request has {total} characters; at most {self._limits.max_characters} are "
-                "taken, send it in parts"
+                "taken of texts that are not cut: send it in parts, or set `truncate`"
             )
         if len(inputs) == 1 and total <= INLINE_CHARACTERS:
             return work(inputs, 0)

@@ -97,8 +97,8 @@ def test_small_maps_are_pooled_as_the_service_pools(call, size, most):
             "The text has 602 tokens; at most 512 fit.",
         ),
         (
-            "inputs[0] has 50000 characters; at most 32768 are taken, whatever `truncate` says",
-            "The text has 50000 characters; at most 32768 are taken, cut or not.",
+            "inputs[0] has 50000 characters; at most 32768 are taken (`truncate` cuts it)",
+            "The text has 50000 characters; at most 32768 are taken.",
         ),
         ("the queue is full", "The queue is full."),
     ],

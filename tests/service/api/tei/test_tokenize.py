@@ -67,6 +67,9 @@ async def test_any_length_is_tokenised_and_decoded(
     ids = [[token["id"] for token in tokens] for tokens in answer.json()]
     assert ids == [encoding.ids for encoding in tokenizer.encode_batch(texts)]
     assert len(ids[0]) > 2000
+    beyond = {"inputs": "the cat is here " * 20_000}  # a single text is bounded by the body alone
+    (tokens,) = (await client.post("/tokenize", json=beyond)).json()
+    assert [token["id"] for token in tokens] == tokenizer.encode(beyond["inputs"]).ids
     decoded = await client.post("/decode", json={"ids": ids})
     assert decoded.json() == tokenizer.decode_batch(ids)
 
@@ -86,7 +89,6 @@ async def test_ids_become_text(client: httpx.AsyncClient, tokenizer: Tokenizer) 
         ("/tokenize", {"inputs": [1]}, 422, "a list of texts"),
         ("/tokenize", {"inputs": "a", "prompt_name": "q"}, 422, "prompt_name"),
         ("/tokenize", {"inputs": ["a"] * 513}, 422, "at most 512"),
-        ("/tokenize", {"inputs": ["a", "a" * 40_000]}, 422, "inputs[1] has 40000 characters"),
         ("/decode", {"ids": []}, 400, "at least one"),
         ("/decode", {"ids": [[1], []]}, 400, "ids[1] is empty"),
         ("/decode", {"ids": "a"}, 422, "list of token ids"),

@@ -103,7 +103,7 @@ def test_ids_beyond_the_vocabulary_are_none_of_the_models(
     assert Tokenizer.from_file(str(folder / TOKENIZER)).get_vocab_size() > size
     with pytest.raises(Unprocessable, match=f"ids are 0 … {size - 1}"):
         ours.decode("ids", TokenIds((size,)), skip_special_tokens=False)
-    (spelling,) = ours.spell(TEXTS[:1], "", 0, special_tokens=True)
+    (spelling,) = ours.spell(TEXTS[:1], "", special_tokens=True)
     assert max(piece.id for piece in spelling.pieces()) < size
 
 

@@ -13,6 +13,7 @@ from transformers import AutoTokenizer
 
 from model.artifact.manifest import TOKENIZER, Artifact
 from service.errors import InputTooLong, Unprocessable
+from service.inference.tokenization import excerpt
 from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer, TokenizedText
 
@@ -115,9 +116,8 @@ def test_a_limit_that_special_tokens_exceed_is_kept(
         tokenizer(artifact, max_tokens).tokenize([text], Options(truncate=True))
 
 
-@pytest.mark.parametrize("truncate", [False, True])
-def test_characters_are_capped_whatever_truncate_says(artifact: Artifact, truncate: bool) -> None:
-    options = Options(truncate=truncate)
+def test_characters_of_texts_that_are_not_cut_are_capped(artifact: Artifact) -> None:
+    options = Options()
     one = tokenizer(artifact, max_tokens=16, max_characters=20)
     fitting: list[Input] = ["x" * 20, ("x" * 10, "x" * 10), "😀" * 20]
     assert len(one.tokenize(fitting, options)) == 3
@@ -126,6 +126,43 @@ def test_characters_are_capped_whatever_truncate_says(artifact: Artifact, trunca
         message = r"^inputs\[0\] has 21 characters; at most 20 are taken"
         with pytest.raises(InputTooLong, match=message):
             one.tokenize([text], options)
+        assert len(one.tokenize([text], Options(truncate=True))) == 1
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("max_tokens", [8, 9])
+def test_texts_of_any_length_are_cut_as_transformers_cuts_them(
+    artifact: Artifact, reference: Any, max_tokens: int, side: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(excerpt, "MOST_CHARACTERS", 2000)
+    texts: list[Input] = [
+        "one river " * 900,
+        "\U0001f469\u200d e\u0301 " * 900,
+        "\u6c34" * 5000,
+        "1,2;3-4" * 900,
+        "water " * 30 + " " * 1700 + "river " * 900,
+        ("water", "one river " * 900),
+        ("one river " * 900, "water " * 30),
+        ("one river " * 90, "one river " * 900),
+        ("the water " * 900, "e\u0301 " * 300),
+    ]
+    options = Options(truncate=True, direction=side)
+    found = tokenizer(artifact, max_tokens, 10).tokenize(texts, options)
+    for text, one in zip(texts, found, strict=True):
+        assert_equal(one, expected(reference, text, max_tokens, side), reference)
+
+
+def test_a_text_that_cannot_be_cut_is_refused(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(excerpt, "MOST_CHARACTERS", 2000)
+    one = tokenizer(artifact, max_tokens=8)
+    options = Options(truncate=True)
+    for text in ("x" * 9000, " " * 9000, ("x" * 9000, "it")):
+        with pytest.raises(InputTooLong, match=r"^inputs\[1\] has too few words in 2000 char"):
+            one.tokenize(["it", text], options)
+    with pytest.raises(InputTooLong, match=r"^inputs\[0\] is a pair of 2700 and 2703 characters"):
+        one.tokenize([("it " * 900, "it " * 901)], options)
 
 
 def test_characters_are_counted_before_anything_is_tokenised(
@@ -134,7 +171,7 @@ def test_characters_are_counted_before_anything_is_tokenised(
     one = tokenizer(artifact, max_characters=20)
     monkeypatch.setattr(one, "_source", None)  # whoever touches it fails
     with pytest.raises(InputTooLong, match=r"inputs\[2\]"):
-        one.tokenize(["fits", "fits", "x" * 10**7, "fits"], Options(truncate=True))
+        one.tokenize(["fits", "fits", "x" * 10**7, "fits"], Options())
 
 
 def test_an_error_says_nothing_of_the_text(artifact: Artifact) -> None:
