@@ -11,9 +11,14 @@ from service.inference.notices import Notices
 
 
 class Refused(NamedTuple):
-    """A text that does not fit the model."""
+    """Refusal of a text that does not fit the model."""
 
     problem: str
+
+    @classmethod
+    def of(cls, error: Exception) -> Refused:
+        """Return the refusal that an error about one text describes, in the command's own words."""
+        return cls(str(error).replace("inputs[0]", "the text").replace("`truncate`", "--truncate"))
 
 
 Outcome = TextArrays | Refused

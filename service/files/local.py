@@ -136,7 +136,7 @@ class LocalEncoder:
             found = self._tokenizer.tokenize(texts, self._options)
         except (InputTooLong, Unprocessable) as error:
             if len(texts) == 1:
-                return [Refused(str(error).replace("`truncate`", "--truncate"))]
+                return [Refused.of(error)]
             return [one for text in texts for one in self._tokenize([text])]
         return [self._plan.refusal(text) or text for text in found]
 

@@ -102,7 +102,7 @@ class RemoteEncoder:
             if error.status not in TOO_LARGE:
                 raise ServiceFailure(f"{self._connection.url}: {error.status}: {error}") from None
             if len(texts) == 1:
-                return [(places[0], Refused(str(error).replace("inputs[0]", "the text")))]
+                return [(places[0], Refused.of(error))]
             half = len(texts) // 2
             first = self._outcomes(places[:half], texts[:half])
             return first + self._outcomes(places[half:], texts[half:])

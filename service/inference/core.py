@@ -140,8 +140,7 @@ class Inference:
         any_length: bool = False,
     ) -> list[Found]:
         """Run work of the tokenizer alone on a request's inputs; see `Tokenizing.run`."""
-        run = self._tokenizing.run
-        return await run(inputs, work, caller.finish_by, any_length=any_length)
+        return await self._tokenizing.run(inputs, work, caller.finish_by, any_length=any_length)
 
     async def encode(self, prepared: PreparedTexts, options: EncodeOptions) -> list[TextEncoding]:
         """Contextual embeddings of each text.

@@ -36,7 +36,7 @@ def test_arrays_are_those_of_an_engine_here(
     there = capsys.readouterr().err
     assert encode(source, tmp_path / "here.npz", **options) == 3
     assert "some.txt, line 31: the text has 602 tokens; at most 512 fit" in there
-    assert "cut" not in there
+    assert "were cut" not in there
     assert capsys.readouterr().err == there
     found, expected = np.load(tmp_path / "there.npz"), np.load(tmp_path / "here.npz")
     assert found.files == expected.files

@@ -61,5 +61,5 @@ def test_a_limit_is_held_against_each_models_positions(artifact: Artifact) -> No
     assert token_limits(Settings(max_length=table), artifact).max_tokens == table
     positions = CONFIG.model_copy(update={"max_position_embeddings": 16})
     short = variant(artifact, "short", 8, config=positions)
-    with pytest.raises(ValueError, match=r"max_length 17 is more than .*'s 16 of short"):
+    with pytest.raises(ValueError, match=r"--max-length 17 is more than .*'s 16 of short"):
         create_app(Settings(engine="fake", max_length=17), [artifact, short])

@@ -23,5 +23,5 @@ def test_lengths_are_those_of_the_model(asked: int | None, refused: bool) -> Non
     if not refused:
         request.check_length(9)
         return
-    with pytest.raises(Unprocessable, match=f"truncate_prompt_tokens {asked} is not in 1 … 9"):
+    with pytest.raises(Unprocessable, match=f"truncate_prompt_tokens: {asked} is not in 1 … 9"):
         request.check_length(9)
