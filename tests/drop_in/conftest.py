@@ -30,24 +30,24 @@ LONG = "word " * 1000
 
 @dataclass(frozen=True)
 class Served:
-    """A service that runs."""
+    """A running service, and the results of the scripts that called it."""
 
     url: str
-    told: dict[tuple[str, Path], dict[str, Any]] = field(default_factory=dict)
-    """What each script has told."""
+    results: dict[tuple[str, Path], dict[str, Any]] = field(default_factory=dict)
+    """Result of each script that has run."""
 
     def ask(self, route: str, **body: Any) -> Any:
-        """The reply of one of our own routes."""
+        """Return the reply of a native route."""
         reply = httpx.post(self.url + route, json=body, headers={"authorization": f"Bearer {KEY}"})
         assert reply.status_code == 200, reply.text
         return reply.json()
 
     def run(self, script: str, python: Path = PYTHON) -> dict[str, Any]:
-        """What a client tells that a script runs, once in an environment."""
+        """Return the result of a client's script, which runs once in each environment."""
         if not python.exists():
             pytest.skip("make clients installs what it needs")
-        if found := self.told.get((script, python)):
-            return found
+        if result := self.results.get((script, python)):
+            return result
         asked = {
             "url": self.url,
             "model": EMBEDDER,
@@ -57,26 +57,32 @@ class Served:
             "query": QUERY,
             "long": LONG,
         }
-        quiet = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **QUIET}
+        inherited = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
+        environment = {**inherited, **QUIET, "CO_API_URL": self.url}
         command = [str(python), str(HERE / "scripts" / f"{script}.py"), json.dumps(asked)]
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=120, check=False, env=quiet
+            command, capture_output=True, text=True, timeout=240, check=False, env=environment
         )
         assert done.returncode == 0, done.stderr[-3000:]
-        found = json.loads(done.stdout.splitlines()[-1])
-        return self.told.setdefault((script, python), found)
+        result = json.loads(done.stdout.splitlines()[-1])
+        return self.results.setdefault((script, python), result)
 
 
 QUIET = {
     "ANONYMIZED_TELEMETRY": "False",
+    "CREWAI_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "1",
     "HAYSTACK_TELEMETRY_ENABLED": "False",
     "HF_HUB_OFFLINE": "0",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LITELLM_TELEMETRY": "False",
+    "MEM0_TELEMETRY": "False",
     "NO_PROXY": "127.0.0.1",
+    "OTEL_SDK_DISABLED": "true",
+    "RAGAS_DO_NOT_TRACK": "true",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
-"""Clients that tell their makers of their use do not."""
+"""Variables that switch off the clients' telemetry and their look-ups of names."""
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,13 @@
-"""Other services' clients, unchanged, at this one: our vectors, and errors as their own exceptions.
+"""Clients of other services, unchanged, against this service.
 
-Each is a script of `scripts/`. Those of packages that our own tests need anyway run in the tests'
-environment, all others in one of their own, which `make clients` makes.
+Each must get the service's own vectors, and its own exceptions with the service's message. A client
+is a script in `scripts/`. The clients that the project's tests need anyway run in the environment of
+the tests, all others in an environment that `make clients` makes. docs/dialects.md lists them all.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,36 +21,59 @@ from tests.drop_in.conftest import EMBEDDER, PYTHON, QUERY, RANKER, TEXTS, Serve
 
 TOO_LONG = "1002 tokens"
 OURS = Path(sys.executable)
+DOCS = Path(__file__).parents[2] / "docs" / "dialects.md"
 
 
 @dataclass(frozen=True)
 class Client:
-    """A client, and what becomes of requests that are refused."""
+    """A client's script, and the exceptions that the client raises for refused requests."""
 
+    package: str
+    """Name of the client's distribution."""
     script: str
     error: str
-    """Of a text that is too long; empty where the client asks to cut it."""
+    """Exception for a text that is too long; empty where the client asks to cut it."""
     refused: str
-    """Without a known key."""
+    """Exception for a request with an unknown key."""
     normalize: bool | None = True
     """Whether the dialect's vectors are unit vectors; the checkpoint's own choice when None."""
     python: Path = PYTHON
 
 
+OPENAI = ("BadRequestError", "AuthenticationError")
+HUB = ("HfHubHTTPError", "HfHubHTTPError")
 CLIENTS = [
-    Client("triton", "InferenceServerException", "InferenceServerException", normalize=None),
-    Client("openai_client", "BadRequestError", "AuthenticationError"),
-    Client("openai_client", "BadRequestError", "AuthenticationError", python=OURS),
-    Client("langchain", "BadRequestError", "AuthenticationError"),
-    Client("haystack_openai", "BadRequestError", "AuthenticationError"),
-    Client("chroma", "BadRequestError", "AuthenticationError"),
-    Client("litellm_client", "BadRequestError", "BadRequestError"),
-    Client("llama_index_tei", "", "JSONDecodeError"),
-    Client("hub", "HfHubHTTPError", "HfHubHTTPError"),
-    Client("hub", "HfHubHTTPError", "HfHubHTTPError", python=OURS),
-    Client("requests_alone", "RuntimeError", "RuntimeError", python=OURS),
-    Client("cohere_client", "BadRequestError", "UnauthorizedError"),
-    Client("infinity", "", "UnexpectedStatus"),
+    Client("chromadb", "chroma", *OPENAI),
+    Client("cohere", "cohere_client", "BadRequestError", "UnauthorizedError"),
+    Client("cohere", "cohere_first_version", "BadRequestError", "UnauthorizedError"),
+    Client("crewai", "crewai_embedder", *OPENAI),
+    Client("dspy", "dspy_embedder", "BadRequestError", "BadRequestError"),
+    Client("haystack-ai", "haystack_openai", *OPENAI),
+    Client("huggingface_hub", "hub", *HUB),
+    Client("huggingface_hub", "hub", *HUB, python=OURS),
+    Client("infinity_client", "infinity", "", "UnexpectedStatus"),
+    Client("instructor", "instructor_client", *OPENAI),
+    Client("langchain-cohere", "langchain_cohere_client", "BadRequestError", "UnauthorizedError"),
+    Client("langchain-huggingface", "langchain_huggingface_endpoint", *HUB),
+    Client("langchain-openai", "langchain_openai_client", *OPENAI),
+    Client("litellm", "litellm_client", "BadRequestError", "BadRequestError"),
+    Client("llama-index", "llama_index_openai", *OPENAI),
+    Client("llama-index", "llama_index_tei", "", "JSONDecodeError"),
+    Client("mem0ai", "mem0_embedder", *OPENAI),
+    Client("openai", "openai_client", *OPENAI),
+    Client("openai", "openai_client", *OPENAI, python=OURS),
+    Client("ragas", "ragas_embeddings", *OPENAI),
+    Client("requests", "requests_alone", "RuntimeError", "RuntimeError", python=OURS),
+    Client("semantic-router", "semantic_router_encoders", "ValueError", "ValueError"),
+    Client(
+        "tritonclient",
+        "triton_client",
+        "InferenceServerException",
+        "InferenceServerException",
+        normalize=None,
+    ),
+    Client("txtai", "txtai_vectors", "BadRequestError", "BadRequestError"),
+    Client("voyageai", "voyage", "APIError", "APIError"),
 ]
 
 
@@ -76,7 +101,7 @@ def test_a_client_gets_our_vectors_and_its_own_errors(client: Client, served: Se
 
 
 def test_tritonclient_reads_heads_in_both_forms(served: Served) -> None:
-    found = served.run("triton")
+    found = served.run("triton_client")
     assert found["ready"] == [True] * 5
     assert found["extensions"] == ["binary_tensor_data"]
     assert found["outputs"] == [*DATATYPES]
@@ -93,6 +118,24 @@ def test_tritonclient_reads_heads_in_both_forms(served: Served) -> None:
         for result, vectors in zip(tokens, rows, strict=True):
             np.testing.assert_allclose(vectors, result["embeddings"], atol=1e-5)
         assert found[form]["tokens"] == [t for result in maps for t in result["tokens"]]
+
+
+def test_the_documented_clients_are_the_tested_ones() -> None:
+    _, _, section = DOCS.read_text(encoding="utf-8").partition("## Clients that are tested")
+    documented = re.findall(r"^\| ([\w-]+) \|", section, re.MULTILINE)[1:]
+    assert documented == sorted({client.package for client in CLIENTS})
+
+
+def test_langchains_own_token_ids_are_refused_with_the_setting_that_sends_texts(
+    served: Served,
+) -> None:
+    refusal = served.run("langchain_openai_client")["token_ids"]
+    assert refusal["type"] == "BadRequestError"
+    assert "check_embedding_ctx_length=False" in refusal["text"]
+
+
+def test_txtai_finds_each_text_by_itself(served: Served) -> None:
+    assert served.run("txtai_vectors")["nearest"] == [*range(len(TEXTS))]
 
 
 def test_openais_client_lists_the_models(served: Served) -> None:

@@ -17,6 +17,7 @@ from service.api.cohere.rerank import RankRequest
 from service.api.drop_in.reserved import reserve, respond
 from service.api.jina.errors import ERRORS
 from service.api.vllm import rerank as vllm
+from service.api.voyage import rerank as voyage
 from service.api.wire.notices import NoticedReply, notice_field
 from service.api.wire.route import JsonRoute, model_of
 
@@ -63,15 +64,23 @@ class RerankReply(NoticedReply):
 @router.post(
     "/v1/rerank",
     response_model=None,
-    responses={200: {"model": RerankReply | vllm.VllmRerankReply}, **ERRORS},
+    responses={
+        200: {"model": RerankReply | vllm.VllmRerankReply | voyage.VoyageRerankReply},
+        **ERRORS,
+    },
 )
-async def rerank(body: JinaRerankRequest | vllm.VllmRerankRequest, request: Request) -> Response:
-    """The documents, the most relevant to the query first; those that are too long are cut.
+async def rerank(
+    body: JinaRerankRequest | vllm.VllmRerankRequest | voyage.VoyageRerankRequest,
+    request: Request,
+) -> Response:
+    """Rank the documents, the most relevant to the query first; long documents are cut.
 
-    A body with a field that vLLM alone has is answered in vLLM's form.
+    A body with a field that only vLLM or only Voyage has is answered in that service's form.
     """
     if isinstance(body, vllm.VllmRerankRequest):
         return await vllm.rerank(body, request)
+    if isinstance(body, voyage.VoyageRerankRequest):
+        return await voyage.rerank(body, request)
     model = model_of(request)
     body.check_model(model.inference)
     size = body.reply_bytes(documents=body.return_documents)

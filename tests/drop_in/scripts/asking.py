@@ -1,4 +1,4 @@
-"""What a client is asked for, and how it tells what it got; run by the clients' own Python."""
+"""Arguments and results of the scripts, which the clients' own Python runs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ KEY: str = _ASKED["key"]
 TEXTS: list[str] = _ASKED["texts"]
 QUERY: str = _ASKED["query"]
 LONG: str = _ASKED["long"]
-"""A text that does not fit."""
+"""A text that is longer than the model takes."""
 
 
 def failure(call: Callable[[], Any]) -> dict[str, Any]:
-    """The exception that a call ends with."""
+    """Return the type and message of the exception that a call raises."""
     try:
         call()
-    except Exception as error:  # whatever the client makes of it is told
+    except Exception as error:  # of any type: the test compares it
         return {"type": type(error).__name__, "text": str(error)}
     return {"type": "none", "text": ""}
 
 
 def tell(**found: Any) -> None:
-    """End with what was found; arrays as lists."""
+    """Print the script's result as JSON, with arrays as lists."""
     sys.stdout.write(json.dumps(found, default=lambda array: array.tolist()))

@@ -14,7 +14,6 @@ import pytest
 from model.artifact.compare import TOLERANCES
 from model.artifact.manifest import FILES, Artifact, Precision, load_artifact
 from model.export.exporter import export
-from model.export.shared_tensors import external
 from model.export.verify import verify
 from model.runtimes.registry import has_products, runtime_of, weight_bits
 from tests.model.export.test_exporter import content
@@ -68,7 +67,7 @@ def test_half_precision_stays_on_the_device(tiny_fp16: Artifact, tiny_artifact: 
     graph = onnx.load(tiny_fp16.path("encoder.onnx")).graph
     kinds = {item.data_type for item in graph.initializer if len(item.dims) > 1}
     assert kinds == {onnx.TensorProto.FLOAT16}
-    size = sum(place.length for place in external(tiny_artifact.path("encoder.onnx")))
+    size = tiny_artifact.path("encoder.onnx.data").stat().st_size
     assert tiny_fp16.path("encoder.onnx.data").stat().st_size <= size / 1.9
 
 
@@ -138,17 +137,10 @@ def test_a_wrong_graph_fails(copy: Path, damage: Callable[[onnx.GraphProto], Non
     assert {key.kind for key in failed_keys(result)} >= {"pooled"}
 
 
-def lose_weights(graph: onnx.GraphProto) -> None:
-    """Put zeros in the graph in place of the weights that it names in other files."""
-    for item in graph.initializer:
-        if item.data_location == onnx.TensorProto.EXTERNAL:
-            dtype = onnx.helper.tensor_dtype_to_np_dtype(item.data_type)
-            zeros = np.zeros([*item.dims], dtype)
-            item.CopyFrom(onnx.numpy_helper.from_array(zeros, item.name))
-
-
 def test_wrong_weights_fail(copy: Path) -> None:
-    edit_graph(copy / "encoder.onnx", lose_weights)
+    data = np.memmap(copy / "encoder.onnx.data", np.uint8, mode="r+")
+    data[len(data) // 2 :] = 0
+    data.flush()
     assert not verified(copy).passed
 
 

@@ -1,7 +1,15 @@
-"""langchain-openai's embeddings, which send token ids unless told otherwise."""
+"""langchain-openai's embeddings, which send another vocabulary's token ids unless told otherwise."""
 
+import os
+from pathlib import Path
+
+import litellm
 from asking import KEY, LONG, MODEL, TEXTS, URL, failure, tell
 from langchain_openai import OpenAIEmbeddings
+
+# tiktoken downloads its vocabularies, and litellm brings one along
+vocabularies = Path(litellm.__file__).parent / "litellm_core_utils" / "tokenizers"
+os.environ["TIKTOKEN_CACHE_DIR"] = str(vocabularies)
 
 common = {"base_url": f"{URL}/v1", "api_key": KEY, "model": MODEL}
 client = OpenAIEmbeddings(check_embedding_ctx_length=False, **common)
@@ -11,4 +19,5 @@ tell(
     others=[[client.embed_query(text) for text in TEXTS]],
     error=failure(lambda: client.embed_documents([LONG])),
     refused=failure(lambda: stranger.embed_query("a")),
+    token_ids=failure(lambda: OpenAIEmbeddings(**common).embed_documents(TEXTS)),
 )

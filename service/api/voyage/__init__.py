@@ -1,0 +1,1 @@
+"""Voyage's dialect, where its clients share a path with others."""
