@@ -1,8 +1,8 @@
 """Clients of other services, unchanged, against this service.
 
 Each must get the service's own vectors, and its own exceptions with the service's message. A client
-is a script in `scripts/`. The clients that the project's tests need anyway run in the environment of
-the tests, all others in an environment that `make clients` makes. docs/dialects.md lists them all.
+is a script in `scripts/`. Clients that the project's tests need anyway run in the tests'
+environment, all others in one that `make clients` makes. docs/dialects.md lists them all.
 """
 
 from __future__ import annotations

@@ -32,7 +32,9 @@ class VoyageRerankRequest(LenientRequest):
 
     query: str
     documents: Documents
-    top_k: int | None = Field(None, ge=1, description="The most ranks of the reply; all by default.")
+    top_k: int | None = Field(
+        None, ge=1, description="The most ranks of the reply; all by default."
+    )
     truncation: bool = Field(
         True, description="Cut a query and a document that are too long together, or refuse them."
     )

@@ -4,7 +4,7 @@ from asking import KEY, LONG, MODEL, TEXTS, URL, failure, tell
 from crewai.rag.embeddings.factory import build_embedder
 
 
-def embedder(key: str):  # noqa: ANN201
+def embedder(key: str):
     config = {"api_key": key, "api_base": f"{URL}/v1", "model_name": MODEL}
     return build_embedder({"provider": "openai", "config": config})
 

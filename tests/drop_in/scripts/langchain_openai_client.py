@@ -1,4 +1,4 @@
-"""langchain-openai's embeddings, which send another vocabulary's token ids unless told otherwise."""
+"""langchain-openai's embeddings, which by default send the token ids of another vocabulary."""
 
 import os
 from pathlib import Path
