@@ -1,4 +1,4 @@
-"""Bounds of the agreement about which texts are alike, by precision.
+"""Bounds of the agreement about which texts are alike, by precision, and of checks of texts.
 
 Argued from the measurements in docs/decisions/0030-a-verdict-for-each-use.md.
 """
@@ -6,6 +6,7 @@ Argued from the measurements in docs/decisions/0030-a-verdict-for-each-use.md.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from model.artifact.manifest import Precision
 from model.artifact.similarity import Similarity
@@ -27,6 +28,14 @@ SIMILARITY_AT_LEAST: Mapping[Precision, Mapping[str, float]] = {
     },
 }
 """Least figures of `Similarity`. fp32 and fp16 have none: every tensor has its tolerance."""
+Check = Literal["", "text", "alone"]
+"""Name of a check, empty for that of all inputs.
+
+`text` compares a text, no random ids; `alone` compares a text in a batch with the same text alone,
+both computed by the artifact's graphs.
+"""
+CHECK_AT_LEAST: Mapping[Check, float] = {"": -1.0, "text": 0.9, "alone": 0.97}
+"""Least cosine of a check's tensors, where their precision asks for less."""
 LARGEST_LOSS = 0.005
 """Loss of Spearman's ρ on scored pairs, compared with fp32, beyond which a precision fails."""
 _NAMES = {

@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from model.artifact.bounds import CHECK_AT_LEAST, Check
 from model.artifact.manifest import Precision
 from model.artifact.task import TaskConfig
 from model.artifact.verification import Use
@@ -79,12 +80,11 @@ TOLERANCES: Mapping[Precision, Mapping[Kind, Tolerance]] = {
 """By precision, of encoders of few layers; of any, see `tolerances_of`.
 
 Random token ids are among what is compared, and are harder than any text: 8-bit maps of the last
-layers can be far off there, so pooled vectors are what int8 is for. In bf16 and int8 the bounds of
-pooled vectors only find what is broken; how good they are is measured over texts, see
-`model.artifact.bounds`. The logits of one label have a
-sign alone for a cosine, so a task head is held to their difference; the unit vectors of a
-late-interaction model's tokens turn with their hidden states. Products of values are of any size,
-and of states that have been rounded, so they are held to their largest."""
+layers can be far off there. In bf16 and int8 the bounds of pooled vectors only find what is broken;
+`model.artifact.bounds` has those of their quality. The logits of one label have a sign alone for a
+cosine, so a task head is held to their difference; the unit vectors of a late-interaction model's
+tokens turn with their hidden states. Products of values are of any size, and of states that have
+been rounded, so they are held to their largest."""
 _LIKE: Mapping[DecoderKind, Kind] = {
     "decoder_hidden": "hidden",
     "cross_queries": "hidden",
@@ -125,12 +125,8 @@ def tolerances_of(
 _OF_VECTORS: tuple[Kind, ...] = ("pooled", "task", "token_vectors", "logprobs")
 """Kinds that are compared for the use of vectors; the others are compared for that of heads."""
 _OF_LAYERS: tuple[Kind, ...] = (
-    "hidden",
-    "values",
-    "decoder_hidden",
-    "decoder_values",
-    "cross_queries",
-    "cross_values",
+    *("hidden", "values", "decoder_hidden", "decoder_values"),
+    *("cross_queries", "cross_values"),
 )
 """Kinds with a tensor a layer."""
 
@@ -142,6 +138,8 @@ class Key:
     kind: Kind
     layer: int = 0
     head: int = 0
+    check: Check = ""
+    """Check of texts that compares the tensor, if it is one."""
 
     @property
     def use(self) -> Use:
@@ -158,9 +156,15 @@ class Key:
         """Whether a layer has, or each of its heads."""
         return self.of_head or self.kind in _OF_LAYERS
 
+    def tolerance(self, tolerances: Mapping[Kind, Tolerance]) -> Tolerance:
+        """Return the bounds of such a tensor: those of its kind, and the cosine of its check."""
+        own = tolerances[self.kind]
+        return replace(own, cosine_at_least=max(own.cosine_at_least, CHECK_AT_LEAST[self.check]))
+
     def __str__(self) -> str:
         where = f" {self.layer}" if self.of_layer else ""
-        return self.kind + where + (f".{self.head}" if self.of_head else "")
+        where += f".{self.head}" if self.of_head else ""
+        return self.kind + where + (f" ({self.check})" if self.check else "")
 
 
 @dataclass(frozen=True)
@@ -192,11 +196,8 @@ class Comparison:
     @property
     def passed(self) -> bool:
         """Whether something was compared, and all of it is within tolerance."""
-        return (
-            bool(self.differences)
-            and not self.mismatches
-            and all(difference.passed for difference in self.differences.values())
-        )
+        within = all(difference.passed for difference in self.differences.values())
+        return bool(self.differences) and not self.mismatches and within
 
     def of(self, uses: Collection[Use]) -> Comparison:
         """Return the part of the comparison that some uses depend on, with all mismatches."""
@@ -245,7 +246,7 @@ class Comparison:
             elif found.shape != expected.shape:
                 self.mismatches.append(f"{key} is {found.shape}, not {expected.shape}")
             else:
-                new = difference(expected, found, tolerances[key.kind])
+                new = difference(expected, found, key.tolerance(tolerances))
                 old = self.differences.get(key)
                 self.differences[key] = old.worst(new) if old else new
 

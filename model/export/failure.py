@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from model.artifact.bounds import Check
 from model.artifact.compare import Comparison, Key, Kind, Tolerance
 
 _PLACES: Mapping[Kind, tuple[int, int]] = {
@@ -35,6 +36,11 @@ _NAMES: Mapping[Kind, str] = {
     "cross_values": "what the heads of cross-attention of layer {layer} add",
     "logprobs": "log-probabilities",
 }
+_CHECKS: Mapping[Check, str] = {
+    "": "",
+    "text": " of a text",
+    "alone": " of a text in a batch, compared with the same text alone",
+}
 
 
 def first_failure(comparison: Comparison, tolerances: Mapping[Kind, Tolerance]) -> str:
@@ -50,7 +56,7 @@ def first_failure(comparison: Comparison, tolerances: Mapping[Kind, Tolerance]) 
         return f"{first}, and {len(more)} more mismatches" if more else first
     failed = [key for key, found in comparison.differences.items() if not found.passed]
     key = min(failed, key=_order)
-    found, tolerance = comparison.differences[key], tolerances[key.kind]
+    found, tolerance = comparison.differences[key], key.tolerance(tolerances)
     limit = f"{tolerance.atol:g}"
     if tolerance.rtol:
         limit += f" + {tolerance.rtol:g} of the largest value"
@@ -69,4 +75,6 @@ def _order(key: Key) -> tuple[int, int, int, int]:
 
 def _place(key: Key) -> str:
     form = _NAMES.get(key.kind)
-    return form.format(layer=key.layer, head=key.head) if form else str(key)
+    if not form:
+        return str(key)
+    return form.format(layer=key.layer, head=key.head) + _CHECKS[key.check]

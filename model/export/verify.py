@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 import onnx
@@ -15,6 +15,7 @@ from model.artifact.bounds import SIMILARITY_AT_LEAST, bounds_line, shortfall
 from model.artifact.compare import (
     Comparison,
     Difference,
+    Key,
     Kind,
     Tolerance,
     tolerances_of,
@@ -39,6 +40,7 @@ from model.artifact.verification import (
 )
 from model.config.decoder import DecoderConfig
 from model.config.encoder import EncoderConfig
+from model.export.damage import add_checks
 from model.export.failure import first_failure
 from model.export.filled_up import compare_filled_up
 from model.export.loading import Modules
@@ -55,6 +57,8 @@ Segments = tuple[list[int], list[int]]
 
 LENGTHS = (2, 3, 7, 16, 33, 64, 128)
 BATCH_SIZES = (1, 2, 5, 8)
+TEXT_BATCHES = 2
+"""Number of batches of texts, golden and odd ones, at the start of the grid."""
 MAP_BYTES = 2**28
 """Memory of all maps of the longest text, where it has more than `ALWAYS_TOKENS`."""
 ALWAYS_TOKENS = 512
@@ -175,10 +179,14 @@ def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
 def _compare(artifact: Artifact, modules: Modules, runtime: Runtime, result: Verification) -> None:
     """Add all tensors of the grid to a verification."""
     vectors = TextVectors.of(artifact)
-    for texts in grid(artifact):
+    coarse = artifact.manifest.precision in SIMILARITY_AT_LEAST
+    for number, texts in enumerate(grid(artifact)):
         batch = pack(texts)
         references = torch_tensors(modules.encoder, batch, vectors, modules.head)
         candidates = runtime_tensors(runtime, batch, vectors)
+        if coarse and number < TEXT_BATCHES:
+            alone = [runtime_tensors(runtime, pack([text]), vectors)[0] for text in texts]
+            add_checks(references, candidates, alone)
         if modules.decoder is not None:
             add_targets(modules.decoder, runtime, batch, (references, candidates))
         for reference, candidate in zip(references, candidates, strict=True):
@@ -192,19 +200,12 @@ def _compare(artifact: Artifact, modules: Modules, runtime: Runtime, result: Ver
 def report(result: Verification) -> str:
     """A verification in lines: each mismatch, each layer, the first failure, the verdict."""
     lines = list(result.comparison.mismatches)
-    for kind, tolerance in result.tolerances.items():
-        by_layer: dict[int, Difference] = {}
-        for key, found in result.comparison.differences.items():
-            if key.kind == kind:
-                known = by_layer.get(key.layer)
-                by_layer[key.layer] = known.worst(found) if known else found
-        lines += [
-            f"{kind:<17} layer {layer:<3} max abs diff {found.max_abs_diff:.1e}  "
-            f"min cosine {found.min_cosine:.9f}  atol {tolerance.atol:g}  rtol {tolerance.rtol:g}  "
-            f"cosine at least {tolerance.cosine_at_least:g}  "
-            f"{_word(found)}"
-            for layer, found in by_layer.items()
-        ]
+    by_layer: dict[Key, Difference] = {}
+    for key, found in result.comparison.differences.items():
+        layer = replace(key, head=0)
+        by_layer[layer] = by_layer[layer].worst(found) if layer in by_layer else found
+    for kind in result.tolerances:
+        lines += [_line(key, found, result) for key, found in by_layer.items() if key.kind == kind]
     if result.similarity:
         lines += [f"{name:<17} {value:g}" for name, value in result.similarity]
         lines.append(bounds_line(result.precision))
@@ -220,6 +221,16 @@ def report(result: Verification) -> str:
             f"{verdict}: {result.comparison.inputs} inputs, ONNX against PyTorch, "
             f"{result.precision} on {result.provider}",
         ]
+    )
+
+
+def _line(key: Key, found: Difference, result: Verification) -> str:
+    tolerance = key.tolerance(result.tolerances)
+    name = f"{key.kind} {key.check}".strip()
+    return (
+        f"{name:<17} layer {key.layer:<3} max abs diff {found.max_abs_diff:.1e}  "
+        f"min cosine {found.min_cosine:.9f}  atol {tolerance.atol:g}  rtol {tolerance.rtol:g}  "
+        f"cosine at least {tolerance.cosine_at_least:g}  {_word(found)}"
     )
 
 

@@ -1,0 +1,37 @@
+"""Checks of texts that find a damaged graph within the wide tolerances of bf16 and int8.
+
+A tensor of a sound graph in int8 may differ more from PyTorch than one of a graph in float32 that
+sees padding. But a sound graph gives a text the same tensors in any batch, in every precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from model.artifact.compare import Floats, Key
+
+
+def add_checks(
+    references: Sequence[dict[Key, Floats]],
+    candidates: Sequence[dict[Key, Floats]],
+    alone: Sequence[Mapping[Key, Floats]],
+) -> None:
+    """Add the tensors of both checks to those of a batch of texts.
+
+    Args:
+        references: PyTorch's tensors of each text.
+        candidates: those of the artifact's graphs.
+        alone: those of the artifact's graphs, of each text in a batch of its own.
+
+    """
+    for reference, candidate, own in zip(references, candidates, alone, strict=True):
+        checks = {
+            replace(key, check="alone"): (tensor, candidate[key])
+            for key, tensor in own.items()
+            if key.kind in ("hidden", "pooled")
+        }
+        pooled = Key("pooled")
+        checks[replace(pooled, check="text")] = reference[pooled], candidate[pooled]
+        for key, (expected, found) in checks.items():
+            reference[key], candidate[key] = expected, found
