@@ -38,7 +38,9 @@ def test_graphs_equal_pytorch(name: str, tmp_path: Path) -> None:
     save_file(dict(sorted(encoder.state_dict().items())), tmp_path / WEIGHTS)
     save_file(head_parameters(encoder), tmp_path / HEADS)
     manifest = SimpleNamespace(
-        config=encoder.config, signature=signatures(encoder.config, "float32")
+        config=encoder.config,
+        signature=signatures(encoder.config, "float32"),
+        serving_only=False,
     )
     artifact: Any = SimpleNamespace(
         manifest=manifest, folder=tmp_path, path=lambda name: tmp_path / name

@@ -40,7 +40,7 @@ def test_each_step_gives_the_next_state(name: str, tmp_path: Path) -> None:
     with torch.no_grad():
         save_file(head_parameters(encoder), tmp_path / HEADS)
     signature = signatures(encoder.config, "float32")
-    manifest = SimpleNamespace(config=encoder.config, signature=signature)
+    manifest = SimpleNamespace(config=encoder.config, signature=signature, serving_only=False)
     artifact: Any = SimpleNamespace(
         manifest=manifest, folder=tmp_path, path=lambda name: tmp_path / name
     )

@@ -17,6 +17,7 @@ from model.runtimes.registry import weight_bits
 from service.cli import main
 from service.engines.contract import Pooling, TextTask
 from service.engines.onnx import OnnxEngine
+from service.system.distribution import install_command
 from tests import sts
 
 pytestmark = pytest.mark.slow
@@ -65,7 +66,8 @@ def test_serving_it_without_openvino_is_one_line(int8_folder: Path) -> None:
     assert done.returncode == 1
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
-    assert line.startswith("headscope serve: this artifact is for OpenVINO, which cannot be")
+    assert line.startswith("headscope serve: ")
+    assert line.endswith(install_command("openvino"))
 
 
 @pytest.mark.parametrize(("precision", "loaded"), [("fp32", "onnxruntime"), ("int8", "openvino")])
