@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
+from headscope import TextWarning
 from service.engines.onnx import OnnxEngine
 from tests.service.api.tei.tasks import RANKS, ScoringEngine
 from tests.service.harness import listening
@@ -88,7 +89,8 @@ def test_a_text_that_is_too_long(server, minilm_checkpoint, capsys):
 
 
 def test_a_list_with_some_texts_that_are_too_long(server, capsys):
-    names_after(code_of("recipes", "A list with some texts that are too long"), server)
+    with pytest.warns(TextWarning, match="1 text was cut"):
+        names_after(code_of("recipes", "A list with some texts that are too long"), server)
     assert capsys.readouterr().out == "False True False [1]\n"
 
 
