@@ -175,7 +175,7 @@ def request_observers(settings: Settings) -> list[RequestObserver]:
     if settings.access_log:
         observers.append(AccessLog())
     if settings.otlp_endpoint:
-        require("otlp_endpoint", *TRACING)
+        require("--otlp-endpoint", *TRACING)
         from service.telemetry.tracing import Tracing  # noqa: PLC0415 - nobody else needs its packages
 
         observers.append(Tracing(settings.otlp_endpoint))

@@ -11,7 +11,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,9 +101,16 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def recorded(recorder: Path, tmp_path: Path) -> Recorded:
+def short_folder() -> Iterator[Path]:
+    """A folder whose path leaves room for the names of sockets, which have 107 bytes at most."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def recorded(recorder: Path, tmp_path: Path, short_folder: Path) -> Recorded:
     """An empty home folder, and an environment without the marks of CI, which end telemetry."""
-    home, log = tmp_path / "home", tmp_path / "recorded.txt"
+    home, log = short_folder / "home", tmp_path / "recorded.txt"
     (home / "tmp").mkdir(parents=True)
     environment = {
         "PATH": os.environ["PATH"],

@@ -21,6 +21,7 @@ from model.artifact.manifest import Artifact
 from service.engines.fake import FakeEngine
 from service.inference.timings import Timings
 from service.settings import Settings
+from service.system.distribution import install_command
 from service.telemetry import tracing
 from service.telemetry.requests import RequestSummary
 from service.telemetry.tracing import Tracing
@@ -275,8 +276,8 @@ def test_without_its_packages_it_does_not_start(artifact: Artifact) -> None:
     )
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
-    assert line.startswith("headscope serve: otlp_endpoint needs opentelemetry.")
-    assert line.endswith("pip install 'headscope-server[tracing]'")
+    assert line.startswith("headscope serve: --otlp-endpoint needs opentelemetry.")
+    assert line.endswith(install_command("tracing"))
 
 
 @pytest.mark.parametrize("endpoint", ["localhost:4318", "ftp://localhost", "http://", ""])
