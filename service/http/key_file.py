@@ -5,89 +5,121 @@ A line a key, `name:key`; empty lines and those that begin with `#` say nothing.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
+import secrets
+import threading
 import time
+import weakref
 from pathlib import Path
 
 NAME, KEY = re.compile(r"[A-Za-z0-9._-]{1,64}"), re.compile(r"[!-~]+")
 LOOK_SECONDS = 1.0
-"""Between two looks at whether the file has changed."""
+"""Seconds between two checks of whether the file has changed."""
+PAUSE_LINES, PAUSE_SECONDS = 500, 0.0005
+"""Lines that are parsed between two pauses, which leave the interpreter's lock to the event loop."""
+_SECRET = secrets.token_bytes(32)
+"""Key of this process's digests: callers cannot compute the digest of a key that they send."""
 
 _log = logging.getLogger("headscope")
 
 
-def read_keys(path: Path) -> dict[str, str]:
-    """Each name's key.
+def digest_of(key: bytes) -> bytes:
+    """Return the digest by which this process knows a key."""
+    return hashlib.blake2b(key, digest_size=32, key=_SECRET).digest()
+
+
+def read_names(path: Path) -> dict[bytes, str]:
+    """Return the name of each key in a file, by the key's digest.
 
     Raises:
-        ValueError: the file cannot be read, holds no key, or one that cannot be used; the message
-            names its line and nothing of the key.
+        ValueError: the file cannot be read, has no key, or has one that cannot be used; the message
+            names its line and does not repeat the key.
 
     """
+    names: dict[bytes, str] = {}
+    seen: set[str] = set()
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(map(str.strip, file), 1):
+                if number % PAUSE_LINES == 0:
+                    time.sleep(PAUSE_SECONDS)
+                if not line or line.startswith("#"):
+                    continue
+                where = f"keys file {path}, line {number}"
+                name, digest = _parsed(line, where)
+                if name in seen or digest in names:
+                    raise ValueError(f"{where}: this name or key stands on a line before")
+                seen.add(name)
+                names[digest] = name
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ValueError(f"keys file {path} cannot be read: {why}") from None
-    keys: dict[str, str] = {}
-    for number, line in enumerate(map(str.strip, lines), 1):
-        if not line or line.startswith("#"):
-            continue
-        name, colon, key = line.partition(":")
-        where = f"keys file {path}, line {number}"
-        if not (colon and NAME.fullmatch(name)):
-            raise ValueError(f"{where}: name:key is needed, the name of letters, digits, . _ -")
-        if not KEY.fullmatch(key):
-            raise ValueError(f"{where}: the key is empty, or not of printable ASCII without spaces")
-        if name in keys or key in keys.values():
-            raise ValueError(f"{where}: this name or key stands on a line before")
-        keys[name] = key
-    if not keys:
+    if not names:
         raise ValueError(f"keys file {path} holds no key")
-    return keys
+    return names
+
+
+def _parsed(line: str, where: str) -> tuple[str, bytes]:
+    """Return the name on a line, and the digest of its key."""
+    name, colon, key = line.partition(":")
+    if not (colon and NAME.fullmatch(name)):
+        raise ValueError(f"{where}: name:key is needed, the name of letters, digits, . _ -")
+    if not KEY.fullmatch(key):
+        raise ValueError(f"{where}: the key is empty, or not of printable ASCII without spaces")
+    return name, digest_of(key.encode())
 
 
 class KeyFile:
-    """A file of keys, read again when it has changed; a damaged one is not taken."""
+    """A file of keys, which a thread reads again when it has changed.
+
+    The keys hold until all new ones are read, and stay where the new file is damaged.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Read it.
+        """Read the file.
 
         Raises:
-            ValueError: as `read_keys`.
+            ValueError: as `read_names`.
 
         """
         self._path = path
         self._stamp = self._stamped()
-        self._looked = time.monotonic()
-        self.keys = read_keys(path)
+        self.names = read_names(path)
+        """Names by the digests of their keys."""
         if path.stat().st_mode & 0o004:
             _log.warning("keys file %s can be read by every user of this machine", path)
+        threading.Thread(target=_watch, args=[weakref.ref(self)], daemon=True).start()
 
-    def changed(self) -> bool:
-        """Whether `keys` are others than at the last call."""
-        now = time.monotonic()
-        if now - self._looked < LOOK_SECONDS:
-            return False
-        self._looked = now
+    def refresh(self) -> None:
+        """Read the file again if it has changed."""
         stamp = self._stamped()
         if stamp == self._stamp:
-            return False
+            return
         self._stamp = stamp
         try:
-            keys = read_keys(self._path)
+            self.names = read_names(self._path)
         except ValueError as error:
             _log.error("%s; the keys from before stay", error)
-            return False
-        self.keys, before = keys, self.keys
-        _log.info("keys file %s was read again: %d keys", self._path, len(keys))
-        return keys != before
+        else:
+            _log.info("keys file %s was read again: %d keys", self._path, len(self.names))
 
     def _stamped(self) -> tuple[int, ...]:
-        """What differs once the file is another; nothing of a file that is gone."""
+        """Return what differs once the file is another; empty without a file."""
         try:
             found = self._path.stat()
         except OSError:
             return ()
         return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _watch(reference: weakref.ref[KeyFile]) -> None:
+    """Refresh a file of keys for as long as it is in use."""
+    while True:
+        time.sleep(LOOK_SECONDS)
+        file = reference()
+        if file is None:
+            return
+        file.refresh()
+        del file

@@ -55,16 +55,13 @@ class Models:
 
         """
         self._models = {model.name: model for model in models}
-        self._aliases = {alias: self._models[name] for alias, name in (aliases or {}).items()}
+        served = {alias: self._models[name] for alias, name in (aliases or {}).items()}
+        self.by_name = self._models | served
+        """Models by every name that a request may use: their own, then aliases."""
         self.default = models[0]
 
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._models.values())
-
-    @property
-    def by_name(self) -> dict[str, ServedModel]:
-        """Models by every name that a request may use: their own, then aliases."""
-        return self._models | self._aliases
 
     @property
     def several(self) -> bool:

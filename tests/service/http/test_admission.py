@@ -44,12 +44,13 @@ def test_a_key_has_a_name_from_a_file(tmp_path: Path) -> None:
         admission.client(head(key=b"jobs"))
 
 
-def test_keys_that_change_are_heeded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.http.key_file.LOOK_SECONDS", 0.0)
+def test_keys_that_change_are_heeded(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_text("search:one\n", encoding="utf-8")
-    admission = Admission(None, ApiKeys(None, KeyFile(path)))
+    file = KeyFile(path)
+    admission = Admission(None, ApiKeys(None, file))
     path.write_text("search:two\nother:three\n", encoding="utf-8")
+    file.refresh()
     with pytest.raises(Unauthorized):
         admission.client(head(key=b"one"))
     assert admission.client(head(key=b"three")) == "other"

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import itertools
+import time
 from pathlib import Path
 
 import pytest
 
-from service.http import key_file
-from service.http.key_file import KeyFile, read_keys
+from service.http.key_file import KeyFile, digest_of, read_names
+from service.http.keys import ApiKeys
 
 GOOD = "# of the search team\nsearch:s3cret:with:colons\n\n  jobs.nightly-1:0ther!\n"
-KEYS = {"search": "s3cret:with:colons", "jobs.nightly-1": "0ther!"}
+KEYS = {digest_of(b"s3cret:with:colons"): "search", digest_of(b"0ther!"): "jobs.nightly-1"}
 
 
 @pytest.fixture
@@ -23,7 +25,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_line_a_key(path: Path) -> None:
-    assert read_keys(path) == KEYS
+    assert read_names(path) == KEYS
 
 
 @pytest.mark.parametrize(
@@ -53,48 +55,69 @@ def test_no_file(tmp_path: Path) -> None:
         KeyFile(tmp_path / "keys")
 
 
-@pytest.fixture
-def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Lets the time between two looks pass."""
-    now = [0.0]
-    monkeypatch.setattr(key_file.time, "monotonic", lambda: now[0])
-
-    def pass_time() -> None:
-        now[0] += key_file.LOOK_SECONDS
-
-    return pass_time
-
-
-def test_another_file_in_its_place_is_read(
-    path: Path, tmp_path: Path, later: Callable[[], None]
-) -> None:
+def test_another_file_in_its_place_is_read(path: Path, tmp_path: Path) -> None:
     """As Kubernetes changes a mounted secret, and as an editor writes."""
     file = KeyFile(path)
-    later()
-    assert not file.changed()
+    file.refresh()
+    assert file.names == KEYS
     other = tmp_path / "other"
     other.write_text("new:key\n", encoding="utf-8")
     other.replace(path)
-    assert not file.changed()
-    later()
-    assert file.changed()
-    assert file.keys == {"new": "key"}
-    assert not file.changed()
+    file.refresh()
+    assert file.names == {digest_of(b"key"): "new"}
 
 
 def test_a_damaged_file_leaves_the_keys_from_before(
-    path: Path, later: Callable[[], None], caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = KeyFile(path)
     for content in ("s3cret\n", None):
         path.unlink() if content is None else path.write_text(content, encoding="utf-8")
-        later()
-        assert not file.changed()
-        assert file.keys == KEYS
+        file.refresh()
+        file.refresh()
+        assert file.names == KEYS
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2
     assert all(line.endswith("; the keys from before stay") for line in said)
     assert "s3cret" not in caplog.text
+
+
+def write_keys(path: Path, count: int, word: str) -> None:
+    lines = (f"name-{number}:{word}-{number}\n" for number in range(count))
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def test_a_file_is_read_in_time_that_grows_with_its_lines(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forty times the keys: less than 160 times the time, where it was 1,600."""
+    monkeypatch.setattr("service.http.key_file.PAUSE_SECONDS", 0.0)
+    seconds = []
+    for count in (500, 20_000):
+        write_keys(path, count, "s3cret")
+        began = time.perf_counter()
+        assert len(read_names(path)) == count
+        seconds.append(time.perf_counter() - began)
+    assert seconds[1] < 160 * seconds[0]
+
+
+@pytest.mark.anyio
+async def test_old_keys_hold_off_the_loop_until_new_ones_are_read(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request with a key meets no reading of the file: a thread of the file's own does it."""
+    monkeypatch.setattr("service.http.key_file.LOOK_SECONDS", 0.01)
+    file = KeyFile(path)
+    keys = ApiKeys(None, file)
+    write_keys(path, 20_000, "new")
+
+    def named(key: bytes) -> str:
+        return keys.check({"path": "/health", "headers": [(b"authorization", b"Bearer " + key)]})
+
+    for _ in itertools.takewhile(lambda _: file.names == KEYS, range(10_000)):
+        assert named(b"0ther!") or file.names != KEYS
+        await asyncio.sleep(0.001)
+    assert (named(b"0ther!"), named(b"new-19999")) == ("", "name-19999")
 
 
 @pytest.mark.parametrize(("mode", "told"), [(0o640, False), (0o644, True)])
