@@ -122,6 +122,7 @@ def describe(settings: Settings, model: ServedModel) -> dict[str, Any]:
         "precision_note": model.precision_note,
         "weight_bits": manifest.weight_bits,
         "artifact_sha256": model.artifact.sha256,
+        "fingerprint": model.fingerprint,
         "verification": manifest.verification.model_dump(),
         "status": "degraded" if engines.stand_in else "failed" if engines.failure else "working",
         "backend": engines.stand_in or engines.name,

@@ -10,8 +10,9 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from service.inference.fingerprint import FINGERPRINT_HEADER
 from service.inference.notices import NO_NOTICES, Notices
 
 TRIES = 8
@@ -29,9 +30,17 @@ class ServiceFailure(OSError):
 class RefusedRequest(Exception):
     """The service refuses what it was sent, and would again."""
 
-    def __init__(self, status: int, detail: str) -> None:
+    def __init__(self, status: int, detail: str, fingerprint: str | None) -> None:
         super().__init__(detail)
-        self.status = status
+        self.status, self.fingerprint = status, fingerprint
+
+
+class _Reply(NamedTuple):
+    """Reply of status 200."""
+
+    content: bytes
+    notices: Notices
+    fingerprint: str | None
 
 
 @dataclass(frozen=True)
@@ -43,20 +52,47 @@ class Connection:
     sleep: Callable[[float], None] = time.sleep
     notices: list[Notices] = field(default_factory=list, compare=False)
     """Notices of the replies so far, one a reply; several threads append to them."""
+    _first: dict[str, str | None] = field(default_factory=dict, compare=False)
+    """Fingerprint of the first reply to `post` by `FINGERPRINT_HEADER`; None without the header."""
+
+    @property
+    def fingerprint(self) -> str | None:
+        """Fingerprint that every reply to `post` has had; None without the header."""
+        return self._first.get(FINGERPRINT_HEADER)
 
     def get(self, route: str) -> Any:
         """A JSON document."""
-        return _parsed(self._retried(self._request(route, None, "application/json")), self.url)
+        return _parsed(
+            self._retried(self._request(route, None, "application/json")).content, self.url
+        )
 
     def post(self, route: str, body: Mapping[str, Any], accept: str) -> bytes:
         """The reply to a request.
 
         Raises:
             RefusedRequest: the request is one that the service does not answer.
-            ServiceFailure: it gave no answer.
+            ServiceFailure: it gave no answer, or another model answered than before.
 
         """
-        return self._retried(self._request(route, json.dumps(body).encode(), accept))
+        try:
+            reply = self._retried(self._request(route, json.dumps(body).encode(), accept))
+        except RefusedRequest as error:
+            if error.fingerprint is not None:  # without it, no model has seen the request
+                self._check(error.fingerprint)
+            raise
+        self._check(reply.fingerprint)
+        self.notices.append(reply.notices)
+        return reply.content
+
+    def _check(self, fingerprint: str | None) -> None:
+        """Raise ServiceFailure if a reply has another fingerprint than the first reply."""
+        first = self._first.setdefault(FINGERPRINT_HEADER, fingerprint)
+        if fingerprint != first:
+            raise ServiceFailure(
+                f"{self.url} answers with another model than before: {FINGERPRINT_HEADER} was "
+                f"{first or 'absent'}, and is {fingerprint or 'absent'}; what is written stays, "
+                "and --restart begins anew"
+            )
 
     def _request(self, route: str, body: bytes | None, accept: str) -> urllib.request.Request:
         headers = {"Accept": accept, "Content-Type": "application/json"}
@@ -66,20 +102,20 @@ class Connection:
             request.add_unredirected_header("Authorization", f"Bearer {self.api_key}")
         return request
 
-    def _retried(self, request: urllib.request.Request) -> bytes:
+    def _retried(self, request: urllib.request.Request) -> _Reply:
         wait = FIRST_WAIT_SECONDS
         for left in reversed(range(TRIES)):
             asked = 0.0
             try:
                 with urllib.request.urlopen(request, timeout=SILENCE_SECONDS) as reply:  # noqa: S310
-                    content = bytes(reply.read())
-                    self.notices.append(_notices(reply.headers))
-                    return content
+                    fingerprint = reply.headers.get(FINGERPRINT_HEADER)
+                    return _Reply(bytes(reply.read()), _notices(reply.headers), fingerprint)
             except urllib.error.HTTPError as error:
                 with error:
                     detail = _detail(error)
                 if error.code not in RETRIED:
-                    raise RefusedRequest(error.code, detail) from None
+                    fingerprint = error.headers.get(FINGERPRINT_HEADER)
+                    raise RefusedRequest(error.code, detail, fingerprint) from None
                 problem, asked = f"{error.code}: {detail}", _retry_after(error)
             except (OSError, http.client.HTTPException) as error:
                 problem = f"no reply from {self.url}: {error}"

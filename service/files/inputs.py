@@ -16,6 +16,7 @@ from service.files.comma_separated import CsvRecords
 from service.files.fields import reserved_names
 from service.files.lines import JsonLines, TextLines
 from service.files.options import COLUMNAR, FileOptions, UsageError
+from service.files.parts import create
 from service.files.rows import InputFailure, Row, Source
 from service.system.distribution import require
 
@@ -102,7 +103,7 @@ def find_sources(options: FileOptions, spool: Path) -> list[Source]:
 
 def spool_stdin(spool: Path) -> None:
     """Keep standard input in a file, which a resumed run can read again."""
-    with spool.open("wb") as file:
+    with create(spool) as file:
         shutil.copyfileobj(sys.stdin.buffer, file)
 
 

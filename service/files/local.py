@@ -21,6 +21,7 @@ from service.files.encoder import Outcome, Pending, Refused
 from service.files.options import Encoding, UsageError
 from service.files.text_arrays import Plan, plan_of
 from service.health.golden import GoldenCheck
+from service.inference.fingerprint import fingerprint_of
 from service.inference.notices import NO_NOTICES, Notices
 from service.inference.tokenization.tokenizer import Options, TextTokenizer, TokenizedText
 from service.scheduler.outputs import check_outputs
@@ -84,6 +85,7 @@ class LocalEncoder:
             least = CHARACTERS_PER_TOKEN * self._batch_tokens
             self.window_characters = max(least, self.window_characters // heads)
         self.identity: dict[str, Any] = {
+            "fingerprint": fingerprint_of(artifact, self._engine.provider),
             "model": artifact.sha256,
             "engine": f"{self._engine.name}, {self._engine.provider}",
             "batch_tokens": self._batch_tokens,

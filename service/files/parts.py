@@ -47,7 +47,8 @@ class Part:
     path: Path
     start: int
     end: int
-    skipped: list[Skipped]
+    skips: int
+    """Number of its rows that have no vectors."""
     specs: Mapping[str, Spec]
     """Its arrays; none where every row was skipped."""
 
@@ -55,6 +56,11 @@ class Part:
     def texts(self) -> int:
         """Rows that have vectors."""
         return self.specs[ROWS].shape[0] if self.specs else 0
+
+    def skipped(self) -> list[Skipped]:
+        """Return its rows without vectors, read from the disk."""
+        with safe_open(self.path, framework="numpy") as file:
+            return [Skipped(*row) for row in orjson.loads(file.metadata()["skipped"])]
 
     def array(self, name: str) -> Array:
         """One of its arrays, read from the disk."""
@@ -85,7 +91,7 @@ def write_part(
         "skipped": orjson.dumps([*map(list, skipped)]).decode(),
     }
     draft = path.with_suffix(".draft")
-    with draft.open("wb") as file:
+    with create(draft) as file:
         order = write_head(file, specs, about)
         for name in order:
             file.write(np.ascontiguousarray(arrays[name]).data)
@@ -121,13 +127,20 @@ def read_parts(folder: Path) -> Iterator[Part]:
                     name: Spec(_NAMES[one.get_dtype()], tuple(one.get_shape()))
                     for name, one in slices.items()
                 }
-        except SafetensorError:
+            skips = len(orjson.loads(about["skipped"]))
+            start, end = int(about["start"]), int(about["end"])
+        except (SafetensorError, KeyError, TypeError, ValueError):
             continue
-        skipped = [Skipped(*one) for one in orjson.loads(about["skipped"])]
-        yield Part(path, int(about["start"]), int(about["end"]), skipped, specs)
+        yield Part(path, start, end, skips, specs)
 
 
 _NAMES = {short: name for name, short in _DTYPES.items()}
+
+
+def create(path: Path) -> BinaryIO:
+    """Open a new file for writing; a file or link of its name is removed, never followed."""
+    path.unlink(missing_ok=True)
+    return path.open("x+b")
 
 
 def settle(file: BinaryIO) -> None:

@@ -6,7 +6,7 @@ Notation: S tokens of one text, H hidden size, L layers, N heads.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -24,8 +24,9 @@ from service.files.connection import (
 )
 from service.files.encoder import Outcome, Pending, Refused
 from service.files.fields import FIELDS, Array, TextArrays
-from service.files.options import Encoding, UsageError
+from service.files.options import Encoding, Kind, UsageError
 from service.inference.attention.statistics import shift
+from service.inference.fingerprint import FINGERPRINT_HEADER
 from service.inference.notices import NO_NOTICES, Notices
 
 REQUESTS_AT_ONCE = 4
@@ -40,8 +41,15 @@ TOO_LARGE = frozenset({413, 422})
 class RemoteEncoder:
     """The model of a service."""
 
-    def __init__(self, connection: Connection, encoding: Encoding) -> None:
+    def __init__(
+        self, connection: Connection, encoding: Encoding, say: Callable[[str], None]
+    ) -> None:
         """Ask the service what it is, and try the options on it.
+
+        Args:
+            connection: to the service.
+            encoding: what is wanted of each text.
+            say: called with a warning where replies have no fingerprint.
 
         Raises:
             UsageError: the service refuses what is wanted.
@@ -55,12 +63,20 @@ class RemoteEncoder:
             info = connection.get("/info")
             # of a foreign graph there is no number of heads, and the service refuses the first
             self._shape = int(info.get("layers") or 1), int(info.get("heads") or 1)
-            self._request(["a text"])
+            (tried,) = self._request(["a text"])
         except RefusedRequest as error:
             raise UsageError(f"{connection.url} refuses ({error.status}): {error}") from None
         connection.notices.clear()  # of the text that the options were tried on
+        self._shapes = _shapes_of(encoding.kind, tried)
+        if connection.fingerprint is None:
+            say(
+                f"{connection.url} answers without {FINGERPRINT_HEADER} (an older service, or a "
+                "proxy that removes it): whether one model computes all texts is not checked"
+            )
         self._most_texts = int(info.get("max_client_batch_size") or 1)
         self.identity: dict[str, Any] = {
+            "fingerprint": connection.fingerprint,
+            "shapes": self._shapes,
             "model": info.get("artifact_sha256"),
             "engine": f"{info.get('engine')}, {info.get('provider')}",
             "max_tokens": info.get("max_input_length"),
@@ -106,6 +122,14 @@ class RemoteEncoder:
             half = len(texts) // 2
             first = self._outcomes(places[:half], texts[:half])
             return first + self._outcomes(places[half:], texts[half:])
+        for arrays in found:
+            shapes = _shapes_of(self._encoding.kind, arrays)
+            if shapes != self._shapes:
+                raise ServiceFailure(
+                    f"{self._connection.url} answers with another model than before: the shapes of "
+                    f"a text's arrays were {self._shapes}, and are {shapes}; what is written "
+                    "stays, and --restart begins anew"
+                )
         return list(zip(places, found, strict=True))
 
     def _request(self, texts: Sequence[str]) -> Sequence[TextArrays]:
@@ -176,6 +200,12 @@ class RemoteEncoder:
     def _sparse(self, texts: Sequence[str]) -> Sequence[TextArrays]:
         reply = self._connection.post("/embed_sparse", self._tokenizing(texts), "application/json")
         return [_sparse_arrays(values) for values in json.loads(reply)]
+
+
+def _shapes_of(kind: Kind, arrays: TextArrays) -> list[list[int]]:
+    """Return the shape of each array of a text, without the axis of its tokens."""
+    fields = zip(FIELDS[kind], arrays, strict=True)
+    return [[*array.shape[int(field.ragged) :]] for field, array in fields]
 
 
 def _sparse_arrays(values: Sequence[dict[str, Any]]) -> tuple[Array, Array]:

@@ -26,7 +26,7 @@ from service.files.importance import importance_table
 from service.files.inputs import STDIN, Survey, bad_row, find_sources, spool_stdin, survey
 from service.files.local import LocalEncoder
 from service.files.options import FileOptions, UsageError
-from service.files.parts import Skipped, read_parts, write_part
+from service.files.parts import Skipped, create, read_parts, write_part
 from service.files.progress import Progress
 from service.files.remote import RemoteEncoder
 from service.files.rows import InputFailure
@@ -92,7 +92,7 @@ def _encoder(
     options: FileOptions, settings: Settings, say: Say, engine: Engine | None
 ) -> LocalEncoder | RemoteEncoder:
     if options.url:
-        return RemoteEncoder(Connection(options.url, options.api_key), options.encoding)
+        return RemoteEncoder(Connection(options.url, options.api_key), options.encoding, say)
     return LocalEncoder(open_artifact(settings, say), settings, options.encoding, engine)
 
 
@@ -108,7 +108,8 @@ def _encode(options: FileOptions, found: Survey, encoder: Encoder, work: WorkFol
     done = {part.start: part.end for part in parts}
     with Progress(found.rows, sum(part.end - part.start for part in parts)) as progress:
         for part in parts:
-            _report(options, part.skipped, progress.say)
+            if part.skips:
+                _report(options, part.skipped(), progress.say)
         begun: deque[Begun] = deque()
         for window in windows(found.places(), encoder.window_characters, done):
             texts = [place.row.text for place in window.places if place.row.text is not None]
@@ -173,7 +174,7 @@ def _put_together(options: FileOptions, found: Survey, work: WorkFolder, say: Sa
         raise InputFailure(f"{work.folder} lacks a part: start the same command again")
     if not any(part.specs for part in parts):
         raise InputFailure("every row was skipped: there is nothing to write")
-    with work.draft.open("wb") as file:
+    with create(work.draft) as file:
         match options.out.suffix:
             case ".npy":
                 write_vectors(file, parts, FIELDS[kind][0].name)
@@ -192,7 +193,7 @@ def _put_together(options: FileOptions, found: Survey, work: WorkFolder, say: Sa
         say(importance_table(parts))
     found.check_unchanged()
     work.finish()
-    return SKIPPED if any(part.skipped for part in parts) else DONE
+    return SKIPPED if any(part.skips for part in parts) else DONE
 
 
 @contextlib.contextmanager

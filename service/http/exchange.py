@@ -162,6 +162,8 @@ class Exchange:
             (b"x-request-id", self.request_id.encode("ascii")),
             (b"x-total-time", str(round(1000 * self.seconds)).encode("ascii")),
         ]
+        if fingerprint := self.scope["state"].get("fingerprint"):
+            headers.append(fingerprint)
         if self.received is None and _has_body(self.scope):
             headers.append((b"connection", b"close"))
         return headers

@@ -18,7 +18,7 @@ NAME, KEY = re.compile(r"[A-Za-z0-9._-]{1,64}"), re.compile(r"[!-~]+")
 LOOK_SECONDS = 1.0
 """Seconds between two checks of whether the file has changed."""
 PAUSE_LINES, PAUSE_SECONDS = 500, 0.0005
-"""Lines that are parsed between two pauses, which leave the interpreter's lock to the event loop."""
+"""Lines between two pauses of the parser, which leave the interpreter's lock to the event loop."""
 _SECRET = secrets.token_bytes(32)
 """Key of this process's digests: callers cannot compute the digest of a key that they send."""
 

@@ -14,6 +14,7 @@ from service.http.exchange import ErrorResponse, ExchangeMiddleware
 from service.http.hosts import allowed_hosts
 from service.http.key_file import KeyFile
 from service.http.keys import ApiKeys
+from service.inference.fingerprint import FINGERPRINT_HEADER
 from service.inference.notices import HEADERS
 from service.settings import Settings
 from service.telemetry.http_metrics import HttpMetrics
@@ -39,6 +40,7 @@ RESPONSE_HEADERS = (
     "x-compute-characters",
     "x-compute-tokens",
     "x-model",
+    FINGERPRINT_HEADER,
     *HEADERS.values(),
 )
 """Headers that pages of other origins may read."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from model.artifact.manifest import Artifact
 from service.errors import NoTaskHead, UnknownModel
@@ -12,6 +13,7 @@ from service.health.live_verification import LiveVerification
 from service.health.readiness import ModelReadiness
 from service.health.watch import Watch
 from service.inference.core import Inference
+from service.inference.fingerprint import FINGERPRINT_HEADER, fingerprint_of
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,24 @@ class ServedModel:
     watch: Watch
     precision_note: str | None = None
     """Why another precision is likely faster on this processor."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the model and what computes it now."""
+        return self.fingerprint_header[1].decode()
+
+    @property
+    def fingerprint_header(self) -> tuple[bytes, bytes]:
+        """Header that every reply of the model has, as the server sends it."""
+        return self._fingerprint_headers[self.inference.engines.stand_in is not None]
+
+    @cached_property
+    def _fingerprint_headers(self) -> tuple[tuple[bytes, bytes], tuple[bytes, bytes]]:
+        """The header of the model's own engine, and of its stand-in."""
+        provider, name = self.inference.engines.default.engine.provider, FINGERPRINT_HEADER.encode()
+        own = fingerprint_of(self.artifact, provider)
+        other = fingerprint_of(self.artifact, provider, stand_in=True)
+        return (name, own.encode()), (name, other.encode())
 
     @property
     def queued_tokens(self) -> dict[str, int]:

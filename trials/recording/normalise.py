@@ -20,6 +20,7 @@ VOLATILE_HEADERS = {
     "x-tokenization-time",
     "x-queue-time",
     "x-inference-time",
+    "x-fingerprint",
 }
 """Headers whose presence is recorded, but not their values."""
 UNORDERED_HEADERS = {"allow"}
@@ -57,7 +58,7 @@ RULES = (
         "golden tensors and measurements depend on the processor that exported",
         r"^GET /info",
         lambda body: _value("hidden|attention|pooled", r"[-+.\de]+")(
-            _value("artifact_sha256")(body)
+            _value("artifact_sha256|fingerprint")(body)
         ),
     ),
     Rule(

@@ -99,6 +99,11 @@ class AsyncClient:
         """Counts of texts that were cut, lack a prompt, or have many unknown tokens."""
         return self._connection.session.notices
 
+    @property
+    def fingerprint(self) -> str | None:
+        """Fingerprint of the model that gave the last result; None without the header."""
+        return self._connection.session.fingerprint
+
     async def run(self, call: Call[Any, T]) -> T:
         """The result of a call.
 

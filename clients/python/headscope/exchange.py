@@ -49,6 +49,8 @@ class Session:
     """What the service says of its models, asked once."""
     notices: Notices = field(default_factory=Notices)
     """Counts of texts that may not be computed as the caller expects."""
+    fingerprint: str | None = None
+    """Fingerprint of the model that gave the last result."""
 
 
 def conduct(call: Call[Any, T], session: Session) -> Generator[Step, Any, T]:
@@ -158,6 +160,7 @@ def read(call: Call[P, Any], part: range, answer: Answer, session: Session) -> P
     """
     try:
         session.notices.note(answer.headers)
+        session.fingerprint = answer.headers.get("x-fingerprint")
         return call.read_part(answer.content, part)
     except NOT_OURS as error:
         address = session.url + call.path

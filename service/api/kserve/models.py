@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from service.api.kserve.errors import ERRORS
 from service.api.kserve.health import telling_not_ready
 from service.api.kserve.outputs import ATTENTION, DATATYPES, INPUT, OutputName
-from service.api.wire.route import name_model, service_of
+from service.api.wire.route import answered_by, name_model, service_of
 from service.errors import EngineUnavailable, InvalidRequest, UnknownModel
 from service.serving.models import ServedModel
 
@@ -86,7 +86,9 @@ def model_of_path(request: Request, name: str) -> ServedModel:
         raise InvalidRequest("the path names no model: /v2/models/NAME")
     if request.path_params.get("version", VERSION) != VERSION:
         raise UnknownModel(f"there is no such version; the only one of every model is {VERSION}")
-    return service_of(request).models.named(name)
+    model = service_of(request).models.named(name)
+    answered_by(request, model)
+    return model
 
 
 def describe(model: ServedModel) -> ModelMetadata:

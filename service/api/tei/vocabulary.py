@@ -16,7 +16,7 @@ from service.api.native.texts import check_size
 from service.api.tei.errors import ERRORS
 from service.api.wire.etag import is_known
 from service.api.wire.media import JSON
-from service.api.wire.route import name_model, service_of
+from service.api.wire.route import answered_by, name_model, service_of
 from service.errors import Unprocessable
 from service.inference.core import Inference
 from service.inference.tasks.task_heads import required_task
@@ -56,6 +56,7 @@ async def vocabulary(query: Annotated[VocabularyQuery, Query()], request: Reques
     """
     state = service_of(request)
     model = state.models.able(query.model, _check_sparse)
+    answered_by(request, model)
     inference, etag = model.inference, f'"{model.artifact.sha256[:32]}"'
     indices = _known(query.index, inference.config.vocab_size)
     headers = {"etag": etag, "cache-control": "no-cache"}

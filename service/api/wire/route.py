@@ -88,7 +88,7 @@ class JsonRoute(APIRoute):
             request.state.error_form = schema.error_form
             body = validated(schema, content)
             models = service_of(request).models
-            request.state.model = models.able(body.model, body.check_model)
+            answered_by(request, models.able(body.model, body.check_model))
             response: Response = await self.endpoint(body=body, request=request)
             name_model(response, models, body.model, request.state.model)
             return response
@@ -134,6 +134,12 @@ def model_of(request: Request) -> ServedModel:
     """The model that answers a request of a `JsonRoute`."""
     model: ServedModel = request.state.model
     return model
+
+
+def answered_by(request: Request, model: ServedModel) -> None:
+    """Note the model that answers a request; the reply, also an error, has its fingerprint."""
+    request.state.model = model
+    request.state.fingerprint = model.fingerprint_header
 
 
 def name_model(response: Response, models: Models, asked: str | None, model: ServedModel) -> None:

@@ -66,6 +66,29 @@ def test_notices_of_replies_are_kept(stub: Stub) -> None:
     assert connection.notices == [Notices(truncated=2), Notices(), Notices()]
 
 
+@pytest.mark.parametrize(("first", "then"), [("one", "two"), ("one", None), (None, "two")])
+@pytest.mark.parametrize("status", [200, 422])
+def test_another_model_ends_the_requests(
+    stub: Stub, first: str | None, then: str | None, status: int
+) -> None:
+    """Also one that refuses a text; a refusal without the header may be a proxy's."""
+    replies = [(200, first), (200, first), (status, then)]
+    stub.replies = [
+        (code, {} if name is None else {"x-fingerprint": name}, b"{}") for code, name in replies
+    ]
+    connection = Connection(stub.url)
+    connection.post("/encode", {}, "*/*")
+    assert connection.fingerprint == first
+    connection.post("/encode", {}, "*/*")
+    if (status, then) == (422, None):
+        with pytest.raises(RefusedRequest):
+            connection.post("/encode", {}, "*/*")
+        return
+    says = f"was {first or 'absent'}, and is {then or 'absent'}; what is written stays, and --resta"
+    with pytest.raises(ServiceFailure, match=says):
+        connection.post("/encode", {}, "*/*")
+
+
 def test_a_busy_service_is_asked_again(stub: Stub) -> None:
     """After as long as it says, and longer each time where it says nothing."""
     waits: list[float] = []

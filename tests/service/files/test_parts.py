@@ -28,7 +28,8 @@ def test_a_part_as_the_library_reads_it(tmp_path: Path) -> None:
     first, second = read_parts(tmp_path)
     assert (first.start, first.end, first.texts, first.specs) == (0, 4, 0, {})
     assert (second.start, second.end, second.texts) == (4, 7, 2)
-    assert second.skipped == [Skipped(5, "a.txt, line 6", "it is not UTF-8")]
+    assert second.skips == 1
+    assert second.skipped() == [Skipped(5, "a.txt, line 6", "it is not UTF-8")]
     assert second.specs["embedding"] == Spec("float32", (2, 3))
     np.testing.assert_array_equal(second.array("rows"), [4, 6])
 

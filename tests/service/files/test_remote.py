@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load, save
 
 from model.artifact.manifest import Artifact
-from service.files.options import UsageError
+from service.files.connection import Connection, ServiceFailure
+from service.files.options import Encoding, UsageError
+from service.files.remote import RemoteEncoder
 from tests.service.files.conftest import TEXTS, Encode, FewBatches
 from tests.service.harness import listening
 
@@ -71,3 +75,74 @@ def test_what_the_service_refuses_is_told_at_once(
     with pytest.raises(UsageError, match=problem):
         encode(rows, out, url=url, **{"api_key": "secret"} | change)
     assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
+
+
+class AnotherModel:
+    """Replies of a service, later ones as those of another model that took its place."""
+
+    def __init__(self, send: Any, change: str) -> None:
+        self.send, self.change, self.sent = send, change, 0
+
+    def __call__(self, connection: Any, request: Any) -> Any:
+        reply = self.send(connection, request)
+        self.sent += 1
+        if self.sent < 12 or self.change == "header":
+            return reply._replace(fingerprint=None if self.change != "fingerprint" else "old")
+        if self.change == "fingerprint":
+            return reply._replace(fingerprint="new")
+        tensors = {name: array[..., :-1] for name, array in load(reply.content).items()}
+        return reply._replace(fingerprint=None, content=save(tensors))
+
+    def put_in(self, patched: pytest.MonkeyPatch) -> None:
+        def answered(connection: Connection, request: Any) -> Any:
+            return self(connection, request)
+
+        patched.setattr(Connection, "_retried", answered)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("fingerprint", "x-fingerprint was old, and is new; what is written stays"),
+        ("width", r"arrays were \[\[\d+\]\], and are \[\[\d+\]\]; what is written stays"),
+    ],
+)
+def test_another_model_in_its_place_ends_the_run(
+    encode: Encode,
+    tmp_path: Path,
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    change: str,
+    says: str,
+) -> None:
+    """It is found by the fingerprint, and without one by the width of its vectors."""
+    source, out = tmp_path / "some.txt", tmp_path / "out.npz"
+    source.write_text("\n".join(TEXTS), encoding="utf-8")
+    with monkeypatch.context() as patched:
+        AnotherModel(Connection._retried, change).put_in(patched)
+        with pytest.raises(ServiceFailure, match=says):
+            encode(source, out, url=url, api_key="secret")
+    assert not out.exists()
+
+
+def test_a_run_goes_on_with_its_own_model_alone(
+    encode: Encode, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, out = tmp_path / "some.txt", tmp_path / "out.npz"
+    source.write_text("\n".join(TEXTS), encoding="utf-8")
+    with monkeypatch.context() as patched:
+        AnotherModel(Connection._retried, "fingerprint").put_in(patched)
+        with pytest.raises(ServiceFailure):
+            encode(source, out, url=url, api_key="secret")
+    says = r"fingerprint \(was 'old', is '[0-9a-f]{16}'\).*--restart"
+    with pytest.raises(UsageError, match=says):
+        encode(source, out, url=url, api_key="secret")
+    assert encode(source, out, url=url, api_key="secret", restart=True) == 0
+
+
+def test_a_service_without_fingerprints_is_told(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    AnotherModel(Connection._retried, "header").put_in(monkeypatch)
+    RemoteEncoder(Connection(url, "secret"), Encoding(), told.append).close()
+    (line,) = told
+    assert "answers without x-fingerprint" in line

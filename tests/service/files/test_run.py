@@ -97,7 +97,7 @@ def test_other_arguments_are_refused(
     out = tmp_path / "out.npy"
     stop(encode, rows, out, artifact)
     before = left(tmp_path / "out.npy.part")
-    with pytest.raises(UsageError, match=f"with other {named}: .*--restart"):
+    with pytest.raises(UsageError, match=f"with other {named} .*--restart"):
         encode(rows, out, **change)
     assert left(tmp_path / "out.npy.part") == before
     assert encode(rows, out, restart=True, **change) == 0
@@ -128,7 +128,7 @@ def test_two_processes_do_not_write_one_output(
 ) -> None:
     out = tmp_path / "out.npy"
     stop(encode, rows, out, artifact)
-    with (tmp_path / "out.npy.part" / "lock").open("wb") as lock:
+    with (tmp_path / "out.npy.part" / "lock").open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(UsageError, match="another process"):
             encode(rows, out, restart=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from service.files.options import UsageError
+from service.files.parts import create
 from service.files.work import WorkFolder
 
 
@@ -15,7 +18,9 @@ def test_a_run_is_taken_up(tmp_path: Path) -> None:
     with work.held(restart=False):
         assert not work.begin({"a": 1, "b": [1, 2]})
         assert work.begin({"b": [1, 2], "a": 1})
-        with pytest.raises(UsageError, match=r"with other a, c: go on as it was begun"):
+        with pytest.raises(
+            UsageError, match=r"with other a \(was 1, is 2\), c \(.*go on as it was begun"
+        ):
             work.begin({"a": 2, "b": [1, 2], "c": 0})
         work.draft.write_bytes(b"content")
         work.finish()
@@ -36,3 +41,112 @@ def test_what_did_not_begin_leaves_nothing(tmp_path: Path) -> None:
     with work.held(restart=False):
         work.discard_unbegun()
     assert list(tmp_path.iterdir()) == []
+
+
+FOREIGN: dict[str, Callable[[Path], object]] = {
+    "an empty folder": lambda part: part.mkdir(),
+    "a folder": lambda part: (part.mkdir(), (part / "mine").write_text("mine")),
+    "a folder with a lock": lambda part: (part.mkdir(), (part / "lock").write_text("mine")),
+    "a folder with a job": lambda part: (part.mkdir(), (part / "job.json").write_text("{}")),
+    "a file": lambda part: part.write_text("mine"),
+    "a link to a folder": lambda part: part.symlink_to(part.parent / "other"),
+    "a dangling link": lambda part: part.symlink_to(part.parent / "nowhere"),
+}
+
+
+def content(folder: Path) -> dict[str, object]:
+    """All names below a folder, with what they are."""
+    return {
+        str(path.relative_to(folder)): path.readlink()
+        if path.is_symlink()
+        else path.read_bytes()
+        if path.is_file()
+        else None
+        for path in folder.rglob("*")
+    }
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("finished", [False, True])
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_folder_of_somebody_else_stays(
+    tmp_path: Path, name: str, finished: bool, restart: bool
+) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine").write_text("mine", encoding="utf-8")
+    FOREIGN[name](tmp_path / "out.npy.part")
+    if finished:
+        (tmp_path / "out.npy").write_text("finished", encoding="utf-8")
+    before = content(tmp_path)
+    work = WorkFolder(tmp_path / "out.npy")
+    with pytest.raises(UsageError, match=r"out\.npy\.part"), work.held(restart=restart):
+        pytest.fail("it is not the run's own")
+    assert content(tmp_path) == before
+
+
+INSIDE: dict[str, Callable[[Path], object]] = {
+    "notes.txt": lambda path: path.write_text("mine"),
+    "0.part": lambda path: path.write_text("mine"),
+    "sub": lambda path: path.mkdir(),
+    "000000000000.part": lambda path: path.symlink_to(path.parent.parent / "mine"),
+    "output": lambda path: path.mkdir(),
+}
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("name", INSIDE)
+def test_a_thing_of_somebody_else_in_the_folder_is_named(
+    tmp_path: Path, name: str, restart: bool
+) -> None:
+    work = WorkFolder(tmp_path / "out.npy")
+    with work.held(restart=False):
+        work.begin({"a": 1})
+    INSIDE[name](work.folder / name)
+    before = content(tmp_path)
+    with pytest.raises(UsageError, match=f"{name} was not made"), work.held(restart=restart):
+        pytest.fail("something is not the run's own")
+    assert content(tmp_path) == before
+
+
+def test_a_finished_output_is_replaced_by_a_restart_alone(tmp_path: Path) -> None:
+    """Also while an unfinished run is there, and where it appears during the run."""
+    work = WorkFolder(tmp_path / "out.npy")
+    with work.held(restart=False):
+        work.begin({"a": 1})
+        work.draft.write_bytes(b"new")
+        work.out.write_bytes(b"finished")
+        with pytest.raises(UsageError, match="--restart replaces it"):
+            work.finish()
+    with pytest.raises(UsageError, match="--restart replaces it"), work.held(restart=False):
+        pytest.fail("the output is there")
+    with work.held(restart=True):
+        work.begin({"a": 1})
+    with work.held(restart=False):  # what --restart began may go on
+        assert work.begin({"a": 1})
+        work.draft.write_bytes(b"new")
+        work.finish()
+    assert content(tmp_path) == {"out.npy": b"new"}
+
+
+def test_links_are_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine", encoding="utf-8")
+    os.link(tmp_path / "mine", tmp_path / "output")
+    with create(tmp_path / "output") as file:
+        file.write(b"new")
+    (tmp_path / "output").unlink()
+    (tmp_path / "output").symlink_to("mine")
+    with create(tmp_path / "output") as file:
+        file.write(b"new")
+    assert content(tmp_path) == {"mine": b"mine", "output": b"new"}
+
+
+@pytest.mark.parametrize("damage", ["[]", "{", "", "{}", '{"id": 1, "job": {}, "replaces": false}'])
+def test_a_damaged_job_is_one_line(tmp_path: Path, damage: str) -> None:
+    work = WorkFolder(tmp_path / "out.npy")
+    with work.held(restart=False):
+        work.begin({"a": 1})
+    (work.folder / "job.json").write_text(damage, encoding="utf-8")
+    with pytest.raises(UsageError, match=r"job\.json is damaged"), work.held(restart=False):
+        pytest.fail("the job cannot be read")
+    with work.held(restart=True):
+        assert not work.begin({"a": 1})
