@@ -129,7 +129,18 @@ def survey(options: FileOptions, sources: Sequence[Source]) -> Survey:
         rows += _read(source, schema, stop=options.on_error == "stop")
     if not rows:
         raise InputFailure("there is nothing to encode: the input has no row")
+    if schema:
+        _try(schema, sources)
     return Survey(sources, rows, identity, states, schema)
+
+
+def _try(schema: Schema, sources: Sequence[Source]) -> None:
+    """Raise InputFailure if the columns of a Parquet output cannot hold every row."""
+    schema.try_file()
+    for source in sources if schema.widened else ():
+        rows = (row for row in source.rows() if not row.problem)
+        while some := list(itertools.islice(rows, SCHEMA_ROWS)):
+            schema.try_rows(source, some)
 
 
 def _read(source: Source, schema: Schema | None, *, stop: bool) -> int:

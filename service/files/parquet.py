@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,6 +16,8 @@ from service.files.rows import InputFailure, Row, Source, text_of
 
 BATCH_ROWS = 512
 _BUFFER_BYTES = 2**20
+_UNFIT = (pa.ArrowException, OverflowError)
+"""Exceptions of pyarrow about values that a type cannot hold."""
 
 
 class ParquetRows(Source):
@@ -92,6 +95,8 @@ class Schema:
 
     def __init__(self) -> None:
         self.found: pa.Schema | None = None
+        self.widened = False
+        """Whether a column took another type after its first rows."""
         self._last: Source | None = None
 
     def add(self, source: Source, rows: Sequence[Row]) -> None:
@@ -111,11 +116,35 @@ class Schema:
             kind = pa.array(source.values(rows)).type
             own = pa.schema(list(kind))
             self._unify(own)
-        except pa.ArrowException as error:
-            first, last = rows[0].number, rows[-1].number
+        except _UNFIT as error:
+            raise self._unfit(source, rows, error) from None
+
+    def try_rows(self, source: Source, rows: Sequence[Row]) -> None:
+        """Convert rows to the columns' types.
+
+        Raises:
+            InputFailure: a column's type cannot hold a value.
+
+        """
+        try:
+            self.table(source, rows)
+        except _UNFIT as error:
+            raise self._unfit(source, rows, error) from None
+
+    def try_file(self) -> None:
+        """Write a file of these columns without rows, and read it again.
+
+        Raises:
+            InputFailure: Parquet cannot hold a column's type, or cannot be read with it.
+
+        """
+        content = io.BytesIO()
+        try:
+            pq.write_table((self.found or pa.schema([])).empty_table(), content)
+            pq.read_schema(content)
+        except (pa.ArrowException, OSError) as error:
             raise InputFailure(
-                f"{source.name}, {source.unit}s {first} to {last}: a column of Parquet has one "
-                f"type, and this has several ({error}): write .jsonl"
+                f"Parquet cannot hold the input's columns ({error}): write .jsonl"
             ) from None
 
     def table(self, source: Source, rows: Sequence[Row]) -> pa.Table:
@@ -137,5 +166,14 @@ class Schema:
 
     def _unify(self, own: pa.Schema) -> None:
         if self.found is not None:
-            own = pa.unify_schemas([self.found, own], promote_options="permissive")
+            both = pa.unify_schemas([self.found, own], promote_options="permissive")
+            parts = [*self.found, *own]
+            self.widened |= any(both.field(part.name).type != part.type for part in parts)
+            own = both
         self.found = own
+
+    def _unfit(self, source: Source, rows: Sequence[Row], error: Exception) -> InputFailure:
+        return InputFailure(
+            f"{source.name}, {source.unit}s {rows[0].number} to {rows[-1].number}: a column of "
+            f"Parquet has one type, which does not hold all values ({error}): write .jsonl"
+        )

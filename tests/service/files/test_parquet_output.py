@@ -10,9 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from model.artifact.manifest import Artifact
 from service.files import parquet_output
 from service.files.options import UsageError
-from tests.service.files.conftest import TEXTS, Encode
+from service.files.rows import InputFailure
+from tests.service.files.conftest import TEXTS, Encode, FewBatches
 
 
 def test_columns_and_embedding(
@@ -58,3 +60,29 @@ def test_csv_and_lines_together(encode: Encode, tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": ["a"]}), tmp_path / "c.parquet")
     with pytest.raises(UsageError, match="encode them apart"):
         encode([tmp_path / "a.csv", tmp_path / "c.parquet"], tmp_path / "other.parquet")
+
+
+DEEP = '{"a":' * 200 + "1" + "}" * 200
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        (['{"text": "a", "v": {}}'], "no child field"),
+        ([f'{{"text": "a", "v": {2**63}}}'], "lines 1 to 1: .*too large"),
+        ([f'{{"text": "a", "v": {DEEP}}}'], "too deeply nested"),
+        (
+            [f'{{"text": "a", "v": {2**60 + 1}}}'] * 1024 + ['{"text": "a", "v": 0.5}'],
+            "lines 1 to 1024: ",
+        ),
+    ],
+)
+def test_columns_are_tried_before_a_text_is_computed(
+    encode: Encode, artifact: Artifact, tmp_path: Path, lines: list[str], says: str
+) -> None:
+    """An engine that fails at its first batch is never asked."""
+    source = tmp_path / "a.jsonl"
+    source.write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(InputFailure, match=says):
+        encode(source, tmp_path / "out.parquet", FewBatches(artifact, 0))
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
