@@ -119,7 +119,7 @@ clients: setup .venv-clients/.installed
 
 .venv-clients/.installed: tests/drop_in/requirements.txt
 	@$(PYTHON) -m venv .venv-clients
-	@.venv-clients/bin/python -m pip --disable-pip-version-check install --quiet --no-compile --no-deps --requirement $<
+	@.venv-clients/bin/python -m pip --disable-pip-version-check install --quiet --no-compile --no-deps $(TORCH_OPTIONS) --requirement $<
 	@touch $@
 
 # programs that render and check what is deployed; nothing is resolved

@@ -50,6 +50,13 @@ def test_one_onnx_runtime_is_installed_and_the_other_leaves(runtime: str, other:
     assert leaves < installs
 
 
+def test_clients_get_the_same_build_of_torch_as_the_service() -> None:
+    requirements = "tests/drop_in/requirements.txt"
+    words = ["--what-if", requirements, ".venv-clients/.installed", "TORCH_OPTIONS=--of-torch"]
+    (install,) = (line for line in commands(*words) if requirements in line)
+    assert "--of-torch" in install.split()
+
+
 def test_the_machine_chooses_the_runtime() -> None:
     printed = commands("--eval", "print-runtime: ; $(info $(ONNXRUNTIME))", "print-runtime")
     gpu = any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/dxg"))
