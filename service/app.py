@@ -22,6 +22,7 @@ from service.serving.banner import banner
 from service.serving.models import Models, aliases_of, names_of
 from service.serving.start import Shared, start_model, token_limits
 from service.serving.state import ServiceState
+from service.serving.twins import twins_of
 from service.settings import Settings
 from service.system import machine
 from service.system.distribution import TRACING, require, version
@@ -43,7 +44,7 @@ def create_app(
 
     Args:
         settings: every choice.
-        artifacts: what is served; the first is the default.
+        artifacts: what is served, the default first; then those of the setting `heads_from`.
         engines: compute, one an artifact; those that the settings name when empty.
         peers: the other workers of a service of several processes.
 
@@ -51,8 +52,8 @@ def create_app(
         ModelError: an artifact cannot be loaded, the device is not there, or an engine
             disagrees with PyTorch.
         ServiceError: an engine cannot be started.
-        ValueError: two models have the same name, a limit is not theirs, or what decodes token ids
-            cannot be loaded.
+        ValueError: two models have the same name, a limit is not theirs, `heads_from` is of no
+            use, or what decodes token ids cannot be loaded.
 
     """
     observers = request_observers(settings)
@@ -118,8 +119,12 @@ def build_state(
     peers: Peers | None,
 ) -> ServiceState:
     """The parts of the service; see `create_app`."""
-    names = names_of(artifacts, settings.served_model_name)
+    count = len(artifacts) - len(settings.heads_from)
+    names = names_of(artifacts[:count], settings.served_model_name)
     aliases = aliases_of(settings.alias, names)
+    models = dict(zip(names, artifacts[:count], strict=True))
+    twins = twins_of(models, artifacts[count:], settings)
+    names += twins.names
     for artifact in artifacts:
         token_limits(settings, artifact)  # before anything is loaded
     cl100k = Cl100k() if settings.token_ids == "cl100k" else None  # noqa: S105 - a choice
@@ -139,11 +144,10 @@ def build_state(
             served.append(start_model(name, artifact, shared, engine))
             started.callback(served[-1].inference.close)
         started.pop_all()
-    models = Models(served, aliases)
     state = ServiceState(
         settings=settings,
-        models=models,
-        readiness=Readiness({model.name: model.readiness for model in models}, peers),
+        models=Models(served, aliases, twins.of_models),
+        readiness=Readiness({model.name: model.readiness for model in served}, peers),
         metrics=metrics,
         bodies=ByteBudget(settings.max_body_bytes_in_flight, "bodies"),
         replies=ByteBudget(settings.max_bytes_in_flight),

@@ -21,6 +21,7 @@
     ├── EngineNotInstalled       501     Backend
     ├── NotExported              501     Backend      a foreign graph has no maps, no other layers
     │   └── NotVerified          501     Backend      this use of the artifact failed verification
+    │       └── HeadsNotVerified 501     Backend      the use that failed is heads
     ├── EngineUnavailable        503     Unhealthy    with Retry-After
     │   └── EngineOutOfMemory    503     Backend
     └── EngineTimeout            504     Backend
@@ -196,6 +197,10 @@ class NotVerified(NotExported):
     """The use that was asked for failed the artifact's verification."""
 
     title, slug = "Not verified", "not-verified"
+
+
+class HeadsNotVerified(NotVerified):
+    """Attention weights or hidden states were asked for, and failed the verification."""
 
 
 class EngineUnavailable(ServiceError):

@@ -82,7 +82,7 @@ async def info(request: Request, model: str | None = None) -> JSONResponse:
     state = service_of(request)
     chosen = state.models.named(model)
     content = describe(state.settings, chosen)
-    if state.models.several and model is None:
+    if state.models.several_answer and model is None:
         content["models"] = [describe(state.settings, one) for one in state.models]
     response = JSONResponse(content)
     if model is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from model.artifact.manifest import Artifact
+from model.artifact.manifest import Artifact, load_artifact
 from service.artifacts.opening import open_artifact
 from service.cli import terminal
 from service.cli.command import Command
@@ -75,17 +75,19 @@ def _server(settings: Settings) -> Server:
 
 
 def open_served(settings: Settings, say: Progress) -> list[Artifact]:
-    """The artifacts of all that is served, exported where they are not yet.
+    """Open the artifacts of all models, exported where needed, then those of `heads_from`.
 
     Raises:
         ModelError: a checkpoint or an artifact cannot be loaded.
 
     """
     if settings.precision != "auto":
-        return [open_artifact(one, say) for one in each(settings)]
-    from service.artifacts.fastest import open_fastest
+        models = [open_artifact(one, say) for one in each(settings)]
+    else:
+        from service.artifacts.fastest import open_fastest
 
-    return [open_fastest(one, say) for one in each(settings)]
+        models = [open_fastest(one, say) for one in each(settings)]
+    return models + [load_artifact(folder) for folder in settings.heads_from]
 
 
 command = Command(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from model.artifact.manifest import Manifest
 from model.artifact.verification import Use
-from service.errors import NotVerified
+from service.errors import HeadsNotVerified, NotVerified
 
 NAMES: Mapping[Use, str] = {
     "vectors": "vectors",
@@ -20,11 +20,19 @@ def check_use(manifest: Manifest, use: Use) -> None:
 
     Raises:
         NotVerified: with the figure that is beyond its bound.
+        HeadsNotVerified: likewise, where the use is heads.
 
     """
     verdict = manifest.verification.verdict(use)
-    if not verdict.passed:
-        raise NotVerified(
-            f"this {manifest.precision} artifact is not served for {NAMES[use]}, which failed its "
-            f"verification ({verdict.failed}): serve an export in fp32, or pass --allow-unverified"
+    if verdict.passed:
+        return
+    refused = (
+        f"this {manifest.precision} artifact is not served for {NAMES[use]}, which failed its "
+        f"verification ({verdict.failed}): "
+    )
+    if use == "heads":
+        raise HeadsNotVerified(
+            f"{refused}serve an fp32 export of the model beside it by --heads-from FOLDER, or "
+            "pass --allow-unverified"
         )
+    raise NotVerified(f"{refused}serve an export in fp32, or pass --allow-unverified")

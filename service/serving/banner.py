@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from service.serving.models import ServedModel
+from service.serving.models import Models
 from service.settings import Settings
 from service.system.distribution import version
 
 
-def banner(settings: Settings, models: Iterable[ServedModel]) -> Iterator[str]:
+def banner(settings: Settings, models: Models) -> Iterator[str]:
     """Lines for an operator: the version, each model and what computes it, and who may ask."""
     yield f"Headscope {version()}"
     for model in models:
@@ -18,6 +18,8 @@ def banner(settings: Settings, models: Iterable[ServedModel]) -> Iterator[str]:
             f"{model.name}: {manifest.precision} by {engine.name} ({engine.provider}), "
             f"at most {model.inference.tokenizer.limits.max_tokens} tokens a text"
         )
+        if twin := models.twin_of(model):
+            yield f"{model.name}: attention weights and hidden states come from {twin.name}"
     keys = settings.api_keys is not None or settings.keys_file is not None
     yield "every request needs a key" if keys else "no request needs a key"
 

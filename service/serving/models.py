@@ -62,22 +62,27 @@ class ServedModel:
 
 
 class Models:
-    """At least one model; the first is the default."""
+    """At least one model, and the fp32 twins of some; the first model is the default."""
 
     def __init__(
-        self, models: Sequence[ServedModel], aliases: Mapping[str, str] | None = None
+        self,
+        models: Sequence[ServedModel],
+        aliases: Mapping[str, str] | None = None,
+        twins: Mapping[str, str] | None = None,
     ) -> None:
         """Serve some models.
 
         Args:
-            models: at least one.
+            models: at least one, then the twins.
             aliases: further names, each with the name of a model; see `aliases_of`.
+            twins: names of models, each with the name of its twin; see `service.serving.twins`.
 
         """
         self._models = {model.name: model for model in models}
         served = {alias: self._models[name] for alias, name in (aliases or {}).items()}
         self.by_name = self._models | served
         """Models by every name that a request may use: their own, then aliases."""
+        self._twins = {name: self._models[twin] for name, twin in (twins or {}).items()}
         self.default = models[0]
 
     def __iter__(self) -> Iterator[ServedModel]:
@@ -85,8 +90,17 @@ class Models:
 
     @property
     def several(self) -> bool:
-        """Whether a request has a choice."""
+        """Whether a request has a choice; a twin is none, as the service chooses it."""
+        return len(self._models) - len({twin.name for twin in self._twins.values()}) > 1
+
+    @property
+    def several_answer(self) -> bool:
+        """Whether a reply has to say which model or twin it comes from."""
         return len(self._models) > 1
+
+    def twin_of(self, model: ServedModel) -> ServedModel | None:
+        """Return the fp32 twin that answers for a model's heads; None where there is none."""
+        return self._twins.get(model.name)
 
     def named(self, name: str | None) -> ServedModel:
         """The model of a name, or the default; one model alone answers to every name.
@@ -95,11 +109,13 @@ class Models:
             UnknownModel: there are several, and none of that name.
 
         """
-        if name is None or not self.several:
+        if name is None:
             return self.default
-        if name not in self.by_name:
+        if found := self.by_name.get(name):
+            return found
+        if self.several:
             raise UnknownModel(f"there is no such model; there are: {', '.join(self.by_name)}")
-        return self.by_name[name]
+        return self.default
 
     def able(self, name: str | None, check: Callable[[Inference], object]) -> ServedModel:
         """The model of a name; without one the first that can answer, or else the default.

@@ -60,6 +60,13 @@ class ModelSettings(BaseSettings):
         description="A further name that requests may use for a model, as "
         "text-embedding-3-small=NAME; several flags are several names.",
     )
+    heads_from: Annotated[
+        tuple[Path, ...], BeforeValidator(listed), Shown(Group.MODEL, "FOLDER", "none")
+    ] = Field(
+        default_factory=tuple,
+        description="A fp32 artifact of a served checkpoint: it answers the requests for heads "
+        "that the served precision failed verification for.",
+    )
     precision: Annotated[Precision | Literal["auto"], Shown(Group.MODEL)] = Field(
         "fp32", description="Of a model's export; `auto` measures which is the fastest here."
     )

@@ -32,7 +32,14 @@ from service.api.native.attention import (
 )
 from service.api.native.texts import check_size
 from service.api.wire.media import JSON, OCTETS, Part
-from service.api.wire.route import PartsResponse, Reply, caller_of, name_model, service_of
+from service.api.wire.route import (
+    PartsResponse,
+    Reply,
+    answered,
+    caller_of,
+    model_of,
+    service_of,
+)
 from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.attention.selection import AttentionSelection
@@ -111,8 +118,11 @@ class Answering:
 @router.post(VERSIONED + "/infer", include_in_schema=False)
 async def infer(request: Request, model: str) -> Response:
     """Vectors and attention of texts, each a tensor that is asked for by its name."""
-    chosen = model_of_path(request, model)
-    state, caller = service_of(request), caller_of(request)
+    return await answered(request, model_of_path(request, model), model, lambda: _infer(request))
+
+
+async def _infer(request: Request) -> Response:
+    chosen, state, caller = model_of(request), service_of(request), caller_of(request)
     asked = await read_request(request, state.settings.max_client_batch_size)
     body, given, inference = asked.request, asked.request.parameters, chosen.inference
     options, selection = vector_options(body, inference), map_selection(body, inference)
@@ -135,11 +145,8 @@ async def infer(request: Request, model: str) -> Response:
         else:
             outputs.append(output)
     if maps and selection:
-        response = await _with_maps(request, answering, outputs, maps, selection)
-    else:
-        response = await _without_maps(request, answering, outputs)
-    name_model(response, state.models, model, chosen)
-    return response
+        return await _with_maps(request, answering, outputs, maps, selection)
+    return await _without_maps(request, answering, outputs)
 
 
 async def _without_maps(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar, get_args, get_type_hints
 from urllib.parse import quote
@@ -21,7 +21,7 @@ from service.api.wire.accept import prefers
 from service.api.wire.effective_fields import refusal, refused_field
 from service.api.wire.media import SAFETENSORS, Part
 from service.api.wire.strict_json import check_media_type, read_json
-from service.errors import ServiceError, Unprocessable
+from service.errors import HeadsNotVerified, ServiceError, Unprocessable
 from service.inference.core import Inference
 from service.inference.timings import Timings
 from service.scheduler.submission import Caller
@@ -87,13 +87,45 @@ class JsonRoute(APIRoute):
             schema = schema_of(content, schemas)
             request.state.error_form = schema.error_form
             body = validated(schema, content)
-            models = service_of(request).models
-            answered_by(request, models.able(body.model, body.check_model))
-            response: Response = await self.endpoint(body=body, request=request)
-            name_model(response, models, body.model, request.state.model)
-            return response
+            model = service_of(request).models.able(body.model, body.check_model)
+            return await answered(
+                request, model, body.model, lambda: self.endpoint(body=body, request=request)
+            )
 
         return handle
+
+
+async def answered(
+    request: Request,
+    model: ServedModel,
+    asked: str | None,
+    answer: Callable[[], Awaitable[Response]],
+) -> Response:
+    """Return a model's reply, or its twin's where the model is not served for heads.
+
+    Args:
+        request: gets the model as its state, which `model_of` reads.
+        model: the one that is to answer.
+        asked: the name that the request has.
+        answer: computes the reply of the request's model.
+
+    Raises:
+        ServiceError: the reply cannot be computed.
+
+    """
+    models = service_of(request).models
+    answered_by(request, model)
+    try:
+        response = await answer()
+    except HeadsNotVerified:
+        twin = models.twin_of(model)
+        if twin is None:
+            raise
+        model = twin
+        answered_by(request, model)
+        response = await answer()
+    name_model(response, models, asked, model)
+    return response
 
 
 def validated(schema: type[Schema], content: Any) -> Schema:
@@ -131,7 +163,7 @@ def service_of(request: Request) -> ServiceState:
 
 
 def model_of(request: Request) -> ServedModel:
-    """The model that answers a request of a `JsonRoute`."""
+    """Return the model that answers a request; see `answered`."""
     model: ServedModel = request.state.model
     return model
 
@@ -144,7 +176,7 @@ def answered_by(request: Request, model: ServedModel) -> None:
 
 def name_model(response: Response, models: Models, asked: str | None, model: ServedModel) -> None:
     """Say in a header which model answered, unless it is the only one and the one asked for."""
-    if models.several or asked not in (None, model.name):
+    if models.several_answer or asked not in (None, model.name):
         response.headers[MODEL_HEADER] = quote(model.name, safe=f"{string.punctuation} ")
 
 
