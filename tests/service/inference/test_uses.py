@@ -105,3 +105,51 @@ async def test_what_is_allowed_unverified_is_served(start: Start) -> None:
         assert reply.status_code == 200
         maps = np.array(reply.json()["results"][0]["attention"])
         np.testing.assert_allclose(maps.sum(axis=-1), 1, atol=1e-5)
+
+
+@pytest.fixture
+async def with_twin(tiny_artifact: Artifact) -> AsyncIterator[httpx.AsyncClient]:
+    """A service of an artifact without heads, and of the whole one as its twin."""
+    artifact = failing(tiny_artifact, "heads")
+    engines = [OnnxEngine(each, "cpu", threads=2) for each in (artifact, tiny_artifact)]
+    folder = tiny_artifact.folder
+    async with serving([artifact, tiny_artifact], engines, heads_from=(folder,)) as client:
+        yield client
+
+
+async def test_a_twin_answers_for_heads_and_the_model_for_vectors(
+    with_twin: httpx.AsyncClient, whole: httpx.AsyncClient, tiny_artifact: Artifact
+) -> None:
+    name = tiny_artifact.manifest.model
+    infer = f"/v2/models/{name}/infer"
+    texts = [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["the cat"]}]
+    of_kserve = {
+        of: (infer, {"inputs": texts, "outputs": [{"name": output}]})
+        for of, output in (("heads", "attention"), ("vectors", "pooled"))
+    }
+    for cases, answering in (
+        ([*OF_HEADS, of_kserve["heads"]], f"{name}:fp32"),
+        ([*OF_VECTORS, of_kserve["vectors"]], name),
+    ):
+        for route, body in cases:
+            reply = await with_twin.post(route, json=body)
+            assert reply.status_code == 200, (route, body, reply.text)
+            assert reply.headers["x-model"] == answering, (route, body)
+            expected = (await whole.post(route, json=body)).json()
+            given = reply.json()
+            for field in ("model", "model_name"):
+                if field in given and given[field] == answering:
+                    expected[field] = answering
+            assert given == expected, (route, body)
+
+
+async def test_a_twin_is_listed_and_can_be_named(
+    with_twin: httpx.AsyncClient, tiny_artifact: Artifact
+) -> None:
+    name = tiny_artifact.manifest.model
+    models = (await with_twin.get("/info")).json()["models"]
+    assert [one["model_id"] for one in models] == [name, f"{name}:fp32"]
+    body = {"inputs": "the cat", "outputs": ["pooled"], "model": f"{name}:fp32"}
+    assert (await with_twin.post("/encode", json=body)).headers["x-model"] == f"{name}:fp32"
+    body["model"] = "any other name"  # one model alone answers to every name
+    assert (await with_twin.post("/encode", json=body)).headers["x-model"] == name
