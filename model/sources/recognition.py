@@ -111,13 +111,13 @@ def _weight_files(home: Path) -> list[Path]:
     """The safetensors files of an encoder's folder."""
     if (home / WEIGHTS).is_file():
         return [home / WEIGHTS]
-    files = [home / shard for shard in shards(home)]
-    if not files:
+    names = shards(home)
+    if not names:
         raise CheckpointError(f"{home / INDEX} is not a safetensors index")
-    for path in files:
-        if not path.is_file():
-            raise CheckpointError(f"{home / INDEX} names {path.name}, which is not in the folder")
-    return files
+    for name in names:
+        if Path(name).name != name or not (home / name).is_file():
+            raise CheckpointError(f"{home / INDEX} names {name}, which is not in the folder")
+    return [home / name for name in names]
 
 
 def _check_graph(graph: ForeignGraph | None) -> bool:

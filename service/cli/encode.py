@@ -12,6 +12,7 @@ from service.cli.command import Choice, Command
 from service.cli.exits import WrongUseError
 from service.cli.options import given, setting, settings_of
 from service.system import resources
+from service.system.logs import printable
 
 EXAMPLES = """
 headscope encode reviews.csv --column body --out reviews.parquet
@@ -54,7 +55,7 @@ def encode(**options: Any) -> int:
 
 
 def _say(step: str) -> None:
-    click.echo(f"headscope: {step}", err=True)
+    click.echo(f"headscope: {printable(step)}", err=True)
 
 
 class _Option(click.Option):

@@ -8,6 +8,7 @@ from pydantic_core import ValidationError
 
 from model.errors import ModelError, VerificationError
 from service.errors import ServiceError
+from service.system.logs import printable
 
 
 class Exit(IntEnum):
@@ -52,9 +53,9 @@ def verified(passed: bool) -> Exit:
 
 
 def one_line(failure: Exception) -> str:
-    """A failure's message on one line."""
+    """Return a failure's message on one line, with escapes of what a terminal does not print."""
     if isinstance(failure, ValidationError):
         return "; ".join(
             f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in failure.errors()
         )
-    return " ".join(str(failure).split())
+    return printable(" ".join(str(failure).split()))

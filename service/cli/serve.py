@@ -13,6 +13,7 @@ from service.cli import terminal
 from service.cli.command import Command
 from service.cli.exits import FAILURES, Exit, code_of, one_line
 from service.cli.options import given, setting, settings_of
+from service.serving.names import check_names
 from service.settings import Settings
 from service.settings.served import each
 from service.system import logs, resources
@@ -79,8 +80,10 @@ def open_served(settings: Settings, say: Progress) -> list[Artifact]:
 
     Raises:
         ModelError: a checkpoint or an artifact cannot be loaded.
+        ValueError: two have the same name, or one does not print.
 
     """
+    check_names(settings)
     if settings.precision != "auto":
         models = [open_artifact(one, say) for one in each(settings)]
     else:

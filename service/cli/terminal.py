@@ -17,6 +17,8 @@ from typing import TextIO
 
 import click
 
+from service.system.logs import printable
+
 COMPLETION = "_HEADSCOPE_COMPLETE"
 """The variable that a shell's completion asks by, as click's scripts have it."""
 
@@ -43,7 +45,7 @@ def steps() -> Iterator[Callable[[str], None]]:
     """What tells the steps of a command on standard error: lines, with their time on a terminal."""
     with interruptible():
         if not sys.stderr.isatty():
-            yield lambda step: click.echo(f"headscope: {step}", err=True)
+            yield lambda step: click.echo(f"headscope: {printable(step)}", err=True)
             return
         timed = TimedSteps(sys.stderr)
         try:
@@ -98,7 +100,7 @@ class TimedSteps:
         """Begin a step; the one before has ended."""
         with self._lock:
             self._finish()
-            self._line, self._started = f"headscope: {step}", time.monotonic()
+            self._line, self._started = f"headscope: {printable(step)}", time.monotonic()
             self._write(self._line)
             # a line that wraps cannot be written over, and a download draws a bar of its own
             if len(self._line) + 9 > shutil.get_terminal_size().columns or "fetching" in step:

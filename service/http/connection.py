@@ -17,14 +17,17 @@ import sys
 from collections.abc import Callable
 from socket import SO_LINGER, SOL_SOCKET
 from termios import TIOCOUTQ
-from typing import Any
+from typing import Any, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+from starlette.types import ASGIApp
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from service.errors import HeaderFieldsTooLarge, InvalidRequest, RequestTimeout, ServiceError
 from service.http.exchange import ErrorResponse, new_request_id
 from service.http.reader import StrictReader
+from service.http.until_close import until_close
 
 PIPELINED = 64
 """Requests that may wait on one connection for the reply to an earlier one."""
@@ -124,6 +127,12 @@ class HttpProtocol(StrictReader):
         if not self._upgrading:
             self._answering += 1
             self._head_deadline = None
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        if cycle.scope["http_version"] == "1.0":
+            closing = until_close(cast(ASGIApp, app), cycle, self._cut_off)
+            app = cast(ASGI3Application, closing)
+        super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         """The last byte of a reply: on to what comes next on this connection, if anything may."""

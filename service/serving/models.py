@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +13,7 @@ from service.health.readiness import ModelReadiness
 from service.health.watch import Watch
 from service.inference.core import Inference
 from service.inference.fingerprint import FINGERPRINT_HEADER, fingerprint_of
+from service.serving.names import unique_names
 
 
 @dataclass(frozen=True)
@@ -146,18 +146,11 @@ def names_of(artifacts: Sequence[Artifact], given: Sequence[str] = ()) -> list[s
         given: names in place of those, one an artifact; none when empty.
 
     Raises:
-        ValueError: two have the same name.
+        ValueError: two have the same name, or one does not print.
 
     """
-    times = Counter(artifact.manifest.model for artifact in artifacts)
-    names = list(given) or [
-        f"{manifest.model}:{manifest.precision}" if times[manifest.model] > 1 else manifest.model
-        for manifest in (artifact.manifest for artifact in artifacts)
-    ]
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise ValueError(f"{name} is to be served {count} times: requests could not choose one")
-    return names
+    manifests = [artifact.manifest for artifact in artifacts]
+    return unique_names([(each.model, each.precision) for each in manifests], given)
 
 
 def aliases_of(aliases: Sequence[str], names: Sequence[str]) -> dict[str, str]:

@@ -244,3 +244,12 @@ class Settings(ModelSettings):
         if self.metrics_port == self.port:
             raise ValueError(f"--metrics-port {self.port} is --port as well: give another")
         return self
+
+    @model_validator(mode="after")
+    def _fallback_differs(self) -> Self:
+        if self.engine == self.fallback:
+            raise ValueError(
+                "--fallback torch has no effect with --engine torch, which is the engine that it "
+                "would replace: leave --fallback out"
+            )
+        return self

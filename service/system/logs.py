@@ -83,6 +83,16 @@ class Occasional:
             _log.error(message, *arguments)
 
 
+def printable(text: str) -> str:
+    """Return a text with an escape in place of each character that a terminal does not print."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
+        for char in text
+    )
+
+
 class TextFormatter(logging.Formatter):
     """A line a record, and one more for each exception."""
 
@@ -91,10 +101,11 @@ class TextFormatter(logging.Formatter):
         fields = _fields_of(record)
         request = f" [{fields['request_id']}]" if "request_id" in fields else ""
         line = (
-            f"{fields['time']} {fields['level']} {fields['logger']}{request}: {fields['message']}"
+            f"{fields['time']} {fields['level']} {fields['logger']}{request}: "
+            f"{printable(fields['message'])}"
         )
         for error in fields.get("exception", ()):
-            detail = f": {error['detail']}" if "detail" in error else ""
+            detail = f": {printable(error['detail'])}" if "detail" in error else ""
             frames = f" ({', '.join(error['frames'])})" if error["frames"] else ""
             line += f"\n    {error['type']}{detail}{frames}"
         return line

@@ -169,6 +169,22 @@ def test_a_config_of_quantised_weights(folder: Path, quantised: Any, method: str
     assert "fp32, bf16 or fp16" in message
 
 
+@pytest.mark.parametrize("how", ["absolute", "above", "below"])
+def test_a_shard_outside_the_folder_is_never_opened(
+    folder: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "inner").mkdir()
+    outside = {"absolute": folder.parent / "x", "above": folder.parent / "x"}
+    target = outside.get(how, folder / "inner" / "x")
+    name = {"absolute": str(target), "above": "../x", "below": "inner/x"}[how]
+    (folder / "model.safetensors").rename(target)
+    index = {"weight_map": {"a": name}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    monkeypatch.setattr("model.sources.recognition.check_weights", None)  # which opens it
+    said = refusal(folder, CheckpointError)
+    assert said == f"model.safetensors.index.json names {name}, which is not in the folder"
+
+
 def test_quantised_tensors_in_a_shard(folder: Path) -> None:
     write_weights(folder, **{"a.qweight": torch.ones(2, dtype=torch.int32)})
     (folder / "model.safetensors").rename(folder / "b.safetensors")

@@ -39,6 +39,7 @@ async def test_a_page_may_ask_before_it_has_a_key(guarded: Client) -> None:
     assert set(asked.split(", ")) <= set(allowed.split(", "))
     assert reply.headers["access-control-allow-methods"] == "GET, POST"
     assert "access-control-allow-credentials" not in reply.headers
+    assert "x-request-id" not in reply.headers  # as docs/api.md says
 
 
 @pytest.mark.parametrize(

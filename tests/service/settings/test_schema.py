@@ -25,7 +25,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "heads_from": ((Path("/flag"), Path("/another")), (Path("/environment"),)),
     "pooling": ("splade", "mean"),
     "precision": ("auto", "int8"),
-    "engine": ("fake", "torch"),
+    "engine": ("onnx", "fake"),
     "device": ("cpu", "cuda"),
     "device_id": (7, 8),
     "device_memory_bytes": (7, 8),
@@ -185,6 +185,12 @@ def test_without_a_flag_the_command_line_has_the_environments_values(
 def test_metrics_have_a_port_of_their_own() -> None:
     with pytest.raises(WrongUseError, match="--metrics-port 9000 is --port as well"):
         from_command_line("--port", "9000", "--metrics-port", "9000")
+
+
+def test_an_engine_is_not_its_own_fallback() -> None:
+    with pytest.raises(WrongUseError, match=r"--engine torch, .*: leave --fallback out"):
+        from_command_line("--engine", "torch", "--fallback", "torch")
+    assert from_command_line("--fallback", "torch").engine == "onnx"
 
 
 @pytest.mark.parametrize(("name", "value"), BAD)

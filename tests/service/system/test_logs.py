@@ -40,6 +40,10 @@ def raised(function: Callable[[], object]) -> Exception:
     raise AssertionError("it did not fail")
 
 
+def refuse(why: str) -> None:
+    raise ConfigError(why)
+
+
 def ours(error: BaseException) -> list[str]:
     """The frames of our own code, by the standard library's account."""
     root = Path(__file__).resolve().parents[3]
@@ -53,6 +57,17 @@ def ours(error: BaseException) -> list[str]:
 def test_a_line_of_text(log: Log) -> None:
     logging.getLogger("headscope").warning("%d of %s", 3, "them")
     assert re.fullmatch(rf"{TIME} warning headscope: 3 of them\n", log.text)
+
+
+def test_a_message_cannot_forge_a_line_or_colour_a_terminal(log: Log) -> None:
+    name = "a\n2026-01-01 error: forged \x1b[31m\r\u202e\u2028\x9b\udc80é"
+    error = raised(lambda: refuse(name))
+    logging.getLogger("headscope").error("%s", name, exc_info=error)
+    lines = log.text.splitlines()
+    assert len(lines) == log.text.count("\n") == 2
+    said = r"a\n2026-01-01 error: forged \x1b[31m\r\u202e\u2028\x9b\udc80é"
+    assert [said in line for line in lines] == [True, True]
+    assert log.objects[0]["message"] == name
 
 
 def test_a_line_of_json(log: Log) -> None:

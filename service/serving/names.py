@@ -1,0 +1,68 @@
+"""Names of served models, which requests choose by: each once, and in characters that print."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from model.artifact.manifest import MANIFEST, Manifest
+from model.sources.foreign import is_graph
+from model.sources.locate import display_name
+from service.settings import Settings
+from service.settings.served import served
+from service.system.logs import printable
+
+
+def unique_names(models: Sequence[tuple[str, str]], given: Sequence[str] = ()) -> list[str]:
+    """Return the name of each model, with its precision where the model's name is not unique.
+
+    Args:
+        models: name and precision of each.
+        given: names in place of the models' own, one each; none when empty.
+
+    Raises:
+        ValueError: two have the same name, or a name has a character that does not print.
+
+    """
+    times = Counter(model for model, _ in models)
+    names = list(given) or [
+        f"{model}:{precision}" if times[model] > 1 else model for model, precision in models
+    ]
+    for name, count in Counter(names).items():
+        if not name.isprintable():
+            raise ValueError(
+                f"the model's name {printable(name)!r} has characters that do not print, which "
+                "paths, headers and logs cannot hold: give another with --served-model-name"
+            )
+        if count > 1:
+            raise ValueError(
+                f"{name} is to be served {count} times: requests could not choose one; give each "
+                "a name of its own with --served-model-name"
+            )
+    return names
+
+
+def check_names(settings: Settings) -> None:
+    """Check the names of all that is to be served before anything is exported.
+
+    Raises:
+        ValueError: as `unique_names`.
+
+    """
+    unique_names(list(_named(settings)), settings.served_model_name)
+
+
+def _named(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Yield name and precision of each model; an artifact that cannot be read is left out."""
+    for one in served(settings):
+        if isinstance(one, Path):
+            with contextlib.suppress(OSError, ValidationError):
+                manifest = Manifest.model_validate_json((one / MANIFEST).read_bytes())
+                yield manifest.model, manifest.precision
+        else:  # the precision of a foreign graph is its own, and not known yet
+            precision = one if is_graph(Path(one).expanduser()) else settings.precision
+            yield display_name(one), precision

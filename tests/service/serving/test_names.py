@@ -1,0 +1,75 @@
+"""Names are checked before a model is exported."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from model.artifact.manifest import Artifact
+from service.cli import main
+from service.serving.names import check_names, unique_names
+from service.settings import Settings
+from tests.service.cli.said import one_line
+from tests.service.several import variant
+
+FORGED = "a\n2026-01-01T00:00:00.000Z critical headscope: forged \x1b[31m"
+
+
+@pytest.fixture
+def twins(tiny_checkpoint: Path, tmp_path: Path) -> tuple[str, str]:
+    """Two folders of one name, each with a checkpoint."""
+    first, second = (tmp_path / parent / "name" for parent in "ab")
+    for folder in (first, second):
+        shutil.copytree(tiny_checkpoint, folder)
+    return str(first), str(second)
+
+
+def test_two_of_one_name_are_refused_before_any_is_exported(
+    twins: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("service.cli.serve.open_artifact", None)  # whoever calls it fails
+    flags = [flag for twin in twins for flag in ("--model", twin)]
+    assert main(["serve", *flags, "--cache-folder", str(tmp_path / "cache")]) == 1
+    said = one_line(capsys, "serve")
+    assert "name:fp32 is to be served 2 times" in said
+    assert said.endswith("give each a name of its own with --served-model-name")
+
+
+def test_names_of_their_own_tell_them_apart(twins: tuple[str, str]) -> None:
+    check_names(Settings(model=twins, served_model_name=("first", "second")))
+    with pytest.raises(ValueError, match=r"^second is to be served 2 times"):
+        check_names(Settings(model=twins, served_model_name=("second", "second")))
+
+
+def test_an_artifact_counts_by_its_precision(
+    twins: tuple[str, str], tiny_artifact: Artifact, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(tiny_artifact.folder, tmp_path / "artifact"))
+    manifest = variant(tiny_artifact, "name", 12).manifest
+    (folder / "manifest.json").write_text(manifest.model_dump_json())
+    with pytest.raises(ValueError, match="name:fp32 is to be served 2 times"):
+        check_names(Settings(model=twins[:1], artifact=(folder,)))
+    (folder / "manifest.json").write_text("{")  # whoever loads it says so
+    check_names(Settings(model=twins[:1], artifact=(folder,)))
+
+
+def test_a_name_that_does_not_print_is_refused(
+    tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(shutil.copytree(tiny_checkpoint, tmp_path / FORGED))
+    assert main(["serve", "--model", str(folder)]) == 1
+    said = one_line(capsys, "serve")
+    assert r"a\\n2026-01-01" in said
+    assert "\x1b[31m" not in said
+    assert said.endswith("give another with --served-model-name")
+    check_names(Settings(model=(str(folder),), served_model_name=("a",)))
+
+
+def test_names_that_print_stay_as_they_are() -> None:
+    names = ["org/Zweites Mödell", "b"]
+    assert unique_names([(name, "fp32") for name in names]) == names
