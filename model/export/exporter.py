@@ -72,6 +72,7 @@ from model.runtimes.pytorch import load_encoder
 from model.runtimes.registry import RUNTIMES, check_device, runtime_of, weight_bits
 from model.tasks.head import TaskModule
 from model.tokenization.segments import reading_segments
+from model.tokenization.templates import check_template
 from model.tokenization.tokenizer import load_tokenizer
 
 _DTYPES: Mapping[Precision, Float] = {"fp16": "float16"}
@@ -158,6 +159,7 @@ def _build(
         checkpoint, config.max_position_embeddings, config.hidden_size
     )
     tokenizer = load_tokenizer(inside, config, lowercase=sentence.lowercase)
+    check_template(inside, tokenizer, config, sentence.max_length)
     modules = load_modules(checkpoint, tokenizer, config)
     encoder, head, decoder = modules
     target = target_tokenizer(inside, decoder, lowercase=sentence.lowercase)

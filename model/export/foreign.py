@@ -44,6 +44,7 @@ from model.export.placement import Progress, place
 from model.families.registry import FAMILIES, parse_config
 from model.sources.foreign import ForeignGraph
 from model.tokenization.segments import reading_segments
+from model.tokenization.templates import check_template
 from model.tokenization.tokenizer import load_tokenizer
 
 _LIBRARIES = ("onnx", "tokenizers")
@@ -104,6 +105,7 @@ def _build(graph: ForeignGraph, folder: Path, model: str) -> None:
     if isinstance(config, UnknownEncoder):  # whose table may have rows that no text can use
         config = config.model_copy(update={"max_position_embeddings": sentence.max_length})
     tokenizer = load_tokenizer(graph.tokenizer, config, lowercase=sentence.lowercase)
+    check_template(graph.tokenizer, tokenizer, config, sentence.max_length)
     with writing(path := folder / TOKENIZER):
         tokenizer.save(str(path), pretty=False)
     _save_modules(graph.checkpoint, sentence, folder / VECTOR_MODULES)

@@ -21,7 +21,7 @@ from model.artifact.verification import Verdict, VerificationRecord, next_power_
 from model.errors import CheckpointError, ModelError
 from model.export.foreign_attentions import ROUNDING, row_sums_off
 from model.runtimes.contract import Floats, Runtime
-from model.runtimes.registry import load_runtime
+from model.runtimes.registry import load_for_trial
 
 LONGEST = 512
 """Most tokens of a text that is tried."""
@@ -32,11 +32,11 @@ def verify_alone(artifact: Artifact) -> VerificationRecord:
 
     Raises:
         CheckpointError: the graph fails on a text that the config allows.
-        ModelError: it cannot be loaded.
+        ModelError: it cannot be loaded, or does not end.
 
     """
     manifest = artifact.manifest
-    runtime = load_runtime(artifact)
+    runtime = load_for_trial(artifact)
     texts = list(_texts(artifact))
     alone = [_states(runtime, [text]) for text in texts]
     ends = np.cumsum([len(ids) for ids, _ in texts])

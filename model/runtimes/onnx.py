@@ -26,6 +26,7 @@ from model.runtimes.contract import Decoding, Device, Floats, Resources, Runtime
 from model.runtimes.foreign import ForeignRuntime
 from model.runtimes.heads import HeadParameters
 from model.runtimes.host import Calls, HostRuntime
+from model.runtimes.limited import TRIAL_SECONDS, LimitedSession
 from model.runtimes.onnx_decoder import DECODER_GRAPHS, DecoderSessions, OnnxDecoder, decoder_of
 from model.runtimes.onnx_device import ALIGNED, BoundRuntime, Place
 
@@ -180,16 +181,26 @@ def trial(graph: Path, feed: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[An
     """All outputs of one call of a graph, by name.
 
     Raises:
-        ModelError: ONNX Runtime refuses the graph, or the call.
+        ModelError: ONNX Runtime refuses the graph or the call, or the call does not end.
 
     """
     session = _session(graph)
     names = [output.name for output in session.get_outputs()]
+    limited = LimitedSession(session, TRIAL_SECONDS, onnxruntime.RunOptions)
     try:
-        return dict(zip(names, session.run(names, dict(feed)), strict=True))
+        return dict(zip(names, limited.run(names, feed), strict=True))
+    except ModelError:
+        raise
     except Exception as error:  # onnxruntime's own exceptions share no base class
         reason = str(error).splitlines()[0]
         raise ModelError(f"ONNX Runtime cannot compute {graph.name}: {reason}") from None
+
+
+def load_for_trial(artifact: Artifact) -> Runtime:
+    """Load a foreign graph whose calls end after `TRIAL_SECONDS` at the latest."""
+    session = _session(artifact.path(ENCODER_GRAPH))
+    limited = LimitedSession(session, TRIAL_SECONDS, onnxruntime.RunOptions)
+    return ForeignRuntime(artifact, limited, limited)
 
 
 def host_session(graph: Path) -> InferenceSession:

@@ -107,10 +107,16 @@ def trial(graph: Path, feed: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[An
     """All outputs of one call of a graph that is no artifact's yet, by name.
 
     Raises:
-        ModelError: ONNX Runtime refuses the graph, or the call.
+        ModelError: ONNX Runtime refuses the graph or the call, or the call does not end.
 
     """
     found: dict[str, NDArray[Any]] = importlib.import_module(_ONNX).trial(graph, feed)
+    return found
+
+
+def load_for_trial(artifact: Artifact) -> Runtime:
+    """Load a foreign graph that may never end; a call that takes too long is a `ModelError`."""
+    found: Runtime = importlib.import_module(_ONNX).load_for_trial(artifact)
     return found
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from model.errors import CheckpointError
+from model.tokenization.growth import check_growth
 
 Settings = dict[str, Any]
 
@@ -121,4 +122,5 @@ def _stored(path: Path) -> Settings:
             f"{path.parent} holds no readable tokenizer: tokenizer.json lacks "
             + " and ".join(sorted(missing))
         )
+    check_growth(str(path), content)
     return content

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tokenizers import Tokenizer
 from tokenizers.processors import TemplateProcessing
 
+from model.config.encoder import EncoderConfig
 from model.errors import CheckpointError
 from model.tokenization.source import Source
+from model.tokenization.vocabulary import model_ids
 
 Numbered = tuple[str, int]
 """A token and its id."""
@@ -72,3 +76,39 @@ def as_configured(tokenizer: Tokenizer, source: Source) -> TemplateProcessing:
     return TemplateProcessing(
         single=single, pair=f"{single} {second}", special_tokens=list(tokens.values())
     )
+
+
+def check_template(folder: Path, tokenizer: Tokenizer, config: EncoderConfig, longest: int) -> None:
+    """Refuse special tokens around a text that the model cannot take.
+
+    Args:
+        folder: of the tokenizer.
+        tokenizer: without truncation.
+        config: of the encoder that reads the tokens.
+        longest: maximum number of tokens of a text.
+
+    Raises:
+        CheckpointError: there are too many, or the encoder has no such token or segment.
+
+    """
+    for what, pair in (("a text", False), ("a pair of texts", True)):
+        special = tokenizer.num_special_tokens_to_add(pair)
+        if special >= longest:
+            raise CheckpointError(
+                f"{folder}: the tokenizer puts {special} special tokens around {what}, of which "
+                f"the model takes {longest} tokens at most: mend the post_processor of "
+                "tokenizer.json"
+            )
+    encoding = tokenizer.encode("a")
+    ids, segments = model_ids(tokenizer, encoding), encoding.type_ids
+    if max(ids, default=0) >= config.vocab_size:
+        raise CheckpointError(
+            f"{folder}: the tokenizer puts the token {max(ids)} around a text, where the encoder "
+            f"has {config.vocab_size}: mend the post_processor of tokenizer.json"
+        )
+    if not config.knows_segment(max(segments, default=0)):
+        raise CheckpointError(
+            f"{folder}: the tokenizer gives a text the segment {max(segments)}, where the encoder "
+            f"has {config.type_vocab_size} (type_vocab_size): mend the post_processor of "
+            "tokenizer.json"
+        )

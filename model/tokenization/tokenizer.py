@@ -13,6 +13,7 @@ from model.errors import CheckpointError
 from model.tokenization.classes import find_class
 from model.tokenization.declared import Declared, add_tokens, read_declared, special_tokens
 from model.tokenization.files import TokenizerFiles
+from model.tokenization.growth import check_growth
 from model.tokenization.source import Side, Source
 from model.tokenization.templates import as_configured
 from model.tokenization.vocabulary import vocabulary_size
@@ -71,6 +72,10 @@ def _checked(folder: Path, vocab_size: int, *, lowercase: bool, side: Side = "so
     except Exception as error:  # tokenizers raises the bare class
         reason = " ".join(str(error).split())
         raise CheckpointError(f"{folder} holds no readable tokenizer: {reason}") from None
+    rules = {"normalizer": tokenizer.normalizer, "decoder": tokenizer.decoder}
+    check_growth(
+        str(folder), {name: json.loads(step.__getstate__()) for name, step in rules.items() if step}
+    )
     if lowercase:
         steps = [normalizers.Lowercase(), tokenizer.normalizer]
         tokenizer.normalizer = normalizers.Sequence([step for step in steps if step])
