@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from model.artifact.manifest import Artifact
 from service.api import dialects
 from service.api.security_schemes import describe_keys
-from service.artifacts.footprint import footprint, report, shortage
+from service.artifacts.footprint import footprint, report, shortage, torch_footprint
 from service.engines.contract import Engine
 from service.health.peers import Answers, Peers
 from service.health.readiness import Readiness
@@ -20,7 +20,7 @@ from service.http.budget import ByteBudget, releasing
 from service.inference.tokenization.cl100k import Cl100k
 from service.serving.banner import banner
 from service.serving.models import Models, aliases_of, names_of
-from service.serving.start import Shared, start_model, token_limits
+from service.serving.start import Shared, start_model, token_limits, torch_hosts
 from service.serving.state import ServiceState
 from service.serving.twins import twins_of
 from service.settings import Settings
@@ -136,7 +136,7 @@ def build_state(
     def give_up(why: str) -> None:
         state.give_up(why)
 
-    shared = Shared(settings, metrics, give_up, len(names) > 1)
+    shared = Shared(settings, metrics, give_up, len(names) > 1, torch_hosts(settings))
     with contextlib.ExitStack() as started:
         served = []
         for number, (name, artifact) in enumerate(zip(names, artifacts, strict=True)):
@@ -162,7 +162,7 @@ def tell_memory(settings: Settings, artifacts: Mapping[str, Artifact]) -> None:
     """Log what memory several models or workers will take, and a warning where there is less."""
     found = {name: footprint(artifact, settings) for name, artifact in artifacts.items()}
     if len(found) > 1 or settings.workers > 1:
-        for line in report(found, settings.workers):
+        for line in report(found, settings.workers, torch_footprint(artifacts.values(), settings)):
             _log.info("%s", line)
     if warning := shortage(found, settings.workers, machine.available_memory()):
         _log.warning("%s", warning)

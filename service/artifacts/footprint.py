@@ -6,12 +6,14 @@ that the engine reads, and batches as what is alive at once in the widest layer.
 
 from __future__ import annotations
 
+import importlib.util
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from model.artifact.manifest import FLOAT_WEIGHTS, GOLDEN, Artifact, Manifest
 from model.runtimes.contract import LOGITS
+from service.engines.torch_host import IDLE_SECONDS
 from service.settings import Settings
 
 MEBIBYTE = 2**20
@@ -19,6 +21,10 @@ CPU_BATCH_TOKENS = 512
 """Of a batch on a CPU by default; see `Engine.batch_tokens`."""
 QUERIES_AT_ONCE = 1024
 """Queries of a long text whose weights exist at a time."""
+
+
+TORCH_BYTES = 260 * MEBIBYTE
+"""Bytes of PyTorch's process beside the weights of its encoders."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,20 @@ def footprint(artifact: Artifact, settings: Settings) -> Footprint:
     )
 
 
+def torch_footprint(artifacts: Iterable[Artifact], settings: Settings) -> int:
+    """Return the bytes of a worker's PyTorch process once it has computed with every model.
+
+    They are 0 where PyTorch is not installed or has no weights, and where it is the engine, whose
+    weights count as the models' own.
+    """
+    if settings.engine == "torch" or importlib.util.find_spec("torch") is None:
+        return 0
+    whole = [each.manifest for each in artifacts if not each.manifest.serving_only]
+    files = [(name, record) for manifest in whole for name, record in manifest.files.items()]
+    weights = sum(record.bytes for name, record in files if name in FLOAT_WEIGHTS)
+    return TORCH_BYTES + weights if weights else 0
+
+
 def _bytes_per_token(manifest: Manifest, longest: int) -> int:
     """What a token of a batch keeps alive in the widest layer, in float32.
 
@@ -80,8 +100,15 @@ def _logits(manifest: Manifest) -> int:
     return 2 * 4 * LOGITS if manifest.decoder else 0
 
 
-def report(models: Mapping[str, Footprint], workers: int) -> Iterator[str]:
-    """A line a model, and one of all together where there are several, or several workers."""
+def report(models: Mapping[str, Footprint], workers: int, torch_bytes: int = 0) -> Iterator[str]:
+    """Yield a line a model, and one of all together where there are several, or several workers.
+
+    Args:
+        models: by name.
+        workers: processes that serve all of them.
+        torch_bytes: of the PyTorch process of a worker; no line of it with 0.
+
+    """
     for name, found in models.items():
         yield (
             f"{name} takes about {_mebibytes(found.total)}: {_mebibytes(found.weights)} of weights "
@@ -91,6 +118,13 @@ def report(models: Mapping[str, Footprint], workers: int) -> Iterator[str]:
         counted = f"{len(models)} models" if len(models) > 1 else "the model"
         places = f" in {workers} workers" if workers > 1 else ""
         yield f"{counted}{places}: about {_mebibytes(total(models, workers))} in all"
+    if torch_bytes:
+        where = "a process for all models" + (" of each worker" if workers > 1 else "")
+        yield (
+            f"PyTorch takes up to {_mebibytes(torch_bytes)} more, in {where}, from the first "
+            f"request that needs it, such as /verify, until {IDLE_SECONDS / 60:g} minutes after "
+            "the last"
+        )
 
 
 def total(models: Mapping[str, Footprint], workers: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -20,37 +21,51 @@ from service.system import logs, resources
 _log = logging.getLogger("headscope")
 
 
-def serve(engine: RuntimeEngine, connection: Connection) -> None:
-    """Answer until the other side is gone; a failed batch is answered with its error's name."""
-    connection.send([])
+def serve(load: Callable[[str], RuntimeEngine], connection: Connection) -> None:
+    """Answer until the other side is gone; what fails is answered with its error's name.
+
+    Args:
+        load: returns the engine of an artifact's folder.
+        connection: brings folders, each with tasks; none load the engine alone.
+
+    """
+    engines: dict[str, RuntimeEngine] = {}
     while True:
         try:
-            tasks: list[Task] = connection.recv()
+            message: tuple[str, list[Task]] = connection.recv()
         except EOFError:
             return
+        folder, tasks = message
+        answer: list[Output] | str
         try:
-            answer: list[Output] | str = engine.compute(tasks)
+            if folder not in engines:
+                engines[folder] = load(folder)
+            answer = engines[folder].compute(tasks) if tasks else []
         except Exception as error:
-            _log.exception("a batch failed")
+            _log.exception("a batch failed" if tasks else "a model was not loaded")
             answer = OUT_OF_MEMORY if ran_out_of_memory(error) else type(error).__name__
         connection.send(answer)
 
 
-def main() -> None:
-    """Load the encoder and serve it; what a terminal sends is the parent's to handle.
+def load_engine(folder: str) -> RuntimeEngine:
+    """Load the encoder of an artifact."""
+    runtime = load_runtime(load_artifact(Path(folder)), name="pytorch")
+    return RuntimeEngine("torch", runtime, concurrency=1)
 
-    Arguments are the artifact's folder, the connection's descriptor, threads, and how to log.
+
+def main() -> None:
+    """Load encoders and serve them; what a terminal sends is the parent's to handle.
+
+    Arguments are the connection's descriptor, threads, and how to log.
     """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     resources.settle_allocator()
-    folder, descriptor, threads, log_level, log_format = sys.argv[1:]
+    descriptor, threads, log_level, log_format = sys.argv[1:]
     logs.configure(log_level, log_format)
-    artifact = load_artifact(Path(folder))
     torch.set_num_threads(int(threads))
-    engine = RuntimeEngine("torch", load_runtime(artifact, name="pytorch"), concurrency=1)
     with Connection(int(descriptor)) as connection:
-        serve(engine, connection)
+        serve(load_engine, connection)
 
 
 if __name__ == "__main__":

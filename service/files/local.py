@@ -25,7 +25,7 @@ from service.inference.fingerprint import fingerprint_of
 from service.inference.notices import NO_NOTICES, Notices
 from service.inference.tokenization.tokenizer import Options, TextTokenizer, TokenizedText
 from service.scheduler.outputs import check_outputs
-from service.serving.start import engine_factories, token_limits
+from service.serving.start import engine_factories, token_limits, torch_hosts
 from service.settings import Settings
 from service.system.distribution import version
 from service.system.resources import lower_priority, tokenize_in_the_calling_thread
@@ -151,7 +151,9 @@ def start_engine(settings: Settings, artifact: Artifact) -> Engine:
         ServiceError: the engine cannot be started.
 
     """
-    return engine_factories(settings, artifact, GoldenCheck(artifact))[settings.engine]()
+    return engine_factories(settings, artifact, GoldenCheck(artifact), torch_hosts(settings))[
+        settings.engine
+    ]()
 
 
 def tokenizing(tokenizer: TextTokenizer, encoding: Encoding) -> Options:

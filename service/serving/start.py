@@ -14,6 +14,7 @@ from service.engines.fake import FakeEngine
 from service.engines.measuring import measured_batches
 from service.engines.onnx import OnnxEngine
 from service.engines.torch import TorchEngine, check_installed
+from service.engines.torch_host import IDLE_SECONDS, TorchHosts
 from service.health.golden import GoldenCheck
 from service.health.live_verification import LiveVerification
 from service.health.readiness import ModelReadiness
@@ -41,6 +42,8 @@ class Shared:
     """Ends the process, and is told why."""
     several: bool
     """Whether there are other models, so that each is named in the log."""
+    torch: TorchHosts
+    """Process in which PyTorch computes for all models."""
 
 
 def start_model(
@@ -67,7 +70,7 @@ def start_model(
     label = f"{name}: " if shared.several else ""
     trial = GoldenCheck(artifact)
     limits = token_limits(settings, artifact)
-    factories = engine_factories(settings, artifact, trial)
+    factories = engine_factories(settings, artifact, trial, shared.torch)
     for kind in ("onnx", "torch"):
         factories[kind] = warmed(factories[kind], settings, artifact)
     target = artifact.path(TARGET_TOKENIZER) if manifest.own_target_tokenizer else None
@@ -109,8 +112,17 @@ def start_model(
     )
 
 
+def torch_hosts(settings: Settings) -> TorchHosts:
+    """Return the process of all models; as the service's own engine it never ends for idleness."""
+    idle_seconds = None if settings.engine == "torch" else IDLE_SECONDS
+    return TorchHosts(settings.threads, idle_seconds)
+
+
 def engine_factories(
-    settings: Settings, artifact: Artifact, trial: Callable[[Engine], None]
+    settings: Settings,
+    artifact: Artifact,
+    trial: Callable[[Engine], None],
+    hosts: TorchHosts,
 ) -> dict[str, Callable[[], Engine]]:
     """How each engine is started; one that answers for a model is tried before it serves."""
 
@@ -124,7 +136,7 @@ def engine_factories(
         )
 
     def torch() -> Engine:
-        return TorchEngine(artifact, settings.batch_timeout_seconds, settings.threads)
+        return TorchEngine(artifact, settings.batch_timeout_seconds, hosts)
 
     def tried(start: Callable[[], Engine]) -> Engine:
         with contextlib.ExitStack() as undo:

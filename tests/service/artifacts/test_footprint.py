@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from model.artifact.manifest import DECODER_WEIGHTS, GOLDEN, WEIGHTS, Artifact
-from service.artifacts.footprint import Footprint, footprint, report, shortage
+from service.artifacts.footprint import Footprint, footprint, report, shortage, torch_footprint
 from service.settings import Settings
 from tests.service.harness import serving
 from tests.service.logged import Log
@@ -57,6 +57,18 @@ def test_a_line_a_model_and_one_of_all() -> None:
     assert list(report({"b": MODELS["b"]}, 2))[-1] == "the model in 2 workers: about 40 MiB in all"
 
 
+def test_pytorchs_process_is_told(artifact: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = artifact.manifest.files[WEIGHTS].bytes
+    assert torch_footprint([artifact] * 9, Settings()) == 260 * MEBIBYTE + 9 * weights
+    assert torch_footprint([artifact], Settings(engine="torch")) == 0
+    assert list(report(MODELS, 1, 300 * MEBIBYTE))[-1] == (
+        "PyTorch takes up to 300 MiB more, in a process for all models, from the first request "
+        "that needs it, such as /verify, until 5 minutes after the last"
+    )
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    assert torch_footprint([artifact], Settings()) == 0
+
+
 def test_a_shortage_is_told() -> None:
     assert shortage(MODELS, 1, None) is None
     assert shortage(MODELS, 1, 330 * MEBIBYTE) is None
@@ -79,9 +91,9 @@ async def test_it_is_logged_before_anything_is_loaded(
         async with serving(artifacts):
             pass
     told = [one for one in log.objects if one["logger"] == "headscope"]
-    assert [one["level"] for one in told] == ["info", "info", "info", "warning"]
+    assert [one["level"] for one in told] == ["info", "info", "info", "info", "warning"]
     assert told[1]["message"].startswith("b takes about ")
-    assert "1 MiB are available" in told[3]["message"]
+    assert "1 MiB are available" in told[4]["message"]
     monkeypatch.undo()
     async with serving(artifacts, [fake_of(one) for one in artifacts]):
         assert len([one for one in log.objects if "takes about" in one["message"]]) == 2

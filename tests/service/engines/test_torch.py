@@ -26,7 +26,8 @@ HANG_SECONDS = 60
 
 
 def pid_of(engine: TorchEngine) -> int:
-    return engine._process.pid
+    assert engine.pid is not None
+    return engine.pid
 
 
 @pytest.fixture

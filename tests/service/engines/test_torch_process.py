@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from multiprocessing import Pipe
 from pathlib import Path
 
 import psutil
@@ -29,7 +30,7 @@ def test_an_encoder_that_cannot_be_loaded(
 ) -> None:
     folder = Path(shutil.copytree(artifact.folder, tmp_path / "damaged"))
     (folder / WEIGHTS).write_bytes(b"")
-    with pytest.raises(EngineUnavailable, match="has ended"):
+    with pytest.raises(EngineUnavailable, match="cannot load the model: ArtifactError"):
         TorchEngine(dataclasses.replace(artifact, folder=folder), timeout_seconds=30)
     assert "ArtifactError" in capfd.readouterr().err
 
@@ -45,7 +46,8 @@ def test_it_imports_nothing_of_the_current_folder_and_ends_when_closed(
     monkeypatch.delenv("OMP_WAIT_POLICY")
     with contextlib.closing(TorchEngine(artifact, timeout_seconds=30)) as engine:
         assert len(engine.run([text(5)])) == 1
-        pid = engine._process.pid
+        pid = engine.pid
+        assert pid is not None
         assert psutil.Process(pid).environ()["OMP_WAIT_POLICY"] == "PASSIVE"
         assert engine.alive
     assert gone(pid)
@@ -59,7 +61,7 @@ from model.artifact.manifest import load_artifact
 from service.engines.torch import TorchEngine
 
 engine = TorchEngine(load_artifact(Path(sys.argv[1])), timeout_seconds=30)
-print(engine._process.pid, flush=True)
+print(engine.pid, flush=True)
 sys.stdin.read()
 """
 
@@ -80,11 +82,20 @@ def test_it_ends_with_its_parent(artifact: Artifact) -> None:
 
 
 def test_the_pytorch_process_logs_as_told(tmp_path: Path) -> None:
-    module = "service.engines.torch_process"
-    command = [sys.executable, "-m", module, str(tmp_path), "0", "1", "info", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 1
-    (line,) = [json.loads(line) for line in done.stderr.splitlines()]
+    ours, theirs = Pipe()
+    with ours, theirs:
+        command = [sys.executable, "-m", "service.engines.torch_process"]
+        command += [str(theirs.fileno()), "1", "info", "json"]
+        with subprocess.Popen(
+            command, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, text=True
+        ) as process:
+            theirs.close()
+            ours.send((str(tmp_path), []))
+            assert ours.recv() == "ArtifactError"
+            ours.close()
+            _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0
+    (line,) = [json.loads(line) for line in errors.splitlines()]
     (error,) = line["exception"]
     assert error["type"] == "model.errors.ArtifactError"
     assert error["detail"].endswith("it holds no manifest.json")

@@ -260,10 +260,11 @@ class Failing(RuntimeEngine):
 def test_the_pytorch_process() -> None:
     ours, theirs = Pipe()
     with logged() as log, ours, theirs:
-        thread = threading.Thread(target=serve, args=(Failing(), theirs))
+        thread = threading.Thread(target=serve, args=(lambda _: Failing(), theirs))
         thread.start()
+        ours.send(("a folder", []))
         assert ours.recv() == []
-        ours.send([text(5)])
+        ours.send(("a folder", [text(5)]))
         assert ours.recv() == "RuntimeError"
         ours.close()
         thread.join(timeout=20)

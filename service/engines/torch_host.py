@@ -1,0 +1,181 @@
+"""The process in which PyTorch computes, one for all models of a service; it ends when idle."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from service.engines.contract import Output, Task
+from service.errors import EngineTimeout, EngineUnavailable
+from service.system import logs, resources
+
+START_TIMEOUT_SECONDS = 120.0
+IDLE_SECONDS = 300.0
+"""Seconds without a batch after which the process ends. The next batch starts another."""
+
+_log = logging.getLogger("headscope")
+Answer = list[Output] | str
+
+
+class TorchHost:
+    """Process of several encoders, behind a socket pair.
+
+    Messages are (folder, tasks) → (outputs or the name of an exception), one at a time. The process
+    loads a folder's encoder with its first message.
+    """
+
+    def __init__(self, threads: int | None = None, idle_seconds: float | None = None) -> None:
+        """Start nothing yet.
+
+        Args:
+            threads: that compute a batch together; the number of usable cores when None.
+            idle_seconds: after which the process ends; never when None.
+
+        """
+        self._threads = threads or len(os.sched_getaffinity(0))
+        self._idle_seconds = idle_seconds
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+        self._loaded: set[Path] = set()
+        self._failed = False
+        self._last_used = 0.0
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can compute: its process runs, or has ended for idleness alone."""
+        process = self._process
+        return not self._failed and (process is None or process.poll() is None)
+
+    @property
+    def pid(self) -> int | None:
+        """Number of the process; None without one."""
+        return self._process.pid if self._process else None
+
+    def run(self, folder: Path, tasks: Sequence[Task], timeout_seconds: float) -> Answer:
+        """Compute a batch, in a process that is started where there is none; load with no tasks.
+
+        Args:
+            folder: of the artifact.
+            tasks: of the batch.
+            timeout_seconds: that a batch may take, once its encoder is loaded.
+
+        Raises:
+            EngineTimeout: it took longer; the process is ended.
+            EngineUnavailable: the process has ended.
+
+        """
+        with self._lock:
+            if self._failed:
+                raise ended()
+            if self._process is None:
+                self._start()
+            if folder not in self._loaded:
+                timeout_seconds += START_TIMEOUT_SECONDS
+            answer = self._ask((str(folder), list(tasks)), timeout_seconds)
+            if not isinstance(answer, str):
+                self._loaded.add(folder)
+            self._last_used = time.monotonic()
+            return answer
+
+    def close(self) -> None:
+        """End the process for good."""
+        self._failed = True
+        self._end()
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-P", "-m", "service.engines.torch_process"]
+            command += [str(theirs.fileno()), str(self._threads), *logs.chosen()]
+            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                command,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env=resources.torch_environment(),
+            )
+        self._connection = Connection(ours.detach())
+        self._last_used = time.monotonic()
+        if self._idle_seconds is not None:
+            threading.Thread(
+                target=self._end_when_idle, args=(self._process, self._idle_seconds), daemon=True
+            ).start()
+
+    def _ask(self, message: tuple[str, list[Task]], timeout_seconds: float) -> Answer:
+        connection = self._connection
+        if connection is None:
+            raise ended()
+        try:
+            connection.send(message)
+            if not connection.poll(timeout_seconds):
+                self.close()
+                raise EngineTimeout(f"PyTorch did not answer within {timeout_seconds:g} s")
+            answer: Answer = connection.recv()
+        except (EOFError, OSError):
+            self.close()
+            raise ended() from None
+        return answer
+
+    def _end_when_idle(self, process: subprocess.Popen[bytes], idle_seconds: float) -> None:
+        """End a process once it has had no batch for some time; in a thread of its own."""
+        while process.poll() is None:
+            left = self._last_used + idle_seconds - time.monotonic()
+            if left > 0:
+                time.sleep(left)
+                continue
+            with self._lock:
+                if time.monotonic() >= self._last_used + idle_seconds and not self._failed:
+                    _log.info("PyTorch had no batch for %g s: its process ends", idle_seconds)
+                    self._end()
+                    self._process, self._connection = None, None
+                    self._loaded.clear()
+                    return
+
+    def _end(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+class TorchHosts:
+    """Host that the engines of a service share; another takes its place once it has failed."""
+
+    def __init__(self, threads: int | None = None, idle_seconds: float | None = None) -> None:
+        """Make a host when one is asked for; arguments as for `TorchHost`."""
+        self._threads, self._idle_seconds = threads, idle_seconds
+        self._lock = threading.Lock()
+        self._host: TorchHost | None = None
+        self._users = 0
+
+    def take(self) -> TorchHost:
+        """Return the host for one more engine, which gives it back."""
+        with self._lock:
+            if self._host is None or not self._host.alive:
+                self._host, self._users = TorchHost(self._threads, self._idle_seconds), 0
+            self._users += 1
+            return self._host
+
+    def give_back(self, host: TorchHost) -> None:
+        """Close a host that no engine needs any more."""
+        with self._lock:
+            if host is self._host:
+                self._users -= 1
+                if self._users > 0:
+                    return
+                self._host = None
+        host.close()
+
+
+def ended() -> EngineUnavailable:
+    """Return the error of a process that has ended."""
+    return EngineUnavailable("the PyTorch process has ended", retry_after_seconds=1)

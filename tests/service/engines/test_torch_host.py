@@ -1,0 +1,86 @@
+"""One process for all models, which ends when idle and with its last engine."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model.artifact.manifest import Artifact
+from service.engines.torch import TorchEngine
+from service.engines.torch_host import TorchHosts
+from service.errors import EngineUnavailable
+from tests.service.engines.processes import gone
+from tests.service.harness import text
+
+pytestmark = pytest.mark.slow
+HANG_SECONDS = 60
+
+
+@pytest.fixture
+def twins(artifact: Artifact, tmp_path: Path) -> tuple[Artifact, Artifact]:
+    """Two artifacts, of which one is a copy."""
+    folder = Path(shutil.copytree(artifact.folder, tmp_path / "copy"))
+    return artifact, dataclasses.replace(artifact, folder=folder)
+
+
+@contextlib.contextmanager
+def both(twins: tuple[Artifact, Artifact], hosts: TorchHosts) -> Iterator[list[TorchEngine]]:
+    engines = [TorchEngine(twin, 30, hosts) for twin in twins]
+    yield engines
+    for engine in engines:
+        engine.close()
+
+
+def test_models_share_a_process_that_ends_with_the_last(twins: tuple[Artifact, Artifact]) -> None:
+    with both(twins, TorchHosts()) as (first, second):
+        pid = first.pid
+        assert pid is not None
+        assert pid == second.pid
+        found = [engine.run([text(5)])[0].pooled for engine in (first, second)]
+        np.testing.assert_array_equal(*found)
+        first.close()
+        assert not first.alive
+        assert second.alive
+        assert len(second.run([text(5)])) == 1
+    assert gone(pid)
+
+
+def test_a_process_that_dies_is_replaced_for_all(twins: tuple[Artifact, Artifact]) -> None:
+    hosts = TorchHosts()
+    with both(twins, hosts) as (first, second):
+        pid = first.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        for engine in (first, second):
+            with pytest.raises(EngineUnavailable, match="has ended"):
+                engine.run([text(5)])
+            assert not engine.alive
+        with both(twins, hosts) as engines:
+            assert len({engine.pid for engine in engines} - {pid}) == 1
+            first.close()  # whose process is another
+            assert all(engine.alive for engine in engines)
+
+
+def test_an_idle_process_ends_and_the_next_batch_starts_another(artifact: Artifact) -> None:
+    engine = TorchEngine(artifact, 30, TorchHosts(idle_seconds=0.3))
+    with contextlib.closing(engine):
+        expected = engine.run([text(5)])[0].pooled
+        pid = engine.pid
+        assert pid is not None
+        deadline = time.monotonic() + HANG_SECONDS
+        while engine.pid is not None:
+            assert time.monotonic() < deadline, "an idle process stays"
+            time.sleep(0.02)
+        assert gone(pid)
+        assert engine.alive
+        np.testing.assert_array_equal(engine.run([text(5)])[0].pooled, expected)
+    assert not engine.alive
