@@ -9,11 +9,17 @@ import pytest
 from transformers import AutoTokenizer
 
 from model.artifact.manifest import TOKENIZER, Artifact
+from model.config.encoder import EncoderConfig
+from model.tokenization.tokenizer import load_tokenizer
 from service.errors import Unprocessable
 from service.inference.tokenization.cutting import CuttingTokenizer
 from service.inference.tokenization.given_ids import IdReader
+from tests.model.texts import TEXTS
+from tests.model.tokenizer_folders import CLASSES, VOCAB_SIZE, write_tokenizer_folder
 from tests.service.inference.tokenization.test_excerpt import byte_pairs
 
+BYTE_LEVEL = {"RobertaTokenizer", "Qwen2Tokenizer", "GemmaTokenizer", "TokenizersBackend"}
+"""Classes that have a token for every byte, and so no unknown ones."""
 TEXT = "What is Deep Learning?"
 
 
@@ -39,6 +45,27 @@ def test_ids_with_and_without_special_tokens_are_the_same_text(
     assert found.special_tokens_mask == whole["special_tokens_mask"]
     assert found.tokens == reference.convert_ids_to_tokens(whole["input_ids"])
     assert not found.truncated
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_ids_of_every_class_are_computed_as_they_are(tmp_path: Path, name: str) -> None:
+    """Of unknown tokens too, whose text is another when it is tokenised again."""
+    folder = write_tokenizer_folder(tmp_path, name)
+    config = EncoderConfig.model_construct(vocab_size=VOCAB_SIZE)
+    load_tokenizer(folder, config, lowercase=False).save(str(path := tmp_path / "ours.json"))
+    reader, reference = IdReader(CuttingTokenizer(path)), AutoTokenizer.from_pretrained(folder)
+    around, unknown = set(reference("")["input_ids"]), 0
+    for text in TEXTS:
+        expected = reference(text)["input_ids"]
+        assert reader.complete("input[0]", expected, None, "right").input_ids.tolist() == expected
+        bare = reference(text, add_special_tokens=False)["input_ids"]
+        if around.isdisjoint(bare):
+            assert reader.complete("input[0]", bare, None, "right").input_ids.tolist() == expected
+        else:  # the text spells a special token out
+            with pytest.raises(Unprocessable, match="some special tokens of the model and not all"):
+                reader.complete("input[0]", bare, None, "right")
+        unknown += reference.unk_token_id in expected
+    assert unknown > 5 or name in BYTE_LEVEL
 
 
 @pytest.mark.parametrize("direction", ["right", "left"])
