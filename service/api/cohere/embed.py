@@ -162,10 +162,13 @@ class CohereEmbedRequest(LenientRequest):
         await shorten(texts, self.max_tokens, options.direction)
 
 
+_Floats = list[list[float]]  # a field `float` hides the type in its class
+
+
 class Embeddings(BaseModel):
     """The vectors in each type that was asked for."""
 
-    float: list[list[float]] | None = None
+    float: _Floats | None = None
     int8: list[list[int]] | None = None
     uint8: list[list[int]] | None = None
     binary: list[list[int]] | None = None

@@ -86,8 +86,22 @@ Inputs = Annotated[
 ]
 
 
+_SHOWN = ("title", "description", "default", "examples")
+
+
+def _nullable(schema: dict[str, Any]) -> None:
+    """Let a schema of a request allow null in every optional field."""
+    for name, field in schema.get("properties", {}).items():
+        if name in schema.get("required", ()) or {"type": "null"} in field.get("anyOf", ()):
+            continue
+        kinds = {key: field.pop(key) for key in [*field] if key not in _SHOWN}
+        field["anyOf"] = [*kinds.pop("anyOf", ()), *([kinds] if kinds else []), {"type": "null"}]
+
+
 class BoundedRequest(BaseModel):
     """A request of few fields, of which a null is the same as an absent field."""
+
+    model_config = ConfigDict(json_schema_extra=_nullable)
 
     @model_validator(mode="before")
     @classmethod

@@ -49,6 +49,31 @@ async def test_the_documents(client: httpx.AsyncClient) -> None:
         assert set(operation["responses"]) == problems | {"200"}
 
 
+async def test_optional_fields_may_be_null(client: httpx.AsyncClient) -> None:
+    """As clients send every field that they know."""
+    document: dict[str, Any] = (await client.get("/openapi.json")).json()
+    schemas = document["components"]["schemas"]
+    kind, null = "application/json", {"type": "null"}
+    wanted = 0
+    for operation in (method for path in document["paths"].values() for method in path.values()):
+        body = operation.get("requestBody", {"content": {}})["content"].get(kind, {"schema": {}})
+        for schema in body["schema"].get("anyOf", [body["schema"]]):
+            fields = schemas.get(schema.get("$ref", "").rpartition("/")[2], {})
+            if "Infer" in fields.get("title", ""):  # KServe's, whose fields are its own
+                continue
+            for name, field in fields.get("properties", {}).items():
+                if name not in fields.get("required", ()):
+                    assert null in field["anyOf"], (fields["title"], name)
+                    wanted += 1
+    assert wanted > 100
+
+
+async def test_vectors_of_cohere_are_numbers(client: httpx.AsyncClient) -> None:
+    document: dict[str, Any] = (await client.get("/openapi.json")).json()
+    vectors = document["components"]["schemas"]["Embeddings"]["properties"]["float"]["anyOf"][0]
+    assert vectors["items"]["items"] == {"type": "number"}
+
+
 FILES = {"/docs": {"swagger-ui-bundle.js", "swagger-ui.css"}, "/redoc": {"redoc.standalone.js"}}
 
 
