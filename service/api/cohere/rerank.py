@@ -16,6 +16,7 @@ from service.api.drop_in.ranking import Ranking, ranked, ranker
 from service.api.drop_in.reserved import CHARACTER_BYTES, reserve, respond
 from service.api.native.texts import LenientRequest
 from service.api.vllm import rerank as vllm
+from service.api.vllm.errors import with_vllm_errors
 from service.api.wire.route import JsonRoute, caller_of, model_of
 from service.inference.core import Inference
 from service.inference.tokenization.tokenizer import Options
@@ -97,7 +98,7 @@ class RerankReply(BaseModel):
 @router.post(
     "/v2/rerank",
     response_model=None,
-    responses={200: {"model": RerankReply | vllm.VllmRerankReply}, **ERRORS},
+    responses={200: {"model": RerankReply | vllm.VllmRerankReply}, **with_vllm_errors(ERRORS)},
 )
 async def rerank(body: RankRequest | vllm.VllmRerankRequest, request: Request) -> Response:
     """The documents, the most relevant to the query first; those that are too long are cut.

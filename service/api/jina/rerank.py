@@ -17,6 +17,7 @@ from service.api.cohere.rerank import RankRequest
 from service.api.drop_in.reserved import reserve, respond
 from service.api.jina.errors import ERRORS
 from service.api.vllm import rerank as vllm
+from service.api.vllm.errors import with_vllm_errors
 from service.api.voyage import rerank as voyage
 from service.api.wire.notices import NoticedReply, notice_field
 from service.api.wire.route import JsonRoute, model_of
@@ -66,7 +67,7 @@ class RerankReply(NoticedReply):
     response_model=None,
     responses={
         200: {"model": RerankReply | vllm.VllmRerankReply | voyage.VoyageRerankReply},
-        **ERRORS,
+        **with_vllm_errors(ERRORS),
     },
 )
 async def rerank(

@@ -54,3 +54,16 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     if status not in _STATUSES
 }
 """The error replies of a route, for the OpenAPI document."""
+
+
+def with_vllm_errors(errors: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:
+    """Return the error replies of a route that also takes requests in vLLM's form.
+
+    Args:
+        errors: of the route's other form, each with its `model`.
+
+    """
+    return {
+        status: {**reply, "model": reply["model"] | ErrorResponse}
+        for status, reply in errors.items()
+    }

@@ -74,6 +74,20 @@ async def test_vectors_of_cohere_are_numbers(client: httpx.AsyncClient) -> None:
     assert vectors["items"]["items"] == {"type": "number"}
 
 
+@pytest.mark.parametrize(("path", "others"), [("/v1/rerank", "detail"), ("/v2/rerank", "message")])
+async def test_errors_in_vllms_form_are_in_the_document(
+    client: httpx.AsyncClient, path: str, others: str
+) -> None:
+    document: dict[str, Any] = (await client.get("/openapi.json")).json()
+    bad = document["paths"][path]["post"]["responses"]["400"]["content"]["application/json"]
+    names = [each["$ref"].rpartition("/")[2] for each in bad["schema"]["anyOf"]]
+    required = [document["components"]["schemas"][name]["required"] for name in names]
+    assert [others in fields for fields in required] == [True, False]
+    body = {"query": "a", "documents": ["b"], "use_activation": True, "top_n": -1}
+    reply = await client.post(path, json=body)
+    assert (reply.status_code, [*reply.json()]) == (400, required[1])
+
+
 FILES = {"/docs": {"swagger-ui-bundle.js", "swagger-ui.css"}, "/redoc": {"redoc.standalone.js"}}
 
 
