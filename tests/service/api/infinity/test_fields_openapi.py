@@ -44,11 +44,12 @@ OURS = {
 
 
 def shape(document: dict[str, Any], schema: dict[str, Any]) -> Any:
-    """What a schema takes: types, bounds and fields, without names, defaults and descriptions."""
+    """Return the types, bounds and fields of a schema, apart from null, names and defaults."""
     if "$ref" in schema:
         return shape(document, document["components"]["schemas"][schema["$ref"].rpartition("/")[2]])
     if "anyOf" in schema:
-        return sorted((shape(document, one) for one in schema["anyOf"]), key=repr)
+        ways = [shape(document, one) for one in schema["anyOf"] if one != {"type": "null"}]
+        return sorted(ways, key=repr) if len(ways) > 1 else ways[0]
     if "properties" in schema:
         return {name: shape(document, one) for name, one in schema["properties"].items()}
     kept = ("type", "minItems", "maxItems", "maxLength", "exclusiveMinimum", "uniqueItems")
