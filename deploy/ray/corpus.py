@@ -9,6 +9,7 @@ OUT/.headscope/lock         held by the run that hands files out
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,6 +46,8 @@ class Receipt:
 
 class CorpusFolder(WorkFolder):
     """The folder of a corpus' outputs, whose record is held by one run at a time."""
+
+    known = re.compile(rf"{WorkFolder.known.pattern}|.+\.parquet\.(json|draft)", re.DOTALL)
 
     def __init__(self, out: Path) -> None:
         super().__init__(out / "corpus")

@@ -29,8 +29,6 @@ from service.files.options import UsageError
 from service.files.parts import create, settle, settle_folder
 
 JOB, LOCK, SPOOL, DRAFT = "job.json", "lock", "input.txt", "output"
-KNOWN = re.compile(r"job\.(json|draft)|lock|input\.txt|output|[0-9]{12}\.(part|draft)")
-"""Names of the files of a work folder."""
 MARK = re.compile(r"headscope encode ([0-9a-f]{32})\n")
 """Content of a lock: the id of its folder."""
 LOCK_SECONDS, LOOK_SECONDS = 1.0, 0.02
@@ -39,6 +37,9 @@ LOCK_SECONDS, LOOK_SECONDS = 1.0, 0.02
 
 class WorkFolder:
     """The folder of one output, held by one process at a time."""
+
+    known = re.compile(r"job\.(json|draft)|lock|input\.txt|output|[0-9]{12}\.(part|draft)")
+    """Names of the files that this command makes in the folder."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
@@ -129,7 +130,7 @@ class WorkFolder:
         with os.scandir(self.folder) as entries:
             for entry in entries:
                 regular = entry.is_file(follow_symlinks=False)
-                if not (regular and KNOWN.fullmatch(entry.name)):
+                if not (regular and self.known.fullmatch(entry.name)):
                     raise UsageError(
                         f"{self.folder / entry.name} was not made by this command: move it away, "
                         "or choose another --out"
@@ -244,7 +245,7 @@ class WorkFolder:
 
     def _remove(self, but: str = "") -> None:
         """Remove the files of the run, and the folder unless a file is to stay."""
-        names = [path.name for path in self.folder.iterdir() if KNOWN.fullmatch(path.name)]
+        names = [path.name for path in self.folder.iterdir() if self.known.fullmatch(path.name)]
         for name in sorted(names, key=lambda name: name == LOCK):
             if name != but:
                 (self.folder / name).unlink()
