@@ -1,7 +1,8 @@
-"""The folder of a service of several processes, and what is left of those that were killed.
+"""The temporary folder that the processes of a service share.
 
-Every process of the service holds a lock on a file in its folder, which the system releases however
-the process ends: a folder whose lock can be had alone is nobody's.
+Every process of the service holds a shared lock on a file in the folder, which the system releases
+however the process ends. A folder is abandoned if its lock has our mark and can be taken
+exclusively: the next service removes it, unless it holds a file that no service makes.
 """
 
 from __future__ import annotations
@@ -10,20 +11,28 @@ import contextlib
 import fcntl
 import logging
 import os
-import shutil
+import re
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 PREFIX = "headscope-"
 LOCK = "lock"
+MARK = b"headscope service\n"
+"""Content of a lock."""
+KNOWN = re.compile(r"worker-\d+\.sock|(gauge_[a-z]+|counter|histogram|summary)_\d+\.db|lock")
+"""Names of the files that a service makes: sockets of its workers, their metrics, its lock."""
 
 _log = logging.getLogger("headscope")
 
 
 @contextlib.contextmanager
 def made() -> Iterator[Path]:
-    """A new folder in the system's temporary one, removed at the end; those of the dead are now."""
+    """Make a folder in the system's temporary one for as long as the block runs.
+
+    Folders of services that were killed are removed first.
+    """
     parent = Path(tempfile.gettempdir())
     for folder in parent.glob(f"{PREFIX}*"):
         _remove_abandoned(folder)
@@ -33,7 +42,7 @@ def made() -> Iterator[Path]:
     ):
         folder = Path(name)
         scratch = folder / f"{LOCK}.new"
-        scratch.touch()
+        scratch.write_bytes(MARK)
         locked.enter_context(held(folder, scratch.name))
         scratch.rename(folder / LOCK)  # nobody finds it before it is held
         yield folder
@@ -53,23 +62,46 @@ def held(folder: Path, name: str = LOCK) -> Iterator[None]:
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Remove a folder of this user's, if the lock in it proves that no process has it."""
+    """Remove a folder of this user if its lock proves that a service made it and has ended."""
     try:
         if folder.is_symlink() or folder.lstat().st_uid != os.geteuid():
             return
         descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:  # not a folder of a service, or just removed by whose it was
+    except OSError:  # not a folder of a service, or removed meanwhile
         return
     with open(descriptor, "rb") as file:  # noqa: PTH123 - of a descriptor
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode) or file.read(100) != MARK:
+                return
+        except OSError:  # its service runs
             return
         try:
-            shutil.rmtree(folder)
+            _remove(folder)
         except OSError as error:
             _log.warning(
-                "%s, of a service that is gone, cannot be removed: %s", folder, error.strerror
+                "%s, of a service that has ended, cannot be removed: %s", folder, error.strerror
             )
-        else:
-            _log.info("removed %s, of a service that is gone", folder)
+
+
+def _remove(folder: Path) -> None:
+    """Remove the files of an ended service and their folder, or nothing if it holds another file.
+
+    Raises:
+        OSError: a file cannot be removed.
+
+    """
+    # the lock goes last: a removal that is killed can be repeated
+    paths = sorted(folder.iterdir(), key=lambda path: path.name == LOCK)
+    foreign = [path.name for path in paths if not KNOWN.fullmatch(path.name)]
+    if foreign:
+        _log.warning(
+            "%s, of a service that has ended, is left: no service made %s in it",
+            folder,
+            foreign[0],
+        )
+        return
+    for path in paths:
+        path.unlink()
+    folder.rmdir()
+    _log.info("removed %s, of a service that has ended", folder)

@@ -68,7 +68,7 @@ def test_it_is_there_until_the_end(parent: Path) -> None:
         assert names(parent) == {made.name}
         assert made.stat().st_mode & 0o777 == 0o700
         assert names(made) == {folder.LOCK}
-        (made / "a file").touch()
+        (made / "counter_0.db").touch()
     assert names(parent) == set()
 
 
@@ -83,18 +83,28 @@ def test_it_goes_when_the_last_of_its_processes_is_gone(parent: Path, log: Log) 
                 assert names(parent) == {Path(abandoned).name, made.name}
             second.kill()
             second.wait()
-        Path(abandoned, "a file").touch()
+        Path(abandoned, "counter_0.db").touch()
+        foreign = Path(abandoned, "notes.txt")
+        foreign.write_text("a user's own")
+        with folder.made() as made:
+            assert names(parent) == {Path(abandoned).name, made.name}
+        assert names(Path(abandoned)) == {folder.LOCK, "counter_0.db", "notes.txt"}
+        foreign.unlink()
         with folder.made() as made:
             assert names(parent) == {made.name}
-    (line,) = log.text.splitlines()
-    assert line.endswith(f"removed {abandoned}, of a service that is gone")
+    left, removed = log.text.splitlines()
+    assert left.endswith(
+        f"{abandoned}, of a service that has ended, is left: no service made notes.txt in it"
+    )
+    assert removed.endswith(f"removed {abandoned}, of a service that has ended")
 
 
-def test_what_may_be_somebodys_stays(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a lock, of another user, a link, a file."""
-    for name in ("headscope-starting", "elsewhere"):
+def test_foreign_folders_stay(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a lock, with a lock of another program, of another user, a link, a file."""
+    for name in ("headscope-starting", "headscope-notes", "elsewhere"):
         (parent / name).mkdir()
-    (parent / "elsewhere" / folder.LOCK).touch()
+    (parent / "headscope-notes" / folder.LOCK).write_text("another program's")
+    (parent / "elsewhere" / folder.LOCK).write_bytes(folder.MARK)
     (parent / "headscope-link").symlink_to(parent / "elsewhere")
     (parent / "headscope-file").touch()
     before = names(parent)
@@ -102,7 +112,7 @@ def test_what_may_be_somebodys_stays(parent: Path, monkeypatch: pytest.MonkeyPat
         pass
     assert names(parent) == before
     (parent / "headscope-other").mkdir()
-    (parent / "headscope-other" / folder.LOCK).touch()
+    (parent / "headscope-other" / folder.LOCK).write_bytes(folder.MARK)
     user = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: user + 1)
     with folder.made():
