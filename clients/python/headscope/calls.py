@@ -22,7 +22,7 @@ from headscope.fields import (
     EncodeFields,
 )
 from headscope.inputs import Text, only_pairs, targets_of, texts_of
-from headscope.joining import in_order
+from headscope.joining import chained
 from headscope.reply import Reply
 from headscope.results import Encoding, Encodings
 from headscope.service_results import Info
@@ -102,7 +102,7 @@ def _encoded(
         return FLOAT_BYTES * rows * (info.hidden_size or 0) * len(fields.get("layers") or (-1,))
 
     def join(parts: Sequence[Sequence[Encoding | Refused]]) -> Any:
-        found = in_order(parts)
+        found = chained(parts)
         if on_error == "return":
             return [one if isinstance(one, Refused) else of_each(one) for one in found]
         return of_all(Encodings(one for one in found if isinstance(one, Encoding)))
@@ -173,7 +173,7 @@ def attention(
         every,
         {**fields},
         reading.read_attention if targets is None else reading.read_aimed_attention,
-        in_order,
+        chained,
         BINARY,
         targets=() if targets is None else targets_of(targets, every),
         weigh=weigh,
@@ -214,7 +214,7 @@ def align(
         only_pairs(inputs),
         {**fields},
         read_alignments,
-        in_order,
+        chained,
         weigh=weigh,
         on_error=on_error,
     )

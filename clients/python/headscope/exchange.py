@@ -62,23 +62,32 @@ def conduct(call: Call[Any, T], session: Session) -> Generator[Step, Any, T]:
     """
     deadline = session.clock() + session.timeout
     if call.body is None:
-        found = yield from exchange(call, range(0), session, deadline)
+        found = yield from exchange(call, range(0), session, deadline, set())
         return call.join(found)
     parts = [range(len(call.inputs))] if call.inputs else []
+    answered: set[str] = set()
     if len(call.inputs) > 1 and not call.whole:
         info = session.infos.get(call.model)
         if info is None:
-            asked = yield from exchange(service_calls.info(call.model), range(0), session, deadline)
+            info_call = service_calls.info(call.model)
+            asked = yield from exchange(info_call, range(0), session, deadline, set())
             info = session.infos[call.model] = asked[0]
         parts = list(ranges_of(call, info))
-    replies = yield Together([exchange(call, part, session, deadline) for part in parts])
+    replies = yield Together([exchange(call, part, session, deadline, answered) for part in parts])
     return call.join([one for reply in replies for one in reply])
 
 
 def exchange(
-    call: Call[P, Any], part: range, session: Session, deadline: float
+    call: Call[P, Any], part: range, session: Session, deadline: float, answered: set[str]
 ) -> Generator[Step, Any, list[P]]:
     """Ask for a part of the inputs, in several requests where one is refused.
+
+    Args:
+        call: the call.
+        part: indices of the inputs.
+        session: of the client.
+        deadline: of the call, by the session's clock.
+        answered: fingerprints of the models that answered the call's requests so far.
 
     Returns:
         The replies in the order of the inputs; in place of a reply a list of one error, for an
@@ -93,16 +102,17 @@ def exchange(
             found.append([piece])
             continue
         try:
-            found.append((yield from requested(call, piece, session, deadline)))
+            answer = yield from requested(call, piece, session, deadline)
+            found.append(read(call, piece, answer, session, answered))
         except HeadscopeError as error:
             left.extendleft(reversed(pieces_of(error, call, piece)))
     return found
 
 
 def requested(
-    call: Call[P, Any], part: range, session: Session, deadline: float
-) -> Generator[Step, Any, P]:
-    """Send one request, again after a refusal for now, and read its reply.
+    call: Call[Any, Any], part: range, session: Session, deadline: float
+) -> Generator[Step, Any, Answer]:
+    """Send one request, again after a refusal for now, and return its 200.
 
     Raises:
         HeadscopeError: the request has no result.
@@ -113,7 +123,7 @@ def requested(
     while (left := deadline - session.clock()) > 0:
         answer = yield request_of(call, content, left)
         if isinstance(answer, Answer) and answer.status == 200:
-            return read(call, part, answer, session)
+            return answer
         error = error_of(answer, call, session, error)
         wait = waiting(error, attempt, session.jitter())
         left = deadline - session.clock()
@@ -151,17 +161,19 @@ def request_of(call: Call[Any, Any], content: bytes | None, seconds: float) -> S
     return Send("GET" if content is None else "POST", call.path, headers, content, seconds)
 
 
-def read(call: Call[P, Any], part: range, answer: Answer, session: Session) -> P:
-    """The result of a 200.
+def read(
+    call: Call[P, Any], part: range, answer: Answer, session: Session, answered: set[str]
+) -> P:
+    """Return the result of a 200, and note which model gave it.
 
     Raises:
-        InvalidReply: it has not the form of this service.
+        InvalidReply: it has not the form of this service, or another model than before gave it.
 
     """
     try:
         session.notices.note(answer.headers)
         session.fingerprint = answer.headers.get("x-fingerprint")
-        return call.read_part(answer.content, part)
+        result = call.read_part(answer.content, part)
     except NOT_OURS as error:
         address = session.url + call.path
         raise InvalidReply(
@@ -169,6 +181,15 @@ def read(call: Call[P, Any], part: range, answer: Answer, session: Session) -> P
             answer.status,
             request_id=answer.headers.get("x-request-id"),
         ) from error
+    answered |= {session.fingerprint} if session.fingerprint else set()
+    if len(answered) > 1:
+        raise InvalidReply(
+            f"several models answered one call (fingerprints {', '.join(sorted(answered))}): the "
+            "service was changed meanwhile, or its replicas differ; call again",
+            answer.status,
+            request_id=answer.headers.get("x-request-id"),
+        )
+    return result
 
 
 def error_of(

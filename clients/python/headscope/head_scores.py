@@ -19,7 +19,7 @@ from headscope.errors import HeadscopeError, Refused
 from headscope.fields import HeadScoresFields
 from headscope.heat_map import HeatMap
 from headscope.inputs import Text, texts_of
-from headscope.joining import in_order
+from headscope.joining import chained
 from headscope.reading import check_count
 from headscope.results import TokenizedText
 from headscope.service_results import Info
@@ -124,7 +124,7 @@ def head_scores(
         texts_of(inputs),
         {**fields},
         read_head_scores,
-        in_order,
+        chained,
         weigh=weigh,
         on_error=on_error,
     )

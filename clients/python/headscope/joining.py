@@ -8,13 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from headscope.alignment import Alignment
-from headscope.errors import InvalidReply, Refused
-from headscope.results import Rank, TokenizedText
+from headscope.errors import Refused
+from headscope.results import Rank
 from headscope.service_results import Difference, Verification
 
 T = TypeVar("T")
-R = TypeVar("R", bound=TokenizedText | Alignment | Refused)
 
 
 def only(parts: Sequence[T]) -> T:
@@ -26,20 +24,6 @@ def only(parts: Sequence[T]) -> T:
 def chained(parts: Iterable[Sequence[T]]) -> list[T]:
     """Lists, end to end."""
     return list(itertools.chain.from_iterable(parts))
-
-
-def in_order(parts: Iterable[Sequence[R]]) -> list[R]:
-    """Return the results of all parts, which can be compared with each other.
-
-    Raises:
-        InvalidReply: the service came to serve another model meanwhile.
-
-    """
-    results = chained(parts)
-    names = sorted({one.model for one in results if not isinstance(one, Refused)})
-    if len(names) > 1:
-        raise InvalidReply(f"one list was answered by several models: {', '.join(names)}")
-    return results
 
 
 def ranked(parts: Iterable[Sequence[Rank | Refused]]) -> list[Rank | Refused]:
