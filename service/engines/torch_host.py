@@ -53,7 +53,8 @@ class TorchHost:
     def alive(self) -> bool:
         """Whether it can compute: its process runs, or has ended for idleness alone."""
         process = self._process
-        return not self._failed and (process is None or process.poll() is None)
+        runs = process is None or process.poll() is None
+        return not self._failed and (runs or process is not self._process)
 
     @property
     def pid(self) -> int | None:
@@ -135,16 +136,18 @@ class TorchHost:
                 if time.monotonic() >= self._last_used + idle_seconds and not self._failed:
                     _log.info("PyTorch had no batch for %g s: its process ends", idle_seconds)
                     self._end()
-                    self._process, self._connection = None, None
-                    self._loaded.clear()
                     return
 
     def _end(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        """End the process, which is not the host's any more once it is ended: see `alive`."""
+        process, connection = self._process, self._connection
+        self._process, self._connection = None, None
+        self._loaded.clear()
+        if connection is not None:
+            connection.close()
+        if process is not None:
+            process.kill()
+            process.wait()
 
 
 class TorchHosts:

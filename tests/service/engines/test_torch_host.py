@@ -7,6 +7,8 @@ import dataclasses
 import os
 import shutil
 import signal
+import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,3 +86,29 @@ def test_an_idle_process_ends_and_the_next_batch_starts_another(artifact: Artifa
         assert engine.alive
         np.testing.assert_array_equal(engine.run([text(5)])[0].pooled, expected)
     assert not engine.alive
+
+
+def test_an_idle_process_is_alive_while_it_ends(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also to a reader that found the process before its end, and asks it after its end."""
+    engine = TorchEngine(artifact, 30, TorchHosts(idle_seconds=0.3))
+    ended, poll, wait = threading.Event(), subprocess.Popen.poll, subprocess.Popen.wait
+    while_ending: list[bool] = []
+
+    def late_poll(process: subprocess.Popen[bytes]) -> int | None:
+        if threading.current_thread() is threading.main_thread():
+            assert ended.wait(HANG_SECONDS), "an idle process stays"
+        return poll(process)
+
+    def watched_wait(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        code = wait(process, timeout)
+        while_ending.append(engine.alive)
+        ended.set()
+        return code
+
+    with contextlib.closing(engine), monkeypatch.context() as patched:
+        patched.setattr(subprocess.Popen, "poll", late_poll)
+        patched.setattr(subprocess.Popen, "wait", watched_wait)
+        assert engine.alive
+        assert while_ending == [True]
