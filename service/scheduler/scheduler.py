@@ -129,6 +129,7 @@ class Scheduler:
         if caller.promise:
             caller.promise.keep(tokens)
         self._admit(lane, Demand(caller, len(tasks), tokens), push)
+        caller.submitted_to(self.engine.name)
         results = await self._answered(lane, submission)
         self._observer.waited(lane_name, min(result.queue_seconds for result in results))
         lane.margin.account(submission.predicted_seconds, time.monotonic() - submission.queued_at)

@@ -7,7 +7,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from service.engines.contract import Output, Task
@@ -28,6 +28,10 @@ class TaskResult:
 Reduce = Callable[[Output], Any]
 
 
+def _ignore(_: str) -> None:
+    """Ignore the name of an engine."""
+
+
 @dataclass(frozen=True)
 class Caller:
     """Who asks, and until when an answer is of use."""
@@ -38,6 +42,8 @@ class Caller:
     """`time.monotonic()` of the request's deadline."""
     promise: Promise | None = None
     """All that the request will submit, for which there has to be time."""
+    submitted_to: Callable[[str], None] = field(default=_ignore, compare=False, repr=False)
+    """Called with the name of the engine whose queue takes tasks of the request."""
 
 
 ANYBODY = Caller()

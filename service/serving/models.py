@@ -33,12 +33,19 @@ class ServedModel:
     @property
     def fingerprint(self) -> str:
         """Fingerprint of the model and what computes it now."""
-        return self.fingerprint_header[1].decode()
+        return self.fingerprint_header()[1].decode()
 
-    @property
-    def fingerprint_header(self) -> tuple[bytes, bytes]:
-        """Header that every reply of the model has, as the server sends it."""
-        return self._fingerprint_headers[self.inference.engines.stand_in is not None]
+    def fingerprint_header(self, engine: str | None = None) -> tuple[bytes, bytes]:
+        """Return the header of a reply that an engine computes, as the server sends it.
+
+        Args:
+            engine: name of the engine; the one that computes now when None.
+
+        """
+        engines = self.inference.engines
+        return self._fingerprint_headers[
+            (engine or engines.stand_in or engines.name) != engines.name
+        ]
 
     @cached_property
     def _fingerprint_headers(self) -> tuple[tuple[bytes, bytes], tuple[bytes, bytes]]:

@@ -169,9 +169,12 @@ def model_of(request: Request) -> ServedModel:
 
 
 def answered_by(request: Request, model: ServedModel) -> None:
-    """Note the model that answers a request; the reply, also an error, has its fingerprint."""
+    """Note the model that answers a request; the reply, also an error, has its fingerprint.
+
+    The fingerprint is that of the engine that takes the request's tasks; see `caller_of`.
+    """
     request.state.model = model
-    request.state.fingerprint = model.fingerprint_header
+    request.state.fingerprint = model.fingerprint_header()
 
 
 def name_model(response: Response, models: Models, asked: str | None, model: ServedModel) -> None:
@@ -193,7 +196,12 @@ def caller_of(request: Request) -> Caller:
         if not _MILLISECONDS.fullmatch(asked):
             raise Unprocessable(f"{TIMEOUT_HEADER} must be a whole number of milliseconds")
         seconds = min(seconds, int(asked) / 1000)
-    return Caller(request.state.client, request.state.received + seconds)
+
+    def submitted_to(engine: str) -> None:
+        request.state.fingerprint = model_of(request).fingerprint_header(engine)
+
+    finish_by = request.state.received + seconds
+    return Caller(request.state.client, finish_by, submitted_to=submitted_to)
 
 
 def wants_safetensors(request: Request) -> bool:

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from model.artifact.manifest import Artifact
+from service.engines.fake import FakeEngine
+from service.inference.core import Inference
 from service.inference.fingerprint import fingerprint_of
+from service.serving.state import state_of
 from tests.service.harness import serving
-from tests.service.several import fake_of
+from tests.service.several import fake_of, variant
 
 CPU = "CPUExecutionProvider"
 
@@ -57,3 +60,51 @@ async def test_every_reply_of_a_model_has_its_fingerprint(artifact: Artifact) ->
             assert answer.headers.get_list("x-fingerprint") == [expected], path
         refused = await client.post("/encode", json={"inputs": "a", "layer": 99})
         assert (refused.status_code, refused.headers["x-fingerprint"]) == (422, expected)
+
+
+class Named(FakeEngine):
+    """A fake with the name of another engine."""
+
+    def __init__(self, artifact: Artifact, name: str) -> None:
+        super().__init__(artifact.manifest.config)
+        self.name = name
+
+
+@pytest.mark.anyio
+async def test_a_reply_has_the_fingerprint_of_the_engine_that_took_its_tasks(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where PyTorch takes over, or gives back, after the request has come."""
+    int8 = variant(artifact, "int8", 12, precision="int8")
+    engine = Named(int8, "onnx")
+    own = fingerprint_of(int8, engine.provider)
+    other = fingerprint_of(int8, engine.provider, stand_in=True)
+    tokenize = Inference.prepare
+    async with serving(int8, engine) as client:
+        engines = state_of(client.app).models.default.inference.engines
+        monkeypatch.setitem(engines._factories, "torch", lambda: Named(int8, "torch"))
+
+        async def found(turns_to: str | None, *, before: bool, **asked: Any) -> str:
+            """The reply's fingerprint where another engine serves around the tokenising."""
+
+            async def turning(*arguments: Any) -> Any:
+                if before:
+                    engines.stand_in = turns_to
+                prepared = await tokenize(*arguments)
+                engines.stand_in = turns_to
+                return prepared
+
+            monkeypatch.setattr(Inference, "prepare", turning)
+            answer = await client.post("/encode", json={"inputs": "a"} | asked)
+            assert answer.status_code == 200, answer.text
+            expected = fingerprint_of(
+                int8, engine.provider, stand_in=answer.json()["backend"] == "torch"
+            )
+            assert answer.headers["x-fingerprint"] == expected
+            return expected
+
+        assert await found("torch", before=True) == other
+        assert await found(None, before=False) == other
+        assert await found("torch", before=False) == own
+        assert await found("torch", before=True, backend="onnx") == own
+        assert await found(None, before=True, backend="torch") == other
