@@ -91,19 +91,14 @@ class Models:
         """Models by every name that a request may use: their own, then aliases."""
         self._twins = {name: self._models[twin] for name, twin in (twins or {}).items()}
         self.default = models[0]
+        own = self._models.keys() - {twin.name for twin in self._twins.values()}
+        self.several = len(own) > 1
+        """Whether a request has a choice; a twin is none, as the service chooses it."""
+        self.several_answer = len(self._models) > 1
+        """Whether a reply has to say which model or twin it comes from."""
 
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._models.values())
-
-    @property
-    def several(self) -> bool:
-        """Whether a request has a choice; a twin is none, as the service chooses it."""
-        return len(self._models) - len({twin.name for twin in self._twins.values()}) > 1
-
-    @property
-    def several_answer(self) -> bool:
-        """Whether a reply has to say which model or twin it comes from."""
-        return len(self._models) > 1
 
     def twin_of(self, model: ServedModel) -> ServedModel | None:
         """Return the fp32 twin that answers for a model's heads; None where there is none."""
