@@ -7,13 +7,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from model.artifact.manifest import Artifact, load_artifact
+from model.artifact.manifest import Artifact
 from service.artifacts.opening import open_artifact
 from service.cli import terminal
 from service.cli.command import Command
 from service.cli.exits import FAILURES, Exit, code_of, one_line
 from service.cli.options import given, setting, settings_of
 from service.serving.names import check_names
+from service.serving.twins import open_twins
 from service.settings import Settings
 from service.settings.served import each
 from service.system import logs, resources
@@ -76,21 +77,22 @@ def _server(settings: Settings) -> Server:
 
 
 def open_served(settings: Settings, say: Progress) -> list[Artifact]:
-    """Open the artifacts of all models, exported where needed, then those of `heads_from`.
+    """Open the artifacts of all models, exported where needed; those of `heads_from` come last.
 
     Raises:
         ModelError: a checkpoint or an artifact cannot be loaded.
-        ValueError: two have the same name, or one does not print.
+        ValueError: two have the same name, one does not print, or `heads_from` is of no use.
 
     """
     check_names(settings)
+    twins = open_twins(settings)  # before an export, which takes minutes
     if settings.precision != "auto":
         models = [open_artifact(one, say) for one in each(settings)]
     else:
         from service.artifacts.fastest import open_fastest
 
         models = [open_fastest(one, say) for one in each(settings)]
-    return models + [load_artifact(folder) for folder in settings.heads_from]
+    return models + twins
 
 
 command = Command(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER, Artifact
+from model.artifact.manifest import TARGET_TOKENIZER, TOKENIZER, Artifact, load_artifact
 from service.settings import Settings
 
 
@@ -17,6 +17,45 @@ class Twins:
     """A name for each twin, in the order of the setting."""
     of_models: dict[str, str]
     """Names of models, each with the name of its twin."""
+
+
+def open_twins(settings: Settings) -> list[Artifact]:
+    """Open the artifacts of the setting `heads_from`, and check each without the served models.
+
+    Raises:
+        ArtifactError: an artifact cannot be loaded.
+        ValueError: as `check_twin`.
+
+    """
+    twins = [load_artifact(folder) for folder in settings.heads_from]
+    for twin in twins:
+        check_twin(twin, settings)
+    return twins
+
+
+def check_twin(twin: Artifact, settings: Settings) -> None:
+    """Raise ValueError if an artifact can answer for the heads of no model.
+
+    Args:
+        twin: artifact of the setting `heads_from`.
+        settings: say whether unverified heads are served all the same.
+
+    Raises:
+        ValueError: it is not fp32, its own heads failed, or every model serves its own heads.
+
+    """
+    flag, heads = _flag(twin), twin.manifest.verification.heads
+    if settings.allow_unverified:
+        raise ValueError(
+            f"{flag}: every model serves its own heads with --allow-unverified: leave one of the "
+            "two out"
+        )
+    if twin.manifest.precision != "fp32" or not heads.passed:
+        raise ValueError(
+            f"{flag}: the artifact is {twin.manifest.precision} and its heads "
+            f"{'passed' if heads.passed else 'failed'} their verification: give an fp32 export "
+            "whose heads passed"
+        )
 
 
 def twins_of(
@@ -33,27 +72,22 @@ def twins_of(
         Twins, each named after the first model that it answers for, as `NAME:fp32`.
 
     Raises:
-        ValueError: an artifact is not fp32, its own heads failed, no served model needs it, or
-            its name is a model's.
+        ValueError: as `check_twin`; or no served model needs an artifact, or its name is a
+            model's.
 
     """
     twins = Twins([], {})
     for source in sources:
-        flag, manifest = f"--heads-from {source.folder}", source.manifest
-        if manifest.precision != "fp32" or not manifest.verification.heads.passed:
-            raise ValueError(
-                f"{flag}: the artifact is {manifest.precision} and its heads "
-                f"{'passed' if manifest.verification.heads.passed else 'failed'} their "
-                "verification: give an fp32 export whose heads passed"
-            )
+        check_twin(source, settings)
+        flag = _flag(source)
         same = [name for name, model in models.items() if _of_one_checkpoint(model, source)]
         if not same:
             raise ValueError(
-                f"{flag}: {manifest.model} of these weights is not served; export in fp32 the "
-                f"checkpoint of a model that is: {', '.join(models)}"
+                f"{flag}: {source.manifest.model} of these weights is not served; export in fp32 "
+                f"the checkpoint of a model that is: {', '.join(models)}"
             )
-        needing = [name for name in same if _needs_twin(models[name], settings)]
-        needing = [name for name in needing if name not in twins.of_models]
+        free = [name for name in same if name not in twins.of_models]
+        needing = [name for name in free if not models[name].manifest.verification.heads.passed]
         if not needing:
             raise ValueError(
                 f"{flag}: {', '.join(same)} needs no other artifact for its heads: leave it out"
@@ -80,5 +114,5 @@ def _tokenizers(artifact: Artifact) -> dict[str, str]:
     return {name: files[name].sha256 for name in names if name in files}
 
 
-def _needs_twin(model: Artifact, settings: Settings) -> bool:
-    return not (settings.allow_unverified or model.manifest.verification.heads.passed)
+def _flag(twin: Artifact) -> str:
+    return f"--heads-from {twin.folder}"

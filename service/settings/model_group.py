@@ -64,7 +64,7 @@ class ModelSettings(BaseSettings):
         tuple[Path, ...], BeforeValidator(listed), Shown(Group.MODEL, "FOLDER", "none")
     ] = Field(
         default_factory=tuple,
-        description="A fp32 artifact of a served checkpoint: it answers the requests for heads "
+        description="An fp32 artifact of a served checkpoint: it answers the requests for heads "
         "that the served precision failed verification for.",
     )
     precision: Annotated[Precision | Literal["auto"], Shown(Group.MODEL)] = Field(

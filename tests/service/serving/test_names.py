@@ -26,17 +26,21 @@ def twins(tiny_checkpoint: Path, tmp_path: Path) -> tuple[str, str]:
     return str(first), str(second)
 
 
-def test_two_of_one_name_are_refused_before_any_is_exported(
+@pytest.mark.parametrize("kind", ["models", "artifacts"])
+def test_two_of_one_name_are_refused_before_any_is_opened_or_exported(
     twins: tuple[str, str],
-    tmp_path: Path,
+    kind: str,
+    tiny_artifact: Artifact,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("service.cli.serve.open_artifact", None)  # whoever calls it fails
-    flags = [flag for twin in twins for flag in ("--model", twin)]
-    assert main(["serve", *flags, "--cache-folder", str(tmp_path / "cache")]) == 1
+    for opens in ("open_artifact", "open_twins"):
+        monkeypatch.setattr(f"service.cli.serve.{opens}", None)  # whoever calls it fails
+    two = [str(tiny_artifact.folder)] * 2 if kind == "artifacts" else twins
+    name = f"{tiny_artifact.manifest.model}:fp32" if kind == "artifacts" else "name:fp32"
+    assert main(["serve", *(flag for one in two for flag in (f"--{kind[:-1]}", one))]) == 1
     said = one_line(capsys, "serve")
-    assert "name:fp32 is to be served 2 times" in said
+    assert f"{name} is to be served 2 times" in said
     assert said.endswith("give each a name of its own with --served-model-name")
 
 

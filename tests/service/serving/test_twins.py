@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from model.artifact.manifest import Artifact
+from model.artifact.manifest import MANIFEST, Artifact
+from service.cli import main
 from service.serving.twins import twins_of
 from service.settings import Settings
+from tests.service.cli.said import one_line
 from tests.service.inference.test_uses import failing
 
 
@@ -44,5 +48,25 @@ def test_an_artifact_of_no_use_is_refused(artifact: Artifact) -> None:
     for models, sources, says in cases:
         with pytest.raises(ValueError, match=f"^--heads-from .*{says}"):
             twins_of(models, sources, Settings())
-    with pytest.raises(ValueError, match="needs no other artifact"):
+    with pytest.raises(ValueError, match="every model serves its own heads with --allow-unverif"):
         twins_of({"m": int8}, [artifact], Settings(allow_unverified=True))
+
+
+def test_a_twin_is_refused_before_any_model_is_exported(
+    artifact: Artifact,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("service.cli.serve.open_artifact", None)  # whoever calls it fails
+    folder = Path(shutil.copytree(artifact.folder, tmp_path / "twin"))
+    command = ["serve", "--model", "org/name", "--heads-from", str(folder)]
+    assert main([*command, "--allow-unverified"]) == 1
+    assert "leave one of the two out" in one_line(capsys, "serve")
+    manifest = failing(artifact, "heads").manifest
+    (folder / MANIFEST).write_text(manifest.model_dump_json(), encoding="utf-8")
+    assert main(command) == 1
+    assert "is fp32 and its heads failed" in one_line(capsys, "serve")
+    (folder / MANIFEST).unlink()
+    assert main(command) == 1
+    assert MANIFEST in one_line(capsys, "serve")
