@@ -54,8 +54,9 @@ def verified(passed: bool) -> Exit:
 
 def one_line(failure: Exception) -> str:
     """Return a failure's message on one line, with escapes of what a terminal does not print."""
+    said = str(failure)
     if isinstance(failure, ValidationError):
-        return "; ".join(
+        said = "; ".join(
             f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in failure.errors()
         )
-    return printable(" ".join(str(failure).split()))
+    return printable(" ".join(said.split()))

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel, ValidationError, field_validator
 
 from model.errors import ArtifactError, VerificationError
 from service.cli.exits import Exit, WrongUseError, code_of, one_line, verified
@@ -44,5 +45,17 @@ def test_the_page_has_them_all() -> None:
     assert [int(code) for code in rows] == sorted(Exit)
 
 
+class Named(BaseModel):
+    folder: str
+
+    @field_validator("folder")
+    @classmethod
+    def _refused(cls, folder: str) -> str:
+        raise ValueError(f"there is no {folder}")
+
+
 def test_a_message_is_one_line() -> None:
     assert one_line(OSError("a\n  b")) == "a b"
+    with pytest.raises(ValidationError) as refused:
+        Named(folder="a\nforged \x1b[31m")
+    assert one_line(refused.value) == r"folder: Value error, there is no a forged \x1b[31m"
