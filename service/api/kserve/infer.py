@@ -32,6 +32,7 @@ from service.api.native.attention import (
 )
 from service.api.native.texts import check_size
 from service.api.wire.media import JSON, OCTETS, Part
+from service.api.wire.reply_headers import with_reply_headers
 from service.api.wire.route import (
     PartsResponse,
     Reply,
@@ -114,7 +115,12 @@ class Answering:
         return fill() if total(outputs) <= INLINE_BYTES else await asyncio.to_thread(fill)
 
 
-@router.post(MODEL + "/infer", response_model=None, responses=ERRORS, openapi_extra=_BODY)
+@router.post(
+    MODEL + "/infer",
+    response_model=None,
+    responses=with_reply_headers(ERRORS),
+    openapi_extra=_BODY,
+)
 @router.post(VERSIONED + "/infer", include_in_schema=False)
 async def infer(request: Request, model: str) -> Response:
     """Vectors and attention of texts, each a tensor that is asked for by its name."""

@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 from service.api.wire.accept import prefers
 from service.api.wire.effective_fields import refusal, refused_field
 from service.api.wire.media import SAFETENSORS, Part
+from service.api.wire.reply_headers import MODEL_HEADER, with_reply_headers
 from service.api.wire.strict_json import check_media_type, read_json
 from service.errors import HeadsNotVerified, ServiceError, Unprocessable
 from service.inference.core import Inference
@@ -29,11 +30,11 @@ from service.serving.models import Models, ServedModel
 from service.serving.state import ServiceState
 
 TIMEOUT_HEADER = "x-request-timeout-ms"
-MODEL_HEADER = "x-model"
 SEND_BYTES = 2**20
 """The server copies what a client does not take at once: large parts are given to it in slices."""
 _MILLISECONDS = re.compile(r"[0-9]{1,9}")
 Schema = TypeVar("Schema", bound=BaseModel)
+Responses = dict[int | str, dict[str, Any]]
 ErrorForm = Callable[[ServiceError, str], Response]
 """Error and request id → reply."""
 
@@ -69,6 +70,10 @@ class JsonRoute(APIRoute):
     FastAPI documents it; its own way from body to endpoint, which solves dependencies that these
     routes do not have, costs as much as all else in a small request.
     """
+
+    def __init__(self, *arguments: Any, responses: Responses | None = None, **options: Any) -> None:
+        """Document the headers of replies; arguments as for `APIRoute`."""
+        super().__init__(*arguments, responses=with_reply_headers(responses or {}), **options)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         """As Starlette's; most paths are other routes', which no regular expression has to tell."""
