@@ -84,8 +84,6 @@ def run(options: FileOptions, settings: Settings, say: Say, engine: Engine | Non
         except KeyboardInterrupt:
             say(f"stopped; the same command goes on with {work.folder}")
             raise
-        finally:
-            work.discard_unbegun()
 
 
 def _encoder(

@@ -7,7 +7,8 @@ OUTPUT.part/input.txt    standard input, as it was read
 OUTPUT.part/output       the output, while it is put together
 
 Only these names are ever removed. A folder without such a lock, and any other thing in it, belongs
-to somebody else: the run ends before it computes anything.
+to somebody else: the run ends before it computes anything. See `service.files.claim` for how the
+folder is made and removed.
 """
 
 from __future__ import annotations
@@ -16,23 +17,18 @@ import contextlib
 import fcntl
 import os
 import re
-import secrets
 import stat
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 import orjson
 
+from service.files.claim import LOCK, MARK, claim, open_lock, release, rename_new, tidy
 from service.files.options import UsageError
 from service.files.parts import create, settle, settle_folder
 
-JOB, LOCK, SPOOL, DRAFT = "job.json", "lock", "input.txt", "output"
-MARK = re.compile(r"headscope encode ([0-9a-f]{32})\n")
-"""Content of a lock: the id of its folder."""
-LOCK_SECONDS, LOOK_SECONDS = 1.0, 0.02
-"""Longest wait for the lock of a folder that another process has just made; time between looks."""
+JOB, SPOOL, DRAFT = "job.json", "input.txt", "output"
 
 
 class WorkFolder:
@@ -63,17 +59,21 @@ class WorkFolder:
         """
         if self.out.is_dir():
             raise UsageError(f"--out {self.out} is a folder: name a file")
+        tidy(self.folder)
         if not os.path.lexists(self.folder):
             self._check_output(replaces=restart)
         with self._locked() as lock:
             self._id = self._id_of(lock)
             self.check_names()
-            if restart:
-                self._remove(but=LOCK)
-            elif not self._replaces_output():
-                self._check_output(replaces=False)
-            self._replaces = restart or self._replaces_output()
-            yield
+            try:
+                if restart:
+                    self._remove_files()
+                elif not self._replaces_output():
+                    self._check_output(replaces=False)
+                self._replaces = restart or self._replaces_output()
+                yield
+            finally:
+                self._discard_unbegun()
 
     def begin(self, job: Mapping[str, Any]) -> bool:
         """Take up a run, or begin it.
@@ -88,18 +88,12 @@ class WorkFolder:
             UsageError: the folder is of another run, or its job file is damaged.
 
         """
-        path = self.folder / JOB
         whole = {"id": self._id, "replaces": self._replaces, "job": job}
         content = orjson.dumps(whole, option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2)
         if (before := self._read_job()) is not None:
             self._check(before["job"], orjson.loads(content)["job"])
             return True
-        draft = path.with_suffix(".draft")
-        with create(draft) as file:
-            file.write(content)
-            settle(file)
-        draft.replace(path)
-        settle_folder(self.folder)
+        self._write_job(content)
         return False
 
     def finish(self) -> None:
@@ -113,17 +107,15 @@ class WorkFolder:
         self._check_output(replaces=self._replaces)
         with self.draft.open("rb+") as file:
             settle(file)
-        if not self._replaces:
-            self._note_replacing()  # a kill after the rename leaves an output of its own
-        self.draft.replace(self.out)
+        if self._replaces:
+            self.draft.replace(self.out)
+        else:
+            self._note_output()
+            self._rename_new()
         settle_folder(self.out.parent)
-        self._remove()
-
-    def discard_unbegun(self) -> None:
-        """Leave no folder of a run that did not begin."""
-        if not os.path.lexists(self.folder / JOB):
-            with contextlib.suppress(FileNotFoundError):
-                self._remove()
+        self._remove_files()
+        self.check_names()
+        self._release()
 
     def check_names(self) -> None:
         """Raise UsageError if the folder has a thing that this command did not make."""
@@ -139,29 +131,14 @@ class WorkFolder:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[IO[bytes]]:
         """Make the folder with its lock, or open the lock of one that exists; hold the lock."""
-        with self._made() or self._opened() as lock:
+        with claim(self.folder) or self._opened() as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UsageError(f"another process is writing {self.out}") from None
             if not os.fstat(lock.fileno()).st_nlink:
-                raise UsageError(f"another process has just written {self.out}")
+                raise self._just_written()
             yield lock
-
-    def _made(self) -> IO[bytes] | None:
-        """Return the lock of a folder made here; None where something has its name."""
-        try:
-            self.folder.mkdir()
-        except FileExistsError:
-            return None
-        with contextlib.ExitStack() as undo:
-            undo.callback(self.folder.rmdir)
-            undo.callback((self.folder / LOCK).unlink, missing_ok=True)
-            lock = undo.enter_context(create(self.folder / LOCK))
-            lock.write(f"headscope encode {secrets.token_hex(16)}\n".encode())
-            settle(lock)
-            undo.pop_all()
-        return lock
 
     def _opened(self) -> IO[bytes]:
         """Return the lock of the folder.
@@ -170,23 +147,22 @@ class WorkFolder:
             UsageError: the folder was not made by this command.
 
         """
-        found = self.folder.lstat()
+        try:
+            found = self.folder.lstat()
+        except FileNotFoundError:
+            raise self._just_written() from None
         if not stat.S_ISDIR(found.st_mode):
             kind = "a link" if stat.S_ISLNK(found.st_mode) else "a file"
             raise UsageError(
                 f"{self.folder} is {kind}, not a folder of this command: move it away, or choose "
                 "another --out"
             )
-        until = time.monotonic() + LOCK_SECONDS
-        while True:
-            with contextlib.suppress(OSError):
-                lock = os.open(self.folder / LOCK, os.O_RDWR | os.O_NOFOLLOW)
-                if stat.S_ISREG(os.fstat(lock).st_mode) and os.fstat(lock).st_size:
-                    return os.fdopen(lock, "rb+")
-                os.close(lock)
-            if time.monotonic() > until or any(self.folder.glob("*")):
-                raise self._foreign()
-            time.sleep(LOOK_SECONDS)
+        try:
+            return open_lock(self.folder)
+        except OSError:
+            if not os.path.lexists(self.folder):
+                raise self._just_written() from None
+            raise self._foreign() from None
 
     def _id_of(self, lock: IO[bytes]) -> str:
         lock.seek(0)
@@ -201,10 +177,16 @@ class WorkFolder:
             "away, or choose another --out"
         )
 
+    def _just_written(self) -> UsageError:
+        return UsageError(f"another process has just written {self.out}")
+
     def _replaces_output(self) -> bool:
-        """Return whether the unfinished run may replace the output."""
+        """Return whether the unfinished run may replace the output, or has written it itself."""
         job = self._read_job()
-        return job is not None and bool(job["replaces"])
+        if job is None:
+            return False
+        output = job.get("output")
+        return bool(job["replaces"]) or (output is not None and output == _inode(self.out))
 
     def _read_job(self) -> dict[str, Any] | None:
         """Return the job file; None without one.
@@ -230,27 +212,47 @@ class WorkFolder:
         job: dict[str, Any] = found
         return job
 
-    def _note_replacing(self) -> None:
-        """Note in the job file that the output, once it is there, is the run's own."""
-        job = self._read_job()
-        draft = (self.folder / JOB).with_suffix(".draft")
+    def _note_output(self) -> None:
+        """Note in the job file which file is the output: a kill may come once it has its name."""
+        job = {**(self._read_job() or {}), "output": _inode(self.draft)}
+        self._write_job(orjson.dumps(job))
+
+    def _rename_new(self) -> None:
+        try:
+            rename_new(self.draft, self.out)
+        except FileExistsError:
+            self._check_output(replaces=False)
+            raise
+
+    def _write_job(self, content: bytes) -> None:
+        path = self.folder / JOB
+        draft = path.with_suffix(".draft")
         with create(draft) as file:
-            file.write(orjson.dumps({**(job or {}), "replaces": True}))
+            file.write(content)
             settle(file)
-        draft.replace(self.folder / JOB)
+        draft.replace(path)
+        settle_folder(self.folder)
 
     def _check_output(self, *, replaces: bool) -> None:
         if not replaces and os.path.lexists(self.out):
             raise UsageError(f"{self.out} is there already: --restart replaces it")
 
-    def _remove(self, but: str = "") -> None:
-        """Remove the files of the run, and the folder unless a file is to stay."""
-        names = [path.name for path in self.folder.iterdir() if self.known.fullmatch(path.name)]
-        for name in sorted(names, key=lambda name: name == LOCK):
-            if name != but:
-                (self.folder / name).unlink()
-        if not but:
-            self.folder.rmdir()
+    def _remove_files(self) -> None:
+        """Remove the files of the run but its lock."""
+        for path in self.folder.iterdir():
+            if path.name != LOCK and self.known.fullmatch(path.name):
+                path.unlink()
+
+    def _discard_unbegun(self) -> None:
+        """Leave no folder of a run that did not begin."""
+        if self._id and not os.path.lexists(self.folder / JOB):
+            self._remove_files()
+            if [path.name for path in self.folder.iterdir()] == [LOCK]:
+                self._release()
+
+    def _release(self) -> None:
+        release(self.folder, self._id)
+        self._id = ""  # the folder's name may be another process's now
 
     def _check(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         """Raise UsageError that names what differs between the runs' jobs."""
@@ -268,3 +270,11 @@ class WorkFolder:
             f"{self.folder} is of a run with other {', '.join(differences)}: go on as it was "
             "begun, or begin anew with --restart"
         )
+
+
+def _inode(path: Path) -> int | None:
+    """Return the inode of a file; None without one."""
+    try:
+        return path.lstat().st_ino
+    except FileNotFoundError:
+        return None

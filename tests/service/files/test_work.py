@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -39,8 +40,81 @@ def test_a_restart_throws_away(tmp_path: Path) -> None:
 def test_what_did_not_begin_leaves_nothing(tmp_path: Path) -> None:
     work = WorkFolder(tmp_path / "out.npy")
     with work.held(restart=False):
-        work.discard_unbegun()
+        work.spool.touch()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refused_run_leaves_nothing(tmp_path: Path) -> None:
+    """Also where a killed run has left its folder without a job."""
+    work = WorkFolder(tmp_path / "out.npy")
+    work.out.write_bytes(b"finished")
+    for _ in range(2):
+        with pytest.raises(UsageError, match="--restart replaces it"), work.held(restart=False):
+            pytest.fail("the output is there")
+        assert content(tmp_path) == {"out.npy": b"finished"}
+        work.folder.mkdir()
+        (work.folder / "lock").write_text(f"headscope encode {'0' * 32}\n", encoding="utf-8")
+
+
+def test_the_folder_of_the_next_process_stays(tmp_path: Path) -> None:
+    """A process that is done knows the folder no more, which another has made meanwhile."""
+    work, other = WorkFolder(tmp_path / "out.npy"), WorkFolder(tmp_path / "out.npy")
+    with contextlib.ExitStack() as next_run:
+        with work.held(restart=False):
+            work.begin({"a": 1})
+            work.draft.write_bytes(b"content")
+            work.finish()
+            next_run.enter_context(other.held(restart=True))
+        assert {path.name for path in tmp_path.iterdir()} == {"out.npy", "out.npy.part"}
+        other.begin({"a": 2})
+
+
+def finish_killed(work: WorkFolder, monkeypatch: pytest.MonkeyPatch, *, after: bool) -> None:
+    """Finish, but for what comes after, or from, the moment that the output has its name."""
+
+    def killed(source: Path, target: Path) -> None:
+        if after:
+            source.rename(target)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, work.held(restart=False):
+        patched.setattr("service.files.work.rename_new", killed)
+        work.begin({"a": 1})
+        work.draft.write_bytes(b"content")
+        with pytest.raises(KeyboardInterrupt):
+            work.finish()
+
+
+def test_an_output_that_got_its_name_before_a_kill_is_the_runs_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = WorkFolder(tmp_path / "out.npy")
+    finish_killed(work, monkeypatch, after=True)
+    with work.held(restart=False):
+        assert work.begin({"a": 1})
+        work.draft.write_bytes(b"content")
+        work.finish()
+    assert content(tmp_path) == {"out.npy": b"content"}
+
+
+def test_an_output_of_somebody_else_is_not_the_runs_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made after a kill, or in the moment before the output gets its name."""
+    work = WorkFolder(tmp_path / "out.npy")
+    finish_killed(work, monkeypatch, after=False)
+    work.out.write_bytes(b"mine")
+    with pytest.raises(UsageError, match="--restart replaces it"), work.held(restart=False):
+        pytest.fail("the output is somebody else's")
+    work.out.unlink()
+    with work.held(restart=False):
+        work.begin({"a": 1})
+        work.draft.write_bytes(b"content")
+        monkeypatch.setattr("service.files.work.settle", lambda _: work.out.write_bytes(b"mine"))
+        monkeypatch.setattr(work, "_note_output", lambda: None)
+        with pytest.raises(UsageError, match="--restart replaces it"):
+            work.finish()
+    assert work.out.read_bytes() == b"mine"
 
 
 FOREIGN: dict[str, Callable[[Path], object]] = {
