@@ -115,7 +115,8 @@ def survey(options: FileOptions, sources: Sequence[Source]) -> Survey:
         sources: the files.
 
     Raises:
-        InputFailure: a row has no text, and the run is to stop; or a file cannot be read.
+        InputFailure: a row has no text, and the run is to stop; a file cannot be read; or the
+            output cannot hold a column.
         UsageError: a file lacks the column.
 
     """
@@ -131,6 +132,9 @@ def survey(options: FileOptions, sources: Sequence[Source]) -> Survey:
         raise InputFailure("there is nothing to encode: the input has no row")
     if schema:
         _try(schema, sources)
+    if options.out.suffix == ".jsonl":
+        for source in sources:
+            source.check_json()
     return Survey(sources, rows, identity, states, schema)
 
 

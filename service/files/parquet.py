@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -57,12 +58,22 @@ class ParquetRows(Source):
     def json(self, row: Row) -> bytes:
         """The row's columns as JSON has them."""
         (values,) = self.values([row])
-        try:
-            return orjson.dumps(values)[:-1]
-        except TypeError as error:
-            raise InputFailure(
-                f"{self.where(row.number)}: JSON has no such value ({error}): write .parquet"
-            ) from None
+        return orjson.dumps(values)[:-1]
+
+    def check_json(self) -> None:
+        """Convert every column of the rows that have a text."""
+        rows = (row for row in self.rows(whole=True) if not row.problem)
+        while some := list(itertools.islice(rows, BATCH_ROWS)):
+            table = self.table(some)
+            for name, column in zip(table.column_names, table.columns, strict=True):
+                try:
+                    _check_numbers(values := column.to_pylist())
+                    orjson.dumps(values)
+                except (TypeError, ValueError, OverflowError) as error:
+                    raise InputFailure(
+                        f"{self.name}, column {name!r}, rows {some[0].number} to "
+                        f"{some[-1].number}: JSON has no such value ({error}): write .parquet"
+                    ) from None
 
     def values(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
         """The records as Python values."""
@@ -88,6 +99,16 @@ class ParquetRows(Source):
             raise UsageError(f"{self.name}: column {self.column!r} is {kind}, not of texts")
         if taken := sorted(self.reserved.intersection(schema.names)):
             raise UsageError(f"{self.name} has a column {taken[0]!r}, which the output adds")
+
+
+def _check_numbers(value: Any) -> None:
+    """Raise ValueError if a number in a value, however deep, is not finite."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"the number is {value}")
+    elif isinstance(value, dict | list | tuple):
+        for inner in value.values() if isinstance(value, dict) else value:
+            _check_numbers(inner)
 
 
 class Schema:

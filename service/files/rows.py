@@ -69,6 +69,14 @@ class Source(ABC):
     def values(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
         """The records as columns and values."""
 
+    def check_json(self) -> None:  # noqa: B027 - the others were JSON or texts
+        """Check that JSON can hold every record; it can hold all but those of Parquet.
+
+        Raises:
+            InputFailure: it cannot hold a value.
+
+        """
+
     def where(self, number: int) -> str:
         """A row in a message."""
         return f"{self.name}, {self.unit} {number}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from model.artifact.manifest import Artifact
 from service.files.lines import JsonLines
 from service.files.options import UsageError
 from service.files.parquet import BATCH_ROWS, ParquetRows, Schema
 from service.files.rows import InputFailure, Row
+from tests.service.files.conftest import Encode, FewBatches
 
 NONE: frozenset[str] = frozenset()
 
@@ -67,11 +71,50 @@ def test_what_is_no_parquet(tmp_path: Path) -> None:
         list(ParquetRows(path, "a.parquet", "text", NONE).rows())
 
 
-def test_what_json_does_not_have(tmp_path: Path) -> None:
-    rows_of = source(tmp_path / "a.parquet", {"text": ["a"], "blob": [b"\0"]})
-    (row,) = rows_of.rows(whole=True)
-    with pytest.raises(InputFailure, match=r"row 1: JSON has no such value .* write \.parquet"):
-        rows_of.json(row)
+UNFIT: dict[str, Any] = {
+    "bytes": pa.array([b"a", None]),
+    "a decimal": pa.array([None, Decimal("1.5")]),
+    "no number": pa.array([1.0, math.nan]),
+    "an infinite number": pa.array([1.0, -math.inf]),
+    "a number in a list": pa.array([[{"a": 1.0}], [{"a": math.nan}]]),
+    "a duration": pa.array([datetime.timedelta(1), None]),
+    "an early time": pa.array([-(2**62), 0], pa.timestamp("ms")),
+    "no UTF-8": pa.array([b"a", b"\xff"]).view(pa.string()),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_what_json_does_not_have_is_told_before_anything_is_computed(
+    encode: Encode, artifact: Artifact, tmp_path: Path, name: str
+) -> None:
+    """By the column's name; a row that has no text is not written, whatever else it has."""
+    source, engine = tmp_path / "a.parquet", FewBatches(artifact)
+    table = pa.table({"id": [1, 2], "text": ["a", "b"], name: UNFIT[name]})
+    pq.write_table(table, source)
+    with pytest.raises(InputFailure, match=rf"column '{name}', rows 1 to 2: .* write \.parquet"):
+        encode(source, tmp_path / "out.jsonl", engine)
+    assert engine.texts == 0
+    assert encode(source, tmp_path / "out.npy") == 0
+    good = pa.table({"id": [3], "text": ["c"], name: pa.nulls(1, table.schema.field(name).type)})
+    texts = pa.array([None, None, "c"], pa.string())
+    pq.write_table(pa.concat_tables([table, good]).set_column(1, "text", texts), source)
+    assert encode(source, tmp_path / "out.jsonl", on_error="skip") == 3
+
+
+def test_what_json_has(encode: Encode, tmp_path: Path) -> None:
+    values = {
+        "none": [None],
+        "text": ["a"],
+        "day": [datetime.date(2026, 1, 2)],
+        "time": [datetime.datetime(2026, 1, 2, 3, tzinfo=datetime.UTC)],
+        "list": [[{"a": [1, 2.5, True, None]}]],
+    }
+    pq.write_table(pa.table(values), tmp_path / "a.parquet")
+    encode(tmp_path / "a.parquet", tmp_path / "out.jsonl")
+    found = json.loads((tmp_path / "out.jsonl").read_text(encoding="utf-8"))
+    expected = {"day": "2026-01-02", "time": "2026-01-02T03:00:00+00:00", "none": None}
+    assert {name: found[name] for name in expected} == expected
+    assert found["list"] == values["list"][0]
 
 
 def json_rows(*records: dict[str, Any]) -> list[Row]:
