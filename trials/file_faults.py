@@ -1,0 +1,289 @@
+"""`headscope encode` killed 200 times, on full and read-only disks, and beside what is not its own.
+
+Run: python -m trials.file_faults [--short] [--only kills disk company foreign] [--json FILE]
+
+The engine answers from a hash, so that what takes time is the files. A finished output is held
+against that of an undisturbed run; a folder that has to stay as it is, by a listing with the
+inode and SHA-256 of each file. `trials.files` kills the command with a real engine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import socket
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from service.files.claim import tidy
+from trials.encoding import Encoding, Listing, listing, mount, seconds_of, small_disk
+from trials.gates import Gate, Scale, at_least, exactly, main
+from trials.oracle import WORDS, artifact
+
+OUTPUTS = (
+    ("pooled", ".npy"),
+    ("importance", ".npy"),
+    ("tokens", ".npz"),
+    ("stats", ".safetensors"),
+    ("pooled", ".parquet"),
+    ("tokens", ".parquet"),
+    ("pooled", ".jsonl"),
+    ("stats", ".jsonl"),
+)
+TEXTS, SEED = 600, 0
+DISK_BYTES = 64 * 2**20
+
+
+class Bench:
+    """A folder with an input, the outputs of undisturbed runs, and things of somebody else."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.chance = folder, random.Random(SEED)
+        self.source, self.said = folder / "texts.jsonl", folder / "said"
+        self.work = folder / "work"
+        self.work.mkdir()
+        with self.source.open("w", encoding="utf-8") as file:
+            for number in range(TEXTS):
+                text = " ".join(self.chance.choices(WORDS, k=self.chance.randint(2, 12)))
+                file.write(json.dumps({"id": number, "text": text}) + "\n")
+        self.seconds: dict[str, float] = {}
+
+    def arguments(self, kind: str, out: Path) -> list[str]:
+        """The command line of a run."""
+        model = ["--artifact", str(artifact().folder), "--device", "cpu"]
+        small = ["--max-batch-tokens", "64"]
+        return ["encode", str(self.source), "--out", str(out), "--outputs", kind, *model, *small]
+
+    def start(self, kind: str, out: Path, *more: str) -> Encoding:
+        """Start a run that writes `out`."""
+        said = self.folder / f"said-{self.chance.getrandbits(64):x}"
+        return Encoding([*self.arguments(kind, out), *more], said)
+
+    def whole(self, kind: str, suffix: str) -> bytes:
+        """The output of an undisturbed run, whose time is noted."""
+        out = self.folder / f"whole-{kind}{suffix}"
+        if not out.exists():
+            seconds_of(self.arguments(kind, out), self.said)  # what the first run has to load
+            out.unlink()
+            self.seconds[out.name] = seconds_of(self.arguments(kind, out), self.said)
+        return out.read_bytes()
+
+    def clear(self) -> None:
+        """Empty the folder of the outputs."""
+        shutil.rmtree(self.work)
+        self.work.mkdir()
+
+    def moment(self, kind: str, suffix: str) -> float:
+        """A random moment of a run."""
+        self.whole(kind, suffix)
+        return self.chance.uniform(0, self.seconds[f"whole-{kind}{suffix}"])
+
+
+def populate(folder: Path, out: Path) -> None:
+    """Put things of somebody else beside an output, of names near its own."""
+    (folder / f"{out.name}.part.mine").mkdir()
+    (folder / f"{out.name}.part.mine" / "lock").write_text("mine", encoding="utf-8")
+    (folder / f"{out.name}.part.{'0' * 32}").mkdir()
+    (folder / f"{out.name}.part.{'0' * 32}" / "mine").write_text("mine", encoding="utf-8")
+    (folder / f"{out.name}.draft").write_text("mine", encoding="utf-8")
+    (folder / "output").write_text("mine", encoding="utf-8")
+    (folder / "link").symlink_to("output")
+    (folder / "dangling").symlink_to("nowhere")
+    socket_at(folder / "socket")
+
+
+def socket_at(path: Path) -> None:
+    """Make a socket; its name is bound from its folder, as a socket's path is at most 107 bytes."""
+    before = Path.cwd()
+    os.chdir(path.parent)
+    try:
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(path.name)
+    finally:
+        os.chdir(before)
+
+
+def kills(scale: Scale) -> list[Gate]:
+    """Killed at random moments until it is done: the bytes of an undisturbed run, nothing left."""
+    ended, hits, wrong, touched = Counter[str](), 0, 0, 0
+    each = scale.of(200, 16) // len(OUTPUTS)
+    with tempfile.TemporaryDirectory() as name:
+        bench = Bench(Path(name))
+        for kind, suffix in OUTPUTS:
+            whole, out, left = bench.whole(kind, suffix), bench.work / f"out{suffix}", each
+            populate(bench.work, out)
+            before = listing(bench.work)
+            done = False
+            while not done:
+                run = bench.start(kind, out)
+                if left and run.killed(bench.moment(kind, suffix)):
+                    left, hits = left - 1, hits + 1
+                    continue
+                code, said = run.ended()
+                ended[" ".join([f"exit code {code}", *said]) if code else "done"] += 1
+                wrong += not out.exists() or out.read_bytes() != whole
+                out.unlink(missing_ok=True)
+                touched += listing(bench.work) != before
+                done = not left
+            bench.clear()
+    print(dict(ended), file=sys.stderr)
+    return [
+        exactly("kills while it ran", each * len(OUTPUTS), hits),
+        at_least("… outputs that were finished", len(OUTPUTS), ended.total()),
+        exactly("… unlike an undisturbed run's", 0, wrong),
+        exactly("… with anything more, less or else beside them than before", 0, touched),
+    ]
+
+
+def _finish(bench: Bench, kind: str, out: Path) -> None:
+    code, said = bench.start(kind, out).ended()
+    if code:
+        raise RuntimeError(f"it does not go on: {said}")
+
+
+def disk(scale: Scale) -> list[Gate]:
+    """On a disk that is full, or turns read-only: one line, and it goes on once there is room."""
+    stopped, lines, wrong = Counter[int](), Counter[int](), 0
+    with tempfile.TemporaryDirectory() as name:
+        bench = Bench(Path(name))
+        with small_disk(bench.work, DISK_BYTES) as problem:
+            if problem:
+                print(f"skipped: a small disk cannot be mounted here ({problem})", file=sys.stderr)
+                return []
+            for _ in range(scale.of(5, 1)):
+                for kind, suffix in OUTPUTS[:: scale.of(1, 4)]:
+                    whole, out = bench.whole(kind, suffix), bench.work / f"out{suffix}"
+                    before = listing(bench.work)
+                    room = int(bench.chance.uniform(0, 2) * len(whole))
+                    ballast = bench.work / "ballast"
+                    _fill(ballast, room)
+                    for full in (True, False):
+                        if not full:
+                            ballast.unlink()
+                            mount("-o", "remount,ro", str(bench.work))
+                        code, said = bench.start(kind, out).ended()
+                        if code == 0:  # there was room enough
+                            break
+                        stopped[code] += 1
+                        lines[len(said)] += 1
+                    mount("-o", "remount,rw", str(bench.work))
+                    ballast.unlink(missing_ok=True)
+                    if not out.exists():
+                        _finish(bench, kind, out)
+                    wrong += out.read_bytes() != whole
+                    out.unlink()
+                    wrong += listing(bench.work) != before
+    return [
+        at_least("runs that a full or read-only disk stopped", scale.of(40, 2), stopped.total()),
+        exactly("… exit codes", {1}, set(stopped)),
+        exactly("… lines of each", {1}, set(lines)),
+        exactly("… outputs unlike an undisturbed run's, or things left beside", 0, wrong),
+    ]
+
+
+def _fill(path: Path, room_bytes: int) -> None:
+    """Leave only so much room on a disk."""
+    found = os.statvfs(path.parent)
+    with path.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, max(1, found.f_bavail * found.f_frsize - room_bytes))
+
+
+def company(scale: Scale) -> list[Gate]:
+    """Several processes write one output: one does, and the others say so in a line."""
+    codes, lines, wrong, done = Counter[int](), Counter[int](), 0, Counter[int]()
+    with tempfile.TemporaryDirectory() as name:
+        bench = Bench(Path(name))
+        for number in range(scale.of(40, 4)):
+            kind, suffix = OUTPUTS[number % len(OUTPUTS)]
+            whole, out = bench.whole(kind, suffix), bench.work / f"out{suffix}"
+            first = bench.start(kind, out)
+            if number % 2:  # in the middle of it; else all at once
+                first.killed(bench.moment(kind, suffix))
+                first = bench.start(kind, out)
+            runs = [first, *(bench.start(kind, out) for _ in range(3))]
+            ended = [run.ended() for run in runs]
+            done[sum(code == 0 for code, _ in ended)] += 1
+            for code, said in ended:
+                if code:
+                    codes[code] += 1
+                    lines[len(said)] += 1
+            wrong += not out.exists() or out.read_bytes() != whole
+            out.unlink(missing_ok=True)
+            wrong += listing(bench.work) != {}
+    return [
+        exactly("processes of four that wrote an output", {1}, set(done)),
+        exactly("… exit codes of the others", {2}, set(codes)),
+        exactly("… lines of each", {1}, set(lines)),
+        exactly("… outputs unlike an undisturbed run's, or things left beside", 0, wrong),
+    ]
+
+
+Make = Callable[[Path], object]
+THINGS: dict[str, Make] = {
+    "an empty folder": lambda path: path.mkdir(),
+    "a folder": lambda path: (path.mkdir(), (path / "mine").write_text("mine")),
+    "a folder with a lock": lambda path: (path.mkdir(), (path / "lock").write_text("mine")),
+    "a folder with an empty lock": lambda path: (path.mkdir(), (path / "lock").touch()),
+    "a folder with a job": lambda path: (path.mkdir(), (path / "job.json").write_text("{}")),
+    "a file": lambda path: path.write_text("mine"),
+    "a link to a folder": lambda path: path.symlink_to("folder"),
+    "a link to a file": lambda path: path.symlink_to("file"),
+    "a dangling link": lambda path: path.symlink_to("nowhere"),
+    "a socket": socket_at,
+    "a pipe": os.mkfifo,
+}
+
+
+def foreign(scale: Scale) -> list[Gate]:
+    """Things of somebody else where its own would be: one line, and nothing is touched."""
+    names = list(THINGS)[:: scale.of(1, 3)]
+    refusals, touched = Counter[str](), list[str]()
+    with tempfile.TemporaryDirectory() as name:
+        bench = Bench(Path(name))
+        for kind, suffix in OUTPUTS[:: scale.of(2, 8)]:
+            for thing in names:
+                for place in ("at OUTPUT", "at OUTPUT.part", "in OUTPUT.part", "as the draft"):
+                    for restart in ([], ["--restart"]):
+                        asked = place == "at OUTPUT" and restart and "folder" not in thing
+                        if asked or (thing, place) == ("a file", "as the draft"):
+                            continue  # a finished output is replaced, and a draft is its own
+                        out = bench.work / f"out{suffix}"
+                        before = _placed(bench, kind, out, thing, place)
+                        code, said = bench.start(kind, out, *restart).ended()
+                        refusals[f"exit code {code}, {len(said)} lines"] += 1
+                        if listing(bench.work) != before:
+                            touched.append(f"{thing} {place} {restart}")
+                        bench.clear()
+    print(touched, file=sys.stderr)
+    return [
+        at_least("things of somebody else in the way", scale.of(250, 20), refusals.total()),
+        exactly("… refusals", {"exit code 2, 1 lines"}, set(refusals)),
+        exactly("… folders that were touched", 0, len(touched)),
+    ]
+
+
+def _placed(bench: Bench, kind: str, out: Path, thing: str, place: str) -> Listing:
+    """Put a thing where the run would write, and return the folder's listing with it."""
+    (bench.work / "folder").mkdir()
+    (bench.work / "folder" / "mine").write_text("mine", encoding="utf-8")
+    (bench.work / "file").write_text("mine", encoding="utf-8")
+    part = out.with_name(f"{out.name}.part")
+    if place in ("in OUTPUT.part", "as the draft"):
+        while not part.exists():
+            bench.start(kind, out).killed(bench.moment(kind, out.suffix))
+            out.unlink(missing_ok=True)
+        tidy(part)
+    named = {"in OUTPUT.part": part / "mine", "as the draft": part / "output"}
+    path = named.get(place) or (out if place == "at OUTPUT" else part)
+    path.unlink(missing_ok=True)
+    THINGS[thing](path)
+    return listing(bench.work)
+
+
+if __name__ == "__main__":
+    main(__doc__, kills=kills, disk=disk, company=company, foreign=foreign)
