@@ -107,10 +107,10 @@ class WorkFolder:
         self._check_output(replaces=self._replaces)
         with self.draft.open("rb+") as file:
             settle(file)
+        self._note_output()
         if self._replaces:
             self.draft.replace(self.out)
         else:
-            self._note_output()
             self._rename_new()
         settle_folder(self.out.parent)
         self._remove_files()

@@ -97,6 +97,28 @@ def test_an_output_that_got_its_name_before_a_kill_is_the_runs_own(
     assert content(tmp_path) == {"out.npy": b"content"}
 
 
+def test_a_kill_after_each_of_two_outputs_stops_no_later_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second output takes the name of the first, which is the run's own."""
+    work = WorkFolder(tmp_path / "out.npy")
+
+    def killed() -> None:
+        raise KeyboardInterrupt
+
+    for number in range(3):
+        with monkeypatch.context() as patched, work.held(restart=False):
+            assert work.begin({"a": 1}) is (number > 0)
+            work.draft.write_bytes(b"content")
+            if number == 2:
+                work.finish()
+                break
+            patched.setattr(work, "_remove_files", killed)
+            with pytest.raises(KeyboardInterrupt):
+                work.finish()
+    assert content(tmp_path) == {"out.npy": b"content"}
+
+
 def test_an_output_of_somebody_else_is_not_the_runs_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
