@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fastapi import FastAPI
 
 from service.health.peers import Peers
 from service.health.readiness import Readiness
 from service.http.budget import ByteBudget
+from service.http.turns import Turns
 from service.inference.tokenization.cl100k import Cl100k
 from service.serving.models import Models
 from service.settings import Settings
@@ -34,6 +35,8 @@ class ServiceState:
     """Ends the process, and is told why; whoever runs the application sets it."""
     cl100k: Cl100k | None = None
     """Decoder of OpenAI's token ids; None unless the setting `token_ids` asks for it."""
+    turns: Turns = field(default_factory=Turns)
+    """Order in which replies are written."""
     hangs: bool = False
     """Whether a call still runs in an engine though the application has ended."""
     connections: Sized = ()

@@ -21,9 +21,9 @@ from service.api.cohere.meta import Meta, embedded, new_id
 from service.api.cohere.quantization import FEATURES_PER_BYTE, FORMS, EmbeddingType
 from service.api.drop_in.embedding import Embedding, check_embedder, prepare_embedding
 from service.api.drop_in.prompts import prompt_for
-from service.api.drop_in.reserved import CHARACTER_BYTES, reserve, respond_parts
+from service.api.drop_in.reserved import CHARACTER_BYTES, reserve, respond_pieces
 from service.api.native.texts import LenientRequest
-from service.api.wire.media import Part
+from service.api.wire.media import Unwritten
 from service.api.wire.route import JsonRoute, model_of
 from service.engines.contract import Floats
 from service.errors import InputTooLong, Unprocessable
@@ -234,25 +234,22 @@ async def _answer(body: CohereEmbedRequest, request: Request, form: Form) -> Res
     with reserve(request, size) as held:
         vectors = await prepared.vectors()
         timings = prepared.timings
-
-        def write() -> list[Part]:
-            return written(form, body, vectors, timings)
-
-        return await respond_parts(held, size, write, timings)
+        return respond_pieces(held, reply_pieces(form, body, vectors, timings), timings)
 
 
-def written(
+def reply_pieces(
     form: Form, body: CohereEmbedRequest, vectors: Sequence[Floats], timings: Timings
-) -> list[Part]:
-    """Return the reply in parts, a vector in one type each."""
+) -> Unwritten:
+    """The reply."""
     kind = "embeddings_by_type" if form.by_type else "embeddings_floats"
-    parts: list[Part] = [orjson.dumps({"id": new_id(), "response_type": kind})[:-1]]
-    parts.append(b',"embeddings":{' if form.by_type else b',"embeddings":')
+    yield orjson.dumps({"id": new_id(), "response_type": kind})[:-1]
+    yield b',"embeddings":{' if form.by_type else b',"embeddings":'
     for place, name in enumerate(body.types):
         if form.by_type:
-            parts.append(b'%b"%b":' % (b"," if place else b"", name.encode()))
-        items = map(FORMS[name].json, vectors)
-        parts += [b"[%b" % item if n == 0 else b",%b" % item for n, item in enumerate(items)]
-        parts.append(b"]")
-    closing = orjson.dumps({"texts": body.given, "meta": embedded(form.version, timings)})
-    return [*parts, b"}," if form.by_type else b",", closing[1:]]
+            yield b'%b"%b":' % (b"," if place else b"", name.encode())
+        for number, vector in enumerate(vectors):
+            yield b"," if number else b"["
+            yield from FORMS[name].pieces(vector)
+        yield b"]"
+    yield b"}," if form.by_type else b","
+    yield orjson.dumps({"texts": body.given, "meta": embedded(form.version, timings)})[1:]

@@ -16,8 +16,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from service.api.drop_in.embedding import BASE64_BYTES_PER_FLOAT, vector_json
-from service.api.wire.media import JSON_BYTES_PER_FLOAT
+from service.api.drop_in.embedding import BASE64_BYTES_PER_FLOAT
+from service.api.wire.json_pieces import vector_pieces
+from service.api.wire.media import JSON_BYTES_PER_FLOAT, Unwritten
 from service.engines.contract import Floats
 
 EmbeddingType = Literal["float", "int8", "uint8", "binary", "ubinary", "base64"]
@@ -59,9 +60,9 @@ class VectorForm:
     """Bytes predicted of a feature."""
     as_base64: bool = False
 
-    def json(self, vector: Floats) -> bytes:
-        """Return a vector `[D]` as JSON."""
-        return vector_json(self.convert(vector), as_base64=self.as_base64)
+    def pieces(self, vector: Floats) -> Unwritten:
+        """A vector `[D]` as JSON."""
+        return vector_pieces(self.convert(vector), as_base64=self.as_base64)
 
 
 def _same(vector: Floats) -> Floats:

@@ -5,22 +5,19 @@ Notation: S tokens of one text, H hidden size, D features of a text's vector.
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
-import orjson
 from fastapi import Request
-from numpy.typing import NDArray
 from pydantic import PlainValidator
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
-from service.api.drop_in.reserved import reserve, respond_parts
-from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part
+from service.api.drop_in.reserved import reserve, respond_pieces
+from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part, Unwritten
 from service.api.wire.route import caller_of, model_of
 from service.engines.contract import Floats
 from service.errors import EmptyInputs, NoEmbeddings, Unprocessable
@@ -126,7 +123,7 @@ class ListForm:
     """A dialect's JSON of a list of vectors."""
 
     opening: bytes
-    item: Callable[[int, Floats], bytes]
+    item: Callable[[int, Floats], Iterable[Part]]
     """Of a vector and its number in the request."""
     closing: Callable[[Timings], bytes]
     item_bytes: int = 1
@@ -134,11 +131,14 @@ class ListForm:
     float_bytes: float = JSON_BYTES_PER_FLOAT
     """Bytes of each feature."""
 
-    def parts(self, vectors: Sequence[Floats], timings: Timings) -> list[Part]:
-        """The reply; nothing else runs while a vector is written, so each is for itself."""
-        items = (self.item(number, vector) for number, vector in enumerate(vectors))
-        separated = (item if number == 0 else b"," + item for number, item in enumerate(items))
-        return [self.opening, *separated, self.closing(timings)]
+    def pieces(self, vectors: Sequence[Floats], timings: Timings) -> Unwritten:
+        """The reply."""
+        yield self.opening
+        for number, vector in enumerate(vectors):
+            if number:
+                yield b","
+            yield from self.item(number, vector)
+        yield self.closing(timings)
 
 
 def check_embedder(inference: Inference) -> None:
@@ -227,18 +227,4 @@ async def answer(request: Request, prepared: PreparedEmbedding, form: ListForm) 
     with reserve(request, size) as held:
         vectors = await prepared.vectors()
         timings = prepared.timings
-        return await respond_parts(held, size, lambda: form.parts(vectors, timings), timings)
-
-
-def vector_json(vector: NDArray[Any], *, as_base64: bool = False) -> bytes:
-    """Return a vector or matrix as JSON: lists of numbers, or a text of its numbers in base64.
-
-    Args:
-        vector: contiguous, of float32 or 8-bit integers.
-        as_base64: little-endian and row-major, as OpenAI's clients read it.
-
-    """
-    if as_base64:
-        little = vector.astype(vector.dtype.newbyteorder("<"), copy=False)
-        return b'"' + base64.b64encode(little.tobytes()) + b'"'
-    return orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY)
+        return respond_pieces(held, form.pieces(vectors, timings), timings)

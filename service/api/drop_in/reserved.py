@@ -7,19 +7,19 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-import orjson
 from fastapi import Request
 from starlette.responses import Response
 
 from service.api.native.texts import check_size
-from service.api.wire.media import JSON, Part
+from service.api.wire.json_pieces import as_json, list_pieces
+from service.api.wire.media import JSON, Unwritten
 from service.api.wire.route import PartsResponse, Reply, service_of
 from service.inference.timings import Timings
 
 CHARACTER_BYTES = 6
 """Most bytes of a character in JSON."""
 INLINE_BYTES = 2**18
-"""A reply up to this size is written on the event loop; a larger one in a thread."""
+"""The content of a reply up to this size is made on the event loop, of a larger one in a thread."""
 
 
 def reserve(request: Request, size: int) -> contextlib.ExitStack:
@@ -46,23 +46,16 @@ async def respond(
     Args:
         held: bytes of the reply, which it gives back once it is sent; see `reserve`.
         size: bytes predicted of the reply.
-        content: of the reply; called in a thread where it is large.
+        content: of the reply; called in a thread where it is large. Items of a list are written
+            one by one.
         timings: of the request.
 
     """
-
-    def write() -> list[Part]:
-        return [orjson.dumps(content(), option=orjson.OPT_SERIALIZE_NUMPY)]
-
-    return await respond_parts(held, size, write, timings)
+    found = content() if size <= INLINE_BYTES else await asyncio.to_thread(content)
+    pieces = list_pieces(found, 1) if isinstance(found, list) else iter([as_json(found)])
+    return respond_pieces(held, pieces, timings)
 
 
-async def respond_parts(
-    held: contextlib.ExitStack, size: int, write: Callable[[], list[Part]], timings: Timings
-) -> Response:
-    """A JSON reply in parts; see `respond`."""
-    if size <= INLINE_BYTES:
-        body: list[Part] = [b"".join(write())]
-    else:
-        body = await asyncio.to_thread(write)
-    return PartsResponse(Reply(body, JSON, timings, release=held.pop_all().close))
+def respond_pieces(held: contextlib.ExitStack, pieces: Unwritten, timings: Timings) -> Response:
+    """A JSON reply in pieces; see `respond`."""
+    return PartsResponse(Reply([pieces], JSON, timings, release=held.pop_all().close))

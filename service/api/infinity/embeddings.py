@@ -16,7 +16,6 @@ from service.api.drop_in.embedding import (
     ListForm,
     check_embedder,
     embed,
-    vector_json,
 )
 from service.api.drop_in.prompts import without_prompt
 from service.api.infinity.errors import ERRORS
@@ -28,7 +27,8 @@ from service.api.infinity.fields import (
     Texts,
     envelope,
 )
-from service.api.wire.media import JSON_BYTES_PER_FLOAT
+from service.api.wire.json_pieces import vector_pieces
+from service.api.wire.media import JSON_BYTES_PER_FLOAT, Unwritten
 from service.api.wire.route import JsonRoute, model_of
 from service.engines.contract import Floats
 from service.errors import InvalidRequest, NoTaskHead
@@ -111,9 +111,10 @@ def form(body: InfinityEmbeddingsRequest, model: str) -> ListForm:
     """Infinity's list of the vectors of a model."""
     as_base64, kept = body.encoding_format == "base64", body.dimensions or None
 
-    def item(number: int, vector: Floats) -> bytes:
-        written = vector_json(vector[:kept], as_base64=as_base64)
-        return b'{"object":"embedding","embedding":%b,"index":%d}' % (written, number)
+    def item(number: int, vector: Floats) -> Unwritten:
+        yield b'{"object":"embedding","embedding":'
+        yield from vector_pieces(vector[:kept], as_base64=as_base64)
+        yield b',"index":%d}' % number
 
     def closing(timings: Timings) -> bytes:
         outer = envelope("list", model, timings)

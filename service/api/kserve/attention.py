@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from service.api.kserve.outputs import Output, head, json_values, tails
-from service.api.wire.media import JSON, OCTETS, Part
+from service.api.kserve.outputs import Output, head, tails, value_pieces
+from service.api.wire.media import JSON, OCTETS, Part, Unwritten
 from service.api.wire.safetensors import as_bytes
 from service.inference.attention.maps import LayerMaps, TextSummary
 
@@ -38,25 +39,30 @@ class MapsWriter:
         self.media_type = OCTETS if binary else JSON
         self._begun = False
 
-    def dump(self, array: Any) -> Part:
-        """An array as it will be sent."""
-        return as_bytes(np.ascontiguousarray(array)) if self._maps.binary else json_values(array)
+    def dump(self, array: Any) -> Any:
+        """An array's own memory; of the JSON the array, which is written in turn."""
+        return as_bytes(np.ascontiguousarray(array)) if self._maps.binary else array
 
-    def start(self) -> list[Part]:
+    def start(self) -> Sequence[Part | Unwritten]:
         """All that stands before the maps."""
-        json = head(self._names, [*self.outputs, self._maps])
+        pieces = head(self._names, [*self.outputs, self._maps])
         if not self._maps.binary:
-            return json
+            return [pieces]
+        json = [*pieces]
         bytes_after = tails(self.outputs)
         self.json_length = sum(map(len, json))
         self.length = self.json_length + sum(map(len, bytes_after)) + self._maps.nbytes
         return json + bytes_after
 
-    def layer(self, maps: LayerMaps) -> list[Part]:
+    def layer(self, maps: LayerMaps) -> Sequence[Part | Unwritten]:
         """A layer's maps."""
-        parts: list[Part] = [b","] if self._begun and not self._maps.binary else []
+        if maps.weights is None:
+            return []
+        if self._maps.binary:
+            return [maps.weights]
+        separator = [b","] if self._begun else []
         self._begun = True
-        return [*parts, maps.weights] if maps.weights is not None else parts
+        return [chain(separator, value_pieces(maps.weights))]
 
     def text(self, summary: TextSummary) -> list[Part]:  # noqa: ARG002
         """Nothing: `attention_shapes` tells where a text's maps end."""

@@ -31,7 +31,7 @@ from service.api.native.attention import (
     stream_reply,
 )
 from service.api.native.texts import check_size
-from service.api.wire.media import JSON, OCTETS, Part
+from service.api.wire.media import JSON, OCTETS, Part, Unwritten
 from service.api.wire.reply_headers import with_reply_headers
 from service.api.wire.route import (
     PartsResponse,
@@ -161,18 +161,15 @@ async def _without_maps(
     size = total(outputs)
     with reserve(request, size) as held:
         found = await answering.filled(outputs)
-
-        def write() -> tuple[list[Part], list[Part]]:
-            return head(answering.names, found), tails(found)
-
-        small = size <= INLINE_BYTES
-        json, after = write() if small else await asyncio.to_thread(write)
+        pieces, length = head(answering.names, found), None
+        body: list[Part | Unwritten] = [pieces]
+        if binary := any(output.binary for output in found):
+            json = [part async for part in service_of(request).turns.written(pieces)]
+            body, length = [*json, *tails(found)], sum(map(len, json))
         release = held.pop_all().close
-    binary = any(output.binary for output in found)
-    reply = Reply(
-        [*json, *after], OCTETS if binary else JSON, answering.prepared.timings, release=release
-    )
-    return _response(reply, sum(map(len, json)) if binary else None)
+    media_type = OCTETS if binary else JSON
+    reply = Reply(body, media_type, answering.prepared.timings, release=release)
+    return _response(reply, length)
 
 
 async def _with_maps(

@@ -7,8 +7,9 @@ tells whose they are, and maps stand end to end as `attention_shapes` has them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 
 from service.api.drop_in.reserved import CHARACTER_BYTES
 from service.api.native.texts import text_tensors
-from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part
+from service.api.wire.json_pieces import ITEMS, item_pieces
+from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part, Unwritten
 from service.api.wire.safetensors import as_bytes
 from service.inference.tokenization.tokenizer import TokenizedText
 
@@ -52,8 +54,6 @@ ITEM_BYTES = {"FP32": 4, "INT32": 4, "BOOL": 1}
 JSON_ITEM_BYTES = {"FP32": JSON_BYTES_PER_FLOAT, "INT32": 11, "BOOL": 6}
 ENTRY_BYTES = 256
 """Most bytes of what a reply says of a tensor beside its values."""
-CHUNK = 2**16
-"""Numbers that orjson writes at a time: nothing else runs meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Output:
         datatype = DATATYPES[self.name]
         return ENTRY_BYTES + self.nbytes // ITEM_BYTES[datatype] * JSON_ITEM_BYTES[datatype]
 
-    def entry(self) -> Iterator[Part]:
+    def entry(self) -> Unwritten:
         """What stands of it in the JSON; of values that come later up to the first of them."""
         described: dict[str, Any] = {
             "name": self.name,
@@ -96,7 +96,7 @@ class Output:
             return
         yield orjson.dumps(described)[:-1] + b',"data":['
         if self.values is not None:
-            yield from _chunks(self.values)
+            yield from value_pieces(self.values)
             yield b"]}"
 
     def tail(self) -> Part:
@@ -107,16 +107,15 @@ class Output:
         return as_bytes(np.ascontiguousarray(self.values))
 
 
-def head(names: Mapping[str, Any], outputs: Sequence[Output]) -> list[Part]:
+def head(names: Mapping[str, Any], outputs: Sequence[Output]) -> Unwritten:
     """The JSON of a reply; it ends within the last output where its values come later."""
-    parts: list[Part] = [orjson.dumps({**names, "outputs": []}).removesuffix(b"]}")]
+    yield orjson.dumps({**names, "outputs": []}).removesuffix(b"]}")
     for index, output in enumerate(outputs):
         if index:
-            parts.append(b",")
-        parts += output.entry()
+            yield b","
+        yield from output.entry()
     if not opened(outputs):
-        parts.append(b"]}")
-    return parts
+        yield b"]}"
 
 
 def opened(outputs: Sequence[Output]) -> bool:
@@ -140,15 +139,11 @@ def text_values(name: OutputName, texts: Sequence[TokenizedText]) -> NDArray[Any
     return text_tensors(texts)[name]
 
 
-def _chunks(values: NDArray[Any] | list[str]) -> Iterator[Part]:
-    flat = values if isinstance(values, list) else np.ascontiguousarray(values).reshape(-1)
-    for start in range(0, len(flat), CHUNK):
-        if start:
-            yield b","
-        yield json_values(flat[start : start + CHUNK])
-
-
-def json_values(values: NDArray[Any] | list[str]) -> Part:
-    """Values as JSON, row-major, between their brackets."""
-    flat = values if isinstance(values, list) else np.ascontiguousarray(values).reshape(-1)
-    return memoryview(orjson.dumps(flat, option=orjson.OPT_SERIALIZE_NUMPY))[1:-1]
+def value_pieces(values: NDArray[Any] | list[str]) -> Unwritten:
+    """Values as JSON, row-major, without the brackets around them."""
+    if isinstance(values, list):
+        return chain.from_iterable(
+            (b"," if start else b"", orjson.dumps(values[start : start + ITEMS])[1:-1])
+            for start in range(0, len(values), ITEMS)
+        )
+    return item_pieces(values.reshape(-1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from typing import Annotated
 
@@ -106,9 +105,9 @@ async def align(body: AlignRequest, request: Request) -> Response:
             found = await cross.results()
         else:
             found = await align_vectors(inference, prepared, options)
-        parts = await asyncio.to_thread(reply.written, found)
         release = held.pop_all().close
-    return PartsResponse(Reply(parts, JSON, prepared.texts.timings, release=release))
+    timings = prepared.texts.timings
+    return PartsResponse(Reply([reply.pieces(found)], JSON, timings, release=release))
 
 
 def alignment_options(request: AlignRequest, inference: Inference) -> AlignmentOptions:

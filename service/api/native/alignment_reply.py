@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part
+from service.api.wire.json_pieces import ITEMS, list_pieces, object_pieces
+from service.api.wire.media import JSON_BYTES_PER_FLOAT, Unwritten
 from service.api.wire.notices import notice_field
 from service.inference.alignment.matching import Method
 from service.inference.alignment.pairs import Pair, PreparedPairs
@@ -44,19 +45,19 @@ class AlignmentReply:
         """Bytes that it has at most."""
         return RESULT_BYTES + sum(map(self._result_bytes, self.prepared.pairs))
 
-    def written(self, found: Sequence[WordAlignment]) -> list[Part]:
-        """It in JSON, a result at a time, as nothing else runs meanwhile."""
+    def pieces(self, found: Sequence[WordAlignment]) -> Unwritten:
+        """It in JSON."""
         prepared = self.prepared
         names = {"model": self.model, "backend": prepared.texts.engine, "method": self.method}
         head = names | notice_field(prepared.texts.timings.notices) | {"results": []}
-        parts: list[Part] = [orjson.dumps(head).removesuffix(b"]}")]
+        yield orjson.dumps(head).removesuffix(b"]}")
         every = zip(prepared.pairs, prepared.truncated, found, strict=True)
         for number, one in enumerate(every):
-            written = orjson.dumps(self._result(*one), option=orjson.OPT_SERIALIZE_NUMPY)
-            parts.append(b"," + written if number else written)
+            if number:
+                yield b","
+            yield from object_pieces(self._result(*one))
         usage = {"inputs": len(prepared.pairs), "tokens": prepared.tokens}
-        parts.append(b'],"usage":' + orjson.dumps(usage) + b"}")
-        return parts
+        yield b'],"usage":' + orjson.dumps(usage) + b"}"
 
     def _result_bytes(self, pair: Pair) -> int:
         words = sum(WORD_BYTES * len(one.words) + CHARACTER_BYTES * len(one.text) for one in pair)
@@ -68,11 +69,11 @@ class AlignmentReply:
         links = found.links.tolist()
         result = {
             "words": {"source": _words(pair.source), "target": _words(pair.target)},
-            "alignments": [
+            "alignments": list_pieces(
                 {"source": i, "target": j, "score": score}
                 for (i, j), score in zip(links, found.scores, strict=True)
-            ],
-            "pharaoh": " ".join(f"{i}-{j}" for i, j in links),
+            ),
+            "pharaoh": _pharaoh(links),
             "truncated": {"source": cut[0], "target": cut[1]},
         }
         if self.matrix:
@@ -85,3 +86,12 @@ class AlignmentReply:
 def _words(one: AlignedText) -> list[dict[str, Any]]:
     places = one.words.tolist()
     return [{"text": one.text[start:end], "start": start, "end": end} for start, end in places]
+
+
+def _pharaoh(links: Sequence[tuple[int, int]]) -> Unwritten:
+    """The links in Pharaoh's form, as a string of JSON."""
+    yield b'"'
+    for start in range(0, len(links), ITEMS):
+        written = " ".join(f"{i}-{j}" for i, j in links[start : start + ITEMS])
+        yield (b" " if start else b"") + written.encode()
+    yield b'"'

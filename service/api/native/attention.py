@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import math
@@ -18,7 +17,7 @@ from service.api.native.map_parts import check_places
 from service.api.native.replies import AttentionReply, documented
 from service.api.native.targets import AimedTexts
 from service.api.native.texts import Header, check_size, text_bytes
-from service.api.wire.media import Part
+from service.api.wire.media import Part, Unwritten
 from service.api.wire.route import (
     JsonRoute,
     PartsResponse,
@@ -96,7 +95,7 @@ async def stream_reply(
     """
     held = size if writer.keeps_back else min(size, STREAM_BYTES)
 
-    async def parts() -> AsyncGenerator[Part]:
+    async def parts() -> AsyncGenerator[Part | Unwritten]:
         with replies.hold(held + stream.hidden_bytes):
             if before:
                 await before()
@@ -115,26 +114,24 @@ async def stream_reply(
     return Reply(complete, writer.media_type, stream.timings, rest, writer.length)
 
 
-async def written(stream: AttentionStream, writer: Writer) -> AsyncGenerator[Part]:
+async def written(stream: AttentionStream, writer: Writer) -> AsyncGenerator[Part | Unwritten]:
     """The reply's parts; none before something is computed.
 
     Raises:
         ServiceError: the request was not admitted, or the engine failed.
 
     """
-    parts = writer.start()
+    parts = [*writer.start()]
     async with contextlib.aclosing(stream.results()) as results:
         async for result in results:
             if isinstance(result, LayerMaps):
                 parts += writer.layer(result)
-            elif result.rollout is None and result.norm_rollout is None:
+            else:
                 parts += writer.text(result)
-            else:  # of 512 tokens it takes milliseconds to write
-                parts += await asyncio.to_thread(writer.text, result)
             del result
             while parts:
                 yield parts.pop(0)
-    for part in parts + writer.end():
+    for part in [*parts, *writer.end()]:
         yield part
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
-import orjson
 
 from model.artifact.signature import MapKind
 from service.api.native.attention_layout import (
@@ -18,8 +18,10 @@ from service.api.native.attention_layout import (
 )
 from service.api.native.targets import AimedTexts
 from service.api.native.texts import Header
-from service.api.wire.media import JSON, SAFETENSORS, Part
+from service.api.wire.json_pieces import array_pieces, arrays_pieces, as_json, member_pieces
+from service.api.wire.media import JSON, SAFETENSORS, Part, Unwritten
 from service.api.wire.safetensors import Spec, aligned, as_bytes, float16_weights, safetensors_head
+from service.engines.contract import Floats
 from service.inference.attention.maps import LayerMaps, TextSummary
 from service.inference.attention.selection import AttentionSelection
 
@@ -33,19 +35,19 @@ class Writer(Protocol):
     keeps_back: bool
     """Whether parts wait for later ones, so that all of the reply may be in memory."""
 
-    def dump(self, array: Any) -> Part:
-        """Weights or indices as they will be sent; called in the thread that computed them."""
+    def dump(self, array: Any) -> Any:
+        """Weights or indices as `layer` takes them; called in the thread that computed them."""
 
-    def start(self) -> list[Part]:
+    def start(self) -> Sequence[Part | Unwritten]:
         """The parts before the first text."""
 
-    def layer(self, maps: LayerMaps) -> list[Part]:
+    def layer(self, maps: LayerMaps) -> Sequence[Part | Unwritten]:
         """The next layer of a text."""
 
-    def text(self, summary: TextSummary) -> list[Part]:
+    def text(self, summary: TextSummary) -> Sequence[Part | Unwritten]:
         """The end of a text."""
 
-    def end(self) -> list[Part]:
+    def end(self) -> Sequence[Part | Unwritten]:
         """The end of the reply."""
 
 
@@ -167,63 +169,60 @@ class JsonWriter:
         self.keeps_back = selection.top_k is not None or selection.norms
         self._kind: MapKind | None = None
         """Of the maps that were written last of the text; None before any."""
-        self._values: list[Part] = []
-        self._norms: dict[MapKind, list[Part]] = {}
+        self._values: list[Floats] = []
+        self._norms: dict[MapKind, list[Floats]] = {}
 
-    def dump(self, array: Any) -> Part:
-        """An array as JSON."""
-        return _dumps(array)
+    def dump(self, array: Any) -> Any:
+        """The array itself, which is written in turn."""
+        return array
 
-    def dump_norms(self, array: Any) -> Part:
-        """An array as JSON."""
-        return _dumps(array)
+    dump_norms = dump
 
     def start(self) -> list[Part]:
         """Up to the list of results."""
-        return [_dumps(self._header.names)[:-1] + b',"results":[']
+        return [as_json(self._header.names)[:-1] + b',"results":[']
 
-    def layer(self, maps: LayerMaps) -> list[Part]:
+    def layer(self, maps: LayerMaps) -> list[Unwritten]:
         """A layer's share of the text's weights."""
         if maps.norms is not None:
-            norms = self._norms.setdefault(maps.kind, [])
-            norms += [b"," if norms else b"", maps.norms]
+            self._norms.setdefault(maps.kind, []).append(maps.norms)
         weights = maps.weights if maps.top is None else maps.top[0]
         if weights is None:
             return []
         if maps.kind == self._kind:
-            parts: list[Part] = [b","]
+            before: Iterable[Part] = [b","]
         else:
-            parts = [*self._closing(), self._opening(maps)]
+            before = chain(self._closing(), [self._opening(maps)])
         if maps.top is not None:
-            self._values += [b"," if self._values else b"", maps.top[1]]
+            self._values.append(maps.top[1])
         self._kind = maps.kind
-        return [*parts, weights]
+        return [chain(before, array_pieces(weights))]
 
-    def text(self, summary: TextSummary) -> list[Part]:
+    def text(self, summary: TextSummary) -> list[Unwritten]:
         """Its other members."""
-        parts = self._closing() if self._kind else [self._open(summary.text)]
-        for kind, norms in self._norms.items():
-            parts += [f',"{PREFIXES[kind]}norms":['.encode(), *norms, b"]"]
+        pieces = self._closing() if self._kind else iter([self._open(summary.text)])
         members = {
+            **{
+                f"{PREFIXES[kind]}norms": arrays_pieces(norms)
+                for kind, norms in self._norms.items()
+            },
             **{f"{PREFIXES[kind]}stats": found for kind, found in summary.statistics.items()},
             "rollout": summary.rollout,
             "norm_rollout": summary.norm_rollout,
             **_shifts(summary),
             "target_logprobs": summary.logprobs,
         }
-        for name, value in members.items():
-            if value is not None:
-                parts += [b',"' + name.encode() + b'":', _dumps(value)]
+        wanted = {name: value for name, value in members.items() if value is not None}
         self._kind, self._norms = None, {}
-        return [*parts, b"}"]
+        return [chain(pieces, [b","] if wanted else [], member_pieces(wanted), [b"}"])]
 
     def end(self) -> list[Part]:
         """The rest."""
-        return [b'],"usage":' + _dumps(self._texts.usage) + b"}"]
+        return [b'],"usage":' + as_json(self._texts.usage) + b"}"]
 
     def _open(self, index: int) -> bytes:
         fields = self._texts.fields(index) | part_fields(self._selection, self._lengths[index])
-        return (b"," if index else b"") + _dumps(fields)[:-1]
+        return (b"," if index else b"") + as_json(fields)[:-1]
 
     def _opening(self, maps: LayerMaps) -> bytes:
         """Up to the first layer of a kind."""
@@ -231,12 +230,12 @@ class JsonWriter:
         array = b"[" if maps.top is None else b'{"indices":['
         return before + f',"{PREFIXES[maps.kind]}attention":'.encode() + array
 
-    def _closing(self) -> list[Part]:
+    def _closing(self) -> Unwritten:
         """The end of a kind, if any of its layers was written."""
         values, self._values = self._values, []
         if values:
-            return [b'],"values":[', *values, b"]}"]
-        return [b"]"] if self._kind else []
+            return chain([b'],"values":'], arrays_pieces(values), [b"}"])
+        return iter([b"]"] if self._kind else [])
 
 
 def _shifts(summary: TextSummary) -> dict[str, float]:
@@ -246,10 +245,6 @@ def _shifts(summary: TextSummary) -> dict[str, float]:
         "target_logprob_shift": summary.logprob_shift,
     }
     return {name: value for name, value in shifts.items() if value is not None}
-
-
-def _dumps(value: Any) -> bytes:
-    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _memory(array: Any) -> memoryview:

@@ -6,7 +6,6 @@ Notation: B texts, T tokens of all texts, S tokens of one text, H hidden size, L
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
 import functools
 from collections.abc import Sequence
@@ -44,7 +43,8 @@ from service.api.native.texts import (
     text_tensors,
     usage,
 )
-from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, SAFETENSORS, Part
+from service.api.wire.json_pieces import base64_pieces, object_pieces
+from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, SAFETENSORS, Part, Unwritten
 from service.api.wire.route import (
     JsonRoute,
     PartsResponse,
@@ -55,7 +55,6 @@ from service.api.wire.route import (
     wants_safetensors,
 )
 from service.api.wire.safetensors import safetensors_parts
-from service.engines.contract import Floats
 from service.errors import Unprocessable
 from service.inference.encoding import EncodeOptions, TextEncoding
 from service.inference.layer_runs import working_bytes
@@ -143,13 +142,12 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
         encodings = await inference.encode(prepared, options)
         layers = {"layers": [*options.layers]} if options.layers else {}
         header = Header(model.name, prepared.engine, layers, prepared.timings.notices)
+        parts: Sequence[Part | Unwritten]
         if binary:
             write = functools.partial(encode_safetensors, header, prepared.texts, encodings)
+            parts = write() if size <= INLINE_BYTES else await asyncio.to_thread(write)
         else:
-            write = functools.partial(
-                encode_json, header, prepared.texts, encodings, as_base64=as_base64
-            )
-        parts = write() if size <= INLINE_BYTES else await asyncio.to_thread(write)
+            parts = [encode_json(header, prepared.texts, encodings, as_base64=as_base64)]
         media_type, release = SAFETENSORS if binary else JSON, held.pop_all().close
     return PartsResponse(Reply(parts, media_type, prepared.timings, release=release))
 
@@ -210,24 +208,19 @@ def encode_json(
     encodings: Sequence[TextEncoding],
     *,
     as_base64: bool,
-) -> list[Part]:
-    """The JSON reply; a vector that was not asked for is absent.
-
-    Nothing else runs while orjson writes, so it writes one text at a time.
-    """
-    opening = orjson.dumps({**header.names, "results": []}).removesuffix(b"]}")
-    closing = b'],"usage":' + orjson.dumps(usage(texts)) + b"}"
-    parts: list[Part] = [opening]
-    for text, encoding in zip(texts, encodings, strict=True):
+) -> Unwritten:
+    """The JSON reply; a vector that was not asked for is absent."""
+    yield orjson.dumps({**header.names, "results": []}).removesuffix(b"]}")
+    for number, (text, encoding) in enumerate(zip(texts, encodings, strict=True)):
         fields = text_fields(text)
         vectors = (("embeddings", encoding.tokens), ("pooled", encoding.pooled))
         for name, array in (*vectors, *encoding.parts.items()):
             if array is not None:
-                fields[name] = _base64(array) if as_base64 else np.ascontiguousarray(array)
-        result = orjson.dumps(fields, option=orjson.OPT_SERIALIZE_NUMPY)
-        parts.append(result if len(parts) == 1 else b"," + result)
-    parts.append(closing)
-    return parts if sum(map(len, parts)) > INLINE_BYTES else [b"".join(parts)]
+                fields[name] = base64_pieces(array) if as_base64 else array
+        if number:
+            yield b","
+        yield from object_pieces(fields)
+    yield b'],"usage":' + orjson.dumps(usage(texts)) + b"}"
 
 
 def encode_safetensors(
@@ -246,7 +239,3 @@ def encode_safetensors(
     tensors |= text_tensors(texts)
     contiguous = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     return safetensors_parts(contiguous, metadata(header, texts))
-
-
-def _base64(array: Floats) -> str:
-    return base64.b64encode(array.astype("<f4", copy=False).tobytes()).decode("ascii")

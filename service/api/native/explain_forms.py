@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from model.config.encoder import EncoderConfig
 from service.api.native.texts import Header, metadata, text_fields, text_tensors, usage
-from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part
+from service.api.wire.json_pieces import object_pieces
+from service.api.wire.media import JSON_BYTES_PER_FLOAT, Part, Unwritten
 from service.api.wire.safetensors import safetensors_parts
 from service.inference.explanation.cost import Side
 from service.inference.explanation.options import ExplainOptions
@@ -69,36 +70,35 @@ def matches_bytes(texts: Sequence[TokenizedText]) -> int:
 
 def explain_json(
     header: Header, texts: Sequence[TokenizedText], found: Sequence[PairExplanation]
-) -> list[Part]:
-    """The JSON reply; what was not asked for is absent."""
-    return pairs_json(header, texts, [_fields(one) for one in found])
+) -> Sequence[Part | Unwritten]:
+    """The JSON reply, whose numbers are computed; what was not asked for is absent."""
+    return [_pair_pieces(header, texts, [_fields(one) for one in found])]
 
 
 def matches_json(
     header: Header, texts: Sequence[TokenizedText], found: Sequence[PairMatches]
-) -> list[Part]:
+) -> Sequence[Part | Unwritten]:
     """The JSON reply of a sparse encoder or a late-interaction model."""
-    return pairs_json(header, texts, [one.fields() for one in found])
+    return [_pair_pieces(header, texts, [one.fields() for one in found])]
 
 
-def pairs_json(
+def _pair_pieces(
     header: Header, texts: Sequence[TokenizedText], found: Sequence[dict[str, Any]]
-) -> list[Part]:
-    """Each pair's fields beside its texts, a pair at a time, as nothing else runs meanwhile."""
-    opening = orjson.dumps({**header.names, "results": []}).removesuffix(b"]}")
-    parts: list[Part] = [opening]
+) -> Unwritten:
+    """Each pair's fields beside its texts."""
+    yield orjson.dumps({**header.names, "results": []}).removesuffix(b"]}")
     for number, fields in enumerate(found):
         sides = [_text(text) for text in texts[2 * number : 2 * number + 2]]
         result = {"similarity": fields.pop("similarity"), "texts": sides, **fields}
-        written = orjson.dumps(result, option=orjson.OPT_SERIALIZE_NUMPY)
-        parts.append(b"," + written if number else written)
-    parts.append(b'],"usage":' + orjson.dumps(pair_usage(texts)) + b"}")
-    return parts
+        if number:
+            yield b","
+        yield from object_pieces(result)
+    yield b'],"usage":' + orjson.dumps(pair_usage(texts)) + b"}"
 
 
 def explain_safetensors(
     header: Header, texts: Sequence[TokenizedText], found: Sequence[PairExplanation]
-) -> list[Part]:
+) -> Sequence[Part | Unwritten]:
     """The binary reply: `similarity` `[B]`, and `pairs.{i}`, `occlusion.{i}.a`, … of each pair.
 
     What each head is worth is one tensor, `heads` `[B, L, N]`.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import math
 from collections.abc import Sequence
@@ -30,7 +29,8 @@ from service.api.native.texts import (
     text_fields,
     usage,
 )
-from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Part
+from service.api.wire.json_pieces import object_pieces
+from service.api.wire.media import JSON, JSON_BYTES_PER_FLOAT, Unwritten
 from service.api.wire.notices import NoticedReply, notice_field
 from service.api.wire.problems import PROBLEMS
 from service.api.wire.route import (
@@ -130,9 +130,9 @@ async def head_scores(body: HeadScoresRequest, request: Request) -> Response:
         held.enter_context(state.replies.hold(size + working_bytes(inference, prepared)))
         request.state.predicted_bytes = size
         found = await compare(prepared, selection)
-        parts = await asyncio.to_thread(written, head, prepared, selection.part, found)
+        pieces = reply_pieces(head, prepared, selection.part, found)
         release = held.pop_all().close
-    return PartsResponse(Reply(parts, JSON, prepared.timings, release=release))
+    return PartsResponse(Reply([pieces], JSON, prepared.timings, release=release))
 
 
 def head_selection(request: HeadScoresRequest, config: EncoderConfig) -> HeadSelection:
@@ -185,25 +185,25 @@ def reply_bytes(texts: Sequence[TokenizedText], part: MapPart, size: int) -> int
     return JSON_BYTES_PER_FLOAT * numbers + text_bytes(texts)
 
 
-def written(
+def reply_pieces(
     head: dict[str, Any], prepared: PreparedTexts, part: MapPart, found: Sequence[ComparedText]
-) -> list[Part]:
+) -> Unwritten:
     """The reply in JSON."""
     asked = {"queries": part.queries, "keys": part.keys}
-    results = [
-        text_fields(text)
-        | {
+    yield orjson.dumps({**head, "results": []}).removesuffix(b"]}")
+    for number, (text, one) in enumerate(zip(prepared.texts, found, strict=True)):
+        fields = text_fields(text) | {
             name: places(values, len(text.input_ids))
             for name, values in asked.items()
             if values is not None
         }
-        | {
+        fields |= {
             "query_vectors": one.queries,
             "key_vectors": one.keys,
             "scores": one.scores,
             "weights": one.weights,
         }
-        for text, one in zip(prepared.texts, found, strict=True)
-    ]
-    reply = head | {"results": results, "usage": usage(prepared.texts)}
-    return [orjson.dumps(reply, option=orjson.OPT_SERIALIZE_NUMPY)]
+        if number:
+            yield b","
+        yield from object_pieces(fields)
+    yield b'],"usage":' + orjson.dumps(usage(prepared.texts)) + b"}"

@@ -23,6 +23,7 @@ from service.api.drop_in.embedding import (
 from service.api.openai.errors import ERRORS
 from service.api.openai.request import EmbeddingsRequest
 from service.api.openai.token_ids import read_token_ids
+from service.api.wire.media import Unwritten
 from service.api.wire.notices import NoticedReply, notice_field
 from service.api.wire.route import JsonRoute, model_of, service_of
 from service.engines.contract import Floats
@@ -87,9 +88,10 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
 def list_form(model: str, vector_form: VectorForm) -> ListForm:
     """Return OpenAI's list of the vectors of a model."""
 
-    def item(number: int, vector: Floats) -> bytes:
-        written = vector_form.json(vector)
-        return b'{"object":"embedding","index":%d,"embedding":%b}' % (number, written)
+    def item(number: int, vector: Floats) -> Unwritten:
+        yield b'{"object":"embedding","index":%d,"embedding":' % number
+        yield from vector_form.pieces(vector)
+        yield b"}"
 
     def closing(timings: Timings) -> bytes:
         usage = {"prompt_tokens": timings.tokens, "total_tokens": timings.tokens}

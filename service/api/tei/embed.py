@@ -13,15 +13,15 @@ from service.api.drop_in.embedding import (
     check_embedder,
     check_given,
     embed,
-    vector_json,
 )
 from service.api.tei.errors import ERRORS
 from service.api.tei.texts import TeiRequest, tell_compute
+from service.api.wire.json_pieces import array_pieces
 from service.api.wire.route import JsonRoute, model_of
 from service.inference.core import Inference
 
 router = APIRouter(route_class=JsonRoute, tags=["tei"])
-LIST = ListForm(b"[", lambda _, vector: vector_json(vector), lambda _: b"]")
+LIST = ListForm(b"[", lambda _, vector: array_pieces(vector), lambda _: b"]")
 """A bare list of vectors."""
 
 

@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from service.api.drop_in.embedding import check_given, token_ids
-from service.api.drop_in.reserved import CHARACTER_BYTES, reserve, respond, respond_parts
+from service.api.drop_in.reserved import CHARACTER_BYTES, reserve, respond, respond_pieces
 from service.api.native.texts import LenientRequest, check_size
 from service.api.tei.errors import ERRORS
 from service.api.wire.media import Part
@@ -113,7 +113,7 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
         timings = Timings(tokens, began, time.monotonic() - began)
         first, *others = parts
         content: list[Part] = [b"[", first, *(b"," + part for part in others), b"]"]
-        return await respond_parts(held, size, lambda: content, timings)
+        return respond_pieces(held, iter(content), timings)
 
 
 def _pieces_json(spelling: Spelling) -> bytes:

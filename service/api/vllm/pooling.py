@@ -22,13 +22,13 @@ from service.api.drop_in.embedding import (
     TextsOrIds,
     check_embedder,
     check_given,
-    vector_json,
 )
 from service.api.drop_in.prompts import without_prompt
-from service.api.drop_in.reserved import reserve, respond_parts
+from service.api.drop_in.reserved import reserve, respond_pieces
 from service.api.vllm.errors import ERRORS
 from service.api.vllm.fields import Usage, VllmRequest, envelope
-from service.api.wire.media import JSON_BYTES_PER_FLOAT
+from service.api.wire.json_pieces import vector_pieces
+from service.api.wire.media import JSON_BYTES_PER_FLOAT, Unwritten
 from service.api.wire.notices import NoticedReply
 from service.api.wire.route import JsonRoute, caller_of, model_of
 from service.engines.contract import Floats
@@ -123,7 +123,7 @@ async def pooling(body: PoolingRequest, request: Request) -> Response:
     with reserve(request, size) as held:
         arrays = await _arrays(inference, prepared, task, body.use_activation)
         timings = prepared.timings
-        return await respond_parts(held, size, lambda: form.parts(arrays, timings), timings)
+        return respond_pieces(held, form.pieces(arrays, timings), timings)
 
 
 def _features(inference: Inference, task: PoolingTask) -> int:
@@ -182,9 +182,10 @@ def list_form(body: PoolingRequest, request: Request, model: str) -> ListForm:
     """The list of what a model gives."""
     as_base64 = body.encoding_format == "base64"
 
-    def item(number: int, array: Floats) -> bytes:
-        written = vector_json(array, as_base64=as_base64)
-        return b'{"index":%d,"object":"pooling","data":%b}' % (number, written)
+    def item(number: int, array: Floats) -> Unwritten:
+        yield b'{"index":%d,"object":"pooling","data":' % number
+        yield from vector_pieces(array, as_base64=as_base64)
+        yield b"}"
 
     def closing(timings: Timings) -> bytes:
         return b"]," + orjson.dumps(envelope(request, "pooling", model, timings))[1:]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 JSON = "application/json"
 SAFETENSORS = "application/vnd.safetensors"
 OCTETS = "application/octet-stream"
 Part = bytes | memoryview
-"""A piece of a reply's body: large ones are sent in parts, so that none is copied."""
+"""A part of a reply's body: large ones are sent in parts, so that none is copied."""
+Unwritten = Iterator[Part]
+"""Pieces of a reply's body, each of which is made when it is asked for; see `Turns`."""
 JSON_BYTES_PER_FLOAT = 15
 """Bytes of a float32 in JSON with its comma, on the safe side of the mean (measured: up to 11.8 for
 hidden states, 12.7 for unit vectors, 14.1 for the maps of one head)."""

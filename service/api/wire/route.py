@@ -19,10 +19,11 @@ from starlette.types import Receive, Scope, Send
 
 from service.api.wire.accept import prefers
 from service.api.wire.effective_fields import refusal, refused_field
-from service.api.wire.media import SAFETENSORS, Part
+from service.api.wire.media import SAFETENSORS, Part, Unwritten
 from service.api.wire.reply_headers import MODEL_HEADER, with_reply_headers
 from service.api.wire.strict_json import check_media_type, read_json
 from service.errors import HeadsNotVerified, ServiceError, Unprocessable
+from service.http.turns import Turns
 from service.inference.core import Inference
 from service.inference.timings import Timings
 from service.scheduler.submission import Caller
@@ -221,12 +222,13 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class Reply:
-    """A reply in parts, the first of which are complete."""
+    """A reply in parts, the first of which are computed."""
 
-    body: list[Part]
+    body: Sequence[Part | Unwritten]
+    """Parts that are all written before the first is sent."""
     media_type: str
     timings: Timings
-    rest: AsyncGenerator[Part, None] | None = None
+    rest: AsyncGenerator[Part | Unwritten, None] | None = None
     """Parts that are computed while the body is sent."""
     length: int | None = None
     """Bytes of all parts, where that is known beforehand."""
@@ -238,32 +240,31 @@ class PartsResponse(Response):
     """A reply sent part by part, without copying one, and with its timings in the headers."""
 
     def __init__(self, reply: Reply) -> None:
-        length = reply.length
-        if reply.rest is None:
-            length = sum(len(part) for part in reply.body)
-        headers = timing_headers(reply.timings)
-        if length is not None:
-            headers["content-length"] = str(length)
+        headers = timing_headers(reply.timings) | {"content-length": str(reply.length)}
         super().__init__(media_type=reply.media_type, headers=headers)
-        if length is None:
-            del self.headers["content-length"]  # of the empty body that the base class was given
+        if reply.rest is not None and reply.length is None:
+            del self.headers["content-length"]
         self.reply = reply
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        """Send the head, then the parts."""
+        """Write the body, and send the head, the body and then the rest, written as it comes."""
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         rest = self.reply.rest
         scope["state"]["timings"] = replace(self.reply.timings)  # of a streamed reply, so far
         try:
+            written = [part for one in self.reply.body async for part in _written(scope, one)]
+            if rest is None:
+                self.headers["content-length"] = str(sum(map(len, written)))
             await send(start)
-            *body, last = self.reply.body
+            *body, last = written
             for part in body:
                 await _send(send, part)
             await _send(send, last, more=rest is not None)
             if rest is not None:
-                async for part in rest:
-                    await _send(send, part)
-                    del part
+                async for one in rest:
+                    async for part in _written(scope, one):
+                        await _send(send, part)
+                    del one, part
                 await _send(send, b"", more=False)
         finally:
             self.reply.release()
@@ -282,6 +283,16 @@ def timing_headers(timings: Timings) -> dict[str, str]:
         "x-inference-time": str(round(1000 * timings.inference_seconds)),
         "x-compute-tokens": str(timings.tokens),
     }
+
+
+async def _written(scope: Scope, part: Part | Unwritten) -> AsyncGenerator[Part]:
+    """What is sent of a part: itself, or what its pieces are joined to."""
+    if isinstance(part, bytes | memoryview):
+        yield part
+        return
+    turns: Turns = scope["app"].state.service.turns
+    async for one in turns.written(part):
+        yield one
 
 
 async def _send(send: Send, part: Part, *, more: bool = True) -> None:

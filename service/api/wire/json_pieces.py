@@ -1,0 +1,141 @@
+"""JSON of large replies in pieces, the same bytes as orjson makes of the whole.
+
+Nothing else runs while orjson writes, so that each piece is small; see `service/http/turns.py`.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from service.api.wire.media import Unwritten
+from service.api.wire.safetensors import as_bytes
+
+PIECE = 2**13
+"""Most numbers of arrays in a piece: 0.15 ms of float32 (Zen 4)."""
+ITEMS = 2**9
+"""Most items of a list in a piece."""
+BASE64_BYTES = 3 * 2**14
+"""Most bytes that a piece has in base64; a multiple of 3, so that only the last is padded."""
+
+
+def object_pieces(members: Mapping[str, Any]) -> Unwritten:
+    """An object; see `member_pieces`."""
+    yield b"{"
+    yield from member_pieces(members)
+    yield b"}"
+
+
+def member_pieces(members: Mapping[str, Any]) -> Unwritten:
+    """The members of an object, without the braces around them.
+
+    Args:
+        members: an array or an iterator of pieces is written in pieces, all else at once.
+
+    """
+    separator = b""
+    for run in _runs(members):
+        yield separator
+        separator = b","
+        (name, value), *others = run.items()
+        if others or not isinstance(value, np.ndarray | Iterator):
+            yield as_json(run)[1:-1]
+            continue
+        yield orjson.dumps(name) + b":"
+        yield from array_pieces(value) if isinstance(value, np.ndarray) else value
+
+
+def _runs(members: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Neighbours that have at most `PIECE` numbers in arrays together; iterators stay alone."""
+    run: dict[str, Any] = {}
+    room = PIECE
+    for name, value in members.items():
+        alone = isinstance(value, Iterator)
+        size = value.size if isinstance(value, np.ndarray) else 0
+        if run and (alone or size > room):
+            yield run
+            run, room = {}, PIECE
+        run[name] = np.ascontiguousarray(value) if 0 < size <= room else value
+        room -= size
+        if alone:
+            yield run
+            run, room = {}, PIECE
+    if run:
+        yield run
+
+
+def list_pieces(items: Iterable[Any], at_a_time: int = ITEMS) -> Unwritten:
+    """A list of small items, which may be made as they are asked for.
+
+    Args:
+        items: of the list.
+        at_a_time: items of a piece.
+
+    """
+    left = iter(items)
+    opening = b"["
+    while some := [*itertools.islice(left, at_a_time)]:
+        yield opening + as_json(some)[1:-1]
+        opening = b","
+    yield b"]" if opening == b"," else b"[]"
+
+
+def array_pieces(array: NDArray[Any]) -> Unwritten:
+    """An array as nested lists."""
+    if array.size <= PIECE:
+        yield as_json(np.ascontiguousarray(array))
+        return
+    yield b"["
+    yield from item_pieces(array)
+    yield b"]"
+
+
+def arrays_pieces(arrays: Iterable[NDArray[Any]]) -> Unwritten:
+    """A list of arrays."""
+    opening = b"["
+    for array in arrays:
+        yield opening
+        yield from array_pieces(array)
+        opening = b","
+    yield b"]"
+
+
+def item_pieces(array: NDArray[Any]) -> Unwritten:
+    """The items of an array's first axis, without the brackets around them."""
+    each = array[:1].size
+    if each > PIECE:
+        for number, item in enumerate(array):
+            if number:
+                yield b","
+            yield from array_pieces(item)
+        return
+    step = PIECE // max(each, 1)
+    for start in range(0, len(array), step):
+        if start:
+            yield b","
+        yield memoryview(as_json(np.ascontiguousarray(array[start : start + step])))[1:-1]
+
+
+def vector_pieces(array: NDArray[Any], *, as_base64: bool = False) -> Unwritten:
+    """A vector or matrix as lists of numbers, or as its numbers in base64."""
+    return base64_pieces(array) if as_base64 else array_pieces(array)
+
+
+def base64_pieces(array: NDArray[Any]) -> Unwritten:
+    """A string of an array's numbers in base64: little-endian and row-major."""
+    content = as_bytes(np.ascontiguousarray(array, array.dtype.newbyteorder("<")))
+    yield b'"'
+    for start in range(0, len(content), BASE64_BYTES):
+        yield base64.b64encode(content[start : start + BASE64_BYTES])
+    yield b'"'
+
+
+def as_json(value: Any) -> bytes:
+    """JSON of a small value, in which there may be arrays."""
+    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
