@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -17,6 +17,7 @@ from model.artifact.decomposition import DecompositionStep
 from model.artifact.manifest import Artifact
 from model.config.encoder import EncoderConfig
 from model.families.registry import parse_config
+from service.api.wire.media import Part, Unwritten
 from service.app import create_app
 from service.engines.contract import (
     DecomposeTask,
@@ -275,6 +276,13 @@ def listening(
             state_of(app).readiness.draining = True  # nobody has to be told
             server.should_exit = True
             thread.join(timeout=20)
+
+
+def body_of(parts: Iterable[Part | Unwritten]) -> bytes:
+    """All parts of a reply, also those that are still to be written."""
+    return b"".join(
+        bytes(part) if isinstance(part, bytes | memoryview) else b"".join(part) for part in parts
+    )
 
 
 def assert_problem(

@@ -26,7 +26,7 @@ def vectors() -> np.ndarray:
 
 
 def read(name: EmbeddingType, vectors: np.ndarray) -> np.ndarray:
-    return np.array([json.loads(FORMS[name].json(vector)) for vector in vectors])
+    return np.array([json.loads(b"".join(FORMS[name].pieces(vector))) for vector in vectors])
 
 
 def test_8_bits_are_sentence_transformers(vectors: np.ndarray) -> None:
@@ -59,4 +59,6 @@ def test_floats_are_exact(vectors: np.ndarray) -> None:
 @pytest.mark.parametrize("name", FORMS)
 def test_predicted_bytes_are_enough(vectors: np.ndarray, name: EmbeddingType) -> None:
     form = FORMS[name]
-    assert all(len(form.json(vector)) <= form.feature_bytes * 384 + 4 for vector in vectors)
+    assert all(
+        len(b"".join(form.pieces(vector))) <= form.feature_bytes * 384 + 4 for vector in vectors
+    )

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.api.kserve import outputs
 from service.api.kserve.outputs import Output, head, opened, tails, text_values
 from tests.service.harness import tokenized
 
@@ -22,9 +21,10 @@ def output(name: Any, values: Any, *, binary: bool) -> Output:
     return Output(name, shape, binary, values)
 
 
-@pytest.mark.parametrize("chunk", [1, 4, 2**16])
-def test_json(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outputs, "CHUNK", chunk)
+@pytest.mark.parametrize("most", [1, 4, 2**16])
+def test_json(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.api.wire.json_pieces.PIECE", most)
+    monkeypatch.setattr("service.api.kserve.outputs.ITEMS", most)
     values = {"pooled": AWKWARD} | {name: text_values(name, TEXTS) for name in NAMES}
     given = [output(name, value, binary=False) for name, value in values.items()]
     assert tails(given) == []

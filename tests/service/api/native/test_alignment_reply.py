@@ -39,9 +39,7 @@ def test_a_reply_fits_its_bytes_and_its_documentation(source, target, matrix):
     links = np.argwhere(scores > -1)
     found = WordAlignment(links, scores[*links.T], scores)
     reply = AlignmentReply("a model", prepared, "softmax", matrix)
-    parts = reply.written([found] * 2)
-    assert len(parts) == 4, "what stands before, a part a result, what stands behind"
-    content = b"".join(parts)
+    content = b"".join(reply.pieces([found] * 2))
     assert len(content) <= reply.most_bytes < 4 * len(content) + 2000
     told = AlignReply.model_validate(orjson.loads(content)).model_dump(exclude_none=True)
     assert told == orjson.loads(content)

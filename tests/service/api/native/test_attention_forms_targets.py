@@ -30,7 +30,7 @@ from tests.service.api.native.test_attention_forms import (
     assert_aligned,
     same,
 )
-from tests.service.harness import batching, tokenized
+from tests.service.harness import batching, body_of, tokenized
 
 SOURCES, TARGETS = [3, 1, 6, 1], [2, 5, 1, 1]
 KINDS: list[tuple[MapKind, ...]] = [
@@ -101,7 +101,7 @@ def written(asked: AttentionSelection, *, binary: bool, half: bool = False) -> b
                 batcher, ODD, asked, of, Timings(0, 0.0, 0.0), convert=writer.dump
             )
             stream.convert_norms = writer.dump_norms
-            return [bytes(part) async for part in written_parts(stream, writer)]
+            return [body_of([part]) async for part in written_parts(stream, writer)]
 
     body = b"".join(asyncio.run(parts()))
     assert writer.length == (len(body) if binary else None)

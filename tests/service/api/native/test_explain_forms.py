@@ -22,7 +22,7 @@ from service.inference.explanation.options import ExplainOptions
 from service.inference.explanation.pairs import PairExplanation
 from service.inference.explanation.spans import Span, SpanKind
 from service.inference.explanation.token_matches import PairMatches, TokenMatch
-from tests.service.harness import CONFIG, tokenized
+from tests.service.harness import CONFIG, body_of, tokenized
 
 HEADER = Header("a/model", "onnx", {})
 WANTED = {"occlusion": 80, "decomposition": 1, "heads": 8}
@@ -30,7 +30,7 @@ WANTED = {"occlusion": 80, "decomposition": 1, "heads": 8}
 
 def test_what_was_not_asked_for_is_absent() -> None:
     texts = [tokenized(2), tokenized(3)]
-    found = json.loads(b"".join(explain_json(HEADER, texts, [PairExplanation(0.5)])))
+    found = json.loads(body_of(explain_json(HEADER, texts, [PairExplanation(0.5)])))
     assert found["results"][0].keys() == {"similarity", "texts"}
     assert found["results"][0]["texts"][0].keys() == {"tokens", "token_ids", "offsets", "truncated"}
     assert found["usage"] == {"inputs": 1, "tokens": 5}
@@ -54,13 +54,13 @@ def test_a_reply_is_no_larger_than_predicted(length: int, kind: SpanKind) -> Non
     json_size, binary_size = (
         reply_bytes(options, sides, CONFIG, binary=binary) for binary in (False, True)
     )
-    assert sum(map(len, explain_json(HEADER, texts, [found]))) <= json_size
+    assert len(body_of(explain_json(HEADER, texts, [found]))) <= json_size
     assert sum(map(len, explain_safetensors(HEADER, texts, [found]))) <= binary_size
     if length > 1:
         assert binary_size < json_size / 2, "as the error of a reply in JSON says"
     matches = [TokenMatch(i, i, 1 / 3) for i in range(length)]
     written = matches_json(HEADER, texts, [PairMatches(0.5, matches)])
-    assert sum(map(len, written)) <= matches_bytes(texts)
+    assert len(body_of(written)) <= matches_bytes(texts)
 
 
 def test_an_agreement_that_there_is_not_is_null_and_nan() -> None:
@@ -68,7 +68,7 @@ def test_an_agreement_that_there_is_not_is_null_and_nan() -> None:
     spans = [Span(0, 1, (0,)), Span(2, 3, (1,))]
     shares = np.ones((2, 2), np.float32)
     found = [PairExplanation(0.5, shares, None, (losses, losses), (spans, spans))]
-    read = json.loads(b"".join(explain_json(HEADER, texts, found)))
+    read = json.loads(body_of(explain_json(HEADER, texts, found)))
     assert read["results"][0]["agreement"] == {"pairs": None}
     tensors = load(b"".join(explain_safetensors(HEADER, texts, found)))
     assert np.isnan(tensors["agreement.pairs"]).all()
@@ -82,7 +82,7 @@ def test_values_that_were_not_computed_are_null_and_nan() -> None:
     heads = np.array([[0.5, np.nan]], np.float32)
     wanted = {"occlusion": 2, "decomposition": 1, "heads": 2}
     found = PairExplanation(0.5, None, nothing, losses, spans, "words", heads, wanted)
-    read = json.loads(b"".join(explain_json(HEADER, texts, [found])))["results"][0]
+    read = json.loads(body_of(explain_json(HEADER, texts, [found])))["results"][0]
     assert read["decomposition"] is read["decomposition_error"] is None
     assert read["occlusion"] == [[0.25], [None]]
     assert read["heads"] == [[0.5, None]]

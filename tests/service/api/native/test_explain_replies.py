@@ -10,7 +10,7 @@ from service.api.native.explain_replies import ExplainReply, ExplainResult
 from service.api.native.texts import Header
 from service.inference.explanation.pairs import PairExplanation
 from service.inference.explanation.spans import Span
-from tests.service.harness import tokenized
+from tests.service.harness import body_of, tokenized
 
 
 def test_a_reply_is_what_is_documented() -> None:
@@ -22,7 +22,7 @@ def test_a_reply_is_what_is_documented() -> None:
     texts = [tokenized(2), tokenized(1)]
     for decomposition in (shares, shares * np.nan):
         found = PairExplanation(0.5, shares, decomposition, losses, spans, "words", heads, wanted)
-        content = b"".join(explain_json(Header("m", "onnx", {}), texts, [found]))
+        content = body_of(explain_json(Header("m", "onnx", {}), texts, [found]))
         read = ExplainReply.model_validate_json(content, strict=True)
         (result,) = read.results
         assert fields_of(result) == set(ExplainResult.model_fields) - {"matches"}

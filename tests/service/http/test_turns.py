@@ -1,0 +1,89 @@
+"""Large replies are written a piece of each in turn, and the event loop goes on between pieces."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from service.http.turns import TURN_BYTES, Turns
+
+pytestmark = pytest.mark.anyio
+LARGE = bytes(TURN_BYTES)
+
+
+class Loop:
+    """Counts the turns of the event loop, and notes who writes in which."""
+
+    def __init__(self) -> None:
+        self.turn = 0
+        self.written: list[tuple[str, int]] = []
+
+    def pieces(self, name: str, count: int) -> Iterator[bytes]:
+        for _ in range(count):
+            self.written.append((name, self.turn))
+            yield LARGE
+
+    async def count(self) -> None:
+        while True:
+            self.turn += 1
+            await asyncio.sleep(0)
+
+
+async def write(turns: Turns, pieces: Iterator[bytes]) -> int:
+    return sum([len(part) async for part in turns.written(pieces)])
+
+
+async def test_one_piece_is_written_in_a_turn_of_the_loop_however_many_replies() -> None:
+    loop, turns = Loop(), Turns()
+    counting = asyncio.create_task(loop.count())
+    replies = [write(turns, loop.pieces(f"{n}", 10)) for n in range(16)]
+    assert await asyncio.gather(*replies) == [10 * TURN_BYTES] * 16
+    counting.cancel()
+    later = loop.written[16:]
+    assert len(later) == 16 * 9
+    assert set(Counter(turn for _, turn in later).values()) == {1}
+
+
+async def test_replies_take_turns_in_the_order_in_which_they_came() -> None:
+    loop, turns = Loop(), Turns()
+    await asyncio.gather(*(write(turns, loop.pieces(name, 4)) for name in "abc"))
+    assert "".join(name for name, _ in loop.written) == "abc" * 4
+
+
+@pytest.mark.parametrize("size", [0, 1, TURN_BYTES - 1])
+async def test_a_small_reply_waits_for_nobody(size: int) -> None:
+    turns = Turns()
+    large = [asyncio.create_task(write(turns, itertools.repeat(LARGE, 100))) for _ in range(3)]
+    await asyncio.sleep(0)
+    small = write(turns, iter([bytes(size)]))
+    with pytest.raises(StopIteration) as done:
+        small.send(None)
+    assert done.value.value == size
+    await asyncio.gather(*large)
+
+
+@pytest.mark.parametrize("after", range(6))
+async def test_a_reply_whose_client_left_keeps_nobody(after: int) -> None:
+    turns = Turns()
+    leaving, staying = (
+        asyncio.create_task(write(turns, itertools.repeat(LARGE, 10))) for _ in range(2)
+    )
+    for _ in range(after):
+        await asyncio.sleep(0)
+    leaving.cancel()
+    async with asyncio.timeout(60):
+        assert await staying == 10 * TURN_BYTES
+    assert leaving.cancelled()
+
+
+async def test_small_pieces_are_joined() -> None:
+    pieces = [b"%d," % number for number in range(100_000)]
+    parts = [part async for part in Turns().written(iter(pieces))]
+    assert b"".join(parts) == b"".join(pieces)
+    *full, _ = map(len, parts)
+    assert full
+    assert all(TURN_BYTES <= size < TURN_BYTES + 10 for size in full)
