@@ -81,15 +81,17 @@ class Connection(asyncio.Protocol):
         self._length: int | None = None
 
     @classmethod
-    async def to(cls, port: int) -> Connection:
-        """A new connection.
+    async def to(cls, port: int, address: str = "127.0.0.1") -> Connection:
+        """A new connection from an address of this machine.
 
         Raises:
             OSError: nobody listens on the port.
 
         """
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(cls, "127.0.0.1", port)
+        _, connection = await loop.create_connection(
+            cls, "127.0.0.1", port, local_addr=(address, 0)
+        )
         return connection
 
     async def __aenter__(self) -> Connection:

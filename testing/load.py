@@ -48,6 +48,8 @@ class Job:
     """Of closed loop before anything counts."""
     patience_seconds: float = 30.0
     """A request that takes longer hangs."""
+    address: str = "127.0.0.1"
+    """Address of this machine that the connections come from: clients are told apart by theirs."""
     resend: bool = False
     """Whether a request whose connection ended before its reply began is sent once more: a server
     may close a connection that is idle."""
@@ -189,7 +191,7 @@ class Generator:
         return await self._open()
 
     async def _open(self) -> Connection:
-        connection = await Connection.to(self.job.port)
+        connection = await Connection.to(self.job.port, self.job.address)
         self._opened.append(connection)
         return connection
 

@@ -24,12 +24,18 @@ RATE = 10.0
 SINGLE = [
     ("/encode", {"inputs": f"a short text, number {n}", "outputs": ["pooled"]}) for n in range(50)
 ]
+MAP_WORDS = "the water runs down the hill and " * 34 + "on and"
+"""240 words, 242 tokens: their maps are 55 MB of JSON."""
+GERMAN = "das Wasser läuft den Hügel hinab und " * 4
+PAIR = ["the water runs down the hill and " * 4, GERMAN]
 WORDS = "the water runs down the hill and " * 36
 """250 words, more tokens than a text may have."""
 CUT = {"truncate": True, "outputs": ["pooled"]}
 BINARY = {"accept": "application/vnd.safetensors"}
 SLOW_BYTES, SLOW_SECONDS = 2**16, 0.1
 MEMORY_SECONDS = 60
+ADDRESS = "127.0.0.2"
+"""Of the other client."""
 Beside = Callable[[Service], AbstractAsyncContextManager[None]]
 
 
@@ -41,8 +47,13 @@ class Neighbour:
     beside: Beside
 
 
-def sending(path: str, body: object, headers: dict[str, str] | None = None) -> Beside:
-    """A client that sends the same request again as soon as it has its reply."""
+def sending(
+    path: str, body: object, headers: dict[str, str] | None = None, connections: int = 1
+) -> Beside:
+    """A client that sends the same request again as soon as it has its reply.
+
+    It has an address of its own, by which the service tells it from the client of single texts.
+    """
 
     @contextlib.asynccontextmanager
     async def beside(service: Service) -> AsyncIterator[None]:
@@ -50,9 +61,10 @@ def sending(path: str, body: object, headers: dict[str, str] | None = None) -> B
             service.port,
             [(path, body)],
             headers or {},
-            connections=1,
+            connections=connections,
             seconds=3600.0,
             patience_seconds=600.0,
+            address=ADDRESS,
         )
         with load_beside(job):
             yield
@@ -101,6 +113,10 @@ NEIGHBOURS: Sequence[Neighbour] = (
         "/verify of 20 texts", sending("/verify", {"inputs": [WORDS] * 20, "truncate": True})
     ),
     Neighbour("a slow reader of 75 MB", slow_reader),
+    Neighbour(
+        "every map as JSON, 32 connections", sending("/attention", {"inputs": MAP_WORDS}, {}, 32)
+    ),
+    Neighbour("/align, 64 connections", sending("/align", {"inputs": [PAIR]}, {}, 64)),
 )
 
 

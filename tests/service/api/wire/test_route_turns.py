@@ -1,0 +1,70 @@
+"""Every route that may write many numbers as JSON writes them in small pieces, in its turns."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any
+
+import pytest
+
+from model.artifact.manifest import Artifact
+from service.api.wire import json_pieces
+from service.engines.fake import FakeEngine
+from service.http.turns import Turns
+from tests.service.harness import serving
+
+pytestmark = pytest.mark.anyio
+MOST = 16
+TEXT = "the street was too wide " * 8
+PAIR = [TEXT, TEXT[4:]]
+KSERVE = {
+    "inputs": [{"name": "text", "datatype": "BYTES", "shape": [1], "data": [TEXT]}],
+    "outputs": [{"name": "embeddings"}, {"name": "attention"}],
+}
+REQUESTS: list[tuple[str, dict[str, Any]]] = [
+    ("/encode", {"inputs": [TEXT] * 2}),
+    ("/encode", {"inputs": TEXT, "layers": [0, 1], "outputs": ["tokens"]}),
+    ("/attention", {"inputs": TEXT}),
+    ("/attention", {"inputs": TEXT, "top_k": 3}),
+    ("/attention", {"inputs": TEXT, "include": ["weights", "norms", "rollout"]}),
+    ("/attention/scores", {"inputs": TEXT, "layer": 0, "head": 1}),
+    ("/align", {"inputs": [PAIR] * 2, "matrix": True}),
+    ("/explain", {"inputs": [PAIR]}),
+    ("/embed_all", {"inputs": [TEXT]}),
+    ("/pooling", {"input": [TEXT], "task": "token_embed"}),
+    ("/v1/embeddings", {"input": [TEXT] * 3}),
+    ("/embed", {"inputs": [TEXT] * 3}),
+    ("/embeddings", {"input": [TEXT] * 3}),
+    ("/v2/models/{model}/infer", KSERVE),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), REQUESTS, ids=lambda value: str(value)[:60])
+async def test_numbers_are_written_in_turns(
+    artifact: Artifact, path: str, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces: list[bytes] = []
+    written = Turns.written
+
+    def noting(given: Iterator[bytes]) -> Iterator[bytes]:
+        for piece in given:
+            pieces.append(bytes(piece))
+            yield piece
+
+    async def spied(turns: Turns, given: Iterator[bytes]) -> AsyncGenerator[bytes]:
+        async for part in written(turns, noting(given)):
+            yield part
+
+    async with serving(artifact, FakeEngine(artifact.manifest.config)) as client:
+        model = (await client.get("/info")).json()["served_model_name"]
+        whole = await client.post(path.format(model=model), json=body)
+        monkeypatch.setattr(json_pieces, "PIECE", MOST)
+        monkeypatch.setattr(Turns, "written", spied)
+        reply = await client.post(path.format(model=model), json=body)
+    assert reply.status_code == 200, reply.text
+    assert len(reply.content) == len(whole.content), "all but the ids of replies is the same"
+    in_turns = b"".join(pieces)
+    assert in_turns.count(b".") == reply.content.count(b".")
+    assert len(pieces) > 1
+    floats = (piece.count(b".") for piece in pieces if b'"text"' not in piece)
+    assert max(floats) <= MOST
