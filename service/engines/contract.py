@@ -137,7 +137,8 @@ class Engine(ABC):
     spare_calls: int = 0  # calls on top of these, for short batches while all others are long
     hidden_size: int  # H
     batch_tokens: int = 512  # most of a batch, unless an operator knows better
-    measured: Sequence[tuple[int, float]] = ()  # tokens and seconds of batches, for first forecasts
+    measured: Sequence[tuple[int, float]] = ()  # tokens and seconds of texts, for first forecasts
+    measured_maps: Sequence[tuple[int, float]] = ()  # the same of maps; as texts when empty
 
     @property
     def alive(self) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from service.engines.contract import Engine, Pooling, TextTask
+from model.config.encoder import EncoderConfig
+from service.engines.contract import Engine, MapsTask, Pooling, Task, TextTask
 from service.system.resources import lower_priority
 
 TEXT_TOKENS = 256
@@ -17,19 +18,22 @@ BATCH_TOKENS = (16, 128, 512)
 """Tokens of the measured batches; a forecast of larger ones goes on from the last two."""
 MOST_SECONDS = 1.0
 """Predicted seconds of a batch that is still measured."""
+TasksOf = Callable[[Sequence[int]], Sequence[Task]]
+"""A function from the lengths of texts to the tasks of a batch."""
 
 
 def measured_batches(
-    engine: Engine, layer: int, batch_tokens: int, longest: int
+    engine: Engine, tasks_of: TasksOf, batch_tokens: int, longest: int
 ) -> list[tuple[int, float]]:
     """Measure batches of growing sizes, with as many calls at once as the engine takes.
 
-    Each size is computed twice, as the first batch of a size may allocate memory; of the calls of
-    the second round the slowest counts.
+    Each size is computed twice, as the first batch of a size may allocate memory and the machine
+    may do something else in between; of each round the slowest call counts, of the rounds the
+    faster one.
 
     Args:
         engine: an engine that nobody else uses yet.
-        layer: number of the last hidden state.
+        tasks_of: makes the tasks of a batch.
         batch_tokens: the most tokens of a batch.
         longest: the most tokens of a text.
 
@@ -45,22 +49,42 @@ def measured_batches(
         for size in sorted({min(size, batch_tokens) for size in BATCH_TOKENS}):
             if found and found[-1][1] * size / found[-1][0] > MOST_SECONDS:
                 break
-            tasks = _texts(size, min(longest, TEXT_TOKENS), layer)
+            tasks, rounds = tasks_of(_lengths(size, min(longest, TEXT_TOKENS))), []
             for _ in range(2):
                 calls = [threads.submit(_seconds, engine, tasks) for _ in range(engine.concurrency)]
-                seconds = max(call.result() for call in calls)
-            found.append((sum(task.tokens for task in tasks), seconds))
+                rounds.append(max(call.result() for call in calls))
+            found.append((sum(task.tokens for task in tasks), min(rounds)))
     return found
 
 
-def _texts(tokens: int, longest: int, layer: int) -> list[TextTask]:
-    """Return texts with about `tokens` tokens together; each asks for its vector."""
-    lengths = [longest] * (tokens // longest) or [tokens]
-    ids = [np.zeros(length, np.int64) for length in lengths]
-    return [TextTask(each, each, pooling=Pooling(layer, "cls")) for each in ids]
+def texts_of(config: EncoderConfig) -> TasksOf:
+    """Return a function that makes texts of some lengths; each asks for its vector."""
+    pooling = Pooling(config.num_hidden_layers, "cls")
+
+    def tasks(lengths: Sequence[int]) -> list[Task]:
+        ids = [np.zeros(length, np.int64) for length in lengths]
+        return [TextTask(each, each, pooling=pooling) for each in ids]
+
+    return tasks
 
 
-def _seconds(engine: Engine, tasks: Sequence[TextTask]) -> float:
+def maps_of(config: EncoderConfig) -> TasksOf:
+    """Return a function that makes the maps of all heads of a layer, of texts of some lengths."""
+    heads = tuple(range(config.num_attention_heads))
+
+    def tasks(lengths: Sequence[int]) -> list[Task]:
+        states = [np.zeros((length, config.hidden_size), np.float32) for length in lengths]
+        return [MapsTask(each, each, 0, heads) for each in states]
+
+    return tasks
+
+
+def _lengths(tokens: int, longest: int) -> list[int]:
+    """Return the lengths of texts with about `tokens` tokens together."""
+    return [longest] * (tokens // longest) or [tokens]
+
+
+def _seconds(engine: Engine, tasks: Sequence[Task]) -> float:
     began = time.monotonic()
     engine.run(tasks)
     return time.monotonic() - began

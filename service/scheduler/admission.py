@@ -62,6 +62,11 @@ class Demand:
         """Tokens that have to be computed after these before the deadline, and wait nowhere yet."""
         return self.caller.promise.needed if self.caller.promise else 0
 
+    @property
+    def writing_seconds(self) -> float:
+        """Seconds between the last token and the deadline."""
+        return self.caller.promise.writing_seconds if self.caller.promise else 0.0
+
 
 @dataclass(frozen=True)
 class Forecast:
@@ -71,8 +76,10 @@ class Forecast:
     """Until its first text begins."""
     total: float
     """Until its last text is computed."""
+    ahead: int = 0
+    """Tokens that have to be computed from then on, with those promised to others."""
     rest: float = 0.0
-    """From then on, until all that is ahead is computed, beside what is promised to others."""
+    """Until those are computed, from then on."""
 
 
 def forecast(
@@ -90,24 +97,23 @@ def forecast(
     """
     most = limits.max_batch_tokens
     last_batch = min(demand.tokens, most)
-    before = lane.map_tokens + lane.texts.tokens_before(demand.caller.client)
-    before_last = lane.map_tokens + lane.texts.tokens_before(
-        demand.caller.client, demand.tokens - last_batch
-    )
+    before = lane.texts.tokens_before(demand.caller.client)
+    before_last = lane.texts.tokens_before(demand.caller.client, demand.tokens - last_batch)
     shared = [other for other in others if other is not lane and other.queued_tokens]
     share = lane.share / (lane.share + sum(other.share for other in shared))
-    elsewhere = sum(other.pace.predict(other.queued_tokens, most) for other in shared)
-    running = 0.0 if workers.idle else lane.pace.seconds
+    elsewhere = sum(other.seconds(other.texts.tokens, most) for other in shared)
+    running = 0.0 if workers.idle else lane.text_pace.seconds
 
     def until(tokens: int) -> float:
-        """Seconds until so many tokens have begun; a batch that runs has to end before."""
-        work = lane.pace.predict(tokens, most)
+        """Seconds until maps and so many tokens of texts have begun, behind a batch that runs."""
+        work = lane.seconds(tokens, most)
         return (min(work / share, work + elsewhere) + running) / workers.threads
 
     ahead = demand.ahead
     ahead += lane.promises.before(demand.caller.client, ahead)
     rest = lane.text_pace.predict(ahead, most) / share / workers.threads
-    return Forecast(until(before), until(before_last) + lane.pace.predict(last_batch, most), rest)
+    total = until(before_last) + lane.text_pace.predict(last_batch, most)
+    return Forecast(until(before), total, ahead, rest)
 
 
 def check_admission(
@@ -151,15 +157,35 @@ def check_admission(
     if expected.wait > allowed:
         why = f"a wait of {expected.wait:.1f} s is predicted, and {allowed:.1f} s are allowed"
         return _refused("wait", why, expected.wait)
-    total = (expected.total + expected.rest) * lane.margin.factor
+    left -= demand.writing_seconds
+    total = expected.total * lane.margin.factor + expected.rest
     if total > left:
         lane.margin.relax()
-        if not lane.queued_tokens:
-            lane.pace.relax()
+        if not lane.queued_tokens and expected.ahead == demand.ahead:
             lane.text_pace.relax()
+            lane.map_pace.relax()
         why = f"it would take about {total:.1f} s, and {left:.1f} s are left of its time"
-        return _refused("deadline", why, total - left)
+        return _refused("deadline", why, _late(lane, demand, expected, total - left, now))
     return None
+
+
+def _late(lane: Lane, demand: Demand, expected: Forecast, seconds: float, now: float) -> float:
+    """Return the seconds until a request has time for all that it needs.
+
+    Args:
+        lane: where it would wait.
+        demand: the request.
+        expected: when it would end now.
+        seconds: time by which that is too late.
+        now: `time.monotonic()`.
+
+    """
+    if not expected.rest:
+        return seconds
+    rate = expected.ahead / expected.rest
+    most = expected.ahead - seconds * rate
+    client, needed = demand.caller.client, demand.ahead
+    return lane.promises.seconds_until_room(client, needed, most, rate, now)
 
 
 def _refused(reason: RefusalReason, why: str, seconds: float) -> Refusal:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
-from service.engines.contract import Engine, Output, Task, TextTask
+from service.engines.contract import Engine, Output, Task
 from service.errors import EngineFailed, EngineOutOfMemory, ServiceError
 from service.scheduler.admission import BatchLimits, Workers
 from service.scheduler.congestion import Congestion
@@ -225,10 +225,7 @@ class Dispatcher:
         self.failed_in_a_row = 0
         with self.lock:
             self.last_success = time.monotonic()
-            tokens = sum(entry.task.tokens for entry in entries)
-            lane.pace.account(tokens, seconds)
-            if all(isinstance(entry.task, TextTask) for entry in entries):
-                lane.text_pace.account(tokens, seconds)
+            lane.account(entries, seconds)
 
 
 def _wanted(entry: Entry) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from service.engines.contract import TextTask
 from service.scheduler.congestion import Congestion
 from service.scheduler.fairness import FairQueue
 from service.scheduler.pace import Margin, Pace
@@ -34,10 +35,10 @@ class Lane:
 
     name: LaneName
     share: float
-    pace: Pace = field(default_factory=Pace)
-    """Pace of all batches."""
     text_pace: Pace = field(default_factory=Pace)
-    """Pace of batches of texts alone, of which promised work is a multiple."""
+    """Pace of batches of texts, in whose tokens decompositions and promised work are counted."""
+    map_pace: Pace = field(default_factory=Pace)
+    """Pace of batches of `maps`."""
     margin: Margin = field(default_factory=Margin)
     congestion: Congestion = field(default_factory=Congestion)
     served: float = 0.0
@@ -51,11 +52,24 @@ class Lane:
     more is begun than is finished."""
     map_tokens: int = 0
 
-    def expect(self, measured: Sequence[tuple[int, float]]) -> None:
-        """Take the tokens and seconds of batches of texts that were measured beforehand."""
-        for tokens, seconds in measured:
-            self.pace.account(tokens, seconds)
+    def expect(self, texts: Sequence[tuple[int, float]], maps: Sequence[tuple[int, float]]) -> None:
+        """Take the tokens and seconds of batches that were measured beforehand."""
+        for pace, measured in ((self.text_pace, texts), (self.map_pace, maps)):
+            for tokens, seconds in measured:
+                pace.account(tokens, seconds)
+
+    def account(self, entries: Sequence[Entry], seconds: float) -> None:
+        """Take the seconds of a batch that was computed, for the next forecasts."""
+        tokens = sum(entry.task.tokens for entry in entries)
+        if entries[0].number < 0:
+            self.map_pace.account(tokens, seconds)
+        elif all(isinstance(entry.task, TextTask) for entry in entries):
             self.text_pace.account(tokens, seconds)
+
+    def seconds(self, text_tokens: int, max_batch_tokens: int) -> float:
+        """Return the forecast of a worker's seconds for all maps and some tokens of texts."""
+        maps = self.map_pace.predict(self.map_tokens, max_batch_tokens)
+        return maps + self.text_pace.predict(text_tokens, max_batch_tokens)
 
     @property
     def queued_tokens(self) -> int:

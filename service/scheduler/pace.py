@@ -28,9 +28,10 @@ class _Size:
 class Pace:
     """The time of a batch by its tokens, between the sizes that there were.
 
-    Each power of two keeps a mean of its own, so that hours of single short texts do not unteach
-    what a full batch takes. What is much larger than any yet counts as quick: a prediction that is
-    too short is mended by the first such batch, one that is too long would keep it away.
+    Sizes up to each power of two keep a mean of their own, so that hours of single short texts do
+    not unteach what a full batch takes, and one that is nearly full teaches it. What is much larger
+    than any yet counts as quick: a prediction that is too short is mended by the first such batch,
+    one that is too long would keep it away.
     """
 
     def __init__(self) -> None:
@@ -43,7 +44,7 @@ class Pace:
     def account(self, tokens: int, seconds: float) -> None:
         """A batch of so many tokens took a worker so long."""
         self.seconds += (WEIGHT if self._sizes else 1.0) * (seconds - self.seconds)
-        size = self._sizes.setdefault(tokens.bit_length(), _Size())
+        size = self._sizes.setdefault((tokens - 1).bit_length(), _Size())
         size.batches += 1
         weight = max(WEIGHT, 1 / size.batches)
         size.tokens += weight * (tokens - size.tokens)

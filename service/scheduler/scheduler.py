@@ -49,7 +49,7 @@ class Scheduler:
         self._dispatcher = Dispatcher(engine, limits, self._finished, inspect)
         self.lanes = self._dispatcher.lanes
         for lane in self.lanes.values():
-            lane.expect(engine.measured)
+            lane.expect(engine.measured, engine.measured_maps or engine.measured)
         self._lock = self._dispatcher.lock
         self._limits = limits
         self._observer = observer
@@ -122,7 +122,7 @@ class Scheduler:
         def push(expected: Forecast) -> None:
             submission.predicted_seconds = expected.total
             if caller.promise:
-                lane.promises.add(caller.client, caller.promise)
+                lane.promises.add(caller.client, caller.promise, caller.finish_by)
             self._dispatcher.push(lane, submission)
 
         tokens = sum(task.tokens for task in tasks)
@@ -161,13 +161,14 @@ class Scheduler:
         numbers = self._map_numbers if continues else self._numbers
         submission = Submission(tasks, numbers, caller, reduce)
         submission.begun = True
-        if caller.promise:
-            caller.promise.keep(sum(task.tokens for task in tasks))
         with self._lock:
             if self._closed:
                 raise self._stopped()
             self._dispatcher.push(lane, submission)
-        return await self._answered(lane, submission)
+        results = await self._answered(lane, submission)
+        if caller.promise:
+            caller.promise.keep(sum(task.tokens for task in tasks))
+        return results
 
     def seconds_alone(self, lane_name: LaneName, tokens: int) -> float:
         """Return the seconds that texts of `tokens` tokens take while nothing else is computed."""

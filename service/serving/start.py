@@ -11,7 +11,7 @@ from model.artifact.vectors import TextVectors
 from service.artifacts.precision import precision_note
 from service.engines.contract import Engine
 from service.engines.fake import FakeEngine
-from service.engines.measuring import measured_batches
+from service.engines.measuring import maps_of, measured_batches, texts_of
 from service.engines.onnx import OnnxEngine
 from service.engines.torch import TorchEngine, check_installed
 from service.engines.torch_host import IDLE_SECONDS, TorchHosts
@@ -71,8 +71,7 @@ def start_model(
     trial = GoldenCheck(artifact)
     limits = token_limits(settings, artifact)
     factories = engine_factories(settings, artifact, trial, shared.torch)
-    for kind in ("onnx", "torch"):
-        factories[kind] = warmed(factories[kind], settings, artifact)
+    factories = {kind: warmed(start, settings, artifact) for kind, start in factories.items()}
     target = artifact.path(TARGET_TOKENIZER) if manifest.own_target_tokenizer else None
     tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, limits, target)
     vectors = TextVectors.of(artifact)
@@ -158,7 +157,7 @@ def warmed(
 ) -> Callable[[], Engine]:
     """Return a function that starts an engine, warms it up and measures its first batches."""
     longest = token_limits(settings, artifact).max_tokens
-    layer = artifact.manifest.config.num_hidden_layers
+    config = artifact.manifest.config
 
     def started() -> Engine:
         with contextlib.ExitStack() as undo:
@@ -166,7 +165,10 @@ def warmed(
             undo.callback(engine.close)
             batch_tokens = settings.max_batch_tokens or engine.batch_tokens
             engine.warm_up(batch_tokens, longest)
-            engine.measured = measured_batches(engine, layer, batch_tokens, longest)
+            engine.measured = measured_batches(engine, texts_of(config), batch_tokens, longest)
+            if not artifact.manifest.foreign:
+                maps = measured_batches(engine, maps_of(config), batch_tokens, longest)
+                engine.measured_maps = maps
             undo.pop_all()
         return engine
 

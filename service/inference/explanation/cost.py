@@ -1,4 +1,4 @@
-"""The work of an explanation in tokens, and the refusal of one that cannot end in time.
+"""The work of an explanation in tokens: the refusal of too much, and what admission asks for.
 
 Work is counted in tokens that take as long to encode, as the pace of texts is measured in them.
 
@@ -19,7 +19,9 @@ from service.inference.explanation.options import ExplainOptions
 from service.scheduler.scheduler import Scheduler
 
 USEFUL_SHARE = 0.1
-"""Share of the passes of occlusion without which an answer is of no use."""
+"""Share of the passes of occlusion that an idle service has to compute in time."""
+ADMITTED_SHARE = 0.5
+"""Share of what an idle service would compute in time, without which a request is not admitted."""
 LONGEST_TEXT = 2**16
 """Most tokens of a text for which the limit in an error message is looked for."""
 
@@ -42,7 +44,7 @@ class Work:
 
     tokens: int
     """All tokens."""
-    needed: int
+    least: int
     """Tokens of its useful part: the vectors, a tenth of the passes of occlusion, and the
     decomposition of the first pair."""
 
@@ -68,8 +70,8 @@ class Costs:
                 decomposition_tokens(side.tokens, options.layer, config, self.part_cost)
                 for side in sides
             ]
-        needed = encoded + math.ceil(USEFUL_SHARE * passes) + sum(decomposed[:2])
-        return Work(encoded + passes + sum(decomposed), needed)
+        least = encoded + math.ceil(USEFUL_SHARE * passes) + sum(decomposed[:2])
+        return Work(encoded + passes + sum(decomposed), least)
 
 
 def check_time(scheduler: Scheduler, sides: Sequence[Side], costs: Costs, seconds: float) -> Work:
@@ -89,19 +91,39 @@ def check_time(scheduler: Scheduler, sides: Sequence[Side], costs: Costs, second
 
     """
     work = costs.work(sides)
-    alone = scheduler.seconds_alone("attention", work.needed)
+    alone = scheduler.seconds_alone("attention", work.least)
     if alone <= seconds:
         return work
     fits = fitting_pair(
         sides,
         costs.options,
-        lambda pair: scheduler.seconds_alone("attention", costs.work(pair).needed) <= seconds,
+        lambda pair: scheduler.seconds_alone("attention", costs.work(pair).least) <= seconds,
     )
     raise Unprocessable(
         f"the smallest useful part of this explanation takes about {alone:.1f} s on an idle "
         f"service, and there are {seconds:.1f} s to compute it (--request-timeout-seconds, or "
         f"less by the header x-request-timeout-ms): {fits}; {_less(costs.options)}"
     )
+
+
+def needed_tokens(scheduler: Scheduler, work: Work, seconds: float) -> int:
+    """Return the tokens for which there has to be time beside other requests.
+
+    A request whose answer would be cut to less than half is refused; one that even an idle service
+    cuts is admitted for half of what that would compute, so that it is never refused for good.
+
+    Args:
+        scheduler: the scheduler of the engine that would compute it.
+        work: the work of a request that `check_time` let pass.
+        seconds: the time of the request.
+
+    """
+    alone = bisect.bisect_right(
+        range(1, work.tokens + 1),
+        seconds,
+        key=lambda tokens: scheduler.seconds_alone("attention", tokens),
+    )
+    return max(work.least, math.ceil(ADMITTED_SHARE * alone))
 
 
 def fitting_pair(

@@ -22,7 +22,7 @@ from service.engines.contract import Floats, Output, Pooling, TextTask
 from service.inference.attention.stream import CHUNK_TOKENS
 from service.inference.core import Inference
 from service.inference.encoding import PreparedTexts
-from service.inference.explanation.cost import Costs, Side, check_time
+from service.inference.explanation.cost import Costs, Side, check_time, needed_tokens
 from service.inference.explanation.decomposition import (
     DecomposedText,
     TextDecomposition,
@@ -96,7 +96,7 @@ class Explainer:
 
         Raises:
             Unprocessable: not even a useful part fits into the time of a request.
-            Overloaded: the queue has no room, or a useful part does not end by the deadline now.
+            Overloaded: the queue has no room, or there is no time for half of it beside others.
             EngineTimeout: the deadline came before the vectors were computed.
             ServiceError: the engine failed.
 
@@ -107,13 +107,10 @@ class Explainer:
         seconds = finish_by - began
         writing = min(WRITING_SHARE * seconds, MOST_WRITING_SECONDS)
         writing += reply_bytes / WRITTEN_BYTES
-        work = check_time(
-            prepared.scheduler,
-            self.sides,
-            Costs(self.options, self.inference.config, cost),
-            seconds - writing,
-        )
-        promise = Promise(work.tokens, work.needed)
+        costs = Costs(self.options, self.inference.config, cost)
+        work = check_time(prepared.scheduler, self.sides, costs, seconds - writing)
+        needed = needed_tokens(prepared.scheduler, work, seconds - writing)
+        promise = Promise(work.tokens, needed, writing_seconds=writing)
         caller = replace(prepared.caller, promise=promise)
         self.prepared = replace(prepared, caller=caller)
         try:

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from service.engines.contract import Output, Task
+from service.engines.contract import MapsTask, Output, Task
 from service.engines.fake import FakeEngine
-from service.engines.measuring import measured_batches
+from service.engines.measuring import maps_of, measured_batches, texts_of
 from tests.service.harness import CONFIG
 from tests.service.scheduler.clock import FakeClock
+
+TEXTS = texts_of(CONFIG)
 
 
 class Clocked(FakeEngine):
@@ -30,24 +32,24 @@ class Clocked(FakeEngine):
         return super().run(tasks)
 
 
-def test_batches_grow_to_two_texts_and_the_second_of_a_size_counts(
+def test_batches_grow_to_two_texts_and_the_faster_of_a_size_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine = Clocked(FakeClock(monkeypatch))
-    found = measured_batches(engine, 2, 2048, 512)
+    found = measured_batches(engine, TEXTS, 2048, 512)
     assert engine.batches == [[16]] * 2 + [[128]] * 2 + [[256, 256]] * 2
     assert found == [(size, pytest.approx(0.001 * size)) for size in (16, 128, 512)]
 
 
 def test_no_batch_is_larger_than_any_and_no_text_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Clocked(FakeClock(monkeypatch))
-    assert [tokens for tokens, _ in measured_batches(engine, 2, 100, 40)] == [16, 80]
+    assert [tokens for tokens, _ in measured_batches(engine, TEXTS, 100, 40)] == [16, 80]
     assert engine.batches[-1] == [40, 40]
 
 
 def test_a_batch_that_would_take_long_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Clocked(FakeClock(monkeypatch), seconds=0.01)
-    assert [tokens for tokens, _ in measured_batches(engine, 2, 512, 512)] == [16]
+    assert [tokens for tokens, _ in measured_batches(engine, TEXTS, 512, 512)] == [16]
 
 
 def test_as_many_calls_go_side_by_side_as_the_engine_takes() -> None:
@@ -58,4 +60,12 @@ def test_as_many_calls_go_side_by_side_as_the_engine_takes() -> None:
             together.wait()
             return super().run(tasks)
 
-    assert len(measured_batches(Meeting(CONFIG, concurrency=3), 2, 512, 512)) == 3
+    assert len(measured_batches(Meeting(CONFIG, concurrency=3), TEXTS, 512, 512)) == 3
+
+
+def test_maps_are_those_of_all_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Clocked(FakeClock(monkeypatch))
+    measured_batches(engine, maps_of(CONFIG), 512, 512)
+    assert engine.batches == [[16]] * 2 + [[128]] * 2 + [[256, 256]] * 2
+    (task,) = maps_of(CONFIG)([16])
+    assert task == MapsTask(task.queries, task.queries, 0, tuple(range(CONFIG.num_attention_heads)))

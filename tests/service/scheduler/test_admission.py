@@ -189,7 +189,7 @@ async def test_time_is_asked_for_what_an_answer_needs_and_no_more() -> None:
     engine = GatedEngine()
     with batching(engine, max_queue_tokens=200) as (batcher, _):
         lane = batcher.lanes["attention"]
-        lane.pace = lane.text_pace = tenth_a_token()
+        lane.text_pace = tenth_a_token()
         engine.let_through()
         for needed, admitted in ((170, True), (250, False)):
             promise = Promise(10**6, needed)
@@ -199,7 +199,7 @@ async def test_time_is_asked_for_what_an_answer_needs_and_no_more() -> None:
                 assert (promise.tokens, promise.needed) == (10**6 - 50, needed - 50)
                 promise.end()
                 assert not promise.tokens
-                lane.pace = lane.text_pace = tenth_a_token()
+                lane.text_pace = tenth_a_token()
             else:
                 with pytest.raises(Overloaded, match="it would take about"):
                     await batcher.submit("attention", [text(50)], caller)
@@ -215,6 +215,16 @@ async def test_batches_measured_at_start_make_the_first_forecast() -> None:
             await batcher.submit("encode", [text(64)], soon)
 
 
+async def test_queued_maps_are_forecast_by_the_pace_of_maps() -> None:
+    engine = FakeEngine(CONFIG)
+    engine.measured, engine.measured_maps = [(64, 6.4)], [(64, 0.64)]
+    with batching(engine) as (batcher, _):
+        lane = batcher.lanes["attention"]
+        lane.map_tokens = 640
+        assert lane.seconds(128, 64) == pytest.approx(6.4 + 12.8)
+        lane.map_tokens = 0
+
+
 async def test_the_pace_of_texts_knows_no_maps() -> None:
     with batching(FakeEngine(CONFIG)) as (batcher, _):
         states = np.zeros((30, 8), np.float32)
@@ -223,7 +233,7 @@ async def test_the_pace_of_texts_knows_no_maps() -> None:
         await batcher.resume("attention", [MapsTask(states, states, 0, (0,))])
         lane = batcher.lanes["attention"]
         assert lane.text_pace.predict(64, 64) == before
-        assert len(lane.pace._points) == 2
+        assert len(lane.map_pace._points) == 1
 
 
 def tenth_a_token() -> Pace:
@@ -247,8 +257,8 @@ async def test_a_wait_that_would_be_too_long_is_refused_before_it_begins(
         plug = plugged(batcher)
         await until(lambda: engine.batches)
         lane = batcher.lanes["encode"]
-        lane.pace = tenth_a_token()
-        running = lane.pace.seconds  # of the batch that has to end first
+        lane.text_pace = tenth_a_token()
+        running = lane.text_pace.seconds  # of the batch that has to end first
         waiting = asyncio.create_task(batcher.submit("encode", [text(15)]))
         await until(lambda: lane.queued_tokens == 15)
         soon = Caller(finish_by=clock.now + 1)
@@ -270,7 +280,7 @@ async def test_what_cannot_end_in_time_is_refused_before_it_begins() -> None:
     engine = GatedEngine()
     with batching(engine) as (batcher, recorder):
         lane = batcher.lanes["encode"]
-        lane.pace = tenth_a_token()
+        lane.text_pace = tenth_a_token()
         soon = Caller(finish_by=time.monotonic() + 10)
         with pytest.raises(Overloaded, match=r"would take about 15\.0 s, and (10\.0|9\.9) s") as no:
             await batcher.submit("encode", [text(50)] * 3, soon)
@@ -289,7 +299,7 @@ async def test_what_is_ahead_of_a_request_counts_for_its_deadline_alone() -> Non
     engine = GatedEngine()
     with batching(engine, max_queue_tokens=200) as (batcher, recorder):
         lane = batcher.lanes["attention"]
-        lane.pace = lane.text_pace = tenth_a_token()
+        lane.text_pace = tenth_a_token()
         soon = Caller(finish_by=time.monotonic() + 20, promise=Promise(250))
         with pytest.raises(Overloaded, match=r"would take about 25\.0 s, and (20\.0|19\.9) s"):
             await batcher.submit("attention", [text(50)], soon)
@@ -306,12 +316,12 @@ async def test_what_others_were_promised_comes_before_the_end_of_a_request() -> 
         lane, now = batcher.lanes["attention"], time.monotonic()
         first = Caller("a", now + 20, Promise(150))
         await batcher.submit("attention", [text(10)], first)
-        lane.pace = lane.text_pace = tenth_a_token()
+        lane.text_pace = tenth_a_token()
         second = Caller("b", now + 10, Promise(60))
         with pytest.raises(Overloaded, match=r"would take about 1\d\.\d s, and"):
             await batcher.submit("attention", [text(10)], second)
         await batcher.resume("attention", [text(60)] * 2, caller=first)
-        lane.pace = lane.text_pace = tenth_a_token()
+        lane.text_pace = tenth_a_token()
         await batcher.submit("attention", [text(10)], replace(second, promise=Promise(60)))
 
 
@@ -319,7 +329,7 @@ async def test_a_prediction_that_was_wrong_refuses_only_for_a_while() -> None:
     """Each refusal trusts it less, as nothing else could show that it is wrong."""
     with batching(FakeEngine(CONFIG), max_batch_tokens=64) as (batcher, recorder):
         lane = batcher.lanes["encode"]
-        lane.pace.account(64, 90.0)  # the machine slept
+        lane.text_pace.account(64, 90.0)  # the machine slept
         refused = 0
         while True:
             try:
@@ -329,7 +339,7 @@ async def test_a_prediction_that_was_wrong_refuses_only_for_a_while() -> None:
                 refused += 1
         assert 5 < refused < 50
         assert recorder.refusals == [("encode", "deadline")] * refused
-        assert lane.pace.predict(64, 64) < 20  # and what it took has mended it
+        assert lane.text_pace.predict(64, 64) < 20  # and what it took has mended it
 
 
 async def test_a_queue_that_stands_is_cut_to_twice_its_target(
@@ -342,7 +352,7 @@ async def test_a_queue_that_stands_is_cut_to_twice_its_target(
         plug = plugged(batcher)
         await until(lambda: engine.batches)
         lane = batcher.lanes["encode"]
-        lane.pace = tenth_a_token()
+        lane.text_pace = tenth_a_token()
         burst = [asyncio.create_task(batcher.submit("encode", [text(10)])) for _ in range(30)]
         await until(lambda: lane.queued_texts == 30)  # up to 30 s are allowed: a burst
         clock.now += 0.11
@@ -379,7 +389,7 @@ class Queued(Lane):
     """A lane in which so many tokens wait."""
 
     def __init__(self, name: LaneName, share: float, tokens: int) -> None:
-        super().__init__(name, share, pace=tenth_a_token())
+        super().__init__(name, share, text_pace=tenth_a_token(), map_pace=tenth_a_token())
         self.map_tokens = tokens
 
 
@@ -406,4 +416,4 @@ def test_the_wait_is_that_of_the_lanes_work_at_its_share(
 def test_the_batch_that_runs_has_to_end_first() -> None:
     lane = Queued("encode", 3.0, 0)
     found = forecast(lane, Demand(ANYBODY, 1, 30), [lane], BatchLimits(64, 10**6), Workers(2, 0))
-    assert found.wait == lane.pace.seconds / 2
+    assert found.wait == lane.text_pace.seconds / 2

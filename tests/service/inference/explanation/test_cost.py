@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,14 @@ import pytest
 
 from service.engines.fake import FakeEngine
 from service.errors import Unprocessable
-from service.inference.explanation.cost import Costs, Side, check_time, fitting_pair
+from service.inference.explanation.cost import (
+    Costs,
+    Side,
+    Work,
+    check_time,
+    fitting_pair,
+    needed_tokens,
+)
 from service.inference.explanation.options import ExplainOptions
 from tests.service.harness import CONFIG, batching
 
@@ -27,7 +35,7 @@ def pair(tokens: int, spans: int | None = None, occluded: int | None = None) -> 
 
 
 @pytest.mark.parametrize(
-    ("wanted", "sides", "tokens", "needed"),
+    ("wanted", "sides", "tokens", "least"),
     [
         ({"pairs": True}, pair(40), 80, 80),
         ({"occlusion": True}, pair(40), 80 + 3200, 80 + 320),
@@ -39,10 +47,10 @@ def pair(tokens: int, spans: int | None = None, occluded: int | None = None) -> 
     ids=str,
 )
 def test_work_is_counted_in_tokens_to_encode(
-    wanted: dict[str, bool], sides: list[Side], tokens: int, needed: int
+    wanted: dict[str, bool], sides: list[Side], tokens: int, least: int
 ) -> None:
     work = costs(**wanted).work(sides)
-    assert (work.tokens, work.needed) == (tokens, needed)
+    assert (work.tokens, work.least) == (tokens, least)
 
 
 @pytest.mark.anyio
@@ -52,7 +60,7 @@ async def test_what_no_idle_service_does_in_time_is_refused_for_good() -> None:
     engine.measured = THOUSAND_TOKENS_A_SECOND
     occlusion = costs(occlusion=True)
     with batching(engine, max_batch_tokens=1000) as (scheduler, _):
-        assert check_time(scheduler, pair(300), occlusion, 18.7).needed == 18_600
+        assert check_time(scheduler, pair(300), occlusion, 18.7).least == 18_600
         with pytest.raises(Unprocessable) as refused:
             check_time(scheduler, pair(300), occlusion, 10.0)
         assert check_time(scheduler, pair(218), occlusion, 10.0)
@@ -69,6 +77,26 @@ async def test_what_no_idle_service_does_in_time_is_refused_for_good() -> None:
         'occlude `spans` "words" or "sentences", or the `top` ones alone',
     ):
         assert words in refused.value.detail
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("work", "seconds", "needed"),
+    [
+        (Work(10_000, 1_000), 20.0, 5_000),
+        (Work(100_000, 10_000), 20.0, 10_000),
+        (Work(100_000, 15_000), 20.0, 15_000),
+        (Work(10_000, 1_000), math.inf, 5_000),
+    ],
+    ids=["half of all", "half of what fits alone", "the useful part", "no deadline"],
+)
+async def test_half_of_what_an_idle_service_would_compute_is_asked_for(
+    work: Work, seconds: float, needed: int
+) -> None:
+    engine = FakeEngine(CONFIG)
+    engine.measured = THOUSAND_TOKENS_A_SECOND
+    with batching(engine, max_batch_tokens=1000) as (scheduler, _):
+        assert needed_tokens(scheduler, work, seconds) == pytest.approx(needed, abs=1)
 
 
 def test_the_texts_that_fit_have_as_many_spans_for_their_tokens() -> None:
