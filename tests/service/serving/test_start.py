@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from model.artifact.manifest import Artifact
+from model.config.encoder import EncoderConfig
 from service.app import create_app
+from service.engines.fake import FakeEngine
 from service.errors import EngineUnavailable
 from service.serving.start import token_limits
 from service.serving.state import state_of
@@ -49,6 +51,22 @@ def test_one_that_cannot_start_ends_those_that_have(
     with pytest.raises(EngineUnavailable, match="no such device"):
         create_app(Settings(), [variant(artifact, name, 8) for name in "ab"])
     assert engine.closed
+
+
+def test_the_first_request_is_forecast_by_what_was_measured_at_start(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of texts and of maps, by whichever engine."""
+
+    def slow(config: EncoderConfig) -> FakeEngine:
+        return FakeEngine(config, token_seconds=0.0001)
+
+    monkeypatch.setattr("service.serving.start.FakeEngine", slow)
+    (model,) = state_of(create_app(FAKE, [artifact])).models
+    scheduler = model.inference.engines.default
+    assert scheduler.seconds_alone("attention", 512) > 0.05
+    assert [tokens for tokens, _ in scheduler.engine.measured_maps] == [16, 128, 512]
+    assert scheduler.lanes["attention"].map_pace.predict(512, 512) > 0.05
 
 
 def test_two_of_one_name_are_refused(artifact: Artifact) -> None:
