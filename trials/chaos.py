@@ -6,6 +6,7 @@ from trials import (
     bodies,
     company,
     disconnects,
+    explanations,
     faults,
     mixups,
     models,
@@ -27,6 +28,7 @@ TRIALS: dict[str, Trial] = {
     "disconnects": disconnects.run,
     "stalls": stalls.run,
     "neighbours": neighbours.run,
+    "explanations": explanations.run,
     "saturation": saturation.run,
     "bodies": bodies.run,
 }

@@ -45,6 +45,8 @@ class Neighbour:
 
     name: str
     beside: Beside
+    fresh: bool = False
+    """Whether it is the first client of a service that has just started."""
 
 
 def sending(
@@ -96,6 +98,11 @@ async def slow_reader(service: Service) -> AsyncIterator[None]:
         await asyncio.wait([task])
 
 
+explaining = sending(
+    "/explain",
+    {"inputs": [[WORDS, WORDS]], "include": ["occlusion"], "truncate": True},
+    connections=8,
+)
 NEIGHBOURS: Sequence[Neighbour] = (
     Neighbour(
         "lists of 512 texts of 250 words", sending("/encode", {"inputs": [WORDS] * 512, **CUT})
@@ -117,6 +124,8 @@ NEIGHBOURS: Sequence[Neighbour] = (
         "every map as JSON, 32 connections", sending("/attention", {"inputs": MAP_WORDS}, {}, 32)
     ),
     Neighbour("/align, 64 connections", sending("/align", {"inputs": [PAIR]}, {}, 64)),
+    Neighbour("8 connections of /explain, warm", explaining),
+    Neighbour("8 connections of /explain, cold", explaining, fresh=True),
 )
 
 
@@ -155,8 +164,11 @@ async def trial(scale: Scale) -> list[Gate]:
         gates.append(exactly("alone", {"right"}, outcomes))
         for neighbour in NEIGHBOURS[scale.of(0, 1) :: scale.of(1, 5)]:
             probes = Probes()
-            async with probing(service, probes), neighbour.beside(service):
-                outcomes, beside = await singles(service, seconds)
+            async with contextlib.AsyncExitStack() as stack:
+                asked = await stack.enter_async_context(serve()) if neighbour.fresh else service
+                await stack.enter_async_context(probing(asked, probes))
+                await stack.enter_async_context(neighbour.beside(asked))
+                outcomes, beside = await singles(asked, seconds)
             name = f"beside {neighbour.name}"
             allowed = min(1000.0, 10 * alone) * scale.slack
             gates += [

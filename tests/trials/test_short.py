@@ -11,6 +11,7 @@ from trials import (
     bodies,
     company,
     disconnects,
+    explanations,
     faults,
     fuzz,
     mixups,
@@ -38,7 +39,7 @@ def service() -> Iterator[Service]:
 def _few_processes(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (disconnects, faults, mixups, models, overload, stalls):
         monkeypatch.setattr(module, "stub", stub)
-    for module in (bodies, company, neighbours, saturation):
+    for module in (bodies, company, explanations, neighbours, saturation):
         monkeypatch.setattr(module, "serve", lambda: lent(service))
 
 

@@ -69,3 +69,17 @@ def test_maps_are_those_of_all_heads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert engine.batches == [[16]] * 2 + [[128]] * 2 + [[256, 256]] * 2
     (task,) = maps_of(CONFIG)([16])
     assert task == MapsTask(task.queries, task.queries, 0, tuple(range(CONFIG.num_attention_heads)))
+
+
+def test_what_interrupts_one_round_of_a_size_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Interrupted(Clocked):
+        def run(self, tasks: Sequence[Task]) -> list[Output]:
+            if len(self.batches) == 5:
+                self.clock.now += 9.0
+            return super().run(tasks)
+
+    engine = Interrupted(FakeClock(monkeypatch))
+    found = measured_batches(engine, TEXTS, 512, 512)
+    assert found[-1] == (512, pytest.approx(5.12)), "the first round"
