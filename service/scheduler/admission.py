@@ -105,7 +105,7 @@ def forecast(
     running = 0.0 if workers.idle else lane.text_pace.seconds
 
     def until(tokens: int) -> float:
-        """Seconds until maps and so many tokens of texts have begun, behind a batch that runs."""
+        """Return the seconds until all maps, and some tokens of texts behind them, have begun."""
         work = lane.seconds(tokens, most)
         return (min(work / share, work + elsewhere) + running) / workers.threads
 
