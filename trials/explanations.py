@@ -53,7 +53,7 @@ async def at_once(service: Service, requests: int, scale: Scale) -> list[Answer]
 
 
 def gates_of(name: str, answers: Sequence[Answer], scale: Scale) -> list[Gate]:
-    """What holds of requests that came together."""
+    """Return the gates of requests that came together."""
     answered = [each for each in answers if each.reply.status == 200]
     refused = [each for each in answers if each.reply.status == 429]
     told = [int(each.reply.header("retry-after") or 0) for each in refused]
@@ -82,7 +82,7 @@ def gates_of(name: str, answers: Sequence[Answer], scale: Scale) -> list[Gate]:
 
 
 async def trial(scale: Scale) -> list[Gate]:
-    """Eight of a fresh service, one as it was told, one alone, eight again, a flood."""
+    """Send eight to a fresh service, one alone, eight again, and a flood with one beside it."""
     async with serve() as service:
         cold = await at_once(service, AT_ONCE, scale)
         gates = gates_of(f"{AT_ONCE} of a fresh service", cold, scale)
@@ -100,7 +100,7 @@ async def trial(scale: Scale) -> list[Gate]:
 
 
 async def told_when(service: Service, scale: Scale) -> list[Gate]:
-    """Ask beside a flood, again after as long as was told."""
+    """Return the gate of a request beside a flood that is sent again after its Retry-After."""
     await asyncio.sleep(1)
     (answer,) = await at_once(service, 1, scale)
     if answer.reply.status != 429:

@@ -37,13 +37,10 @@ class Pooling:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a decoder is to have written of a text: `[T]` labels with T ≥ 1; layers 0 … L_d.
-
-    It reads the labels shifted right, over the text's last hidden state.
-    """
+    """Labels `[T]`, T ≥ 1, that a decoder reads shifted right over a text's last hidden state."""
 
     labels: Ids
-    hidden_layers: tuple[int, ...] = ()
+    hidden_layers: tuple[int, ...] = ()  # 0 … L_d
     cross_layers: tuple[int, ...] = ()  # 0 … L_d−1, whose cross-attention's query states
     logprobs: bool = False  # log-probability of each label after those before it
     ablated: Ablated = ()  # of the decoder's self-attention

@@ -33,7 +33,7 @@ class Engine(FakeEngine):
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
-    """Whose seconds after which to try again are not drawn at random."""
+    """A clock by hand; seconds after which to try again are not drawn at random."""
     monkeypatch.setattr("service.scheduler.admission.random.uniform", lambda low, _: low)
     return FakeClock(monkeypatch)
 
@@ -83,7 +83,7 @@ async def test_late_batches_of_small_requests_do_not_lengthen_promised_work(
 
 
 async def test_refusals_beside_promised_work_leave_the_pace_as_it_is(clock: FakeClock) -> None:
-    """It is no forecast that nothing could correct: others are being computed."""
+    """Batches of the others correct the pace where it is wrong."""
     with batching(Engine(clock)) as (scheduler, _):
         for _ in range(2):
             await ask(scheduler, clock)
@@ -96,7 +96,7 @@ async def test_refusals_beside_promised_work_leave_the_pace_as_it_is(clock: Fake
 
 
 async def test_tokens_are_promised_until_they_are_computed(clock: FakeClock) -> None:
-    """Those that wait in the queue go before the last of a newcomer, too."""
+    """Tokens in the queue go before the last of a newcomer, too."""
     with batching(Engine(clock)) as (scheduler, _):
         promise, left = await ask(scheduler, clock), []
         caller = Caller("", clock.now + 30, promise)
