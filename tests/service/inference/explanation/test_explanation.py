@@ -109,6 +109,6 @@ async def test_time_is_asked_for_what_is_still_to_come(
     steps = sum(math.ceil(1.2 * size * (size + 1) / 2) for size in sizes)
     passes, own = sum(size * size for size in sizes), sum(sizes)
     assert asked == [
-        (own + passes, own + math.ceil(0.1 * passes)),
+        (own + passes, math.ceil(0.5 * (own + passes))),
         (own + steps, own + steps),
     ]
