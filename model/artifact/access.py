@@ -1,4 +1,4 @@
-"""Reading and writing of an artifact's files with libraries, whose exceptions are of any class."""
+"""Context managers that turn any exception of a file library into an `ArtifactError`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from model.errors import ArtifactError
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Context of reading an artifact's file with a library.
+    """Turn any exception of a library that reads an artifact's file into an `ArtifactError`.
 
     Raises:
         ArtifactError: the library failed.
@@ -27,10 +27,10 @@ def reading(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Context of writing an artifact's file with a library.
+    """Turn any exception of a library that writes an artifact's file into an `ArtifactError`.
 
     Raises:
-        ArtifactError: the library failed; in one line, why.
+        ArtifactError: the library failed; the message gives the reason in one line.
 
     """
     try:

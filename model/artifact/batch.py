@@ -1,8 +1,7 @@
-"""A packed batch, as every runtime takes it: texts end to end, without padding. numpy only.
+"""Packed batch, the input of every runtime: texts end to end, without padding. numpy only.
 
-Everything that looks at one token alone runs over the `[T]` tokens of all texts; only attention,
-where a token looks at its own text, needs the padded grid `[B, S]`, and two indices lead there
-and back.
+Operations on single tokens run over the `[T]` tokens of all texts. Only attention within a text
+needs the padded grid `[B, S]`; `padded_index` and `packed_index` convert between the two.
 
 Notation: B texts, T tokens of all of them, S tokens of the longest.
 """
@@ -17,24 +16,24 @@ from numpy.typing import ArrayLike, NDArray
 
 Ids = NDArray[np.int64]
 PADDING = -1
-"""In `padded_index`, a place without a token."""
+"""Value in `padded_index` of a position without a token."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Texts end to end, and their places in the padded grid; int64."""
+    """Texts end to end, and the positions of their tokens in the padded grid; int64."""
 
     input_ids: Ids
     """`[T]`."""
     token_type_ids: Ids
     """`[T]`, the segment of each token."""
     position_ids: Ids
-    """`[T]`, the place of each token in its text."""
+    """`[T]`, position of each token in its text."""
     padded_index: Ids
-    """`[B, S]`, the number n of the token at each place of the grid, −n − 1 of one that no token
-    attends to; `PADDING` for none, and for the first token of all where no token attends to it."""
+    """`[B, S]`, index n of the token at each position of the grid; −n − 1 if the token is masked as
+    a key. `PADDING` for a position without a token, and for token 0 if it is masked as a key."""
     packed_index: Ids
-    """`[T]`, the place of each token in the flattened grid."""
+    """`[T]`, position of each token in the flattened grid."""
 
     @property
     def inputs(self) -> tuple[Ids, Ids, Ids, Ids, Ids]:
@@ -58,13 +57,12 @@ class Batch:
 def pack(
     texts: Sequence[tuple[ArrayLike, ArrayLike]], unseen: Sequence[Sequence[int]] = ()
 ) -> Batch:
-    """Lay texts end to end.
+    """Pack texts end to end.
 
     Args:
-        texts: token ids and segments of each; none may be empty.
-        unseen: of each text, the numbers of tokens that no token attends to, and that attend to all
-            others, as with transformers' `attention_mask` 0 there: fewer than it has. None of any
-            text when empty.
+        texts: token ids and segment ids of each text; none may be empty.
+        unseen: indices of each text's tokens that are masked as keys, fewer than the text has. Such
+            tokens attend to all others, as where transformers' `attention_mask` is 0. Empty: none.
 
     """
     ids = [np.asarray(text_ids, np.int64) for text_ids, _ in texts]
@@ -87,7 +85,7 @@ def pack(
 
 
 def widen(batch: Batch, rows: int, columns: int) -> Batch:
-    """The same tokens in a larger grid, padded at the end of both axes."""
+    """Return the batch in a larger grid, padded at the end of both axes."""
     texts, longest = batch.padded_index.shape
     padded_index = np.full((rows, columns), PADDING, np.int64)
     padded_index[:texts, :longest] = batch.padded_index
@@ -96,9 +94,9 @@ def widen(batch: Batch, rows: int, columns: int) -> Batch:
 
 
 def coarser(n: int, least_step: int = 1) -> int:
-    """`n` rounded up to four binary digits: at most an eighth more, eight values an octave.
+    """Return `n` rounded up to four binary digits: at most an eighth more, eight values an octave.
 
-    And to a multiple of `least_step`, a power of two.
+    The result is also a multiple of `least_step`, a power of two.
     """
     step = max(least_step, 1 << max(0, n.bit_length() - 4))
     return -(-n // step) * step

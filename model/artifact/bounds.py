@@ -1,6 +1,6 @@
-"""Bounds of the agreement about which texts are alike, by precision, and of checks of texts.
+"""Bounds on how well vectors of each precision agree about similar texts, and on checks of texts.
 
-Argued from the measurements in docs/decisions/0030-a-verdict-for-each-use.md.
+docs/decisions/0030-a-verdict-for-each-use.md has the measurements and the reasons.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ SIMILARITY_AT_LEAST: Mapping[Precision, Mapping[str, float]] = {
         "least_cosine": 0.9,
     },
 }
-"""Least figures of `Similarity`. fp32 and fp16 have none: every tensor has its tolerance."""
+"""Minimum figures of `Similarity`. fp32 and fp16 have none: every tensor has its tolerance."""
 Check = Literal["", "text", "alone"]
-"""Name of a check, empty for that of all inputs.
+"""Name of a check; empty for the comparison of all inputs.
 
-`text` compares a text, no random ids; `alone` compares a text in a batch with the same text alone,
+`text` compares texts, not random ids; `alone` compares a text in a batch with the same text alone,
 both computed by the artifact's graphs.
 """
 CHECK_AT_LEAST: Mapping[Check, float] = {"": -1.0, "text": 0.9, "alone": 0.97}
-"""Least cosine of a check's tensors, where their precision asks for less."""
+"""Minimum cosine of a check's tensors, where their precision asks for less."""
 LARGEST_LOSS = 0.005
-"""Loss of Spearman's ρ on scored pairs, compared with fp32, beyond which a precision fails."""
+"""Largest allowed loss of Spearman's ρ on scored pairs, compared with fp32."""
 _NAMES = {
     "rank_correlation": "rank correlation of similarities",
     "neighbour_recall": "recall of the ten nearest neighbours",
@@ -47,18 +47,18 @@ _NAMES = {
 }
 
 
-def shortfall(found: Similarity, at_least: Mapping[str, float]) -> str | None:
-    """Return the figures below their bounds, in a line; None where there are none."""
+def shortfall(figures: Similarity, at_least: Mapping[str, float]) -> str | None:
+    """Return the figures below their bounds, in one line; None if all reach them."""
     below = [
-        f"{_NAMES[name]} {getattr(found, name):.4f} (at least {bound:g})"
+        f"{_NAMES[name]} {getattr(figures, name):.4f} (at least {bound:g})"
         for name, bound in at_least.items()
-        if getattr(found, name) < bound
+        if getattr(figures, name) < bound
     ]
-    return f"{', '.join(below)}, over {found.texts} texts" if below else None
+    return f"{', '.join(below)}, over {figures.texts} texts" if below else None
 
 
 def bounds_line(precision: Precision) -> str:
-    """Return the bounds of a precision's vectors, in a line."""
+    """Return the bounds of a precision's vectors, in one line."""
     at_least = SIMILARITY_AT_LEAST.get(precision)
     if at_least is None:
         return f"{precision} vectors: every tensor within its tolerance"

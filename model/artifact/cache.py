@@ -1,4 +1,4 @@
-"""The key of an exported artifact in the cache. Without torch."""
+"""Cache key of an exported artifact. Without torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIBRARIES = ("torch", "onnx", "onnxscript", "tokenizers")
 
 
 def exporter_version(libraries: Sequence[str] = LIBRARIES) -> str:
-    """SHA-256 of all source of `model` and of the versions of the libraries that export."""
+    """Return the SHA-256 of `model`'s source and of the versions of the exporting libraries."""
     digest = hashlib.sha256()
     package = Path(__file__).parents[1]
     for path in sorted([*package.rglob("*.py"), *package.rglob("*.txt")]):
@@ -33,13 +33,13 @@ def exporter_version(libraries: Sequence[str] = LIBRARIES) -> str:
 def cache_key(
     checkpoint: Path, model: str, precision: str, weight_bits: WeightBits | None = None
 ) -> str:
-    """SHA-256 of the checkpoint's files, its name, the precision and the exporter, shortened.
+    """Return a short SHA-256 of the checkpoint's files, its name, the precision and the exporter.
 
     Args:
         checkpoint: a Hugging Face folder.
-        model: the name that the service will answer with.
-        precision: of the encoder's arithmetic.
-        weight_bits: of int8's weights.
+        model: name under which the service answers.
+        precision: precision of the encoder's arithmetic.
+        weight_bits: bits of int8's weights.
 
     Raises:
         SourceError: the folder holds no checkpoint.

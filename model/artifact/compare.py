@@ -34,8 +34,8 @@ Kind = Literal["hidden", "attention", "values", "pooled", "task", "token_vectors
 class Tolerance:
     """Bounds of a comparison: |v − r| ≤ atol + rtol · max|r|, and a cosine of each row.
 
-    The largest value of a tensor is the measure of all its values, as a few features of a hidden
-    state may be a thousand times the rest, and sums of both are rounded to the size of the former.
+    Differences are relative to a tensor's largest value: a few features of a hidden state may be a
+    thousand times the others, and sums of both are rounded to the size of the larger.
     """
 
     atol: float
@@ -77,14 +77,13 @@ TOLERANCES: Mapping[Precision, Mapping[Kind, Tolerance]] = {
         "token_vectors": Tolerance(1.0, 0.1, 0.5),
     },
 }
-"""By precision, of encoders of few layers; of any, see `tolerances_of`.
+"""Tolerances by precision, for encoders of few layers; `tolerances_of` has them for any depth.
 
-Random token ids are among what is compared, and are harder than any text: 8-bit maps of the last
-layers can be far off there. In bf16 and int8 the bounds of pooled vectors only find what is broken;
-`model.artifact.bounds` has those of their quality. The logits of one label have a sign alone for a
-cosine, so a task head is held to their difference; the unit vectors of a late-interaction model's
-tokens turn with their hidden states. Products of values are of any size, and of states that have
-been rounded, so they are held to their largest."""
+They also cover random token ids, which are harder than any text: 8-bit maps of the last layers can
+be far off there. In bf16 and int8 the bounds of pooled vectors only detect broken graphs;
+`model.artifact.bounds` has the bounds of their quality. The cosine of a single logit is only a
+sign, so task heads are held to differences. Unit vectors of late-interaction tokens turn with their
+hidden states. Value products of any size, of rounded states, are held to their largest value."""
 _LIKE: Mapping[DecoderKind, Kind] = {
     "decoder_hidden": "hidden",
     "cross_queries": "hidden",
@@ -94,19 +93,19 @@ _LIKE: Mapping[DecoderKind, Kind] = {
     "cross_values": "values",
     "logprobs": "task",
 }
-"""Kinds of a decoder's tensors, and those that they are bounded like."""
+"""Kind of a decoder's tensors → kind whose bounds they share."""
 _FEW_LAYERS = 6
 
 
 def tolerances_of(
     precision: Precision, layers: int, decoder_layers: int = 0
 ) -> Mapping[Kind, Tolerance]:
-    """The bounds of each kind of tensor, for two computations of so many layers.
+    """Return the bounds of each kind of tensor for a model with these numbers of layers.
 
     A float32 map may differ by 1e-5, and by 1e-5 more for each layer beyond six. Each side rounds
-    in each layer, and the stream of hidden states adds up what all layers before have rounded; a
-    map follows from it without being measured by its size. Hidden states are, and the coarser
-    precisions have bounds for what they round anywhere. A decoder's come after the encoder's.
+    in each layer, and the stream of hidden states accumulates the errors. A map follows from the
+    stream without being measured by its size; hidden states are, and coarser precisions have bounds
+    for rounding in any layer. A decoder's layers come after the encoder's.
     """
     own = TOLERANCES[precision]
     tolerances = dict(own)
@@ -123,41 +122,41 @@ def tolerances_of(
 
 
 _OF_VECTORS: tuple[Kind, ...] = ("pooled", "task", "token_vectors", "logprobs")
-"""Kinds that are compared for the use of vectors; the others are compared for that of heads."""
+"""Kinds that are compared for the use `vectors`; all others are compared for `heads`."""
 _OF_LAYERS: tuple[Kind, ...] = (
     *("hidden", "values", "decoder_hidden", "decoder_values"),
     *("cross_queries", "cross_values"),
 )
-"""Kinds with a tensor a layer."""
+"""Kinds with one tensor per layer."""
 
 
 @dataclass(frozen=True)
 class Key:
-    """Name of a tensor: its kind, and the layer and head of one that has them."""
+    """Name of a tensor: its kind, and the layer and head it belongs to."""
 
     kind: Kind
     layer: int = 0
     head: int = 0
     check: Check = ""
-    """Check of texts that compares the tensor, if it is one."""
+    """Check of texts that compares the tensor; empty if no check does."""
 
     @property
     def use(self) -> Use:
-        """Use of an artifact that depends on such a tensor."""
+        """Use of an artifact that depends on the tensor."""
         return "vectors" if self.kind in _OF_VECTORS else "heads"
 
     @property
     def of_head(self) -> bool:
-        """Whether a head of a layer has such a tensor."""
+        """Whether the tensor belongs to one head of a layer."""
         return self.kind.endswith("attention")
 
     @property
     def of_layer(self) -> bool:
-        """Whether a layer has, or each of its heads."""
+        """Whether the tensor belongs to one layer or to one of its heads."""
         return self.of_head or self.kind in _OF_LAYERS
 
     def tolerance(self, tolerances: Mapping[Kind, Tolerance]) -> Tolerance:
-        """Return the bounds of such a tensor: those of its kind, and the cosine of its check."""
+        """Return the bounds of the tensor: its kind's tolerance, its check's minimum cosine."""
         own = tolerances[self.kind]
         return replace(own, cosine_at_least=max(own.cosine_at_least, CHECK_AT_LEAST[self.check]))
 
@@ -173,11 +172,11 @@ class Difference:
 
     max_abs_diff: float
     min_cosine: float
-    """The smallest cosine of any of its rows with the reference's."""
+    """Smallest cosine of a row with the reference's row."""
     passed: bool
 
     def worst(self, other: Difference) -> Difference:
-        """The larger difference and the smaller cosine of both."""
+        """Return the larger difference and the smaller cosine of the two."""
         return Difference(
             max(self.max_abs_diff, other.max_abs_diff),
             min(self.min_cosine, other.min_cosine),
@@ -195,37 +194,39 @@ class Comparison:
 
     @property
     def passed(self) -> bool:
-        """Whether something was compared, and all of it is within tolerance."""
+        """Whether at least one tensor was compared and all are within tolerance."""
         within = all(difference.passed for difference in self.differences.values())
         return bool(self.differences) and not self.mismatches and within
 
     def of(self, uses: Collection[Use]) -> Comparison:
-        """Return the part of the comparison that some uses depend on, with all mismatches."""
-        kept = {key: found for key, found in self.differences.items() if key.use in uses}
+        """Return the comparison restricted to the given uses, with all mismatches."""
+        kept = {key: difference for key, difference in self.differences.items() if key.use in uses}
         return Comparison(self.mismatches, kept, self.inputs)
 
     def summary(self) -> str:
-        """One line: how many tensors failed, and the first of them."""
+        """Return one line: the number of failed tensors, and the first of them."""
         if self.mismatches:
             return f"{len(self.mismatches)} mismatches, first: {self.mismatches[0]}"
-        failed = {key: found for key, found in self.differences.items() if not found.passed}
+        failed = {
+            key: difference for key, difference in self.differences.items() if not difference.passed
+        }
         if not failed:
             return f"{len(self.differences)} tensors agree"
-        key, found = next(iter(failed.items()))
+        key, difference = next(iter(failed.items()))
         return (
             f"{len(failed)} of {len(self.differences)} tensors, first: {key}, max abs diff "
-            f"{found.max_abs_diff:.1e}, min cosine {found.min_cosine:.6f}"
+            f"{difference.max_abs_diff:.1e}, min cosine {difference.min_cosine:.6f}"
         )
 
     def worst(self, kind: Kind) -> float:
-        """The largest absolute difference of a kind; 0 if none was compared."""
-        found = (d.max_abs_diff for key, d in self.differences.items() if key.kind == kind)
-        return max(found, default=0.0)
+        """Return the largest absolute difference of a kind; 0 if none was compared."""
+        differences = (d.max_abs_diff for key, d in self.differences.items() if key.kind == kind)
+        return max(differences, default=0.0)
 
     def min_cosine(self, kind: Kind) -> float:
-        """The smallest cosine of any row of a kind; 1 if none was compared."""
-        found = (d.min_cosine for key, d in self.differences.items() if key.kind == kind)
-        return min(found, default=1.0)
+        """Return the smallest cosine of any row of a kind; 1 if none was compared."""
+        cosines = (d.min_cosine for key, d in self.differences.items() if key.kind == kind)
+        return min(cosines, default=1.0)
 
     def add(
         self,
@@ -233,20 +234,20 @@ class Comparison:
         candidate: Mapping[Key, Floats],
         tolerances: Mapping[Kind, Tolerance],
     ) -> None:
-        """Compare the tensors of one text; keep the worst of each key."""
+        """Compare the tensors of one text; keep the worst difference of each key."""
         self.inputs += 1
         self.mismatches += [f"{key} is missing" for key in reference if key not in candidate]
         self.mismatches += [f"{key} is unexpected" for key in candidate if key not in reference]
         for key, expected in reference.items():
             if key not in candidate:
                 continue
-            found = candidate[key]
-            if found.ndim != expected.ndim:
-                self.mismatches.append(f"{key} has {found.ndim} axes, not {expected.ndim}")
-            elif found.shape != expected.shape:
-                self.mismatches.append(f"{key} is {found.shape}, not {expected.shape}")
+            actual = candidate[key]
+            if actual.ndim != expected.ndim:
+                self.mismatches.append(f"{key} has {actual.ndim} axes, not {expected.ndim}")
+            elif actual.shape != expected.shape:
+                self.mismatches.append(f"{key} is {actual.shape}, not {expected.shape}")
             else:
-                new = difference(expected, found, key.tolerance(tolerances))
+                new = difference(expected, actual, key.tolerance(tolerances))
                 old = self.differences.get(key)
                 self.differences[key] = old.worst(new) if old else new
 
@@ -261,7 +262,7 @@ def difference(reference: Floats, candidate: Floats, tolerance: Tolerance) -> Di
     within = gap <= tolerance.atol + tolerance.rtol * np.abs(reference).max(initial=0.0)
     norms = np.linalg.norm(reference, axis=-1) * np.linalg.norm(candidate, axis=-1)
     products = (reference * candidate).sum(axis=-1)
-    # equal rows agree, also rows of zeros
+    # equal rows agree, even rows of zeros
     cosine = np.where(gap.any(axis=-1), products / np.maximum(norms, 1e-30), 1.0)
     return Difference(
         max_abs_diff=float(gap.max(initial=0.0)),
@@ -273,12 +274,12 @@ def difference(reference: Floats, candidate: Floats, tolerance: Tolerance) -> Di
 def keyed(
     hidden: Sequence[Floats], maps: Floats, unit: Callable[[Floats], Floats]
 ) -> dict[Key, Floats]:
-    """One text's tensors by key.
+    """Return one text's tensors by key.
 
     Args:
         hidden: L + 1 hidden states `[S, H]`.
         maps: `[L, N, S, S]`.
-        unit: the last hidden state → the text's unit vector, as `TextVectors.unit`.
+        unit: function from the last hidden state to the text's unit vector, as `TextVectors.unit`.
 
     """
     tensors = {Key("hidden", layer): state for layer, state in enumerate(hidden)}
@@ -286,7 +287,7 @@ def keyed(
 
 
 def keyed_maps(kind: Kind, maps: Floats) -> dict[Key, Floats]:
-    """Maps `[L, N, T, S]` of one kind by key."""
+    """Return maps `[L, N, T, S]` of one kind by key."""
     return {
         Key(kind, layer, head): weights
         for layer, heads in enumerate(maps)
@@ -295,5 +296,5 @@ def keyed_maps(kind: Kind, maps: Floats) -> dict[Key, Floats]:
 
 
 def task_key(task: TaskConfig) -> Key:
-    """The name of what a task head answers."""
+    """Return the key of a task head's outputs."""
     return Key("token_vectors" if task.kind == "late_interaction" else "task")

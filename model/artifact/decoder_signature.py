@@ -2,11 +2,11 @@
 
 * `decoder.onnx`: a target's shifted labels and the encoder's last hidden states to the decoder's
   hidden states and its cross-attention's query states;
-* `decoder_attention.onnx` and `cross_attention.onnx`: as `attention.onnx`, of the decoder's heads;
+* `decoder_attention.onnx` and `cross_attention.onnx`: as `attention.onnx`, for the decoder's heads;
 * `decoder_value_norms.onnx` and `cross_value_norms.onnx`: as `value_norms.onnx`, likewise;
-* `logprobs.onnx`: rows of its last hidden state to the log-probability of a label each.
+* `logprobs.onnx`: rows of the decoder's last hidden state to the log-probability of one label each.
 
-What a host gives is float32 in every precision, and so are maps and log-probabilities.
+Inputs from the host, maps and log-probabilities are float32 in every precision.
 """
 
 from __future__ import annotations
@@ -28,30 +28,31 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 class HeadShapes(NamedTuple):
-    """Shapes of the parameters that maps of one kind of heads, and what these add, follow from."""
+    """Shapes of one kind of heads' parameters, for their maps and for their added values."""
 
     maps: Shapes
     values: Shapes
 
 
 GRID = ("padded_index", "packed_index")
-"""Of a packed batch, what places tokens in their grid."""
+"""Inputs of a packed batch that place tokens in the padded grid."""
 
 
 def decoder_state_name(layer: int) -> str:
-    """The decoder graph's output that holds its hidden state `layer`, 0 … L_d."""
+    """Return the name of the decoder graph's output that holds hidden state `layer`, 0 … L_d."""
     return f"decoder_state.{layer}"
 
 
 def cross_query_name(layer: int) -> str:
-    """Its output that holds the query states of cross-attention in `layer`, 0 … L_d−1."""
+    """Return the name of the output that holds cross-attention's query states, 0 … L_d−1."""
     return f"cross_query.{layer}"
 
 
 def decoder_signature(decoder: DecoderConfig, dtype: Float = "float32") -> GraphSignature:
-    """A packed target, the places of its source and `encoded` `[S_all, H]` → states `[T_all, H]`.
+    """Return the signature of `decoder.onnx`.
 
-    Its outputs are `decoder_state.0 … L_d` and `cross_query.0 … L_d−1`.
+    It maps a packed target, the positions of its source's tokens and `encoded` `[S_all, H]` to
+    states `[T_all, H]`: `decoder_state.0 … L_d` and `cross_query.0 … L_d−1`.
     """
     config = decoder.layers
     axes: dict[str, tuple[str, ...]] = {
@@ -67,7 +68,7 @@ def decoder_signature(decoder: DecoderConfig, dtype: Float = "float32") -> Graph
     outputs += [cross_query_name(layer) for layer in layers]
     return GraphSignature(
         inputs=(
-            *(TensorSpec(name=name, dtype="int64", axes=each) for name, each in axes.items()),
+            *(TensorSpec(name=name, dtype="int64", axes=names) for name, names in axes.items()),
             TensorSpec(name="encoded", dtype="float32", axes=("tokens", config.hidden_size)),
             TensorSpec(name="head_mask", dtype="float32", axes=of_heads),
             TensorSpec(name="cross_head_mask", dtype="float32", axes=of_heads),
@@ -80,7 +81,10 @@ def decoder_signature(decoder: DecoderConfig, dtype: Float = "float32") -> Graph
 
 
 def logprobs_signature(decoder: DecoderConfig) -> GraphSignature:
-    """Rows `[n, H]` of the last decoder state and `labels` `[n]` → `logprobs` `[n]`."""
+    """Return the signature of `logprobs.onnx`.
+
+    It maps rows `[n, H]` of the last decoder state and `labels` `[n]` to `logprobs` `[n]`.
+    """
     rows = ("vectors", decoder.layers.hidden_size)
     return GraphSignature(
         inputs=(
@@ -94,7 +98,7 @@ def logprobs_signature(decoder: DecoderConfig) -> GraphSignature:
 def decoder_signatures(
     decoder: DecoderConfig, dtype: Float, own: HeadShapes, cross: HeadShapes
 ) -> dict[GraphName, GraphSignature]:
-    """Of all graphs of a decoder, whose heads have parameters of these shapes."""
+    """Return the signatures of a decoder's graphs, given its heads' parameter shapes."""
     return {
         "decoder": decoder_signature(decoder, dtype),
         "decoder_attention": attention_signature(decoder.layers, own.maps),

@@ -23,45 +23,47 @@ Floats = NDArray[np.float32]
 Shape = tuple[int | str, ...]
 Shapes = dict[str, tuple[int, ...]]
 APPLIES = "attention_norm.applies"
-"""Above 0 where a layer's input is normalised, of an encoder whose first layer's is not."""
+"""Parameter above 0 if a layer's input is normalised; used if the first layer's input is not."""
 VALUE_BIAS = "attention.value.bias"
-"""Of the first layer it belongs to the values, of the others to what is attended to, as DecompX's
-code has it: before the first layer a state is its own token's alone, and so is its bias."""
+"""Bias of the value projection. In the first layer it belongs to the values, in the others to the
+attention output, as in DecompX's code: before the first layer a state belongs to its own token
+alone, and so does its bias."""
 _NORMS = {
     "post_norm": ("attention_norm", "output_norm"),
     "pre_norm": ("feed_forward_norm",),
     "sandwich_norm": ("attended_norm", "feed_forward_norm", "output_norm"),
 }
-"""Norms of a layer beside that of its input."""
+"""Norms of a layer beside the norm of its input."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecompositionStep:
-    """Rows of a text's decomposition on their way through one layer."""
+    """Rows of a text's decomposition that enter one layer."""
 
     parts: Floats
-    """`[C, P, H]`, of the tokens `first_row` … `first_row + C − 1`, as they enter the layer."""
+    """`[C, P, H]`, parts of the tokens `first_row` … `first_row + C − 1` as they enter the
+    layer."""
     layer: int
-    """0 … L−1; −1 for hidden state 0 itself, of which only values are computed."""
+    """Layer 0 … L−1; −1 for hidden state 0 itself, for which only values are computed."""
     first_row: int = 0
     states: Floats | None = None
-    """`[S, H]`, the hidden state that enters the layer; None with layer −1, like `values`."""
+    """`[S, H]`, hidden state that enters the layer; None with layer −1, like `values`."""
     values: Floats | None = None
-    """`[m, S, P, p]`, the value projections of all tokens' parts."""
+    """`[m, S, P, p]`, value projections of all tokens' parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecomposedRows:
-    """The rows of a step after its layer."""
+    """Rows of a step after its layer."""
 
     parts: Floats
-    """`[C, P, H]`; after the last layer normalised where the encoder has a norm there."""
+    """`[C, P, H]`; normalised after the last layer if the encoder has a norm there."""
     values: Floats | None
-    """`[m, C, P, p]`, what the next layer's heads project of them; None after the last."""
+    """`[m, C, P, p]`, the parts projected by the next layer's heads; None after the last layer."""
 
 
 def layer_shapes(config: EncoderConfig) -> Shapes:
-    """Name → shape of what a layer has beside what its maps follow from and its input's norm."""
+    """Return name → shape of a layer's parameters, without its maps' and its input norm's."""
     h, n, m, p = _sizes(config)
     i, layout, biases = config.intermediate_size, config.layer, config.attention
     shapes: Shapes = {"attention.output.weight": (h, n * p)}
@@ -81,7 +83,7 @@ def layer_shapes(config: EncoderConfig) -> Shapes:
 
 
 def value_shapes(config: EncoderConfig) -> Shapes:
-    """Name → shape of what turns the parts that enter a layer into values."""
+    """Return name → shape of the parameters that turn the parts entering a layer into values."""
     shapes: Shapes = {}
     if config.layer.order != "post_norm":
         shapes |= _norm_shapes("attention_norm", config)
@@ -93,7 +95,7 @@ def value_shapes(config: EncoderConfig) -> Shapes:
 
 
 def decomposition_signature(config: EncoderConfig, heads: Shapes) -> GraphSignature:
-    """Some rows of a text's parts → the same rows after a layer, given by its parameters.
+    """Return the signature of `decomposition.onnx`: rows of parts → the rows after a layer.
 
     Args:
         config: the encoder's.
@@ -112,9 +114,10 @@ def decomposition_signature(config: EncoderConfig, heads: Shapes) -> GraphSignat
 
 
 def decomposition_values_signature(config: EncoderConfig) -> GraphSignature:
-    """Parts `[C, P, H]` → `entering` `[C, P, H]`, normalised, and `values` `[m, C, P, p]`.
+    """Return the signature of `decomposition_values.onnx`.
 
-    Without a norm before attention there are values alone.
+    It maps parts `[C, P, H]` to `entering` `[C, P, H]`, the normalised parts, and `values`
+    `[m, C, P, p]`; to `values` alone if there is no norm before attention.
     """
     h, _, m, p = _sizes(config)
     parts: Shape = ("queries", "parts", h)
@@ -127,9 +130,9 @@ def decomposition_values_signature(config: EncoderConfig) -> GraphSignature:
 
 
 def layer_keys(config: EncoderConfig, layer: int) -> dict[str, str]:
-    """Names of `layer_shapes` → keys of the encoder's parameters, of layer 0 … L−1.
+    """Return names of `layer_shapes` → keys of the encoder's parameters, for layer 0 … L−1.
 
-    What has no key is 0 there.
+    Parameters without a key are 0 in that layer.
     """
     prefix = f"layers.{config.layer_group(layer)}"
     names = layer_shapes(config).keys() - ({VALUE_BIAS} if layer == 0 else set())
@@ -137,10 +140,10 @@ def layer_keys(config: EncoderConfig, layer: int) -> dict[str, str]:
 
 
 def value_keys(config: EncoderConfig, layer: int) -> dict[str, str]:
-    """Names of `value_shapes` but `APPLIES` → keys, of layer 0 … L−1; what has none is 0 there.
+    """Return names of `value_shapes` except `APPLIES` → keys of the encoder's parameters.
 
-    Layer L stands for the norm after the last layer. A layer without a norm of its input has one
-    that does not apply.
+    Parameters without a key are 0 in that layer. Layer L stands for the norm after the last layer.
+    A layer without a norm of its input gets one that does not apply.
     """
     last = config.num_hidden_layers - 1
     prefix = f"layers.{config.layer_group(min(layer, last))}"
@@ -156,28 +159,28 @@ def value_keys(config: EncoderConfig, layer: int) -> dict[str, str]:
 
 
 def norm_applies(config: EncoderConfig, layer: int) -> bool:
-    """Whether the input of a layer with a norm before its attention is normalised."""
+    """Return whether the input of a layer with a norm before its attention is normalised."""
     return layer > 0 or config.layer.first_attention_norm
 
 
 def pooled_parts(parts: Floats, pooling: PoolingModes, first_token: int = 0) -> Floats:
-    """Decomposition of a pooled vector.
+    """Return the decomposition of a pooled vector.
 
     Args:
-        parts: `[S, P, H]`, of every token.
-        pooling: as for `pool`; each feature of "max" is that of the token which has it largest.
-        first_token: number of the first token that counts.
+        parts: `[S, P, H]`, parts of every token.
+        pooling: as for `pool`; each feature of "max" comes from the token with its largest value.
+        first_token: index of the first pooled token.
 
     Returns:
         `[P, H]`, or `[P, n · H]` for n modes.
 
     """
-    found = []
+    pooled = []
     for mode in modes_of(pooling):
         if mode == "max":
             largest = first_token + parts[first_token:, 0].argmax(axis=0)
             features = np.arange(parts.shape[2])
-            found.append(parts[largest, :, features].T)
+            pooled.append(parts[largest, :, features].T)
             continue
         weights = np.zeros(len(parts), np.float32)
         counted = weights[first_token:]
@@ -193,8 +196,8 @@ def pooled_parts(parts: Floats, pooling: PoolingModes, first_token: int = 0) -> 
             case "weightedmean":
                 counted[:] = np.arange(first_token + 1, len(parts) + 1)
                 counted /= counted.sum()
-        found.append(np.tensordot(weights, parts, axes=1))
-    joined: Floats = np.concatenate(found, axis=1)
+        pooled.append(np.tensordot(weights, parts, axes=1))
+    joined: Floats = np.concatenate(pooled, axis=1)
     return joined
 
 
@@ -206,7 +209,7 @@ def _norm_shapes(name: str, config: EncoderConfig) -> Shapes:
 
 
 def _sizes(config: EncoderConfig) -> tuple[int, int, int, int]:
-    """H, N, m and p."""
+    """Return H, N, m and p."""
     groups = config.num_key_value_heads
     return config.hidden_size, config.num_attention_heads, groups, config.head_size
 

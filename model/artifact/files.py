@@ -1,4 +1,4 @@
-"""Files of artifacts that several artifacts have in common: linked where the file system can."""
+"""Hard links between identical files of several artifacts, where the file system has links."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from model.artifact.integrity import sha256_of
 from model.artifact.manifest import MANIFEST, Artifact
 
 LEAST_BYTES = 2**20
-"""Smallest number of bytes of a file that is worth a look at other artifacts."""
+"""Minimum size of a file that is searched for in other artifacts."""
 
 
 def link_or_copy(source: Path, target: Path) -> None:
@@ -30,13 +30,13 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def share_files(artifact: Artifact, folders: Iterable[Path]) -> None:
-    """Replace large files of an artifact by hard links to the same files of other artifacts.
+    """Replace large files of an artifact by hard links to identical files of other artifacts.
 
-    A file whose content is not what its manifest says, or that cannot be linked, is left alone.
+    A file that differs from its manifest's record or cannot be linked is left alone.
 
     Args:
-        artifact: that others may read at the same time: each file is replaced in one step.
-        folders: of the other artifacts.
+        artifact: artifact that others may read at the same time; each file is replaced atomically.
+        folders: folders of the other artifacts.
 
     """
     wanted = {
@@ -52,14 +52,14 @@ def share_files(artifact: Artifact, folders: Iterable[Path]) -> None:
 
 
 def _recorded(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the files of an artifact of any version and their SHA-256s, as its manifest says."""
+    """Yield the files of an artifact of any format version, with the SHA-256s in its manifest."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         for name, record in json.loads((folder / MANIFEST).read_bytes())["files"].items():
             yield folder / Path(name).name, record["sha256"]
 
 
 def _link(source: Path, target: Path, sha256: str) -> bool:
-    """Whether the target is a link to the source now."""
+    """Replace the target by a hard link to the source; return whether that was possible."""
     scratch = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         if source.is_symlink() or source.samefile(target) or sha256_of(source) != sha256:

@@ -1,17 +1,17 @@
-"""What is said where a foreign graph, somebody else's ONNX export, lacks what is asked for."""
+"""Foreign graphs (ONNX exports by other tools): their inputs, and the error of missing outputs."""
 
 from __future__ import annotations
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
-"""Names of the inputs that a foreign graph may have; the first two it must."""
+"""Names of a foreign graph's possible inputs; the first two are required."""
 
 
 def not_in_graph(what: str, *, maps: bool = False) -> str:
-    """One line for whoever asks for more than a graph gives, with the remedy.
+    """Return an error message, with the remedy, for a request that a foreign graph cannot answer.
 
     Args:
-        what: is asked for, as a noun.
-        maps: whether it gives attention weights beside the last hidden state.
+        what: the missing output, as a noun.
+        maps: whether the graph gives attention weights beside the last hidden state.
 
     """
     gives = "the last hidden state and attention weights" if maps else "the last hidden state"

@@ -1,6 +1,6 @@
 """Golden texts: their hidden states and maps from PyTorch, kept in the artifact. Without torch.
 
-An engine has to reproduce them before it serves.
+An engine must reproduce them before it serves.
 Notation: S tokens of a text, H hidden size, L layers, N heads.
 """
 
@@ -30,12 +30,12 @@ TEXTS: tuple[tuple[str, str | None], ...] = (
     ("Which of the words", "does it stand for?"),
 )
 RANDOM_TOKENS = 24
-"""Length of one more text, of random ids."""
+"""Length of a further golden text of random ids."""
 
 
 @dataclass(frozen=True)
 class GoldenText:
-    """One text and its tensors from PyTorch, in float32."""
+    """Golden text and its tensors from PyTorch, in float32."""
 
     input_ids: Ids
     """`[S]`."""
@@ -46,15 +46,15 @@ class GoldenText:
     maps: Floats
     """`[L, N, S, S]`."""
     scores: Floats | None = None
-    """What the task head answers, `[C]`, `[V]` or `[S, C]`; None without one."""
+    """Outputs of the task head, `[C]`, `[V]` or `[S, C]`; None without a task head."""
     labels: Ids | None = None
-    """`[T]` of a target; None without a decoder."""
+    """`[T]`, labels of the target; None without a decoder."""
     target: TargetTensors | None = None
-    """What the decoder makes of it."""
+    """Tensors of the decoder for the target; None without a decoder."""
 
 
 def golden_inputs(tokenizer: Tokenizer, config: EncoderConfig) -> Iterator[tuple[Ids, Ids]]:
-    """Token ids and segment ids of each text; texts that the model cannot take are left out."""
+    """Yield token ids and segment ids of each text; skip texts that the model cannot encode."""
     for text, other in TEXTS:
         encoding = tokenizer.encode(text, other)
         segment_ids = np.array(encoding.type_ids, np.int64)
@@ -90,7 +90,7 @@ def _tensors(text: GoldenText) -> dict[str, NDArray[Any] | None]:
 
 
 def read_golden(artifact: Artifact) -> list[GoldenText]:
-    """The texts of an artifact, in order.
+    """Return the texts of an artifact, in order.
 
     Raises:
         ArtifactError: the file cannot be read.

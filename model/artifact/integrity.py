@@ -1,4 +1,4 @@
-"""Checks of an artifact's files: that each is the one that was exported, and names no other."""
+"""Integrity checks of an artifact's files: hashes, sizes, and references to other files."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ _LOCATION = b"location"
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file's content, in hex."""
+    """Return the SHA-256 of a file's content, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_file(path: Path, sha256: str, size: int) -> None:
-    """Refuse a file that is not there, or has other content.
+    """Raise an error if a file is missing or its content has changed.
 
     Args:
-        path: of the file.
-        sha256: of its content, in hex.
-        size: in bytes.
+        path: the file.
+        sha256: expected SHA-256 of its content, in hex.
+        size: expected size in bytes.
 
     Raises:
-        ArtifactError: it is missing, a link, or not the one that was exported.
+        ArtifactError: the file is missing, a link, or differs from the exported file.
 
     """
     if path.is_symlink():
         raise ArtifactError(f"{path} is a symbolic link; an artifact holds plain files only")
     if not path.is_file():
         raise ArtifactError(f"{path} is missing; export the model again")
-    found = path.stat().st_size
-    if found != size:
-        raise ArtifactError(f"{path} has {found} bytes instead of {size}; export the model again")
+    actual = path.stat().st_size
+    if actual != size:
+        raise ArtifactError(f"{path} has {actual} bytes instead of {size}; export the model again")
     if sha256_of(path) != sha256:
         raise ArtifactError(f"{path} is damaged (wrong SHA-256); export the model again")
 
 
 def check_locations(graph: Path, names: Sequence[str]) -> None:
-    """Refuse a graph whose tensors are in other files than these.
+    """Raise an error if a graph has tensors in files other than the named ones.
 
     https://github.com/onnx/onnx/blob/main/onnx/onnx.proto: `external_data` is field 13 of a tensor,
-    with entries of a key (1) and a value (2). The word in any other place, or encoded otherwise
-    than the exporter does, is refused as well. What is outside of the folder both runtimes refuse
-    themselves, however it is encoded.
+    with entries of a key (1) and a value (2). The word `location` in any other position, or in
+    another encoding than the exporter's, is an error as well. Both runtimes themselves refuse files
+    outside the folder, in any encoding.
 
     Args:
         graph: an ONNX file.
-        names: of files beside it; with none, its tensors are in the graph itself.
+        names: allowed files beside the graph; empty if all tensors must be in the graph itself.
 
     Raises:
         ArtifactError: a tensor is, or may be, in another file.
@@ -67,11 +67,11 @@ def check_locations(graph: Path, names: Sequence[str]) -> None:
 
 
 def check_references(path: Path, names: Sequence[str]) -> None:
-    """Refuse a safetensors file that shares tensors of other files than these.
+    """Raise an error if a safetensors file shares tensors of files other than the named ones.
 
     Args:
         path: a file whose metadata may name tensors of files beside it.
-        names: of those files.
+        names: allowed files.
 
     Raises:
         ArtifactError: it names another file, or cannot be read.
@@ -91,5 +91,5 @@ def check_references(path: Path, names: Sequence[str]) -> None:
 
 
 def _field(number: int, value: bytes) -> bytes:
-    """A field of protobuf's wire type 2, with a value of less than 128 bytes."""
+    """Encode a field of protobuf's wire type 2, with a value of less than 128 bytes."""
     return bytes((number << 3 | 2, len(value))) + value

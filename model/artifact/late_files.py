@@ -1,11 +1,11 @@
-"""The files of a late-interaction model, each read whole. Without torch.
+"""Configuration files of a late-interaction model, checked for unknown keys. Without torch.
 
-Formats, with the meaning that sentence-transformers 6.2 gives them:
+Formats, with their meaning in sentence-transformers 6.2:
 
 * sentence-transformers' MultiVectorEncoder: Transformer, then Dense and Normalize over tokens and a
   MultiVectorMask; lengths and query expansion in `sentence_bert_config.json`;
 * PyLate, up to version 3: Transformer, then Dense; prefixes, lengths, expansion and skiplist in
-  `config_sentence_transformers.json`; mask and normalisation go without saying;
+    `config_sentence_transformers.json`; mask and normalisation are implied;
 * Stanford's ColBERT (Santhanam et al. 2022, https://arxiv.org/abs/2112.01488): a checkpoint of the
   architecture HF_ColBERT with `linear.weight`, and `artifact.metadata`.
 """
@@ -56,7 +56,7 @@ _PYLATE_KEYS = {
 }
 _ROLE_KEYS = {"document_length", "query_expansion", "query_length"}
 _USUAL_LENGTH = 32
-"""Tokens of a query where the files do not say."""
+"""Default number of query tokens, if the files give none."""
 
 
 class _Part(BaseModel):
@@ -64,38 +64,38 @@ class _Part(BaseModel):
 
 
 class Expansion(_Part):
-    """`query_expansion`, as sentence-transformers has it."""
+    """Query expansion, as the key `query_expansion` of sentence-transformers describes it."""
 
     strategy: Literal["fixed", "min"]
     length: PositiveInt
     attend: bool = False
     token: str | None = None
-    """The tokenizer's mask token when None."""
+    """Expansion token; the tokenizer's mask token when None."""
 
 
 class LateFiles(_Part):
-    """What the files say, where tokens are still words."""
+    """Settings of the files, with tokens still as words."""
 
     modules: tuple[TokenModule, ...]
     prompts: dict[str, str]
-    """By name; those of both roles are always there."""
+    """Prompts by name; both roles are always present."""
     default_prompt_name: str | None = None
     markers: tuple[str, ...] = ()
-    """Prompts whose first token is to be one token of a text."""
+    """Prompts whose first token becomes a single token of the text."""
     query_length: PositiveInt | None = None
     document_length: PositiveInt | None = None
     expansion: Expansion | None = None
     skipped: tuple[str, ...] = ()
-    """Words without a vector."""
+    """Words whose tokens get no vector."""
     skipped_in: tuple[Role, ...] = ("document",)
     similarity: Literal["maxsim", "meanmaxsim"] = "maxsim"
     limits: tuple[Any, ...] = ()
-    """On the tokens of any text."""
+    """Limits on the number of tokens of any text."""
     lowercase: bool = False
 
 
 def is_late_interaction(folder: Path) -> bool:
-    """Whether a checkpoint folder gives a vector a token to be scored by MaxSim.
+    """Return whether a folder holds a late-interaction model (a vector per token, MaxSim).
 
     Raises:
         ConfigError: a file cannot be read.
@@ -114,10 +114,10 @@ def is_late_interaction(folder: Path) -> bool:
 
 
 def read_late_files(folder: Path) -> LateFiles:
-    """The files of a late-interaction model.
+    """Read the files of a late-interaction model.
 
     Raises:
-        ConfigError: one cannot be read, or holds something that is not supported.
+        ConfigError: a file cannot be read, or holds an unsupported setting.
 
     """
     modules = listed_modules(folder)
@@ -191,7 +191,7 @@ def _pylate(folder: Path, modules: list[ModuleEntry], settings: Fields) -> Field
 
 
 def _pylate_expansion(settings: Fields) -> Any:
-    """PyLate fills queries up unless told not to, if anything tells that it was PyLate."""
+    """Return PyLate's query expansion; None if a key disables it, or no key is PyLate's."""
     if "query_expansion" in settings:
         return settings["query_expansion"]
     if not _PYLATE_KEYS & settings.keys() or settings.get("do_query_expansion") is False:
@@ -227,7 +227,7 @@ def _stanford(folder: Path) -> Fields:
 
 
 def _prompts(path: Path, settings: Fields, prefixes: Mapping[str, str] | None = None) -> Fields:
-    """The prompts, after PyLate's prefixes where they do not have them already."""
+    """Return the prompts, each with PyLate's prefix, which is not repeated."""
     prompts, default = read_prompts(path, settings)
     composed = {
         role: prefix + prompts.get(role, "").removeprefix(prefix)
@@ -240,15 +240,15 @@ def _prompts(path: Path, settings: Fields, prefixes: Mapping[str, str] | None = 
 
 
 def _are(modules: Sequence[ModuleEntry], known: set[str]) -> bool:
-    """Whether modules are a Transformer and then only known ones."""
+    """Return whether the modules are a Transformer followed by known ones only."""
     kinds = [module.kind for module in modules]
     return kinds[:1] == ["Transformer"] and set(kinds[1:]) <= known
 
 
 def _refused(folder: Path, modules: Sequence[ModuleEntry]) -> ConfigError:
-    found = " → ".join(module.kind for module in modules)
+    kinds = " → ".join(module.kind for module in modules)
     return ConfigError(
-        f"{folder / MODULES}: the modules {found} are not supported for a vector a token; "
+        f"{folder / MODULES}: the modules {kinds} are not supported for a vector a token; "
         "Transformer, then Dense and Normalize with one MultiVectorMask, or PyLate's Transformer "
         "and Dense, are"
     )

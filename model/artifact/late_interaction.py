@@ -1,8 +1,8 @@
-"""Late interaction: a vector a token of queries and documents, and MaxSim of them. numpy only.
+"""Late interaction: a vector per token of queries and documents, scored by MaxSim. numpy only.
 
 ColBERT (Khattab & Zaharia 2020, section 3, https://arxiv.org/abs/2004.12832): queries and documents
-are encoded apart, each with a marker at its start; a query is filled up with [MASK] tokens, and
-punctuation of documents has no vector.
+are encoded separately, each with a marker at its start; a query is filled up with [MASK] tokens,
+and punctuation of documents has no vector.
 
 Notation: Q vectors of a query, S tokens of a text, D features of a token's vector.
 """
@@ -20,13 +20,12 @@ from model.artifact.vector_modules import Dense, Floats, Normalize, size_after
 Ids = NDArray[np.int64]
 Role = Literal["query", "document"]
 TokenModule = Annotated[Dense | Normalize, Field(discriminator="kind")]
-"""What computes a token's vector, in a row."""
+"""Module that computes token vectors; modules are applied in sequence."""
 ROLES: tuple[Role, ...] = ("query", "document")
 BLOCK = 2**20
-"""Products of token vectors that are in memory at once."""
+"""Maximum number of products of token vectors in memory at once."""
 NO_VECTORS = -1e9
-"""Score of a document whose every token is left out, below any other, as sentence-transformers
-has it."""
+"""Score of a document without vectors, below any other score, as in sentence-transformers."""
 
 
 class _Part(BaseModel):
@@ -34,69 +33,74 @@ class _Part(BaseModel):
 
 
 class QueryExpansion(_Part):
-    """Tokens that fill a query up (section 3.2, query augmentation)."""
+    """Expansion tokens of a query (section 3.2, query augmentation)."""
 
     token_id: int = Field(ge=0)
     length: int = Field(gt=0)
-    """Tokens of a query that was filled up."""
+    """Tokens of a query after expansion."""
     fixed: bool = True
-    """Whether no query has more."""
+    """Whether longer queries are truncated to `length`."""
     attended: bool = False
-    """Whether tokens attend to them; they attend to the query's own in any case."""
+    """Whether other tokens attend to expansion tokens, which attend to the query in any case."""
 
 
 class LateInteraction(_Part):
-    """How the tokens of a query or a document become vectors."""
+    """Computation of token vectors of queries and documents."""
 
     modules: tuple[TokenModule, ...]
-    """From a token's hidden state to its vector."""
+    """Modules that turn a token's hidden state into its vector."""
     query_tokens: PositiveInt | None = None
-    """The most tokens of a query; as many as of any text when None."""
+    """Maximum tokens of a query; the limit of all texts when None."""
     document_tokens: PositiveInt | None = None
-    """Likewise of a document."""
+    """Maximum tokens of a document; the limit of all texts when None."""
     expansion: QueryExpansion | None = None
     skipped_ids: tuple[int, ...] = ()
-    """Tokens that have no vector."""
+    """Ids of tokens without a vector."""
     skipped_in: tuple[Role, ...] = ("document",)
-    """Where they have none."""
+    """Roles in which `skipped_ids` have no vector."""
 
     @property
     def unseen(self) -> bool:
-        """Whether queries are filled up with tokens that no token attends to."""
+        """Whether queries get expansion tokens that are masked as keys."""
         return self.expansion is not None and not self.expansion.attended
 
     def vector_size(self, hidden_size: int) -> int | None:
-        """D; None where the modules do not fit the encoder."""
+        """Return D, the size of a token vector; None if the modules do not fit the encoder."""
         return size_after(self.modules, hidden_size)
 
     def missing(self, tokens: int) -> int:
-        """Tokens that fill up a query of so many."""
+        """Return the number of expansion tokens of a query of `tokens` tokens."""
         return max(0, self.expansion.length - tokens) if self.expansion else 0
 
     def unseen_of(self, tokens: int) -> range:
-        """The numbers of the tokens that no token attends to, of a query of so many filled up."""
+        """Return the indices of a query's expansion tokens that are masked as keys.
+
+        Args:
+            tokens: number of the query's own tokens.
+
+        """
         return range(tokens, tokens + self.missing(tokens) if self.unseen else tokens)
 
     def filled_up(self, input_ids: Ids) -> Ids:
-        """A query's token ids `[S]` and those that fill it up."""
+        """Return a query's token ids `[S]`, followed by its expansion tokens."""
         if self.expansion is None:
             return input_ids
-        more = np.full(self.missing(len(input_ids)), self.expansion.token_id, np.int64)
-        return np.concatenate([input_ids, more])
+        expansion = np.full(self.missing(len(input_ids)), self.expansion.token_id, np.int64)
+        return np.concatenate([input_ids, expansion])
 
     def kept(self, vectors: Floats, input_ids: Ids, role: Role) -> Floats:
-        """The vectors `[S, D]` of a text without those of tokens that are left out."""
+        """Return the vectors `[S, D]` of a text, except the vectors of skipped tokens."""
         if role not in self.skipped_in or not self.skipped_ids:
             return vectors
         return vectors[~np.isin(input_ids, self.skipped_ids)]
 
 
 def max_sim(query: Floats, document: Floats) -> float:
-    """Σ over a query's vectors of the largest product with any of a document (section 3.3, eq. 3).
+    """Return MaxSim (section 3.3, eq. 3): Σ over query vectors of the largest product.
 
     Args:
         query: `[Q, D]`.
-        document: `[S, D]`; of a long one, some tokens at a time.
+        document: `[S, D]`; computed in blocks of tokens if it is long.
 
     """
     if not len(document):

@@ -1,10 +1,10 @@
-"""One layer of an encoder, recomputed from the hidden state that enters it: step, parts, tensors.
+"""Recomputation of one encoder layer from its input: step, parts, and tensors of the graph.
 
-Of layers with a norm after each sum, h the entering state and h' the next one:
+In layers with a norm after each sum, with h the entering state and h' the next one:
 
     residual = attention_norm(h + attended),    h' = output_norm(residual + mlp)
 
-and of layers with a norm before each part, where a norm follows the last layer alone:
+In layers with a norm before each part, where only the last layer is followed by a norm:
 
     residual = h + attended,    h' = residual + mlp    or    final_norm(residual + mlp)
 
@@ -25,26 +25,26 @@ from model.config.encoder import EncoderConfig
 
 Floats = NDArray[np.float32]
 PartName = Literal["attended", "residual", "mlp"]
-"""Parts of a state that are vectors of each token."""
+"""Name of a part of a state, a vector per token."""
 PARTS: tuple[PartName, ...] = ("attended", "residual", "mlp")
 FINAL_NORM = "final_norm"
 FINAL_APPLIES = "final_norm.applies"
-"""Above 0 for the last layer of an encoder with a norm after it."""
+"""Parameter above 0 for the last layer of an encoder with a final norm."""
 _FROM_HEADS = {"attention.output.weight", VALUE_BIAS}
-"""Parameters of `layer_shapes` that the parameters of heads have as well."""
+"""Parameters in `layer_shapes` that belong to the heads."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerStep:
-    """A text's way through one layer, with some heads' outputs replaced.
+    """Input of one recomputed layer, with some heads' outputs replaced.
 
     The output of head n becomes `head_mask[n]` times its own, plus `patch[n]`.
     """
 
     states: Floats
-    """`[S, H]`, the hidden state that enters the layer."""
+    """`[S, H]`, hidden state that enters the layer."""
     layer: int
-    """0 … L−1."""
+    """Layer 0 … L−1."""
     head_mask: Floats
     """`[N]`."""
     patch: Floats
@@ -53,22 +53,22 @@ class LayerStep:
 
 @dataclass(frozen=True, slots=True)
 class LayerParts:
-    """The arrays of one layer, in the order of the graph's outputs."""
+    """Arrays of one layer, in the order of the graph's outputs."""
 
     heads: Floats
     """`[N, S, p]`, outputs of heads as they enter the output projection."""
     attended: Floats
-    """`[S, H]`, added by the heads together, with the bias of the output projection."""
+    """`[S, H]`, sum of all heads' contributions, with the bias of the output projection."""
     residual: Floats
-    """`[S, H]`, the state that the feed-forward part reads and is added to."""
+    """`[S, H]`, input and residual of the feed-forward part."""
     mlp: Floats
-    """`[S, H]`, added by the feed-forward part, with its bias."""
+    """`[S, H]`, output of the feed-forward part, with its bias."""
     state: Floats
     """`[S, H]`, the next hidden state."""
 
 
 def parameter_shapes(config: EncoderConfig) -> Shapes:
-    """Name → shape of a layer's parameters beside the parameters of its heads."""
+    """Return name → shape of a layer's parameters, without its heads'."""
     shapes = {name: s for name, s in layer_shapes(config).items() if name not in _FROM_HEADS}
     if config.layer.order != "post_norm":
         norms = {
@@ -81,7 +81,7 @@ def parameter_shapes(config: EncoderConfig) -> Shapes:
 
 
 def parameter_keys(config: EncoderConfig, layer: int) -> dict[str, str]:
-    """Names of `parameter_shapes` but `FINAL_APPLIES` → keys of the encoder's parameters."""
+    """Return names of `parameter_shapes` but `FINAL_APPLIES` → keys of encoder parameters."""
     prefix = f"layers.{config.layer_group(layer)}."
     return {
         name: name if name.startswith(FINAL_NORM) else prefix + name
@@ -91,14 +91,14 @@ def parameter_keys(config: EncoderConfig, layer: int) -> dict[str, str]:
 
 
 def final_norm_applies(config: EncoderConfig, layer: int) -> Floats | None:
-    """Value of `FINAL_APPLIES` for layer 0 … L−1; None without a norm after the last layer."""
+    """Return `FINAL_APPLIES` for layer 0 … L−1; None without a norm after the last layer."""
     if config.layer.order == "post_norm":
         return None
     return np.full(1, layer + 1 == config.num_hidden_layers, np.float32)
 
 
 def layer_parts_signature(config: EncoderConfig, heads: Shapes) -> GraphSignature:
-    """A step and the parameters of its layer → the layer's parts.
+    """Return the signature of `layer_parts.onnx`: a step and its layer's parameters → its parts.
 
     Args:
         config: the encoder's.
@@ -111,8 +111,8 @@ def layer_parts_signature(config: EncoderConfig, heads: Shapes) -> GraphSignatur
     parameters = {name: (n, *shape) for name, shape in heads.items()} | parameter_shapes(config)
     inputs: dict[str, tuple[int | str, ...]] = {"states": vectors, "head_mask": (n,)}
     inputs |= {"patch": outputs, **parameters}
-    found = {"heads": outputs} | dict.fromkeys((*PARTS, "state"), vectors)
-    return GraphSignature(inputs=_specs(inputs), outputs=_specs(found))
+    parts = {"heads": outputs} | dict.fromkeys((*PARTS, "state"), vectors)
+    return GraphSignature(inputs=_specs(inputs), outputs=_specs(parts))
 
 
 def _specs(shapes: dict[str, tuple[int | str, ...]]) -> tuple[TensorSpec, ...]:

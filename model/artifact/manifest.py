@@ -1,37 +1,37 @@
-"""The artifact folder: everything a service needs to serve one encoder.
+"""Artifact folder: everything a service needs to serve one encoder.
 
-    manifest.json           what this is, and the SHA-256 of every other file
+    manifest.json           description of the artifact, and the SHA-256 of every other file
     encoder.onnx            token ids → hidden states; weights in encoder.onnx.data
     attention.onnx          a layer's input and some heads' parameters → attention weights
-    device_attention.onnx   the same where every head's parameters stay on a device
-    device_pooling.onnx     hidden states that stay on a device → the vectors asked for
-    value_norms.onnx        a layer's input, some heads' values → products of what the heads add
+    device_attention.onnx   the same, with every head's parameters kept on a device
+    device_pooling.onnx     hidden states kept on a device → the requested vectors
+    value_norms.onnx        a layer's input, some heads' values → products of the heads' additions
     head_scores.onnx        a layer's input, some heads' parameters → queries, keys, their scores
     decomposition.onnx      shares of input tokens in a layer's states → after it, and their values
-    layer_parts.onnx        a layer's input, its parameters → what its parts add, the next state
+    layer_parts.onnx        a layer's input and parameters → its parts' additions, the next state
     heads.safetensors       every head's parameters, for both attention graphs
-    weights.safetensors     the float32 encoder: the files above name those tensors of it they share
-    golden.safetensors      a few texts and what PyTorch computes of them, to try an engine on
+    weights.safetensors     the float32 encoder; the files above name the tensors they share with it
+    golden.safetensors      a few texts with PyTorch's results, to test an engine with
     modules.safetensors     the parameters of the modules after pooling; often none
     tokenizer.json
-    target_tokenizer.json   that of the decoder's texts, where it differs
-    task.onnx               rows of the last hidden state → what the task head answers
+    target_tokenizer.json   tokenizer of the decoder's texts, if it differs
+    task.onnx               rows of the last hidden state → outputs of the task head
     task.safetensors        the task head in float32
     decoder.onnx            shifted labels, the encoder's last states → the decoder's states
-    decoder.onnx.data       its weights and the output map's, but for those that are elsewhere
-    decoder_attention.onnx  as attention.onnx, of the decoder's own heads
-    cross_attention.onnx    as attention.onnx, of the heads that look from decoder to encoder
+    decoder.onnx.data       weights of decoder and output map that no other file has
+    decoder_attention.onnx  as attention.onnx, for the decoder's self-attention
+    cross_attention.onnx    as attention.onnx, for the decoder's cross-attention
     logprobs.onnx           the decoder's last states, labels → the labels' log-probabilities
     decoder_heads.safetensors  parameters of both kinds of the decoder's heads
     decoder.safetensors     the float32 decoder
 
 No large tensor is written twice: a graph names bytes of a safetensors file as its external data,
-and a safetensors file names tensors of another. An artifact that was exported with --serving-only
-lacks the tensors of `FLOAT_WEIGHTS` that no graph and no head names: only PyTorch and
-decompositions read those.
+and a safetensors file names tensors of another. An artifact exported with --serving-only lacks the
+tensors of `FLOAT_WEIGHTS` that no graph and no head names: only PyTorch and decompositions read
+them.
 
-Files of the task and of the decoder are there if the checkpoint has such a part. A foreign graph,
-another exporter's, has `encoder.onnx`, its data, `modules.safetensors` and `tokenizer.json` alone.
+Files of the task and of the decoder are present if the checkpoint has such a part. A foreign graph,
+by another exporter, has only `encoder.onnx`, its data, `modules.safetensors` and `tokenizer.json`.
 
 This module is where `model` and `service` meet; it imports neither torch nor onnxruntime.
 """
@@ -101,21 +101,21 @@ GRAPHS: dict[GraphName, str] = {
     "logprobs": LOGPROBS_GRAPH,
 }
 TASK_FILES = (TASK_GRAPH, TASK_WEIGHTS)
-"""Of an artifact with a task head."""
+"""Files of a task head."""
 DECODER_FILES = (
     *(GRAPHS[name] for name in OF_DECODER),
     *(DECODER_DATA, DECODER_HEADS, DECODER_WEIGHTS),
 )
-"""Of an artifact with a decoder."""
+"""Files of a decoder."""
 FILES = (
     *(name for name in GRAPHS.values() if name not in (*TASK_FILES, *DECODER_FILES)),
     *(ENCODER_DATA, HEADS, WEIGHTS, GOLDEN, VECTOR_MODULES, TOKENIZER),
 )
-"""Of every artifact of ours."""
+"""Files of every natively exported artifact."""
 FOREIGN_FILES = (ENCODER_GRAPH, ENCODER_DATA, VECTOR_MODULES, TOKENIZER)
-"""Of an artifact that is somebody else's export."""
+"""Files of an artifact with a foreign graph."""
 FLOAT_WEIGHTS = (WEIGHTS, TASK_WEIGHTS, DECODER_WEIGHTS)
-"""Files of the modules in float32, of which serving reads what graphs and heads name."""
+"""Files of the float32 modules; serving reads only the tensors that graphs and heads name."""
 _OF_DECODING = (DECODER_DATA, ENCODER_DATA, WEIGHTS, DECODER_WEIGHTS)
 DATA_OF: dict[str, tuple[str, ...]] = {
     ENCODER_GRAPH: (ENCODER_DATA, WEIGHTS),
@@ -127,7 +127,7 @@ DATA_OF: dict[str, tuple[str, ...]] = {
     DECODER_WEIGHTS: (WEIGHTS,),
     DECODER_HEADS: (WEIGHTS, DECODER_WEIGHTS),
 }
-"""Files beside a file that may hold some of its tensors; other files hold all of theirs."""
+"""File → files beside it that may hold some of its tensors; other files are self-contained."""
 FORMAT: Literal[10] = 10
 
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
@@ -144,61 +144,61 @@ class FileRecord(BaseModel):
     sha256: str
     bytes: int
     serving_bytes: int | None = None
-    """Bytes that a service reads without PyTorch; None: all."""
+    """Bytes that a service without PyTorch reads; all when None."""
 
 
 class Manifest(BaseModel):
-    """The content of `manifest.json`."""
+    """Content of `manifest.json`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Literal[10]
     model: str
     runtime: GraphRuntimeName
-    """The runtime that the graphs are exported for."""
+    """Runtime that the graphs are exported for."""
     precision: Precision
-    """Of the encoder's arithmetic; of a foreign graph the least exact type of its matrices, where
-    int8 is any of at most 8 bits."""
+    """Precision of the encoder's arithmetic. For a foreign graph, the least exact type of its
+    matrices, where int8 means any type of at most 8 bits."""
     weight_bits: WeightBits | None = None
     """Bits of int8's weights: 7 are exact on every processor, 8 where products do not saturate."""
     exporter: str
-    """SHA-256 over the exporter's own source and the versions of what it exports with."""
+    """SHA-256 of the exporter's own source and of the versions of its libraries."""
     config: EncoderConfig | UnknownEncoder
     sentence: SentenceConfig
     task: TaskConfig | None = None
-    """The task head; None without."""
+    """Config of the task head; None without one."""
     decoder: DecoderConfig | None = None
-    """The decoder over the encoder's last hidden state; None without."""
+    """Config of the decoder over the encoder's last hidden state; None without one."""
     own_target_tokenizer: bool = False
-    """Whether what the decoder writes is tokenised otherwise than what the encoder reads."""
+    """Whether the decoder's texts have another tokenizer than the encoder's."""
     signature: dict[GraphName, GraphSignature]
     files: dict[str, FileRecord]
     weights_sha256: str
-    """SHA-256 of the whole `weights.safetensors`, which a serving-only artifact has in part; of a
-    foreign graph's data."""
+    """SHA-256 of the whole `weights.safetensors`, of which a serving-only artifact has a part; of
+    the data file for a foreign graph."""
     serving_only: bool = False
-    """Whether the tensors that only PyTorch and decompositions read are left out."""
+    """Whether the tensors that only PyTorch and decompositions read are omitted."""
     verification: VerificationRecord
 
     @property
     def foreign(self) -> bool:
-        """Whether the graph is somebody else's export."""
+        """Whether the graph was exported by another tool."""
         return self.runtime == "foreign"
 
     @property
     def gives_maps(self) -> bool:
-        """Whether attention weights can be had: of a foreign graph those that are its outputs."""
+        """Whether attention weights are available; a foreign graph needs them among its outputs."""
         return not self.foreign or len(self.signature["encoder"].outputs) > 1
 
     @property
     def depths(self) -> tuple[int, int]:
-        """Layers of the encoder, and of the decoder; 0 without one."""
+        """Number of layers of the encoder, and of the decoder; 0 without one."""
         layers = self.decoder.layers.num_hidden_layers if self.decoder else 0
         return self.config.num_hidden_layers, layers
 
     @property
     def file_names(self) -> tuple[str, ...]:
-        """The files that such an artifact has beside its manifest."""
+        """Names of the artifact's files beside its manifest."""
         if self.foreign:
             return FOREIGN_FILES
         of_task = TASK_FILES if self.task else ()
@@ -209,24 +209,24 @@ class Manifest(BaseModel):
 
 @dataclass(frozen=True)
 class Artifact:
-    """A folder whose files have the hashes of its manifest."""
+    """Artifact folder whose files have the hashes in its manifest."""
 
     folder: Path
     manifest: Manifest
     sha256: str
-    """SHA-256 of `manifest.json`, which holds those of the other files."""
+    """SHA-256 of `manifest.json`, which holds the hashes of all other files."""
 
     def path(self, name: str) -> Path:
-        """The file `name`, one of `Manifest.file_names`."""
+        """Return the path of the file `name`, one of `Manifest.file_names`."""
         return self.folder / name
 
 
 def load_artifact(folder: Path) -> Artifact:
-    """Read an artifact and check every byte of it.
+    """Read an artifact and verify every byte of it.
 
     Raises:
-        ArtifactError: the manifest is missing or invalid; a file is missing, a link, or not
-            the one that was exported. One line, naming the file.
+        ArtifactError: the manifest is missing or invalid; or a file is missing, a link, or not the
+            exported one. The message is one line and names the file.
 
     """
     path = folder / MANIFEST
@@ -247,10 +247,10 @@ def load_artifact(folder: Path) -> Artifact:
     if set(manifest.files) != set(names):
         raise ArtifactError(f"{path} does not list exactly {', '.join(names)}")
     records = {name: (record.sha256, record.bytes) for name, record in manifest.files.items()}
-    with ThreadPoolExecutor() as threads:  # hashing leaves the interpreter to others
+    with ThreadPoolExecutor() as threads:  # hashing releases the GIL
         list(threads.map(lambda name: check_file(folder / name, *records[name]), names))
     for name in names:
-        beside = [each for each in DATA_OF.get(name, ()) if each in names]
+        beside = [data for data in DATA_OF.get(name, ()) if data in names]
         if name in GRAPHS.values():
             check_locations(folder / name, beside)
         elif name.endswith(".safetensors"):
@@ -259,7 +259,7 @@ def load_artifact(folder: Path) -> Artifact:
 
 
 def record_file(path: Path) -> FileRecord:
-    """Hash and size of a file."""
+    """Return the hash and size of a file."""
     return FileRecord(sha256=sha256_of(path), bytes=path.stat().st_size)
 
 

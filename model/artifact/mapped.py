@@ -1,8 +1,8 @@
-"""Tensors of a safetensors file, mapped into memory: pages come from the file as they are read.
+"""Memory-mapped tensors of a safetensors file.
 
-Format: https://huggingface.co/docs/safetensors. A file of an artifact writes no large tensor that a
-file beside it has already: the entry `shared` of its metadata names that tensor, and how its axes
-are cut and ordered.
+Format: https://huggingface.co/docs/safetensors. A file of an artifact does not repeat a large
+tensor of a file beside it: the entry `shared` of its metadata names that tensor, and how to reshape
+and transpose it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 SHARED = "shared"
-"""Metadata key of the tensors that are in files beside: a JSON object of `Reference`s by key."""
+"""Metadata key of the tensors in other files: a JSON object, key → `Reference`."""
 
 
 class Entry(NamedTuple):
-    """Place of a tensor's bytes in its file."""
+    """Position of a tensor's bytes in its file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -28,7 +28,7 @@ class Entry(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """Tensor of a file beside, reshaped and then transposed."""
+    """Tensor of another file, to be reshaped and then transposed."""
 
     file: str
     key: str
@@ -37,7 +37,7 @@ class Reference(NamedTuple):
 
 
 class Header(NamedTuple):
-    """Description of all tensors of a file."""
+    """Tensors of a file: its own, and those it shares."""
 
     own: dict[str, Entry]
     shared: dict[str, Reference]
@@ -48,7 +48,7 @@ def read_header(path: Path) -> Header:
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is not a safetensors file, or names a file outside of its folder.
+        ValueError: it is not a safetensors file, or names a file outside its folder.
 
     """
     with path.open("rb") as file:
@@ -70,14 +70,14 @@ def read_header(path: Path) -> Header:
 
 
 def mapped_tensors(path: Path) -> dict[str, NDArray[np.float32]]:
-    """Map the float32 tensors of a file, with the tensors it names in files beside it, by key.
+    """Map the float32 tensors of a file, and the tensors it names in other files, by key.
 
-    The arrays are read only, and none is a copy. A transposed one is not contiguous.
+    The arrays are read-only views. Transposed ones are not contiguous.
 
     Raises:
         OSError: a file cannot be read.
-        ValueError: it is not a safetensors file of float32.
-        KeyError: a file beside it lacks a tensor.
+        ValueError: the file is not a safetensors file of float32.
+        KeyError: another file lacks a named tensor.
 
     """
     header = read_header(path)

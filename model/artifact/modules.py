@@ -1,4 +1,4 @@
-"""The modules that a sentence-transformers folder lists in its `modules.json`. Without torch."""
+"""Modules that a sentence-transformers folder lists in its `modules.json`. Without torch."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _TRANSFORMERS = ("Transformer", "MLMTransformer")
 
 @dataclass(frozen=True, slots=True)
 class ModuleEntry:
-    """One module and where its files are."""
+    """Module and its folder."""
 
     kind: str
-    """Name of its class; with its package, where that is not sentence-transformers."""
+    """Name of its class, with the package unless it is sentence-transformers."""
     folder: Path
 
 
 def listed_modules(folder: Path) -> list[ModuleEntry] | None:
-    """The modules of a checkpoint in their order; None for one without `modules.json`.
+    """Return the modules of a checkpoint in their order; None without `modules.json`.
 
     Raises:
         ConfigError: the file is not a list of modules, or names a folder outside the checkpoint.
@@ -41,16 +41,16 @@ def listed_modules(folder: Path) -> list[ModuleEntry] | None:
         name, kind = str(entry.get("path") or ""), str(entry.get("type") or "")
         if Path(name).name != name.rstrip("/") or Path(name).name == "..":
             raise ConfigError(f"{path} names {name}, which is not a folder beside it")
-        # every release has moved some of the classes to another package
+        # releases of sentence-transformers have moved classes between packages
         kind = re.sub(r"^sentence_transformers\.(.*\.)?", "", kind)
         modules.append(ModuleEntry(kind, folder / name))
     return modules
 
 
 def transformer_folder(folder: Path) -> Path:
-    """Where the config, the weights and the tokenizer of a checkpoint are.
+    """Return the folder of a checkpoint's config, weights and tokenizer.
 
-    The folder itself, or that of a Transformer module which `modules.json` keeps in one of its own.
+    It is the checkpoint folder itself, or a Transformer module's own folder in `modules.json`.
 
     Raises:
         ConfigError: `modules.json` cannot be read.
@@ -61,7 +61,7 @@ def transformer_folder(folder: Path) -> Path:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file.
+    """Return the content of a JSON file.
 
     Raises:
         ConfigError: it cannot be read.
@@ -74,10 +74,10 @@ def read_json(path: Path) -> Any:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The content of a file with a JSON object; nothing where there is no such file.
+    """Return the JSON object in a file; an empty one if the file does not exist.
 
     Raises:
-        ConfigError: it cannot be read, or holds something else.
+        ConfigError: the file cannot be read, or holds no object.
 
     """
     content = read_json(path) if path.is_file() else {}

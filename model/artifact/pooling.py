@@ -1,4 +1,4 @@
-"""Token vectors to one vector a text, as sentence-transformers does it. numpy only.
+"""Pooling of token vectors to one vector per text, as in sentence-transformers. numpy only.
 
 Notation: S tokens of one text, without padding; H hidden size.
 """
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 Vector = NDArray[np.float32]
 PoolingName = Literal["mean", "cls", "max", "last"]
-"""What a request can ask for."""
+"""Pooling that a request can name."""
 PoolingMode = PoolingName | Literal["mean_sqrt_len_tokens", "weightedmean"]
 PoolingModes = PoolingMode | tuple[PoolingMode, ...]
-"""One way to pool, or several whose vectors stand one after another."""
+"""Pooling mode, or several modes whose vectors are concatenated."""
 POOLINGS: tuple[PoolingName, ...] = get_args(PoolingName)
 
 
@@ -26,21 +26,21 @@ class TextPooling:
     """Pooling of one text of a batch."""
 
     text: int
-    """Number of the text in the batch."""
+    """Index of the text in the batch."""
     layer: int
-    """Number of the hidden state, 0 … L."""
+    """Index of the hidden state, 0 … L."""
     mode: PoolingModes
     first_token: int = 0
-    """Number of the first token that counts; at least one token does."""
+    """Index of the first pooled token; at least one token is pooled."""
     unit_features: int = 0
-    """Number of leading features that are normalised to unit length; the rest is undefined. With 0
-    nothing is normalised."""
+    """Number of leading features to scale to unit length; the other features are undefined. 0: no
+    normalisation."""
     left_out: tuple[int, ...] = ()
-    """Numbers of further tokens that do not count, from `first_token` on; not all of these."""
+    """Indices of further tokens that are not pooled, from `first_token` on; not all of them."""
 
 
 def modes_of(pooling: PoolingModes) -> tuple[PoolingMode, ...]:
-    """The single modes of a pooling, in their order."""
+    """Return the single modes of a pooling, in their order."""
     return pooling if isinstance(pooling, tuple) else (pooling,)
 
 
@@ -50,17 +50,17 @@ def pool(
     first_token: int = 0,
     left_out: Sequence[int] = (),
 ) -> Vector:
-    """One vector for one text.
+    """Return one vector for one text.
 
     Args:
         hidden: `[S, H]`, S ≥ 1, real tokens only.
         pooling: the mean over tokens, the first token ("cls"), the maximum of each feature, the
             last token, the sum of tokens over the root of their number, or their mean weighted
             1 … S (Muennighoff 2022, https://arxiv.org/abs/2202.08904); or several of them.
-        first_token: number of the first token that counts, < S; it keeps its weight.
-        left_out: numbers of further tokens that do not count, as where sentence-transformers'
-            `attention_mask` is 0; the others keep their weights. From the first token that
-            counts on, but not all.
+        first_token: index of the first pooled token, < S; it keeps its weight.
+        left_out: indices of further tokens that are not pooled, as where sentence-transformers'
+            `attention_mask` is 0, from `first_token` on, but not all; the others keep their
+            weights.
 
     Returns:
         `[H]`, or `[n · H]` for n modes; not normalised.
@@ -69,9 +69,9 @@ def pool(
     if isinstance(pooling, tuple):
         return np.concatenate([pool(hidden, mode, first_token, left_out) for mode in pooling])
     counted = hidden[first_token:]
-    gone = [token - first_token for token in left_out]
-    if gone:
-        counted = np.delete(counted, gone, axis=0)
+    excluded = [token - first_token for token in left_out]
+    if excluded:
+        counted = np.delete(counted, excluded, axis=0)
     vector: Vector
     match pooling:
         case "mean":
@@ -88,12 +88,12 @@ def pool(
             weights = np.arange(first_token + 1, len(hidden) + 1, dtype=np.float32)
             # sentence-transformers counts from the first token whose mask is 1
             start = next(token for token in range(len(hidden)) if token not in left_out)
-            weights = np.delete(weights, gone) - start
+            weights = np.delete(weights, excluded) - start
             vector = weights @ counted / weights.sum()
     return vector
 
 
 def l2_normalize(vector: Vector) -> Vector:
-    """`vector` / max(‖vector‖₂, 1e-12), as torch's `normalize` does."""
+    """Return `vector` / max(‖vector‖₂, 1e-12), as torch's `normalize` does."""
     norm = np.sqrt(np.dot(vector, vector))
     return vector / np.maximum(norm, np.float32(1e-12))

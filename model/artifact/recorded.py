@@ -1,4 +1,4 @@
-"""The tolerances that an artifact was verified with, which whatever serves it is held to."""
+"""Tolerances of an artifact's verification, which also hold for every engine that serves it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from model.artifact.verification import USES, Use
 
 
 def recorded_tolerances(manifest: Manifest) -> Mapping[Kind, Tolerance]:
-    """Those of the precision, and what the checkpoint's own rounding needs beyond."""
+    """Return the precision's tolerances, widened by the checkpoint's own rounding error."""
     return {**tolerances_of(manifest.precision, *manifest.depths), **measured(manifest)}
 
 
@@ -20,12 +20,12 @@ def passed_uses(manifest: Manifest) -> tuple[Use, ...]:
 
 
 def measured(manifest: Manifest) -> dict[Kind, Tolerance]:
-    """The kinds of tensors whose rounding was measured at the export, as a rule none."""
+    """Return the tolerances that rounding measured at export has widened; usually none."""
     if manifest.foreign:
         return {}
-    usual, found = tolerances_of(manifest.precision, *manifest.depths), manifest.verification
+    usual, record = tolerances_of(manifest.precision, *manifest.depths), manifest.verification
     return {
-        kind: Tolerance(**found.tolerances[kind])
+        kind: Tolerance(**record.tolerances[kind])
         for kind, tolerance in usual.items()
-        if kind in found.tolerances and found.tolerances[kind]["atol"] > tolerance.atol
+        if kind in record.tolerances and record.tolerances[kind]["atol"] > tolerance.atol
     }

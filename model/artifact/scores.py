@@ -1,4 +1,4 @@
-"""What a task head answers to texts, from rows of their last hidden states. numpy only.
+"""Outputs of a task head, from rows of the texts' last hidden states. numpy only.
 
 Notation: S tokens of one text, H hidden size, C labels, V words of the vocabulary.
 """
@@ -16,18 +16,18 @@ from model.artifact.task import TaskConfig
 
 Floats = NDArray[np.float32]
 SLICE_TOKENS = 64
-"""Tokens whose logits over a whole vocabulary are in memory at once."""
+"""Maximum number of tokens whose logits over a whole vocabulary are in memory at once."""
 
 
 def rows_of(
     task: TaskConfig, texts: Sequence[int], last: int
 ) -> tuple[list[tuple[int, int]], list[TextPooling]]:
-    """The hidden states or the poolings, one a text, that a task head takes.
+    """Return the hidden states or the poolings, one per text, that a task head reads.
 
     Args:
         task: the task head's config.
-        texts: their numbers in a batch.
-        last: number of the last hidden state.
+        texts: indices of the texts in a batch.
+        last: index of the last hidden state.
 
     """
     match task.pooling:
@@ -40,12 +40,12 @@ def rows_of(
 def text_scores(
     task: TaskConfig, rows: Sequence[Floats], score: Callable[[Floats], Floats]
 ) -> list[Floats]:
-    """The answers to texts, `TaskConfig.shape` each.
+    """Return the outputs for texts, each of shape `TaskConfig.shape`.
 
     Args:
         task: the task head's config.
-        rows: of each text, `[H]` or `[S, H]`; see `rows_of`.
-        score: the task head, `[n, H]` → `[n, C]` or `[1, V]`.
+        rows: rows of each text, `[H]` or `[S, H]`; see `rows_of`.
+        score: the task head as a function, `[n, H]` → `[n, C]` or `[1, V]`.
 
     """
     if task.kind == "sequence_classification":

@@ -1,7 +1,7 @@
-"""What a checkpoint says about its vectors: pooling, what follows it, length limit, prompts.
+"""Vector settings of a checkpoint: pooling, later modules, length limit, prompts.
 
-Format: a folder of sentence-transformers, whose `modules.json` lists what computes a vector, or one
-of transformers, which that library serves with mean pooling.
+Format: a folder of sentence-transformers, whose `modules.json` lists the modules of a vector, or a
+folder of transformers, which that library serves with mean pooling.
 """
 
 from __future__ import annotations
@@ -34,48 +34,48 @@ from model.artifact.vector_modules import VectorModule, size_after
 from model.errors import ConfigError
 
 SimilarityName = Literal["cosine", "dot", "euclidean", "manhattan", "maxsim", "meanmaxsim"]
-"""The last two are of a vector a token, and theirs alone."""
+"""Similarity functions; the last two are for late interaction only."""
 
 
 class SentenceConfig(BaseModel):
-    """How a checkpoint makes one vector of a text, and the prompts that it names."""
+    """Modules that turn a text into one vector, and the checkpoint's prompts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     pooling: PoolingModes = "mean"
     modules: tuple[VectorModule, ...] = ()
-    """The modules between pooling and a final normalisation."""
+    """Modules between pooling and a final normalisation."""
     normalize: bool = False
-    """Whether the last module makes a unit vector."""
+    """Whether the last module normalises to unit length."""
     max_length: int = Field(gt=0)
-    """The most tokens of one input, special tokens included."""
+    """Maximum tokens of one input, including special tokens."""
     prompts: dict[str, str] = {}
     default_prompt_name: str | None = None
-    """The prompt of a request that names none."""
+    """Name of the prompt for requests that name none."""
     include_prompt: bool = True
-    """Whether pooling counts the tokens of a prompt."""
+    """Whether pooling includes the tokens of a prompt."""
     truncate_dim: PositiveInt | None = None
-    """Leading features that are kept where a request does not say; all when None."""
+    """Default number of leading features to keep; all when None."""
     matryoshka_dims: tuple[PositiveInt, ...] = ()
-    """Numbers of leading features that the checkpoint was trained to be cut to."""
+    """Numbers of leading features that the checkpoint was trained to be truncated to."""
     similarity_fn_name: SimilarityName = "cosine"
-    """What its vectors were trained to be compared by."""
+    """Similarity function that the vectors were trained for."""
     lowercase: bool = False
-    """Whether a text is lower-cased before it is tokenised."""
+    """Whether texts are lower-cased before tokenization."""
 
     @classmethod
     def from_checkpoint(
         cls, folder: Path, max_position_embeddings: int, hidden_size: int
     ) -> SentenceConfig:
-        """Read the files; sentence-transformers' defaults stand for those that are absent.
+        """Read the files; a file that is absent stands for sentence-transformers' defaults.
 
         Args:
-            folder: a checkpoint folder, with sentence-transformers files or without.
-            max_position_embeddings: the most tokens that the encoder takes, which bounds the limit.
+            folder: a checkpoint folder, with or without sentence-transformers files.
+            max_position_embeddings: maximum tokens of the encoder, an upper bound of the limit.
             hidden_size: features of a token's vector.
 
         Raises:
-            ConfigError: a file is invalid, or asks for something that is not supported.
+            ConfigError: a file is invalid, or holds an unsupported setting.
 
         """
         fields, limits = _read(folder)
@@ -95,7 +95,7 @@ class SentenceConfig(BaseModel):
         return sentence
 
     def vector_size(self, hidden_size: int, pooling: PoolingModes | None = None) -> int | None:
-        """Features of a text's vector before any cut; None where the modules do not fit it.
+        """Return the size of a text's vector before truncation; None if modules do not fit it.
 
         Args:
             hidden_size: features of a token's vector.
@@ -107,7 +107,7 @@ class SentenceConfig(BaseModel):
 
 
 def _read(folder: Path) -> tuple[dict[str, Any], list[Any]]:
-    """The fields that a checkpoint's files decide, and the limits on a text's tokens."""
+    """Return the fields set by a checkpoint's files, and the limits on a text's tokens."""
     inside, entries = transformer_folder(folder), listed_modules(folder)
     config, tokenizer = (read_object(inside / f"{n}.json") for n in ("config", "tokenizer_config"))
     limits: list[Any] = []
@@ -118,7 +118,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], list[Any]]:
         limit = tokenizer.get("model_max_length", tokenizer.get("max_len"))
         return _of_late_interaction(files), [*files.limits, limit]
     scores = task is not None
-    if entries is not None:  # without it, the library's other files do not count
+    if entries is not None:  # without modules.json, the library ignores its other files
         fields = _prompts(folder) if scores else _from_modules(folder, entries)
         limits, fields["lowercase"] = read_transformer(inside, any_task=scores)
     elif not scores:
@@ -130,7 +130,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], list[Any]]:
 
 
 def _of_late_interaction(files: LateFiles) -> dict[str, Any]:
-    """The fields of a model of a vector a token."""
+    """Return the fields of a late-interaction model."""
     return {
         "prompts": files.prompts,
         "default_prompt_name": files.default_prompt_name,
@@ -140,7 +140,7 @@ def _of_late_interaction(files: LateFiles) -> dict[str, Any]:
 
 
 def _prompts(folder: Path) -> dict[str, Any]:
-    """The prompts of a checkpoint with a task head, whose texts have no vector."""
+    """Return the prompts of a checkpoint with a task head, which has no vectors of texts."""
     path = folder / "config_sentence_transformers.json"
     content = read_object(path)
     if content.get("max_active_dims"):
@@ -152,7 +152,7 @@ def _prompts(folder: Path) -> dict[str, Any]:
 
 
 def _from_modules(folder: Path, entries: list[ModuleEntry]) -> dict[str, Any]:
-    """The fields that the files of sentence-transformers decide."""
+    """Return the fields set by sentence-transformers' files."""
     settings = folder / "config_sentence_transformers.json"
     check_model_type(settings, read_object(settings))
     check_modules(folder / MODULES, [entry.kind for entry in entries])

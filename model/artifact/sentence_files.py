@@ -1,7 +1,7 @@
-"""The configuration files of sentence-transformers, from version 1 to 6.2, each read whole.
+"""Configuration files of sentence-transformers, versions 1 to 6.2, checked for unknown keys.
 
-A key that could change a vector and is not supported is refused by its name; sentence-transformers'
-defaults stand for keys that are absent.
+An unsupported key that could change a vector is an error that names it. Absent keys have
+sentence-transformers' defaults.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _POOLING_FLAGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-"""The boolean keys of versions up to 5, in the order in which their vectors are concatenated."""
+"""Boolean keys of versions up to 5, in the order in which their vectors are concatenated."""
 _TRANSFORMER_FILES = tuple(
     f"sentence_{name}_config.json"
     for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
@@ -67,7 +67,7 @@ _WITHOUT_EFFECT = {
     "use_fast",
     "use_safetensors",
 }
-"""Arguments of transformers that say how a model is loaded or texts are padded, nothing else."""
+"""Arguments of transformers that only affect loading or padding."""
 MODEL_KEYS = {
     "__version__",
     "default_prompt_name",
@@ -82,10 +82,10 @@ _OWN_INPUT = (None, "sentence_embedding")
 
 
 def read_model(path: Path) -> Fields:
-    """`config_sentence_transformers.json`: prompts, the number of dimensions, the similarity.
+    """Read `config_sentence_transformers.json`: prompts, number of dimensions, similarity.
 
     Raises:
-        ConfigError: it cannot be read, or holds something that is not supported.
+        ConfigError: the file cannot be read, or holds an unsupported setting.
 
     """
     content = read_object(path)
@@ -103,10 +103,10 @@ def read_model(path: Path) -> Fields:
 
 
 def read_prompts(path: Path, content: Fields) -> tuple[dict[str, Any], str | None]:
-    """The prompts by name, and the name of the default one.
+    """Return the prompts by name, and the name of the default prompt.
 
     Raises:
-        ConfigError: they are no object, or the default is none of them.
+        ConfigError: `prompts` is not an object, or the default is not one of them.
 
     """
     prompts = content.get("prompts") or {}
@@ -114,7 +114,8 @@ def read_prompts(path: Path, content: Fields) -> tuple[dict[str, Any], str | Non
         raise ConfigError(f"{path}: prompts is not a JSON object")
     prompts = {name: prompt or "" for name, prompt in prompts.items()}  # null is the empty prompt
     default = content.get("default_prompt_name")
-    known = [None, "query", "document", *prompts]  # two that the library always has
+    # the library always has the prompts query and document
+    known = [None, "query", "document", *prompts]
     if default not in known:
         raise ConfigError(f"{path}: default_prompt_name {default!r} is not one of its prompts")
     return prompts, default if default in prompts else None
@@ -123,19 +124,19 @@ def read_prompts(path: Path, content: Fields) -> tuple[dict[str, Any], str | Non
 def read_transformer(
     folder: Path, *, any_task: bool = False, also: Set[str] = frozenset()
 ) -> tuple[list[Any], Any]:
-    """`sentence_bert_config.json`: limits on a text's tokens, and whether it is lower-cased.
+    """Read `sentence_bert_config.json`: limits on a text's tokens, and whether it is lower-cased.
 
     Args:
-        folder: the Transformer module's.
-        any_task: the transformer may compute something else than token vectors.
-        also: further keys that may be there.
+        folder: folder of the Transformer module.
+        any_task: accept transformers that compute something other than token vectors.
+        also: further allowed keys.
 
     Raises:
-        ConfigError: it cannot be read, or holds something that is not supported.
+        ConfigError: the file cannot be read, or holds an unsupported setting.
 
     """
-    found = [path for name in _TRANSFORMER_FILES if read_object(path := folder / name)]
-    path = found[0] if found else folder / _TRANSFORMER_FILES[0]
+    paths = [path for name in _TRANSFORMER_FILES if read_object(path := folder / name)]
+    path = paths[0] if paths else folder / _TRANSFORMER_FILES[0]
     content = read_object(path)
     known = {"max_seq_length", "do_lower_case", "unpad_inputs", *_TRANSFORMER_VALUES, *also}
     refuse_unknown(path, content, known | _LOADING_KEYS | _TOKENIZER_KEYS)
@@ -154,10 +155,10 @@ def read_transformer(
 
 
 def read_pooling(entry: ModuleEntry) -> tuple[PoolingModes, Any]:
-    """The pooling, and whether a prompt's tokens count.
+    """Return the pooling, and whether it includes a prompt's tokens.
 
     Raises:
-        ConfigError: it cannot be read, or holds something that is not supported.
+        ConfigError: the config cannot be read, or holds an unsupported setting.
 
     """
     path, content = _config(entry)
@@ -177,10 +178,10 @@ def read_pooling(entry: ModuleEntry) -> tuple[PoolingModes, Any]:
 
 
 def read_vector_module(entry: ModuleEntry) -> VectorModule | None:
-    """A module after pooling; None for one that computes nothing.
+    """Return a module after pooling; None if it computes nothing, as Dropout.
 
     Raises:
-        ConfigError: it cannot be read, or is not supported.
+        ConfigError: the config cannot be read, or is not supported.
 
     """
     if entry.kind == "Dropout":
@@ -199,14 +200,14 @@ def read_vector_module(entry: ModuleEntry) -> VectorModule | None:
 
 
 def read_dense(entry: ModuleEntry, inputs: Sequence[str | None] = _OWN_INPUT) -> Dense:
-    """A Dense module.
+    """Read a Dense module.
 
     Args:
         entry: the module.
-        inputs: names of what it may read and write, the last one as a refusal has it.
+        inputs: allowed names of its input and output; error messages suggest the last one.
 
     Raises:
-        ConfigError: it cannot be read, or is not supported.
+        ConfigError: the config cannot be read, or is not supported.
 
     """
     path, content = _config(entry)
@@ -230,7 +231,7 @@ def read_dense(entry: ModuleEntry, inputs: Sequence[str | None] = _OWN_INPUT) ->
 
 @contextlib.contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Context of a module's validation, whose error names the file."""
+    """Turn a validation error of a module into a `ConfigError` that names the file."""
     try:
         yield
     except ValidationError as error:
@@ -256,7 +257,7 @@ def _config(entry: ModuleEntry) -> tuple[Path, Fields]:
 
 
 def refuse_unknown(path: Path, content: Fields, known: Set[str], inside: str = "") -> None:
-    """Refuse keys of a file that are not known, but for those that are null, false or empty."""
+    """Raise an error for unknown keys of a file, unless their value is null, false or empty."""
     unknown = sorted(key for key, value in content.items() if key not in known and value)
     if unknown:
         names = ", ".join(inside + key for key in unknown)

@@ -1,4 +1,4 @@
-"""The kinds of sentence-transformers' models that make one vector of a text; others are refused."""
+"""Checks that a sentence-transformers model makes one vector per text."""
 
 from __future__ import annotations
 
@@ -40,29 +40,29 @@ _REMEDY = "give a checkpoint that makes one vector of a text"
 
 
 def check_model_type(path: Path, content: Mapping[str, Any]) -> None:
-    """Refuse models whose `config_sentence_transformers.json` names another class.
+    """Raise an error if `config_sentence_transformers.json` names an unsupported class.
 
     Raises:
-        ConfigError: names the class.
+        ConfigError: the class is not supported; the message names it.
 
     """
     kind = content.get("model_type") or "SentenceTransformer"
     if kind != "SentenceTransformer":
-        what = _MODEL_TYPES.get(str(kind), "its class is not known")
-        raise ConfigError(f"{path}: model_type {kind!r} is not supported: {what}; {_REMEDY}")
+        reason = _MODEL_TYPES.get(str(kind), "its class is not known")
+        raise ConfigError(f"{path}: model_type {kind!r} is not supported: {reason}; {_REMEDY}")
 
 
 def check_modules(path: Path, kinds: Sequence[str]) -> None:
-    """Refuse modules, or an order of them, that do not make one vector of a text.
+    """Raise an error for modules, or an order of them, that do not make one vector of a text.
 
     Raises:
-        ConfigError: names the module, or all in their order.
+        ConfigError: the modules are not supported; the message names one, or all in their order.
 
     """
     for kind in kinds:
-        what = _LATE if kind.startswith("pylate.") else _KINDS.get(kind)
-        if what:
-            raise ConfigError(f"{path}: the module {kind} is not supported: {what}; {_REMEDY}")
+        reason = _LATE if kind.startswith("pylate.") else _KINDS.get(kind)
+        if reason:
+            raise ConfigError(f"{path}: the module {kind} is not supported: {reason}; {_REMEDY}")
     if list(kinds[:2]) != ["Transformer", "Pooling"] or not set(kinds[2:]) <= _AFTER_POOLING:
         raise ConfigError(
             f"{path}: the modules {' → '.join(kinds) or '(none)'} are not supported; "
@@ -71,24 +71,24 @@ def check_modules(path: Path, kinds: Sequence[str]) -> None:
 
 
 def check_architecture(folder: Path, config: Mapping[str, Any]) -> PoolingName:
-    """The pooling that sentence-transformers gives a folder without `modules.json`.
+    """Return the pooling that sentence-transformers uses for a folder without `modules.json`.
 
     Raises:
-        ConfigError: the folder's model scores pairs or gives a vector a token.
+        ConfigError: the model scores pairs or gives a vector per token.
 
     """
     architectures = config.get("architectures") or []
     if not isinstance(architectures, list):
         raise ConfigError(f"{folder / 'config.json'}: architectures is not a list")
     for name in map(str, architectures):
-        what = None
+        reason = None
         if name.endswith("ForSequenceClassification"):
-            what = _CROSS_ENCODER
+            reason = _CROSS_ENCODER
         elif "ColBERT" in name:
-            what = _LATE
-        if what:
+            reason = _LATE
+        if reason:
             raise ConfigError(
-                f"{folder / 'config.json'}: the architecture {name} is not supported: {what}; "
+                f"{folder / 'config.json'}: the architecture {name} is not supported: {reason}; "
                 f"{_REMEDY}"
             )
     causal = architectures and str(architectures[0]).endswith("ForCausalLM")

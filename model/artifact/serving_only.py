@@ -1,4 +1,4 @@
-"""Message of what an artifact that was exported with --serving-only lacks."""
+"""Error message for features that an artifact exported with --serving-only lacks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ def left_out(what: str) -> str:
     """Return one line for a client or an operator, with the remedy.
 
     Args:
-        what: needs the tensors that are left out, as a noun in the singular.
+        what: the feature that needs the omitted tensors, as a singular noun.
 
     """
     return (

@@ -1,4 +1,4 @@
-"""What a decoder reads of a target: its labels, shifted right. Without torch."""
+"""Decoder input of a target: its labels, shifted right. Without torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 def shift_right(labels: NDArray[np.int64], start_token_id: int | None) -> NDArray[np.int64]:
-    """Labels `[T]` → `[T]`: the start token, then all of them but the last.
+    """Return labels `[T]` shifted right, `[T]`: the start token, then all labels but the last.
 
     Without a start token the last label comes first, as in mBART.
     """

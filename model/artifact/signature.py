@@ -1,22 +1,22 @@
-"""The ONNX contract: names, dtypes and axes of every graph in an artifact.
+"""ONNX contract: names, dtypes and axes of every graph in an artifact.
 
 * `encoder.onnx`: token ids to all hidden states;
-* `attention.onnx`: one layer's inputs and the asked heads' parameters to attention weights;
-* `device_attention.onnx`: the same from all heads' parameters and the numbers of those asked for;
+* `attention.onnx`: one layer's inputs and the requested heads' parameters to attention weights;
+* `device_attention.onnx`: the same from all heads' parameters and the indices of requested heads;
 * `device_pooling.onnx`: some tokens of a hidden state to one vector;
 * `value_norms.onnx`: a layer's input and heads' value and output parameters to inner products of
-  what those heads add of each token;
+  the vectors that those heads add for each token;
 * `head_scores.onnx`: the same input and heads' parameters to their queries, keys and scores;
-* `decomposition.onnx`, `decomposition_values.onnx`: what a layer makes of the shares that input
-  tokens have in states, and of its parameters: see `model.artifact.decomposition`;
-* `layer_parts.onnx`: a layer's input and its parameters to what its parts add and the next state:
-  see `model.artifact.layer_parts`;
-* `task.onnx`: rows of the last hidden state to what a task head answers, always in float32.
+* `decomposition.onnx`, `decomposition_values.onnx`: shares of input tokens in a layer's states, and
+  its parameters, to the shares after it: see `model.artifact.decomposition`;
+* `layer_parts.onnx`: a layer's input and parameters to its parts' additions and the next state: see
+  `model.artifact.layer_parts`;
+* `task.onnx`: rows of the last hidden state to a task head's outputs, always in float32.
 
-Those of a decoder are in `model.artifact.decoder_signature`.
+`model.artifact.decoder_signature` has a decoder's graphs.
 
-The two of a device are where parameters and hidden states stay; what a host gives them and
-gets from them is float32 in every precision. Axes that are strings are dynamic.
+The two device graphs work on parameters and hidden states that stay on the device; their inputs
+from and outputs to the host are float32 in every precision. Axes that are strings are dynamic.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ from model.config.encoder import EncoderConfig
 
 Float = Literal["float32", "float16"]
 Dtype = Literal["int64", "int32"] | Float
-"""int32 is for ids of foreign graphs alone."""
+"""Data type of an input or output; int32 is only for ids of foreign graphs."""
 STATES = {"query_states": "queries", "key_states": "keys"}
-"""Inputs of the attention graphs, which a layer's heads project, and their token axes."""
+"""Inputs of the attention graphs, which a layer's heads project → their token axes."""
 IN_FLOAT32 = {"frequencies", "window", "input_norm_applies"}
-"""Parameters of a head that are float32 in every precision: angles, distances and choices."""
+"""Parameters of a head that are float32 in every precision: angles, distances and switches."""
 MapKind = Literal["encoder", "decoder", "cross"]
-"""Whose heads: the encoder's, the decoder's own, or those that look from decoder to encoder."""
+"""Kind of heads: the encoder's, the decoder's self-attention, or its cross-attention."""
 DECODER_KINDS: tuple[MapKind, MapKind] = ("decoder", "cross")
-"""Of a decoder's heads."""
+"""Kinds of a decoder's heads."""
 ATTENTION_OF: Mapping[MapKind, Literal["attention", "decoder_attention", "cross_attention"]] = {
     "encoder": "attention",
     "decoder": "decoder_attention",
     "cross": "cross_attention",
 }
-"""Names of these heads' graph, and of their maps where these are compared."""
+"""Kind of heads → name of their graph, which is also the kind of their maps in comparisons."""
 VALUES_OF: Mapping[MapKind, Literal["value_norms", "decoder_value_norms", "cross_value_norms"]] = {
     "encoder": "value_norms",
     "decoder": "decoder_value_norms",
     "cross": "cross_value_norms",
 }
-"""Names of the graph of what these heads add."""
+"""Kind of heads → name of the graph of their value products."""
 GraphName = Literal[
     "encoder",
     "attention",
@@ -75,11 +75,11 @@ OF_DECODER: tuple[GraphName, ...] = (
     *(graph[kind] for graph in (ATTENTION_OF, VALUES_OF) for kind in DECODER_KINDS),
     "logprobs",
 )
-"""The graphs of a decoder."""
+"""Names of a decoder's graphs."""
 
 
 class TensorSpec(BaseModel):
-    """One input or output of a graph."""
+    """Input or output of a graph."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -98,17 +98,20 @@ class GraphSignature(BaseModel):
 
 
 def hidden_state_name(layer: int) -> str:
-    """The encoder graph's output that holds hidden state `layer`, 0 … L."""
+    """Return the name of the encoder graph's output for hidden state `layer`, 0 … L."""
     return f"hidden_state.{layer}"
 
 
 def head_parameter_name(parameter: str, layer: int, kind: MapKind = "encoder") -> str:
-    """The tensor in a file of heads that feeds `parameter` for `layer`; axis 0 is heads."""
+    """Return the key of `parameter` of a layer's heads in a file of heads; axis 0 is heads."""
     return f"{parameter}.{layer}" if kind == "encoder" else f"{kind}.{parameter}.{layer}"
 
 
 def encoder_signature(config: EncoderConfig, dtype: Float = "float32") -> GraphSignature:
-    """A packed batch and `head_mask` → `hidden_state.0 … L`, `[T, H]` each."""
+    """Return the signature of `encoder.onnx`.
+
+    It maps a packed batch and `head_mask` to `hidden_state.0 … L`, `[T, H]` each.
+    """
     grid = {"padded_index": ("batch", "sequence")}
     names = ("input_ids", "token_type_ids", "position_ids", "padded_index", "packed_index")
     return GraphSignature(
@@ -135,10 +138,13 @@ def encoder_signature(config: EncoderConfig, dtype: Float = "float32") -> GraphS
 def attention_signature(
     config: EncoderConfig, parameters: dict[str, tuple[int, ...]]
 ) -> GraphSignature:
-    """Query states `[B, T, H]`, key states `[B, S, H]` and n heads' parameters → `[B, n, T, S]`.
+    """Return the signature of `attention.onnx`.
+
+    It maps query states `[B, T, H]`, key states `[B, S, H]` and n heads' parameters to
+    `attention` `[B, n, T, S]`.
 
     Args:
-        config: the encoder's.
+        config: the encoder's config.
         parameters: name → shape of one head's parameter; the graph takes `[n, …]`.
 
     """
@@ -159,10 +165,12 @@ def attention_signature(
 def value_norms_signature(
     config: EncoderConfig, parameters: dict[str, tuple[int, ...]]
 ) -> GraphSignature:
-    """Key states `[S, H]` and n heads' parameters → `value_products` `[S, n, n]`.
+    """Return the signature of `value_norms.onnx`.
+
+    It maps key states `[S, H]` and n heads' parameters to `value_products` `[S, n, n]`.
 
     Args:
-        config: the encoder's.
+        config: the encoder's config.
         parameters: name → shape of one head's parameter; the graph takes `[n, …]`.
 
     """
@@ -178,10 +186,12 @@ def value_norms_signature(
 def head_scores_signature(
     config: EncoderConfig, parameters: dict[str, tuple[int, ...]]
 ) -> GraphSignature:
-    """States `[S, H]` and n heads' parameters → queries, keys and `[n, S, S]` scores.
+    """Return the signature of `head_scores.onnx`.
+
+    It maps states `[S, H]` and n heads' parameters to queries, keys and scores `[n, S, S]`.
 
     Args:
-        config: the encoder's.
+        config: the encoder's config.
         parameters: as for `attention_signature`.
 
     """
@@ -201,12 +211,15 @@ def head_scores_signature(
 def device_attention_signature(
     config: EncoderConfig, parameters: dict[str, tuple[int, ...]], dtype: Float
 ) -> GraphSignature:
-    """Query states `[T, H]`, key states `[S, H]`, heads `[n]` and parameters → `[n, T, S]`.
+    """Return the signature of `device_attention.onnx`.
+
+    It maps query states `[T, H]`, key states `[S, H]`, head indices `[n]` and all heads'
+    parameters to `attention` `[n, T, S]`.
 
     Args:
-        config: the encoder's.
+        config: the encoder's config.
         parameters: name → shape of one head's parameter; the graph takes `[N, …]`.
-        dtype: of the parameters, but for those of `IN_FLOAT32`.
+        dtype: type of the parameters, except for those in `IN_FLOAT32`.
 
     """
     states = [
@@ -214,7 +227,7 @@ def device_attention_signature(
         for name, axis in STATES.items()
     ]
     heads = TensorSpec(name="heads", dtype="int64", axes=("heads",))
-    every = [
+    parameter_specs = [
         TensorSpec(
             name=name,
             dtype="float32" if name in IN_FLOAT32 else dtype,
@@ -223,11 +236,14 @@ def device_attention_signature(
         for name, shape in parameters.items()
     ]
     weights = TensorSpec(name="attention", dtype="float32", axes=("heads", "queries", "keys"))
-    return GraphSignature(inputs=(*states, heads, *every), outputs=(weights,))
+    return GraphSignature(inputs=(*states, heads, *parameter_specs), outputs=(weights,))
 
 
 def device_pooling_signature(config: EncoderConfig, dtype: Float) -> GraphSignature:
-    """A hidden state `[T, H]` of `dtype` and n sets of its rows → `vectors` `[n, H]`."""
+    """Return the signature of `device_pooling.onnx`.
+
+    It maps a hidden state `[T, H]` of `dtype` and n sets of its rows to `vectors` `[n, H]`.
+    """
     hidden = TensorSpec(name="hidden_state", dtype=dtype, axes=("tokens", config.hidden_size))
     sets = [
         TensorSpec(name=name, dtype="int64", axes=("columns" if name == "columns" else "vectors",))
@@ -245,7 +261,10 @@ def device_pooling_signature(config: EncoderConfig, dtype: Float) -> GraphSignat
 
 
 def task_signature(config: EncoderConfig, task: TaskConfig) -> GraphSignature:
-    """Rows `[n, H]` → `scores`: `[n, C]`, or `[1, V]` of a text's rows."""
+    """Return the signature of `task.onnx`.
+
+    It maps rows `[n, H]` to `scores`: `[n, C]`, or `[1, V]` if the rows are of one text.
+    """
     rows = TensorSpec(name="rows", dtype="float32", axes=("vectors", config.hidden_size))
     count = 1 if task.kind == "sparse" else "vectors"
     scores = TensorSpec(name="scores", dtype="float32", axes=(count, task.outputs))

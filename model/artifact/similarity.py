@@ -1,4 +1,4 @@
-"""Agreement of two sets of vectors about which texts are alike. numpy only.
+"""Agreement of two sets of vectors about the similarity of texts. numpy only.
 
 A ranking depends on the order of similarities, not on the vectors: a rotation of all vectors
 changes nothing, and a small error changes much where all texts are nearly alike.
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 NEIGHBOURS = 10
-"""Number of nearest neighbours that recall counts."""
+"""Number of nearest neighbours in recall."""
 TAIL = 0.05
 """Share of the texts whose cosines are at most `low_cosine`."""
 DIGITS = 4
@@ -37,13 +37,13 @@ class Similarity(BaseModel):
 
 
 def _agreement(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
-    """Return Spearman's ρ; where all values of one side are equal, 1 if the other's are, else 0."""
+    """Return Spearman's ρ; if one side is constant, 1 if the other is constant too, else 0."""
     constant = np.ptp(a) == 0, np.ptp(b) == 0
     return float(all(constant)) if any(constant) else spearman(a, b)
 
 
 def spearman(a: NDArray[np.floating], b: NDArray[np.floating]) -> float:
-    """Return Pearson's correlation of the ranks; equal values share the mean of their ranks."""
+    """Return Spearman's ρ: Pearson's correlation of the ranks, where ties share their mean rank."""
     return float(np.corrcoef(_ranks(a), _ranks(b))[0, 1])
 
 
@@ -65,13 +65,13 @@ def similarity(reference: NDArray[np.floating], candidate: NDArray[np.floating])
             low_cosine=0,
             least_cosine=0,
         )
-    exact, found = _units(reference), _units(candidate)
-    cosines = (exact * found).sum(axis=1)
+    exact, approximate = _units(reference), _units(candidate)
+    cosines = (exact * approximate).sum(axis=1)
     between = np.triu_indices(n, 1)
-    all_exact, all_found = exact @ exact.T, found @ found.T
+    all_exact, all_approximate = exact @ exact.T, approximate @ approximate.T
     figures = {
-        "rank_correlation": _agreement(all_exact[between], all_found[between]),
-        "neighbour_recall": _recall(all_exact, all_found),
+        "rank_correlation": _agreement(all_exact[between], all_approximate[between]),
+        "neighbour_recall": _recall(all_exact, all_approximate),
         "mean_cosine": float(cosines.mean()),
         "low_cosine": float(np.quantile(cosines, TAIL)),
         "least_cosine": float(cosines.min()),
@@ -84,18 +84,18 @@ def _units(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
     return wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-30)
 
 
-def _recall(exact: NDArray[np.float64], found: NDArray[np.float64]) -> float:
-    """Return the mean share of each text's nearest neighbours that both matrices have."""
+def _recall(exact: NDArray[np.float64], approximate: NDArray[np.float64]) -> float:
+    """Return the mean share of each text's nearest neighbours that are in both matrices."""
     k = min(NEIGHBOURS, len(exact) - 1)
     shares = [
         np.isin(mine, theirs).mean()
-        for mine, theirs in zip(_nearest(exact, k), _nearest(found, k), strict=True)
+        for mine, theirs in zip(_nearest(exact, k), _nearest(approximate, k), strict=True)
     ]
     return float(np.mean(shares))
 
 
 def _nearest(cosines: NDArray[np.float64], k: int) -> NDArray[np.intp]:
-    """Return the k texts most like each text, which is not its own neighbour."""
+    """Return the indices of the k texts most similar to each text, excluding the text itself."""
     others = cosines.copy()
     np.fill_diagonal(others, -np.inf)
     return np.argsort(-others, axis=1, kind="stable")[:, :k]

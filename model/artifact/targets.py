@@ -1,4 +1,4 @@
-"""All that a decoder computes of one text's target, as it is compared. Without torch.
+"""Tensors that a decoder computes for one text's target, for comparisons. Without torch.
 
 Notation: S tokens of a text, T tokens of its target, H hidden size, L_d layers and N heads of the
 decoder.
@@ -27,16 +27,16 @@ class TargetTensors:
     cross_queries: Floats
     """`[L_d, T, H]`."""
     maps: Floats
-    """`[L_d, N, T, T]`, of the decoder's own heads."""
+    """`[L_d, N, T, T]`, attention weights of the decoder's self-attention."""
     cross_maps: Floats
     """`[L_d, N, T, S]`."""
     logprobs: Floats
     """`[T]`."""
 
     def keyed(self) -> dict[Key, Floats]:
-        """The tensors by key."""
-        states = {Key("decoder_hidden", layer): each for layer, each in enumerate(self.hidden)}
-        queries = {Key("cross_queries", n): each for n, each in enumerate(self.cross_queries)}
+        """Return the tensors by key."""
+        states = {Key("decoder_hidden", layer): state for layer, state in enumerate(self.hidden)}
+        queries = {Key("cross_queries", n): state for n, state in enumerate(self.cross_queries)}
         return {
             **states,
             **queries,
@@ -47,7 +47,7 @@ class TargetTensors:
 
 
 def random_labels(decoder: DecoderConfig, tokens: int, seed: int) -> Ids:
-    """Labels of a target of so many tokens, or of as many as the decoder takes."""
+    """Return random labels of a target: `tokens` of them, or as many as the decoder takes."""
     config: EncoderConfig = decoder.layers
     length = min(tokens, config.max_position_embeddings)
     return np.random.default_rng(seed).integers(0, config.vocab_size, length)

@@ -1,8 +1,8 @@
-"""Task heads: what a checkpoint computes of the last hidden state beside vectors. Without torch.
+"""Task heads: outputs of a checkpoint beside vectors, from the last hidden state. Without torch.
 
 Formats: the `architectures` of transformers' `config.json`, and the modules and the
-`transformer_task` of sentence-transformers' cross-encoders and sparse encoders; those of
-late-interaction models are in `late_files.py`.
+`transformer_task` of sentence-transformers' cross-encoders and sparse encoders. `late_files.py` has
+the formats of late-interaction models.
 
 Notation: S tokens of one text, H hidden size, C labels, V words of the vocabulary, D features of a
 token's vector.
@@ -37,49 +37,50 @@ class _Part(BaseModel):
 
 
 class Transform(_Part):
-    """f(W x + b), normalised where there is a norm: what stands before a task head's last map."""
+    """Layer before a task head's last map: f(W x + b), and optionally a norm."""
 
     size: int = Field(gt=0)
     bias: bool = True
     activation: ActivationName
     norm_eps: float | None = None
-    """Of a layer norm after the activation; None without."""
+    """Epsilon of a layer norm after the activation; None without one."""
     norm_bias: bool = True
 
 
 class TaskConfig(_Part):
-    """What a task head computes."""
+    """Config of a task head."""
 
     kind: TaskKind
     outputs: int = Field(gt=0)
-    """C, V, or D."""
+    """Number of outputs: C, V, or D."""
     labels: tuple[str, ...] = ()
-    """Names of the outputs; none of sparse vectors, whose outputs are token ids, and of tokens'."""
+    """Names of the outputs; empty if they are token ids (sparse vectors) or features (token
+    vectors)."""
     pooling: Literal["none", "cls", "mean", "max", "sum"]
-    """What is one row a text: the hidden state before a sequence's classification, the activated
-    outputs of a sparse vector."""
+    """Pooling to one row per text: of the hidden states before sequence classification, or of the
+    activated outputs of a sparse vector."""
     activation: Literal["relu", "log1p_relu"] = "relu"
-    """Of sparse vectors: log(1 + relu(x)), or log(1 + log(1 + relu(x)))."""
+    """Activation of sparse vectors: log(1 + relu(x)), or log(1 + log(1 + relu(x)))."""
     transform: Transform | None = None
     output_bias: bool = True
     late: LateInteraction | None = None
-    """Of a late-interaction model, and of no other."""
+    """Settings of late interaction; None for all other kinds."""
 
     @property
     def by_token(self) -> bool:
-        """Whether it answers to each token of a text."""
+        """Whether the head has an output for each token of a text."""
         return self.kind in ("token_classification", "late_interaction")
 
     def shape(self, tokens: int) -> tuple[int, ...]:
-        """Axes of what it answers to one text: `[C]`, `[V]`, `[S, C]` or `[S, D]`."""
+        """Return the shape of the output for one text: `[C]`, `[V]`, `[S, C]` or `[S, D]`."""
         return (tokens, self.outputs) if self.by_token else (self.outputs,)
 
 
 def task_kind(folder: Path) -> TaskKind | None:
-    """The task head of a checkpoint folder that is to be served; None for one of vectors alone.
+    """Return the kind of task head to serve; None if the checkpoint only gives vectors.
 
-    Where there is a `modules.json`, it decides: a classifier that sentence-transformers uses for
-    its vectors is one of vectors, and so is a masked language model without sparse pooling.
+    A `modules.json` takes precedence: a classifier or a masked language model that
+    sentence-transformers pools to vectors only gives vectors.
 
     Raises:
         ConfigError: a file cannot be read.
@@ -99,10 +100,10 @@ def task_kind(folder: Path) -> TaskKind | None:
 
 
 def sparse_pooling(folder: Path) -> dict[str, Any]:
-    """`pooling` and `activation` of a sparse encoder, from its SpladePooling module's config.
+    """Return `pooling` and `activation` of a sparse encoder, from its SpladePooling's config.
 
     Raises:
-        ConfigError: the file cannot be read, or has a value that is not known.
+        ConfigError: the file cannot be read, or has an unknown value.
 
     """
     entry = next(m for m in listed_modules(folder) or () if m.kind == "SpladePooling")

@@ -1,4 +1,4 @@
-"""The tokenizer of an artifact, to the last bit of its scores."""
+"""Tokenizers of artifacts, with bit-exact scores."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from model.tokenization.growth import check_growth
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """The tokenizer of a `tokenizer.json`, with its scores as they are written.
+    """Return the tokenizer of a `tokenizer.json`, with its scores exactly as written.
 
-    The library's own reading of a decimal number may be the next one to it: of a quarter of those
-    from -9 to -16, where most pieces are. Where two ways of cutting a word are equally likely, as
-    "!" "!!" and "!!" "!", that would choose between them, and otherwise than where the scores came
-    from. SentencePiece's scores, of four bytes, hardly suffer; those that the library trained do.
+    The library parses a quarter of the decimal numbers from -9 to -16, the range of most pieces, to
+    an adjacent double. That would change the choice between segmentations of equal likelihood, such
+    as "!" "!!" and "!!" "!". SentencePiece's four-byte scores are hardly affected; scores that the
+    library has trained are.
 
     Raises:
-        CheckpointError: its rules make texts longer without a reasonable bound.
+        CheckpointError: its rules expand texts without a reasonable bound.
 
     """
     content = json.loads(path.read_bytes())
@@ -33,7 +33,7 @@ def read_tokenizer(path: Path) -> Tokenizer:
 
 
 def copy_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
-    """A tokenizer of the same parts, whose truncation and padding are its own."""
+    """Return a copy of a tokenizer with truncation and padding of its own."""
     copied = Tokenizer.from_str(tokenizer.to_str())
     copied.model = tokenizer.model
     return copied

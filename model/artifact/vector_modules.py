@@ -22,7 +22,7 @@ _LAYER_NORM_EPS = np.float32(1e-5)
 
 
 class Dense(BaseModel):
-    """A linear map and an activation, as sentence-transformers' Dense computes them."""
+    """Linear map and activation, as in sentence-transformers' Dense."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -32,10 +32,10 @@ class Dense(BaseModel):
     bias: bool = True
     activation: DenseActivation = "Tanh"
     residual: bool = False
-    """Whether the input is added to the output, through a map of its own where sizes differ."""
+    """Whether the input is added to the output, through a linear map if sizes differ."""
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name → shape of each of its tensors in a checkpoint."""
+        """Return name → shape of the module's tensors in a checkpoint."""
         matrix = (self.out_features, self.in_features)
         bias = {"linear.bias": (self.out_features,)} if self.bias else {}
         mapped = self.residual and self.in_features != self.out_features
@@ -43,29 +43,32 @@ class Dense(BaseModel):
 
     @property
     def additive(self) -> bool:
-        """Whether the map of a sum is a sum, beside the bias."""
+        """Whether the map is linear apart from its bias."""
         return self.activation == "Identity"
 
     def shares(self, shares: Floats, tensors: Mapping[str, Floats]) -> Floats:
-        """Shares of a vector `[n, in_features]` → of its map; each has as much of the bias."""
-        found = shares @ tensors["linear.weight"].T
+        """Return the shares of the output, given shares `[n, in_features]` of the input.
+
+        The bias is divided equally among them.
+        """
+        mapped_shares = shares @ tensors["linear.weight"].T
         if self.bias:
-            found += tensors["linear.bias"] / np.float32(len(shares))
+            mapped_shares += tensors["linear.bias"] / np.float32(len(shares))
         if self.residual:
             mapped = tensors.get("residual.weight")
-            found = found + (shares if mapped is None else shares @ mapped.T)
-        return found
+            mapped_shares = mapped_shares + (shares if mapped is None else shares @ mapped.T)
+        return mapped_shares
 
     def __call__(self, vectors: Floats, tensors: Mapping[str, Floats]) -> Floats:
-        """`[B, in_features]` → `[B, out_features]`."""
-        found = vectors @ tensors["linear.weight"].T
+        """Apply the module: `[B, in_features]` → `[B, out_features]`."""
+        outputs = vectors @ tensors["linear.weight"].T
         if self.bias:
-            found += tensors["linear.bias"]
-        found = ACTIVATIONS[self.activation](found)
+            outputs += tensors["linear.bias"]
+        outputs = ACTIVATIONS[self.activation](outputs)
         if self.residual:
             mapped = tensors.get("residual.weight")
-            found = found + (vectors if mapped is None else vectors @ mapped.T)
-        return found
+            outputs = outputs + (vectors if mapped is None else vectors @ mapped.T)
+        return outputs
 
 
 class LayerNorm(BaseModel):
@@ -78,11 +81,11 @@ class LayerNorm(BaseModel):
 
     @property
     def additive(self) -> bool:
-        """It is not: its scale depends on the whole vector's features."""
+        """Whether the map is linear: never, as its scale depends on all features of the vector."""
         return False
 
     def shares(self, shares: Floats, tensors: Mapping[str, Floats]) -> Floats:
-        """Not defined.
+        """Raise an error: shares of the output are not defined.
 
         Raises:
             NotImplementedError: always.
@@ -91,11 +94,11 @@ class LayerNorm(BaseModel):
         raise NotImplementedError
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name → shape of each of its tensors in a checkpoint."""
+        """Return name → shape of the module's tensors in a checkpoint."""
         return {"norm.weight": (self.dimension,), "norm.bias": (self.dimension,)}
 
     def __call__(self, vectors: Floats, tensors: Mapping[str, Floats]) -> Floats:
-        """`[B, dimension]` → the same."""
+        """Normalise vectors `[B, dimension]`."""
         centred = vectors - vectors.mean(axis=1, keepdims=True)
         variance = np.square(centred).mean(axis=1, keepdims=True)
         scaled = centred / np.sqrt(variance + _LAYER_NORM_EPS)
@@ -111,20 +114,20 @@ class Normalize(BaseModel):
 
     @property
     def additive(self) -> bool:
-        """Whether the map of a sum is a sum: of one that is there, the scale is a number."""
+        """Whether the map is linear: yes for a given vector, where the scale is a constant."""
         return True
 
     def shares(self, shares: Floats, _: Mapping[str, Floats]) -> Floats:
-        """Shares of a vector `[n, H]` → of the unit vector."""
+        """Return the shares of the unit vector, given shares `[n, H]` of the vector."""
         norm = np.sqrt(np.square(shares.sum(axis=0)).sum())
         return shares / np.maximum(norm, np.float32(1e-12))
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """It has no tensors."""
+        """Return no shapes: the module has no tensors."""
         return {}
 
     def __call__(self, vectors: Floats, _: Mapping[str, Floats]) -> Floats:
-        """`[B, H]` → the same as unit vectors."""
+        """Scale vectors `[B, H]` to unit length."""
         norms = np.sqrt(np.square(vectors).sum(axis=1, keepdims=True))
         return vectors / np.maximum(norms, np.float32(1e-12))
 
@@ -133,17 +136,17 @@ VectorModule = Annotated[Dense | LayerNorm | Normalize, Field(discriminator="kin
 
 
 def tensor_name(place: int, name: str) -> str:
-    """Name in the artifact of tensor `name` of the module at `place`."""
+    """Return the name in the artifact of tensor `name` of the module with index `place`."""
     return f"{place}.{name}"
 
 
 def size_after(modules: Sequence[VectorModule], size: int) -> int | None:
-    """Features of a vector of `size` after the modules; None where it fits one of them not."""
+    """Return the size that vectors of `size` features get; None if the modules do not fit."""
     for module in modules:
-        wanted, given = _sizes(module, size)
-        if wanted != size:
+        expected, size_after_module = _sizes(module, size)
+        if expected != size:
             return None
-        size = given
+        size = size_after_module
     return size
 
 
@@ -180,4 +183,4 @@ ACTIVATIONS: Mapping[DenseActivation, Callable[[Floats], Floats]] = {
     "Softplus": _softplus,
     "Mish": lambda x: x * np.tanh(_softplus(x)),
 }
-"""torch's, with the arguments that a class has when it is made without any."""
+"""Activations with the default arguments of torch's classes."""

@@ -1,4 +1,4 @@
-"""Pooled vectors to the vectors of texts: the checkpoint's own modules after pooling. numpy only.
+"""Vectors of texts from pooled vectors: the checkpoint's modules after pooling. numpy only.
 
 Notation: S tokens of one text, H hidden size.
 """
@@ -18,17 +18,17 @@ from model.artifact.vector_modules import Floats, VectorModule, tensor_name
 
 
 class TextVectors:
-    """What an artifact makes of pooled vectors."""
+    """Vector pipeline of an artifact: modules after pooling, truncation, normalisation."""
 
     def __init__(
         self, sentence: SentenceConfig, hidden_size: int, tensors: Mapping[str, Floats]
     ) -> None:
-        """Take the tensors of the modules.
+        """Keep the tensors of the modules.
 
         Args:
-            sentence: the modules, and what is kept of their vectors.
+            sentence: the modules, and the default truncation and normalisation.
             hidden_size: H.
-            tensors: by `tensor_name`, in float32.
+            tensors: float32 tensors by `tensor_name`.
 
         """
         self._sentence = sentence
@@ -40,10 +40,10 @@ class TextVectors:
 
     @classmethod
     def of(cls, artifact: Artifact) -> TextVectors:
-        """Those of an artifact.
+        """Load the vector pipeline of an artifact.
 
         Raises:
-            ArtifactError: the file of the tensors cannot be read.
+            ArtifactError: the tensors' file cannot be read.
 
         """
         with reading(path := artifact.path(VECTOR_MODULES)):
@@ -52,15 +52,15 @@ class TextVectors:
 
     @property
     def pooling(self) -> PoolingModes:
-        """The checkpoint's own."""
+        """Pooling of the checkpoint."""
         return self._sentence.pooling
 
     def size(self, pooling: PoolingModes | None = None) -> int:
-        """Features of a vector before it is cut.
+        """Return the size of a vector before truncation.
 
         Args:
-            pooling: a caller's; the checkpoint's own when None. Modules that do not fit its size
-                are left out.
+            pooling: a caller's pooling; the checkpoint's when None. The modules are skipped if they
+                do not fit its size.
 
         """
         fitting = self._sentence.vector_size(self._hidden_size, pooling)
@@ -69,7 +69,7 @@ class TextVectors:
         return self._hidden_size * len(modes_of(pooling or self._sentence.pooling))
 
     def kept(self, pooling: PoolingModes | None = None, dimensions: int | None = None) -> int:
-        """Features of a vector that is cut to so many, or as the checkpoint says when None."""
+        """Return the size of a vector truncated to `dimensions`, or to the checkpoint's default."""
         size = self.size(pooling)
         return min(size, dimensions or self._sentence.truncate_dim or size)
 
@@ -80,16 +80,17 @@ class TextVectors:
         dimensions: int | None = None,
         normalize: bool | None = None,
     ) -> list[Floats]:
-        """The vectors of texts.
+        """Return the vectors of texts, truncated and normalised.
 
-        What a caller cuts is normalised afterwards. What the checkpoint's own `truncate_dim` cuts
-        is not, unless a caller asks for it: sentence-transformers cuts after its last module.
+        Vectors are normalised after truncation to a caller's `dimensions`, but before truncation to
+        the checkpoint's `truncate_dim` unless a caller asks for normalisation:
+        sentence-transformers truncates after its last module.
 
         Args:
-            pooled: not normalised.
+            pooled: pooled vectors, not normalised.
             pooling: as for `size`.
             dimensions: as for `kept`.
-            normalize: whether they become unit vectors; the checkpoint's own choice when None.
+            normalize: whether to scale to unit length; the checkpoint's choice when None.
 
         """
         vectors = self.project(pooled, pooling)
@@ -101,18 +102,18 @@ class TextVectors:
         return [l2_normalize(vector) for vector in kept] if unit else kept
 
     def additive(self, pooling: PoolingModes | None = None) -> bool:
-        """Whether what is added up in a pooled vector adds up in the vector of its text."""
+        """Return whether the modules map a sum of vectors to the sum of their images."""
         return all(module.additive for module, _ in self._fitting(pooling))
 
     def shares(self, shares: Floats, pooling: PoolingModes | None = None) -> Floats:
-        """Shares of a pooled vector → shares of its text's vector, which is yet to be normalised.
+        """Return shares of a text's vector before normalisation, given shares of its pooled vector.
 
         Args:
-            shares: `[n, H]`, which sum to the pooled vector.
-            pooling: as for `size`; `additive` of it.
+            shares: `[n, H]`; they sum to the pooled vector.
+            pooling: as for `size`; one for which `additive` is true.
 
         Returns:
-            `[n, D]`, which sum to the vector, with as much of a bias in each.
+            `[n, D]`; they sum to the vector, with the biases divided equally among them.
 
         """
         for module, tensors in self._fitting(pooling):
@@ -120,28 +121,28 @@ class TextVectors:
         return shares[:, : self.kept(pooling)]
 
     def unit(self, hidden: Floats) -> Floats:
-        """The unit vector of one text, of a hidden state `[S, H]` and the checkpoint's pooling."""
+        """Return the unit vector of a text's hidden state `[S, H]`, by the checkpoint's pooling."""
         return self.units([pool(hidden, self.pooling)])[0]
 
     def units(self, pooled: Sequence[Floats]) -> list[Floats]:
-        """The unit vectors of texts, of the checkpoint's pooling; none is cut."""
+        """Return unit vectors of pooled vectors of the checkpoint's pooling, without truncation."""
         return [l2_normalize(vector) for vector in self.project(pooled)]
 
     def project(
         self, pooled: Sequence[Floats], pooling: PoolingModes | None = None
     ) -> list[Floats]:
-        """What the modules make of pooled vectors, as for `size`."""
+        """Apply the modules to pooled vectors; `pooling` as for `size`."""
         steps = self._fitting(pooling)
         if not (steps and pooled):
             return list(pooled)
-        found = np.stack(pooled)
+        projected = np.stack(pooled)
         for module, tensors in steps:
-            found = module(found, tensors)
-        return list(found)
+            projected = module(projected, tensors)
+        return list(projected)
 
     def _fitting(
         self, pooling: PoolingModes | None
     ) -> Sequence[tuple[VectorModule, Mapping[str, Floats]]]:
-        """The modules with their tensors; none where a pooling's size does not fit them."""
+        """Return the modules with their tensors; none if they do not fit the pooling's size."""
         fit = self._sentence.vector_size(self._hidden_size, pooling) is not None
         return self._steps if fit else ()

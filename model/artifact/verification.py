@@ -1,4 +1,4 @@
-"""Record of a verification: the verdict of each use of an artifact, and the figures behind it."""
+"""Record of a verification: a verdict for each use of an artifact, and its figures."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from model.artifact.similarity import Similarity
 
 Use = Literal["vectors", "heads"]
-"""Uses of an artifact: vectors of texts and the answers of a task head, or maps and hidden
-states."""
+"""Use of an artifact: vectors of texts and outputs of a task head, or maps and hidden states."""
 USES: tuple[Use, ...] = get_args(Use)
 
 
@@ -23,7 +22,7 @@ class Verdict(BaseModel):
 
     passed: bool
     failed: str | None = None
-    """The first figure beyond its bound, in a line; None where the use passed."""
+    """First figure beyond its bound, in one line; None if the use passed."""
 
 
 class VerificationRecord(BaseModel):
@@ -32,39 +31,39 @@ class VerificationRecord(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     reference: Literal["pytorch", "itself"] = "pytorch"
-    """Computation that the graphs were compared with. A foreign graph has nothing but itself: each
-    text alone against the same text in a batch."""
+    """Computation that the graphs were compared with. A foreign graph is compared with itself: each
+    text in a batch against the same text alone."""
     vectors: Verdict
     heads: Verdict
     provider: str
-    """The hardware that computed, as the runtime reports it."""
+    """Hardware that computed, as the runtime reports it."""
     inputs: int
     """Number of texts whose tensors were compared."""
     tolerances: dict[str, dict[str, float]]
     """`atol`, `rtol` and `cosine_at_least` of each kind of tensor."""
     max_abs_diff_below: dict[str, float | None]
-    """The worst difference of each kind, as the next power of ten: the exact figure depends on
-    the machine, and the same input must give the same manifest. None: not finite."""
+    """Largest difference of each kind, rounded up to a power of ten, because the exact figure
+    depends on the machine and the same input must give the same manifest. None: not finite."""
     min_cosine: dict[str, float]
-    """The smallest cosine with the reference of any row of each kind, to four digits."""
+    """Smallest cosine of any row with the reference, for each kind, to four digits."""
     similarity: Similarity | None = None
-    """Agreement about which texts are alike; None where every tensor is held to its tolerance
-    (fp32), or where the model has a task head."""
+    """Agreement about the similarity of texts; None if every tensor is held to its tolerance
+    (fp32), or if the model has a task head."""
     similarity_at_least: dict[str, float] = {}
-    """Bounds of the figures of `similarity` that the verdict depends on."""
+    """Minimum figures of `similarity` for a passed verdict."""
 
     def verdict(self, use: Use) -> Verdict:
-        """Return the verdict about a use."""
+        """Return the verdict on a use."""
         return self.vectors if use == "vectors" else self.heads
 
     @property
     def passed(self) -> bool:
-        """Whether at least one use passed, so that the artifact is served."""
+        """Whether at least one use passed, so that the artifact can be served."""
         return any(self.verdict(use).passed for use in USES)
 
     @property
     def failed(self) -> str | None:
-        """The uses that failed, each with its figure, in a line; None where both passed."""
+        """Failed uses, each with its figure, in one line; None if both passed."""
         return failures({use: self.verdict(use) for use in USES})
 
 
@@ -81,7 +80,7 @@ UNVERIFIED = VerificationRecord(
 
 
 def failures(verdicts: Mapping[Use, Verdict]) -> str | None:
-    """Return the uses that failed, each with its figure, in a line; None where all passed."""
+    """Return the failed uses, each with its figure, in one line; None if all passed."""
     failed = {use: verdict.failed for use, verdict in verdicts.items() if not verdict.passed}
     if len(set(failed.values())) == 1 and len(failed) == len(USES):
         return next(iter(failed.values()))
@@ -89,7 +88,7 @@ def failures(verdicts: Mapping[Use, Verdict]) -> str | None:
 
 
 def verdict_lines(record: VerificationRecord) -> list[str]:
-    """Return what an export prints of its verification: a line, or one for each use."""
+    """Return the lines that an export prints about its verification: one, or one per use."""
     if record.vectors == record.heads:
         return ["verified" if record.passed else f"verification FAILED: {record.failed}"]
     return [
@@ -100,7 +99,7 @@ def verdict_lines(record: VerificationRecord) -> list[str]:
 
 
 def next_power_of_ten(value: float) -> float | None:
-    """Return the smallest power of ten that is not below `value`; 0 for 0, None for infinity."""
+    """Return `value` rounded up to a power of ten; 0 for 0, None for infinity."""
     if value == 0:
         return 0.0
     if math.isinf(value):

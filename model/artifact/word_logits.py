@@ -1,6 +1,6 @@
-"""Logits of some words of the vocabulary, token by token, as a sparse encoder's head has them.
+"""Logits of chosen words of the vocabulary for every token, by a sparse encoder's head.
 
-The head's graph gives only their maximum or sum over tokens, and all of its words. numpy only.
+The head's graph only gives their maximum or sum over tokens, for all words. numpy only.
 
 Notation: S tokens of one text, H hidden size, E features of the transform, n words.
 """
@@ -21,10 +21,10 @@ from model.config.encoder import ActivationName
 
 
 def word_logits(path: Path, task: TaskConfig, rows: Floats, words: NDArray[np.int64]) -> Floats:
-    """Logits `[S, n]`, in float32 whatever precision is served.
+    """Return logits `[S, n]`, in float32 for every precision of the artifact.
 
     Args:
-        path: the task head's weights, of which the words' rows are read.
+        path: file of the task head's weights, of which only the words' rows are read.
         task: a sparse encoder's head.
         rows: last hidden state of one text, `[S, H]`.
         words: token ids.
@@ -33,24 +33,24 @@ def word_logits(path: Path, task: TaskConfig, rows: Floats, words: NDArray[np.in
     tensors = mapped_tensors(path)
     if task.transform is not None:
         rows = _transformed(rows, task.transform, tensors)
-    found: Floats = rows @ tensors["output.weight"][words].T
-    return found + tensors["output.bias"][words] if task.output_bias else found
+    logits: Floats = rows @ tensors["output.weight"][words].T
+    return logits + tensors["output.bias"][words] if task.output_bias else logits
 
 
 def _transformed(rows: Floats, config: Transform, tensors: Mapping[str, Floats]) -> Floats:
-    """`[S, H]` → `[S, E]`."""
-    found: Floats = rows @ tensors["transform.dense.weight"].T
+    """Apply the head's transform: `[S, H]` → `[S, E]`."""
+    transformed: Floats = rows @ tensors["transform.dense.weight"].T
     if config.bias:
-        found = found + tensors["transform.dense.bias"]
-    found = _ACTIVATIONS[config.activation](found)
+        transformed = transformed + tensors["transform.dense.bias"]
+    transformed = _ACTIVATIONS[config.activation](transformed)
     if config.norm_eps is not None:
-        centred = found - found.mean(axis=1, keepdims=True)
+        centred = transformed - transformed.mean(axis=1, keepdims=True)
         variance = np.square(centred).mean(axis=1, keepdims=True)
-        found = centred / np.sqrt(variance + np.float32(config.norm_eps))
-        found = found * tensors["transform.norm.weight"]
+        transformed = centred / np.sqrt(variance + np.float32(config.norm_eps))
+        transformed = transformed * tensors["transform.norm.weight"]
         if config.norm_bias:
-            found = found + tensors["transform.norm.bias"]
-    return found
+            transformed = transformed + tensors["transform.norm.bias"]
+    return transformed
 
 
 def _gelu_tanh(x: Floats) -> Floats:
