@@ -1,7 +1,7 @@
-"""Attention without its weights as a whole: what keeps the memory of long texts in bounds.
+"""Attention of long texts in bounded memory, without the full matrix of weights.
 
-The weights of a text of S tokens are N · S² numbers, 3 GB at 8,192 tokens and 12 heads. What
-attends is always `Heads.weights`; here it is given some queries, or some keys, at a time.
+The weights of a text of S tokens are N · S² numbers, 3 GB at 8,192 tokens and 12 heads. Both
+functions call `Heads.weights` with some of the queries, or some of the keys, at a time.
 
 Notation: B texts, N heads, S tokens of the longest, p size of a head.
 """
@@ -15,23 +15,23 @@ from model.attention.weights import Heads
 from model.config.encoder import EncoderConfig
 
 QUERIES_AT_ONCE = 1024
-"""The most queries of a text whose weights exist at a time."""
+"""Maximum number of a text's queries whose weights exist at one time."""
 _BLOCK = 32
-"""Queries of a block, which look at the keys in their window together."""
+"""Queries of a block, which attend to the keys in their common window."""
 
 
 def query_chunks(config: EncoderConfig) -> int:
-    """Parts that a text's queries are computed in: one where no text is long."""
+    """Return the number of parts that a text's queries are computed in; 1 if texts are short."""
     return -(-config.max_position_embeddings // QUERIES_AT_ONCE)
 
 
 def attend_in_chunks(
     heads: Heads, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, chunks: int
 ) -> Tensor:
-    """The context of all queries, computed for one part of them after another.
+    """Return the context of all queries, computed in consecutive parts.
 
     Args:
-        heads: what attends.
+        heads: the heads that attend.
         query: `[B, N, T, p]`; in self-attention T is S.
         key: `[B, N, S, p]`, as `Heads.projected` gives both.
         value: projected, like `key`.
@@ -63,11 +63,12 @@ def attend_in_chunks(
 def attend_in_windows(
     heads: Heads, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, window: int
 ) -> Tensor:
-    """The same where a query looks no farther than `window` tokens: blocks of queries side by side.
+    """Return the context of all queries, whose keys are at most `window` tokens away.
 
-    A block of c queries sees the c + 2 · window keys around it, so that the cost grows with S
-    instead of S². The context of a query that sees no key is 0, as PyTorch's own attention has it:
-    one that no token attends to, and that is farther from those that are attended to.
+    Queries are computed in parallel blocks: a block of c queries attends to the c + 2 · window keys
+    around it, so that the cost grows with S instead of S². The context of a query without any
+    allowed key is 0, as in PyTorch's own attention: a query that is masked as a key and farther
+    than `window` from all unmasked keys.
     """
     length = query.shape[2]
     blocks = (length + _BLOCK - 1) // _BLOCK
@@ -95,6 +96,6 @@ def attend_in_windows(
 
 
 def _blocks(x: Tensor, places: Tensor) -> Tensor:
-    """`[B, N, S, p]` at places `[blocks, n]` → `[B, blocks, N, n, p]`."""
-    found = torch.index_select(x, 2, places.flatten())
-    return found.reshape(*x.shape[:2], *places.shape, x.shape[3]).transpose(1, 2)
+    """Gather `[B, N, S, p]` at places `[blocks, n]` → `[B, blocks, N, n, p]`."""
+    gathered = torch.index_select(x, 2, places.flatten())
+    return gathered.reshape(*x.shape[:2], *places.shape, x.shape[3]).transpose(1, 2)

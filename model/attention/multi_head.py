@@ -4,12 +4,12 @@ Notation used in every docstring here:
 
     B  batch               N  heads
     T  query positions     S  key positions
-    m  heads of keys and values, each shared by N / m heads of queries in a row
+        m  heads of keys and values, each shared by N / m consecutive heads of queries
     d  size of an input vector (d_q, d_k, d_v)
     p  size of a head's projection of it (p_q, p_k, p_v); p_o is the output's size
 
-A mask is boolean and broadcasts to `[B, N, T, S]`; **True means: this query may look at this
-key**. A query that may look at no key gets weights of zero.
+A mask is boolean and broadcasts to `[B, N, T, S]`; **True means: this query may attend to this
+key**. A query without any allowed key gets weights of zero.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from model.config.encoder import NormalizerName, ScoreName
 
 
 def causal_mask(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
-    """Boolean `[T, S]`: True where the key is not after the query."""
+    """Return boolean `[T, S]`: True if the key is not after the query."""
     return torch.ones(queries, keys, dtype=torch.bool, device=device).tril()
 
 
 def merge_heads(x: Tensor) -> Tensor:
-    """`[B, N, S, p]` → `[B, S, N·p]`."""
+    """Concatenate the heads: `[B, N, S, p]` → `[B, S, N·p]`."""
     return x.transpose(1, 2).flatten(2)
 
 
 def ablated(context: Tensor, head_mask: Tensor | None) -> Tensor:
-    """Each head's output `[B, N, S, p]` times its number in a head mask `[N]` or `[B, N]`."""
+    """Multiply each head's output `[B, N, S, p]` by its factor in a head mask `[N]` or `[B, N]`."""
     return context if head_mask is None else context * head_mask[..., None, None]
 
 
 @dataclass(frozen=True)
 class AttentionSizes:
-    """The sizes of multi-head attention: inputs d, one head's projections p, the output p_o."""
+    """Sizes of multi-head attention: inputs d, one head's projections p, the output p_o."""
 
     num_heads: int
     d_q: int
@@ -59,17 +59,18 @@ class AttentionSizes:
     p_v: int
     p_o: int
     num_key_value_heads: int | None = None
-    """m (Ainslie et al. 2023, https://arxiv.org/abs/2305.13245); N when None."""
+    """Number m of key and value heads (Ainslie et al. 2023, https://arxiv.org/abs/2305.13245); N
+    when None."""
 
     @classmethod
     def uniform(cls, hidden_size: int, num_heads: int) -> AttentionSizes:
-        """Self-attention that keeps its size: every d and p_o is H, every p is H / N."""
+        """Return sizes of self-attention with all d and p_o equal to H, all p to H / N."""
         h, p = hidden_size, hidden_size // num_heads
         return cls(num_heads, d_q=h, d_k=h, d_v=h, p_q=p, p_k=p, p_v=p, p_o=h)
 
 
 class AttentionProjections(nn.Module):
-    """W^q, W^k and W^v of N heads, W_o, and the parameters of the score: what attention learns."""
+    """Parameters of attention: W^q, W^k and W^v of N heads, W_o, and the score's parameters."""
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class AttentionProjections(nn.Module):
         bias: bool = True,
         output_bias: bool = True,
     ) -> None:
-        """Allocate them.
+        """Allocate the parameters.
 
         Raises:
             ValueError: the score needs p_q = p_k and they differ.
@@ -102,12 +103,12 @@ class AttentionProjections(nn.Module):
         )
 
     def value_heads(self, projected: Tensor) -> Tensor:
-        """Projected values `[B, S, m·p_v]` → `[B, N, S, p_v]`."""
+        """Split projected values into heads: `[B, S, m·p_v]` → `[B, N, S, p_v]`."""
         m = self.num_key_value_heads
         return repeat_heads(split_heads(projected, m), self.num_heads // m)
 
     def value_parameters(self) -> dict[str, Tensor]:
-        """All that what the heads add follows from, beside the weights and the states.
+        """Return the parameters of the vectors that the heads add, beside the weights and states.
 
         Returns:
             `value_weight` `[m, p_v, d_v]`, `value_bias` `[m, p_v]` and `output_weight`
@@ -123,12 +124,12 @@ class AttentionProjections(nn.Module):
         return {**parameters, "output_weight": weight}
 
     def named_score_parameters(self) -> dict[str, Tensor]:
-        """The score's own parameters, `[N, …]` each, by their names in `Heads`."""
-        return {f"{SCORE_PREFIX}{name}": each for name, each in self.score_parameters.items()}
+        """Return the score's own parameters, `[N, …]` each, by their names in `Heads`."""
+        return {f"{SCORE_PREFIX}{name}": tensor for name, tensor in self.score_parameters.items()}
 
 
 class MultiHeadAttention(AttentionProjections):
-    """N heads h_i = f(W_i^q q, W_i^k k, W_i^v v), concatenated and projected by W_o.
+    """Multi-head attention: heads f(W_i^q q, W_i^k k, W_i^v v), concatenated, projected by W_o.
 
     Vaswani et al. 2017, section 3.2.2 (https://arxiv.org/abs/1706.03762), with any score and
     normalizer for f.
@@ -159,20 +160,20 @@ class MultiHeadAttention(AttentionProjections):
         mask: Tensor | None = None,
         head_mask: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Attend from `query` over `key` and `value`; self-attention when all three are one.
+        """Attend from `query` over `key` and `value`; self-attention if all three are the same.
 
         Args:
             query: `[B, T, d_q]`.
             key: `[B, S, d_k]`.
             value: `[B, S, d_v]`.
-            mask: boolean, broadcasts to `[B, N, T, S]`; True = may look.
+            mask: boolean, broadcasts to `[B, N, T, S]`; True = may attend.
             head_mask: `[N]` or `[B, N]`; multiplies each head's output before the output
                 projection (0 ablates the head; Michel et al. 2019, eq. 2,
                 https://arxiv.org/abs/1905.10650). The returned weights are not scaled.
 
         Returns:
-            The output `[B, T, p_o]` and the weights `[B, N, T, S]`; a row of weights sums to 1,
-            or is zero where nothing may be looked at.
+            The output `[B, T, p_o]` and the weights `[B, N, T, S]`; a row of weights sums to 1, or
+            is zero if no key is allowed.
 
         """
         weights = attention_weights(self.heads, query, key, mask)

@@ -1,7 +1,7 @@
-"""Scores to weights. Pure functions.
+"""Normalizers from scores to weights. Pure functions.
 
-A mask is boolean and broadcasts to the scores; **True means: this key may be looked at**. Of a row
-in which nothing may be looked at, only this is promised: its weights are finite.
+A mask is boolean and broadcasts to the scores; **True means: this key may be attended to**. A row
+without any allowed key has finite weights, but no other guarantee.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from model.config.encoder import NormalizerName
 
 
 def softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
-    """exp(s) / Σ exp(s) over the last axis, over the keys that `mask` allows.
+    """Return exp(s) / Σ exp(s) over the last axis, over the keys that `mask` allows.
 
     Args:
         scores: `[..., S]`.
@@ -31,17 +31,17 @@ def softmax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def _bias(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """0 where a key is allowed; elsewhere so low that no score lifts its weight above exactly 0.
+    """Return 0 for allowed keys, and for others a number that makes their weight exactly 0.
 
-    It has the mask's own shape, most often `[B, 1, 1, S]`, and is added to all scores at once;
-    half of the lowest number, so that adding a score cannot overflow.
+    The bias has the mask's own shape, usually `[B, 1, 1, S]`, and is added to all scores at once.
+    It is half of the lowest number, so that adding a score cannot overflow.
     """
     zero = torch.zeros((), dtype=dtype, device=mask.device)
     return torch.where(mask, zero, torch.finfo(dtype).min / 2)
 
 
 def sparsemax(scores: Tensor, mask: Tensor | None = None) -> Tensor:
-    """The Euclidean projection of `scores` onto the simplex, over the allowed keys.
+    """Return the Euclidean projection of `scores` onto the simplex, over the allowed keys.
 
     Martins & Astudillo 2016, Algorithm 1 (https://arxiv.org/abs/1602.02068): sort
     z₁ ≥ z₂ ≥ …; k is the largest index with 1 + k·z_k > Σ_{j≤k} z_j;

@@ -1,4 +1,4 @@
-"""Where tokens stand to each other: rotary positions, distances, buckets of distances.
+"""Relative positions of tokens: rotary positions, distances, buckets of distances.
 
 Notation: T query positions, S key positions, p size of a head's projection, n heads. A text's
 tokens have the positions 0, 1, 2, …
@@ -15,10 +15,10 @@ from model.config.encoder import LogBuckets
 
 
 def rotary_frequencies(base: float, size: int) -> Tensor:
-    """base^(−2i/p), i = 0 … p/2 − 1 (Su et al. 2021, section 3.2.2).
+    """Return base^(−2i/p), i = 0 … p/2 − 1 (Su et al. 2021, section 3.2.2).
 
     Returns:
-        `[p/2]`, float32, on the CPU whatever the default device is: it is no parameter.
+        `[p/2]`, float32, on the CPU whatever the default device, because it is not a parameter.
 
     """
     exponents = torch.arange(0, size, 2, dtype=torch.float32, device="cpu") / size
@@ -26,11 +26,12 @@ def rotary_frequencies(base: float, size: int) -> Tensor:
 
 
 def rotate(x: Tensor, frequencies: Tensor) -> Tensor:
-    """Turn features i and i + p/2 of the token at position m by the angle m · frequency i.
+    """Rotate features i and i + p/2 of the token at position m by the angle m · frequency i.
 
     Args:
         x: queries or keys, `[B, n, T, p]`.
-        frequencies: `[p/2]`, or `[n, p/2]`; float32, as half precision has no such angles.
+        frequencies: `[p/2]`, or `[n, p/2]`; float32, because half precision cannot represent the
+            angles.
 
     """
     positions = torch.arange(x.shape[-2], dtype=torch.float32, device=x.device)
@@ -41,16 +42,16 @@ def rotate(x: Tensor, frequencies: Tensor) -> Tensor:
 
 
 def distances(queries: int, keys: int, device: torch.device) -> Tensor:
-    """Position of the key minus position of the query, int64 `[T, S]`."""
+    """Return the position of the key minus the position of the query, int64 `[T, S]`."""
     query = torch.arange(queries, device=device)
     return torch.arange(keys, device=device) - query[:, None]
 
 
 def bucket_table(buckets: LogBuckets, longest: int) -> Tensor:
-    """The bucket of each distance −(longest − 1) … longest − 1, int64 `[2 · longest − 1]`.
+    """Return the bucket of each distance −(longest − 1) … longest − 1, int64 `[2 · longest − 1]`.
 
-    T5's are 0 … count − 1; a DeBERTa's 0 … 2 · count − 1, where count is that of distance 0. On
-    the CPU whatever the default device is: it is no parameter.
+    T5's buckets are 0 … count − 1; DeBERTa's are 0 … 2 · count − 1, where distance 0 has bucket
+    count. The table is on the CPU whatever the default device, because it is not a parameter.
     """
     distance = torch.arange(1 - longest, longest, device="cpu")
     count, farthest = buckets.count, buckets.max_distance
@@ -66,7 +67,7 @@ def bucket_table(buckets: LogBuckets, longest: int) -> Tensor:
 
 
 def _t5_buckets(far: Tensor, count: int, max_distance: int) -> Tensor:
-    """The bucket of each distance in one direction: half are exact, the rest logarithmic.
+    """Return the bucket of each distance in one direction: half are exact, the rest logarithmic.
 
     Raffel et al. 2020, section 2.1 (https://arxiv.org/abs/1910.10683).
     """
@@ -77,7 +78,7 @@ def _t5_buckets(far: Tensor, count: int, max_distance: int) -> Tensor:
 
 
 def _deberta_buckets(relative: Tensor, count: int, max_distance: int) -> Tensor:
-    """Exact up to half of the buckets, logarithmic beyond; with the sign of the distance.
+    """Return signed buckets of distances: exact up to half of the buckets, logarithmic beyond.
 
     He et al. 2021, section 3.2, with the buckets of version 2
     (https://arxiv.org/abs/2111.09543, appendix).

@@ -1,4 +1,4 @@
-"""How well does a key answer a query? Pure functions.
+"""Scores of how well a key matches a query. Pure functions.
 
 Notation: B batch, N heads, T query positions, S key positions, p size of a head's projection.
 """
@@ -16,7 +16,7 @@ from model.config.encoder import ScoreName
 
 
 def scaled_dot_product_score(query: Tensor, key: Tensor) -> Tensor:
-    """q·k / √p (Vaswani et al. 2017, eq. 1, https://arxiv.org/abs/1706.03762).
+    """Return q·k / √p (Vaswani et al. 2017, eq. 1, https://arxiv.org/abs/1706.03762).
 
     Args:
         query: `[B, N, T, p]`.
@@ -30,7 +30,7 @@ def scaled_dot_product_score(query: Tensor, key: Tensor) -> Tensor:
 
 
 def cosine_score(query: Tensor, key: Tensor) -> Tensor:
-    """q·k / (‖q‖‖k‖) (Graves et al. 2014, eq. 6, https://arxiv.org/abs/1410.5401).
+    """Return q·k / (‖q‖‖k‖) (Graves et al. 2014, eq. 6, https://arxiv.org/abs/1410.5401).
 
     Each norm is held at or above 1e-8, so a zero vector scores 0 with everything.
 
@@ -51,7 +51,7 @@ def _unit(x: Tensor) -> Tensor:
 
 
 def bilinear_score(query: Tensor, key: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """qᵀWk + b, "general" in Luong et al. 2015, eq. 8 (https://arxiv.org/abs/1508.04025).
+    """Return qᵀWk + b, "general" in Luong et al. 2015, eq. 8 (https://arxiv.org/abs/1508.04025).
 
     Args:
         query: `[B, N, T, p_q]`.
@@ -69,10 +69,12 @@ def bilinear_score(query: Tensor, key: Tensor, weight: Tensor, bias: Tensor) -> 
 def additive_score(
     query: Tensor, key: Tensor, query_weight: Tensor, key_weight: Tensor, vector: Tensor
 ) -> Tensor:
-    """vᵀtanh(W_q q + W_k k) (Bahdanau et al. 2015, A.1.2, https://arxiv.org/abs/1409.0473).
+    """Return vᵀtanh(W_q q + W_k k).
 
-    The sum over the a hidden features is taken one feature at a time: the full
-    `[B, N, T, S, a]` never exists, so the peak is that of any other score, `[B, N, T, S]`.
+    Bahdanau et al. 2015, A.1.2, https://arxiv.org/abs/1409.0473.
+
+    The sum over the a hidden features is taken one feature at a time. The full `[B, N, T, S, a]`
+    never exists, so the peak memory is `[B, N, T, S]`, as with every other score.
 
     Args:
         query: `[B, N, T, p_q]`.
@@ -101,12 +103,12 @@ def additive_score(
 
 @dataclass(frozen=True)
 class Score:
-    """A score function and the shapes of the parameters it takes after query and key."""
+    """Score function, and the shapes of the parameters it takes after query and key."""
 
     function: Callable[..., Tensor]
     parameter_shapes: Callable[[int, int, int], dict[str, tuple[int, ...]]]
     same_size: bool
-    """Whether it needs p_q = p_k."""
+    """Whether the score needs p_q = p_k."""
 
 
 def _no_parameters(*_: int) -> dict[str, tuple[int, ...]]:

@@ -1,8 +1,8 @@
-"""Self-attention of an encoder's layer: what families have beside plain multi-head attention.
+"""Self-attention of an encoder's layer, with the families' extensions of multi-head attention.
 
 Grouped key and value heads, norms of queries and keys, rotary positions, windows, and relative
-positions. The notation is that of `multi_head.py`; M tokens of the longest text, R relative
-positions of one direction.
+positions. Notation as in `multi_head.py`; M tokens of the longest text, R relative positions of one
+direction.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ from model.norms import RMSNorm
 from model.packing import PackedBatch
 
 Shared = Mapping[str, Tensor]
-"""What all layers share: `distance_bias` `[N, 2M − 1]`, `position_states` `[2R, H]`; or nothing."""
+"""Relative-position parameters that all layers share: `distance_bias` `[N, 2M − 1]` and
+`position_states` `[2R, H]`; often none."""
 Relative = Mapping[str, Tensor]
-"""What a layer's heads know of relative positions, `[N, …]` each, by their names in `Heads`: the
-bias by distance, and projections of relative positions; most know nothing."""
+"""Relative-position parameters of a layer's heads, `[N, …]` each, by their names in `Heads`: the
+bias by distance, and projections of relative positions; often none."""
 NO_WINDOW = 1e9
-"""The window of a layer without one, among layers with."""
+"""Window of a layer without one, if other layers have windows."""
 
 
 def attention_rule(config: EncoderConfig) -> AttentionRule:
-    """The rule of all heads of an encoder."""
+    """Return the attention rule of all heads of an encoder."""
     layout, buckets = config.attention, None
     if layout.disentangled and layout.position_buckets is not None:
         buckets = bucket_table(layout.position_buckets, config.max_position_embeddings)
@@ -56,15 +57,15 @@ def attention_rule(config: EncoderConfig) -> AttentionRule:
 
 
 class SelfAttention(AttentionProjections):
-    """Self-attention of packed texts as an encoder's config describes it for one of its layers."""
+    """Self-attention of packed texts, configured for one layer of an encoder."""
 
     def __init__(self, config: EncoderConfig, layer: int, rule: AttentionRule) -> None:
-        """Allocate what layer 0 … L−1 has.
+        """Allocate the parameters of layer 0 … L−1.
 
         Args:
-            config: the encoder's.
-            layer: its number.
-            rule: of all layers' heads, as `attention_rule` gives it.
+            config: the encoder's config.
+            layer: index of the layer.
+            rule: attention rule of all layers, from `attention_rule`.
 
         """
         h, p, n = config.hidden_size, config.head_size, config.num_attention_heads
@@ -82,7 +83,7 @@ class SelfAttention(AttentionProjections):
                 self.position_query = nn.Linear(h, n * p, bias=True)
         self._layout = layout
         self._chunks = query_chunks(config)
-        # no parameters, so neither a default device nor another precision changes them
+        # not parameters, so that neither the default device nor the precision changes them
         self._frequencies = self._window = self._local = None
         if layout.rotary_bases:
             self._frequencies = rotary_frequencies(layout.rotary_bases[layer], p)
@@ -95,13 +96,13 @@ class SelfAttention(AttentionProjections):
     def attend(
         self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, relative: Relative
     ) -> Tensor:
-        """Self-attention of packed texts, each over itself.
+        """Attend from each packed text over itself.
 
         Args:
             hidden: `[T, H]` or `[1, T, H]`, T the tokens of all texts.
-            batch: where each token stands in the grid `[B, S]`.
+            batch: position of each token in the grid `[B, S]`.
             head_mask: `[B, N]`; multiplies each head's output before the output projection.
-            relative: what the layer's heads know of relative positions.
+            relative: relative-position parameters of the layer's heads.
 
         Returns:
             The output, like `hidden`.
@@ -118,11 +119,11 @@ class SelfAttention(AttentionProjections):
         return self.output(packed.reshape(*hidden.shape[:-1], packed.shape[-1]))
 
     def maps(self, hidden: Tensor, batch: PackedBatch, relative: Relative) -> Tensor:
-        """The weights `[B, N, S, S]`, of the same arguments; only these are padded."""
+        """Return the padded weights `[B, N, S, S]`; arguments as for `attend`."""
         return attention_weights(self._heads(relative, batch), hidden, hidden, batch.mask)
 
     def _heads(self, relative: Relative, batch: PackedBatch) -> Heads:
-        """All N heads, which project packed texts into the grid."""
+        """Return all N heads, which project packed texts into the grid."""
         return Heads(
             self.num_heads,
             lambda x: batch.pad(self.query(x)),
@@ -133,10 +134,10 @@ class SelfAttention(AttentionProjections):
         )
 
     def head_parameters(self, relative: Relative) -> dict[str, Tensor]:
-        """All that the maps of the N heads follow from, beside what enters the projections.
+        """Return the parameters that the N heads' maps depend on, beside the projections' input.
 
         Returns:
-            `[N, …]` each, or `[m, …]` where heads in a row share one; see `some_heads`.
+            `[N, …]` each, or `[m, …]` if consecutive heads share one; see `some_heads`.
 
         """
         projections = (
@@ -148,11 +149,11 @@ class SelfAttention(AttentionProjections):
             for role, projection, count in projections
             for name, tensor in projection.named_parameters()
         }
-        alike = {name: tensor[None] for name, tensor in self._own().items()}
-        return {**parameters, **alike, **self.named_score_parameters(), **relative}
+        common = {name: tensor[None] for name, tensor in self._own().items()}
+        return {**parameters, **common, **self.named_score_parameters(), **relative}
 
     def _own(self) -> dict[str, Tensor]:
-        """What all heads of this layer have alike."""
+        """Return the parameters that all heads of this layer share."""
         own: dict[str, Tensor] = {}
         if self._layout.query_key_norm:
             own |= {"query_norm": self.query_norm.weight, "key_norm": self.key_norm.weight}
@@ -163,7 +164,7 @@ class SelfAttention(AttentionProjections):
         return own
 
     def relative(self, shared: Shared) -> dict[str, Tensor]:
-        """What the layer's heads make of what all layers share."""
+        """Return the relative-position parameters of the layer's heads, given the shared ones."""
         relative = {name: shared[name] for name in ("distance_bias",) if name in shared}
         for kind, name in (("c2p", "key"), ("p2c", "query")):
             if kind in self._layout.disentangled:

@@ -1,11 +1,11 @@
-"""What heads add of each token before any attention, as inner products: the one definition.
+"""Inner products of the vectors that heads add for a token: the single definition.
 
-A head h of n adds Σ_k a_h[q, k] · f_h(x_k) to a query, with f_h(x) = (x W_V^h + b_V^h) W_O^h: the
+A head h of n adds Σ_k a_h[q, k] · f_h(x_k) to a query, with f_h(x) = (x W_V^h + b_V^h) W_O^h; the
 bias of the output projection belongs to no head (Kobayashi et al. 2020,
-https://arxiv.org/abs/2004.10102, section 3). From ⟨f_g(x_k), f_h(x_k)⟩ and the weights follow the
-norms of what a head adds, and of what all of them add together.
+https://arxiv.org/abs/2004.10102, section 3). The products ⟨f_g(x_k), f_h(x_k)⟩ and the weights
+determine the norms of the vectors that a head adds, and that all heads add together.
 
-Notation: S tokens, n heads asked for, H hidden size, p size of a head's values.
+Notation: S tokens, n requested heads, H hidden size, p size of a head's values.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from model.attention.weights import AttentionRule, input_norm, projection, split
 
 
 def value_products(parameters: Mapping[str, Tensor], rule: AttentionRule, states: Tensor) -> Tensor:
-    """⟨f_g(x_k), f_h(x_k)⟩ of any two of n heads.
+    """Return ⟨f_g(x_k), f_h(x_k)⟩ for all pairs of n heads.
 
     Args:
-        parameters: `value_weight` `[n, p, H]`, `value_bias` `[n, p]` where there is one, and
-            `output_weight` `[n, H, p]`; of a layer that normalises its input first, the norm's, as
-            `Heads.from_parameters` takes them.
-        rule: of all heads.
-        states: what enters the layer, `[S, H]`.
+        parameters: `value_weight` `[n, p, H]`, `value_bias` `[n, p]` if there is one, and
+            `output_weight` `[n, H, p]`; with the norm's parameters, as in `Heads.from_parameters`,
+            if the layer normalises its input first.
+        rule: attention rule of all heads.
+        states: input of the layer, `[S, H]`.
 
     Returns:
         `[S, n, n]`.

@@ -1,10 +1,10 @@
-"""Attention weights of some heads of one layer, from what enters the layer: the one definition.
+"""Attention weights of chosen heads of one layer, given the layer's input: the single definition.
 
-The forward pass, the exported attention graphs and a head that PyTorch recomputes all use it.
+The forward pass, the exported attention graphs and PyTorch's recomputation of heads all use it.
 
-Notation: B batch, T query positions, S key positions, n heads asked for, d size of an input
-vector (d_q, d_k), p size of a head's projection of it (p_q, p_k). Positions are 0, 1, 2, … of both
-queries and keys.
+Notation: B batch, T query positions, S key positions, n requested heads, d size of an input vector
+(d_q, d_k), p size of a head's projection of it (p_q, p_k). Positions of queries and of keys are 0,
+1, 2, …
 """
 
 from __future__ import annotations
@@ -24,44 +24,43 @@ from model.config.encoder import NormalizerName, NormName, ScoreName
 from model.norms import normalize, rms_norm
 
 SCORE_PREFIX = "score_"
-"""Of a score's own parameters, among a head's."""
+"""Prefix of a score's own parameters among a head's parameters."""
 _PROJECTING = ("query_weight", "query_bias", "key_weight", "key_bias", "input_norm")
 
 
 @dataclass(frozen=True)
 class AttentionRule:
-    """What is the same in all heads of all layers."""
+    """Settings that all heads of all layers share."""
 
     score: ScoreName = "scaled_dot_product"
     normalizer: NormalizerName = "softmax"
     query_scale: float = 1.0
-    """What queries are multiplied by, beside the score's own 1/√p."""
+    """Factor of queries, beside the score's own 1/√p."""
     causal: bool = False
     norm_eps: float = 1e-6
-    """Of the norms of a layer's input and of each head's queries and keys."""
+    """Epsilon of the norms of a layer's input and of each head's queries and keys."""
     input_norm: NormName = "layer_norm"
-    """Kind of the norm of a layer's input, where heads have its weight."""
+    """Kind of norm of a layer's input; applied if the heads have its weight."""
     position_buckets: Tensor | None = None
-    """The number of the relative position of each distance, int64 `[2M − 1]`, of −(M − 1) …
-    M − 1."""
+    """Index of the relative position of each distance −(M − 1) … M − 1, int64 `[2M − 1]`."""
 
 
 @dataclass(frozen=True)
 class Heads:
-    """n heads of one layer: their projections, their other parameters, and the rule of all.
+    """Heads of one layer, n of them: projections, further parameters, and the common rule.
 
-    Parameters, where a head has them; each `[n, …]`, or without that axis what all n share:
+    Optional parameters; each `[n, …]`, or without that axis if all n heads share it:
 
         score_…                             the score's own
-        query_norm, key_norm       [p]      weights of the norm of queries and keys
-        frequencies                [p/2]    of rotary positions, float32
-        window                     []       the largest distance of a key that is looked at
+        query_norm, key_norm       [p]      weights of the norms of queries and keys
+        frequencies                [p/2]    frequencies of rotary positions, float32
+        window                     []       largest distance of an allowed key
         distance_bias              [2M−1]   added to the score, by distance; always `[n, …]`
         position_keys, position_queries     of relative positions, `[2R, p]`; always `[n, …]`
     """
 
     count: int
-    """n."""
+    """Number of heads n."""
     query: Callable[[Tensor], Tensor]
     """Projection of the query states `[B, T, d_q]` → `[B, T, n·p_q]`."""
     key: Callable[[Tensor], Tensor]
@@ -69,19 +68,19 @@ class Heads:
     rule: AttentionRule
     parameters: Mapping[str, Tensor] = field(default_factory=dict)
     key_count: int | None = None
-    """m; n when None."""
+    """Number of key heads m; n when None."""
 
     @classmethod
     def from_parameters(cls, parameters: Mapping[str, Tensor], rule: AttentionRule) -> Heads:
-        """Heads from their own parameters alone, `[n, …]` each.
+        """Return heads given by their own parameters alone, `[n, …]` each.
 
         Args:
-            parameters: `query_weight` `[n, p_q, d_q]`, `key_weight` `[n, p_k, d_k]`, `query_bias`
-                `[n, p_q]` and `key_bias` `[n, p_k]` where there are any; of a layer that
-                normalises its input first, `input_norm_weight` and `input_norm_bias` `[n, d]` (the
-                same in all), and `input_norm_applies` `[n]` where not every layer does so; and
-                the class's.
-            rule: of all heads.
+            parameters: `query_weight` `[n, p_q, d_q]`, `key_weight` `[n, p_k, d_k]`, optionally
+                `query_bias` `[n, p_q]` and `key_bias` `[n, p_k]`, and the optional parameters of
+                the class. If the layer normalises its input first: `input_norm_weight` and
+                `input_norm_bias` `[n, d]` (equal in all heads), and `input_norm_applies` `[n]` if
+                only some layers do so.
+            rule: attention rule of all heads.
 
         """
         enter = partial(input_norm, parameters, rule)
@@ -90,11 +89,11 @@ class Heads:
             projection(parameters, "query", enter),
             projection(parameters, "key", enter),
             rule,
-            {name: each for name, each in parameters.items() if not name.startswith(_PROJECTING)},
+            {name: p for name, p in parameters.items() if not name.startswith(_PROJECTING)},
         )
 
     def projected(self, query_states: Tensor, key_states: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries `[B, n, T, p_q]` and keys `[B, n, S, p_k]`, as they enter the score."""
+        """Return queries `[B, n, T, p_q]` and keys `[B, n, S, p_k]` as inputs of the score."""
         keys = self.key_count or self.count
         query = split_heads(self.query(query_states), self.count)
         key = split_heads(self.key(key_states), keys)
@@ -117,13 +116,13 @@ class Heads:
         distance: Tensor | None = None,
         in_float32: bool = False,
     ) -> Tensor:
-        """Projected `[…, n, T, p_q]` and `[…, n, S, p_k]` → `[…, n, T, S]`.
+        """Return weights `[…, n, T, S]` of projected `[…, n, T, p_q]` and `[…, n, S, p_k]`.
 
         Args:
-            query: as `projected` gives them.
-            key: likewise.
+            query: queries, as `projected` returns them.
+            key: keys, as `projected` returns them.
             mask: as for `attention_weights`.
-            distance: of each key from each query, int64 `[T, S]`; None where both begin at 0.
+            distance: distance of each key from each query, int64 `[T, S]`; None if both begin at 0.
             in_float32: as for `attention_weights`.
 
         """
@@ -137,12 +136,12 @@ class Heads:
         return NORMALIZERS[self.rule.normalizer](scores, mask)
 
     def scores(self, query: Tensor, key: Tensor, distance: Tensor) -> Tensor:
-        """What `weights` normalises, with what relative positions add and before any mask.
+        """Return the scores before masking and normalisation, with relative positions' terms.
 
         Args:
             query: as for `weights`.
             key: likewise.
-            distance: of each key from each query, int64 `[T, S]`.
+            distance: distance of each key from each query, int64 `[T, S]`.
 
         Returns:
             `[…, n, T, S]`.
@@ -162,7 +161,7 @@ class Heads:
         return scores
 
     def _allowed(self, distance: Tensor) -> list[Tensor]:
-        """Boolean `[T, S]` or `[n, T, S]` each: the keys that a query may look at."""
+        """Return boolean masks of allowed keys, `[T, S]` or `[n, T, S]` each."""
         allowed = []
         if self.rule.causal:
             allowed.append(distance <= 0)
@@ -171,9 +170,9 @@ class Heads:
         return allowed
 
     def _position_scores(self, query: Tensor, key: Tensor, positions: Tensor) -> Tensor:
-        """(q · k_r + k · q_r) / √p of relative positions r `[T, S]`, `[B, n, T, S]`.
+        """Return (q · k_r + k · q_r) / √p of relative positions r `[T, S]`, `[B, n, T, S]`.
 
-        He et al. 2021, eq. 4. Content's scores are computed once for each position, and gathered.
+        He et al. 2021, eq. 4. Scores with each relative position are computed once, and gathered.
         """
         terms = []
         if "position_keys" in self.parameters:
@@ -186,7 +185,7 @@ class Heads:
         return sum(terms[1:], terms[0]) / query.shape[-1] ** 0.5
 
     def _rows(self, name: str) -> Tensor:
-        """A parameter of a head's features, to be broadcast to `[B, n, T, p]`."""
+        """Return a parameter of a head's features, ready to broadcast to `[B, n, T, p]`."""
         return self.parameters[name].unsqueeze(-2)
 
 
@@ -198,18 +197,17 @@ def attention_weights(
     *,
     in_float32: bool = False,
 ) -> Tensor:
-    """normalize(score(W^q q, W^k k)) of each head.
+    """Return normalize(score(W^q q, W^k k)) of each head.
 
     Args:
-        heads: of the layer.
-        query_states: what the heads' queries are projected from, `[B, T, d_q]`.
-        key_states: what their keys are projected from, `[B, S, d_k]`; in self-attention the same.
-        mask: boolean, broadcasts to `[B, n, T, S]`; True = may look.
-        in_float32: scores of a lower precision are normalised in float32.
+        heads: heads of the layer.
+        query_states: input of the query projection, `[B, T, d_q]`.
+        key_states: input of the key projection, `[B, S, d_k]`; the same in self-attention.
+        mask: boolean, broadcasts to `[B, n, T, S]`; True = may attend.
+        in_float32: normalise scores of a lower precision in float32.
 
     Returns:
-        `[B, n, T, S]`, over keys; a row sums to 1. A row in which nothing may be looked at is
-        finite.
+        `[B, n, T, S]`, over keys; a row sums to 1. A row without any allowed key is finite.
 
     """
     query, key = heads.projected(query_states, key_states)
@@ -219,51 +217,51 @@ def attention_weights(
 def some_heads(
     parameters: Mapping[str, Tensor], numbers: Sequence[int], count: int
 ) -> dict[str, Tensor]:
-    """The parameters of heads by their numbers, as `Heads.from_parameters` takes them.
+    """Return the parameters of heads by their indices, as `Heads.from_parameters` takes them.
 
     Args:
-        parameters: of all N heads of a layer, by name: `[N, …]` each, or `[m, …]` where N / m
-            heads in a row share one.
-        numbers: of the n heads, 0 … N−1.
+        parameters: parameters of all N heads of a layer, by name: `[N, …]` each, or `[m, …]` if
+            N / m consecutive heads share one.
+        numbers: indices of the n heads, 0 … N−1.
         count: N.
 
     Returns:
-        `[n, …]` each; without a copy what every head has of its own, if all are asked for.
+        `[n, …]` each; not a copy if all heads are requested and share no parameter.
 
     """
-    every = list(numbers) == list(range(count))
+    all_heads = list(numbers) == list(range(count))
     chosen = torch.tensor(list(numbers))
     return {
-        name: each if every and len(each) == count else each[chosen * len(each) // count]
-        for name, each in parameters.items()
+        name: p if all_heads and len(p) == count else p[chosen * len(p) // count]
+        for name, p in parameters.items()
     }
 
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
-    """`[B, S, N·p]` → `[B, N, S, p]`."""
+    """Split the last axis into heads: `[B, S, N·p]` → `[B, N, S, p]`."""
     return x.reshape(*x.shape[:2], num_heads, x.shape[2] // num_heads).transpose(1, 2)
 
 
 def repeat_heads(x: Tensor, times: int) -> Tensor:
-    """`[B, m, S, p]` → `[B, m·times, S, p]`, each head `times` times in a row."""
+    """Repeat each head `times` times in a row: `[B, m, S, p]` → `[B, m·times, S, p]`."""
     return x if times == 1 else x.repeat_interleave(times, dim=1)
 
 
 def _by_distance(table: Tensor, distance: Tensor) -> Tensor:
-    """`[…, 2M − 1]` at distances `[T, S]`; a padded place may be farther than any token."""
+    """Gather a table `[…, 2M − 1]` at distances `[T, S]`, clamped for padded positions."""
     longest = (table.shape[-1] + 1) // 2
     places = (distance + longest - 1).clamp(0, 2 * longest - 2)
-    found = torch.index_select(table, -1, places.flatten())
-    return found.reshape(*table.shape[:-1], *distance.shape)
+    gathered = torch.index_select(table, -1, places.flatten())
+    return gathered.reshape(*table.shape[:-1], *distance.shape)
 
 
 def _gathered(scores: Tensor, positions: Tensor) -> Tensor:
-    """`[B, n, T, 2R]` at positions `[T, S]` → `[B, n, T, S]`."""
+    """Gather `[B, n, T, 2R]` at positions `[T, S]` → `[B, n, T, S]`."""
     return scores.gather(-1, positions.expand(*scores.shape[:2], *positions.shape))
 
 
 def input_norm(parameters: Mapping[str, Tensor], rule: AttentionRule, states: Tensor) -> Tensor:
-    """A layer's input `[B, S, d]` as its projections take it."""
+    """Return a layer's input `[B, S, d]`, normalised if the layer normalises its input."""
     if "input_norm_weight" not in parameters:
         return states
     bias = parameters.get("input_norm_bias")
@@ -279,7 +277,10 @@ def input_norm(parameters: Mapping[str, Tensor], rule: AttentionRule, states: Te
 def projection(
     parameters: Mapping[str, Tensor], role: str, enter: Callable[[Tensor], Tensor]
 ) -> Callable[[Tensor], Tensor]:
-    """What enters, and the linear map of n heads as one: `[B, S, d]` → `[B, S, n·p]`."""
+    """Return the projection of n heads as one function, `[B, S, d]` → `[B, S, n·p]`.
+
+    It applies `enter` to its input first.
+    """
     weight = parameters[f"{role}_weight"].flatten(0, 1)
     bias = parameters.get(f"{role}_bias")
     flat = None if bias is None else bias.flatten()

@@ -1,4 +1,4 @@
-"""The first hidden state: embeddings of words, positions and segments.
+"""First hidden state: embeddings of words, positions and segments.
 
 Notation: T tokens of all texts, E size of an embedding, H hidden size.
 """
@@ -14,7 +14,7 @@ from model.packing import PackedBatch
 
 
 class Embeddings(nn.Module):
-    """Word, segment and position embeddings, summed, and where the config says so normalised."""
+    """Sum of word, segment and position embeddings, normalised if the config says so."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Embeddings(nn.Module):
             self.projection = nn.Linear(size, h, bias=layout.projection_bias)
 
     def forward(self, batch: PackedBatch) -> Tensor:
-        """`[T]` tokens → `[T, H]`; or `[1, T]` → `[1, T, H]`."""
+        """Embed `[T]` tokens as `[T, H]`, or `[1, T]` as `[1, T, H]`."""
         hidden = self.word(batch.input_ids)
         if self.layout.scale != 1.0:
             hidden = hidden * self.layout.scale
@@ -55,15 +55,15 @@ class Embeddings(nn.Module):
         return hidden
 
     def _positions(self, batch: PackedBatch) -> Tensor:
-        """Rows of the position table, like `batch.position_ids`.
+        """Return rows of the position table, in the shape of `batch.position_ids`.
 
-        After padding, as fairseq counts: the n-th token of a text that is no padding token has row
-        padding id + n, and a padding token, wherever it stands, the padding id itself.
+        With `table_after_padding` they count as in fairseq: the n-th token of a text that is not a
+        padding token has row padding id + n; any padding token has the padding id as its row.
         """
         if self.layout.positions == "table":
             return batch.position_ids
         ids = batch.grid_ids()  # [B, S]
-        real = (ids != self.padding_id).long()  # of places after a text nobody takes the rows
+        real = (ids != self.padding_id).long()  # rows at padded positions are never used
         rows = real.cumsum(dim=1) * real + self.padding_id
         packed = torch.index_select(rows.flatten(), 0, batch.packed_index)
         return packed.reshape(batch.input_ids.shape)

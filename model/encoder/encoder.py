@@ -1,7 +1,7 @@
-"""The encoder: embeddings, then L layers of self-attention and feed-forward.
+"""Encoder: embeddings, then L layers of self-attention and feed-forward.
 
-Texts are packed: T tokens of all of them, end to end (see `model.artifact.batch`). What looks at
-one token alone takes `[T, …]`, or `[1, T, …]` for runtimes that are faster with three axes.
+Texts are packed: T tokens of all texts, end to end (see `model.artifact.batch`). Operations on
+single tokens take `[T, …]`, or `[1, T, …]` for runtimes that are faster with three axes.
 
 Notation: B texts, T tokens of all of them, S tokens of the longest, H hidden size, L layers,
 N heads.
@@ -27,14 +27,14 @@ class EncoderOutput(NamedTuple):
     """Result of a forward pass."""
 
     hidden_states: tuple[Tensor, ...]
-    """L + 1 tensors `[T, H]`: the embeddings, then each layer's output; the last one is normalised
-    where the encoder has a norm after its last layer."""
+    """L + 1 tensors `[T, H]`: the embeddings, then each layer's output. The last one is normalised
+    if the encoder has a norm after its last layer."""
     attentions: tuple[Tensor, ...]
-    """L tensors `[B, N, S, S]`, over keys; empty unless asked for."""
+    """L tensors `[B, N, S, S]`, attention weights over keys; empty unless requested."""
 
 
 class Encoder(nn.Module):
-    """Token ids to contextual embeddings."""
+    """Encoder from token ids to contextual embeddings."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -62,10 +62,10 @@ class Encoder(nn.Module):
             batch: the tokens of B texts.
             head_mask: `[B, L, N]`, multiplies a head's output; 0 ablates it.
             output_attentions: also return the attention weights of every layer.
-            relative: as `relative_parameters` gives them, where they are computed beforehand.
+            relative: result of `relative_parameters`, if computed beforehand.
 
         Returns:
-            All hidden states and, when asked, all attentions.
+            All hidden states and, if requested, all attentions.
 
         """
         hidden_states = [self.embeddings(batch)]
@@ -80,24 +80,24 @@ class Encoder(nn.Module):
         return EncoderOutput(tuple(hidden_states), tuple(attentions))
 
     def layer(self, number: int) -> Layer:
-        """Layer 0 … L−1, which may be the same module as others."""
+        """Return layer 0 … L−1; layers of a group are the same module."""
         return cast(Layer, self.layers[self.config.layer_group(number)])
 
     def head_parameters(self) -> list[dict[str, Tensor]]:
-        """Parameters of all heads of each layer by name: `[N, …]`, or as `some_heads` takes them.
+        """Return name → tensor of each layer's heads: `[N, …]`, or as `some_heads` takes them.
 
-        With the layer's input they are all that its maps follow from.
+        A layer's maps depend on these parameters and on its input alone.
         """
         relative = enumerate(self.relative_parameters())
         return [self.layer(number).head_parameters(of_heads) for number, of_heads in relative]
 
     def value_parameters(self) -> list[dict[str, Tensor]]:
-        """What the heads of each layer add of a token follows from them, as `head_parameters`."""
+        """Return the parameters of the vectors that each layer's heads add, likewise."""
         layers = range(self.config.num_hidden_layers)
         return [self.layer(number).value_parameters() for number in layers]
 
     def relative_parameters(self) -> list[Relative]:
-        """What each layer's heads know of relative positions, which no text changes."""
+        """Return the relative-position parameters of each layer's heads, which no text changes."""
         shared = self.relative()
         layers = range(self.config.num_hidden_layers)
         return [self.layer(number).attention.relative(shared) for number in layers]

@@ -1,4 +1,4 @@
-"""The feed-forward part of a layer, which looks at each token alone.
+"""Feed-forward part of a layer, which processes each token alone.
 
 Notation: T tokens, H hidden size, I intermediate size.
 """
@@ -16,7 +16,10 @@ from model.config.encoder import ActivationName, EncoderConfig
 
 
 def quick_gelu(x: Tensor) -> Tensor:
-    """Approximate GELU x · σ(1.702 x) (Hendrycks & Gimpel 2016, https://arxiv.org/abs/1606.08415)."""
+    """Return the approximate GELU x · σ(1.702 x).
+
+    Hendrycks & Gimpel 2016, https://arxiv.org/abs/1606.08415.
+    """
     return x * torch.sigmoid(1.702 * x)
 
 
@@ -36,7 +39,7 @@ ACTIVATIONS: Mapping[ActivationName, Callable[[Tensor], Tensor]] = {
 
 
 class FeedForward(nn.Module):
-    """W₂ f(W₁ x + b₁) + b₂ for each token alone (Vaswani et al. 2017, eq. 2)."""
+    """Feed-forward W₂ f(W₁ x + b₁) + b₂ for each token alone (Vaswani et al. 2017, eq. 2)."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -46,12 +49,15 @@ class FeedForward(nn.Module):
         self.contract = nn.Linear(i, h, bias=bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """`[T, H]` → `[T, H]`, through `[T, I]`."""
+        """Map `[T, H]` → `[T, H]`, through `[T, I]`."""
         return self.contract(self.activation(self.expand(hidden)))
 
 
 class GatedFeedForward(FeedForward):
-    """W₂ (f(V x) ⊙ W₁ x) (Shazeer 2020, eq. 6, https://arxiv.org/abs/2002.05202)."""
+    """Gated feed-forward W₂ (f(V x) ⊙ W₁ x) (Shazeer 2020, eq. 6).
+
+    https://arxiv.org/abs/2002.05202
+    """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config)
@@ -59,5 +65,5 @@ class GatedFeedForward(FeedForward):
         self.gate = nn.Linear(config.hidden_size, config.intermediate_size, bias=bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """`[T, H]` → `[T, H]`, through `[T, I]` twice."""
+        """Map `[T, H]` → `[T, H]`, through `[T, I]` twice."""
         return self.contract(self.activation(self.gate(hidden)) * self.expand(hidden))

@@ -1,7 +1,7 @@
-"""The parts of a layer, from the hidden state that enters it and its parameters alone.
+"""Parts of a layer, computed from its input and its parameters alone.
 
-It equals the layers of `model.encoder.layers`, but gives what they add up. Notation: S tokens of
-one text, H hidden size, N heads, p size of a head's values.
+The computation equals the layers of `model.encoder.layers`, but also returns the summands.
+Notation: S tokens of one text, H hidden size, N heads, p size of a head's values.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from model.encoder.feed_forward import ACTIVATIONS
 from model.norms import normalize
 
 OF_VALUES = ("value_weight", "value_bias", "output_weight")
-"""Parameters of heads that their maps do not follow from."""
+"""Parameters of heads that do not affect their maps."""
 
 
 @dataclass(frozen=True)
 class ParametrizedLayer:
-    """One layer, given by its parameters."""
+    """Layer given by its parameters."""
 
     config: EncoderConfig
     rule: AttentionRule
     heads: Mapping[str, Tensor]
-    """`[N, …]` each, of their maps and of their values."""
+    """Parameters of the heads, `[N, …]` each, for their maps and their values."""
     parameters: Mapping[str, Tensor]
-    """By the names of `model.artifact.layer_parts.parameter_shapes`."""
+    """Further parameters, by the names in `model.artifact.layer_parts.parameter_shapes`."""
 
     def parts(self, states: Tensor, head_mask: Tensor, patch: Tensor) -> tuple[Tensor, ...]:
-        """Return the fields of `LayerParts` for a `LayerStep`'s arrays, in their order."""
+        """Return the fields of `LayerParts`, in order, for the arrays of a `LayerStep`."""
         outputs = ablated(self._outputs(states), head_mask) + patch  # [N, S, p]
         weight = self.heads["output_weight"].transpose(0, 1).flatten(1)  # [H, N · p]
         bias = self.parameters.get("attention.output.bias")
@@ -71,15 +71,15 @@ class ParametrizedLayer:
         return outputs, attended, residual, mlp, self._final(residual + mlp)
 
     def _outputs(self, states: Tensor) -> Tensor:
-        """Each head's own output, `[N, S, p]`."""
-        of_maps = {name: each for name, each in self.heads.items() if name not in OF_VALUES}
+        """Return each head's own output, `[N, S, p]`."""
+        of_maps = {name: tensor for name, tensor in self.heads.items() if name not in OF_VALUES}
         heads = Heads.from_parameters(of_maps, self.rule)
         maps = attention_weights(heads, states[None], states[None])
         value = projection(self.heads, "value", partial(input_norm, self.heads, self.rule))
         return (maps @ split_heads(value(states[None]), heads.count))[0]
 
     def _feed_forward(self, hidden: Tensor) -> Tensor:
-        """`[S, H]` → `[S, H]`, as `FeedForward` and `GatedFeedForward`."""
+        """Map `[S, H]` → `[S, H]`, as `FeedForward` and `GatedFeedForward`."""
         activation = ACTIVATIONS[self.config.hidden_act]
         expanded = self._linear("expand", hidden)
         if self.config.layer.gated:
@@ -98,16 +98,16 @@ class ParametrizedLayer:
         return normalize(config.layer.norm, hidden, weight, bias, config.layer_norm_eps)
 
     def _final(self, hidden: Tensor) -> Tensor:
-        """Apply the norm after the last layer where the layer is the last."""
+        """Apply the final norm if this is the last layer."""
         applies = self.parameters[FINAL_APPLIES] > 0
         return torch.where(applies, self._norm(FINAL_NORM, hidden), hidden)
 
 
 def parametrized(encoder: Encoder, number: int) -> ParametrizedLayer:
-    """Return layer 0 … L−1 of an encoder as its parameters alone."""
+    """Return layer 0 … L−1 of an encoder, given by its parameters alone."""
     config, layer = encoder.config, encoder.layer(number)
     of_heads = layer.head_parameters(encoder.relative_parameters()[number])
-    every = {**of_heads, **layer.value_parameters()}
+    all_heads = {**of_heads, **layer.value_parameters()}
     count = config.num_attention_heads
     named = dict(encoder.named_parameters())
     parameters: dict[str, Tensor] = {
@@ -116,5 +116,5 @@ def parametrized(encoder: Encoder, number: int) -> ParametrizedLayer:
     applies = final_norm_applies(config, number)
     if applies is not None:
         parameters[FINAL_APPLIES] = torch.from_numpy(applies)
-    heads = {name: each.repeat_interleave(count // len(each), 0) for name, each in every.items()}
+    heads = {n: t.repeat_interleave(count // len(t), 0) for n, t in all_heads.items()}
     return ParametrizedLayer(config, encoder.rule, heads, parameters)

@@ -1,4 +1,4 @@
-"""One layer of an encoder: self-attention and feed-forward, each with a residual and its norms.
+"""Layer of an encoder: self-attention and feed-forward, each with a residual and its norms.
 
 Notation: B texts, T tokens of all of them, S tokens of the longest, H hidden size, N heads.
 """
@@ -23,7 +23,7 @@ class Layer(nn.Module, ABC):
     """Self-attention, then feed-forward."""
 
     def __init__(self, config: EncoderConfig, number: int, rule: AttentionRule) -> None:
-        """Allocate layer 0 … L−1, whose heads follow the rule of all."""
+        """Allocate layer 0 … L−1, whose heads follow the rule of all layers."""
         super().__init__()
         self.attention = SelfAttention(config, number, rule)
         self.feed_forward = (GatedFeedForward if config.layer.gated else FeedForward)(config)
@@ -32,28 +32,28 @@ class Layer(nn.Module, ABC):
     def forward(
         self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, relative: Relative
     ) -> Tensor:
-        """`[T, H]` → `[T, H]`; arguments as those of `SelfAttention.attend`."""
+        """Map `[T, H]` → `[T, H]`; arguments as for `SelfAttention.attend`."""
 
     def maps(self, hidden: Tensor, batch: PackedBatch, relative: Relative) -> Tensor:
-        """The attention weights `[B, N, S, S]` that the layer computes of its input."""
+        """Return the layer's attention weights `[B, N, S, S]` for its input."""
         return self.attention.maps(hidden, batch, relative)
 
     def head_parameters(self, relative: Relative) -> dict[str, Tensor]:
-        """All that the maps of the N heads follow from, beside the layer's input.
+        """Return the parameters that the layer's maps depend on, beside its input.
 
         Returns:
-            `[N, …]` each, or `[m, …]` where heads in a row share one; see `some_heads`.
+            `[N, …]` each, or `[m, …]` if consecutive heads share one; see `some_heads`.
 
         """
         return self.attention.head_parameters(relative)
 
     def value_parameters(self) -> dict[str, Tensor]:
-        """All that what the N heads add follows from, likewise; see `value_products`."""
+        """Return the parameters of the heads' added vectors, likewise; see `value_products`."""
         return self.attention.value_parameters()
 
 
 class PostNormLayer(Layer):
-    """norm(x + f(x)) for each part (Vaswani et al. 2017, section 3.1)."""
+    """Layer with norm(x + f(x)) for each part (Vaswani et al. 2017, section 3.1)."""
 
     def __init__(self, config: EncoderConfig, number: int, rule: AttentionRule) -> None:
         super().__init__(config, number, rule)
@@ -63,14 +63,17 @@ class PostNormLayer(Layer):
     def forward(
         self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, relative: Relative
     ) -> Tensor:
-        """`[T, H]` → `[T, H]`."""
+        """Map `[T, H]` → `[T, H]`."""
         attended = self.attention.attend(hidden, batch, head_mask, relative)
         hidden = self.attention_norm(hidden + attended)
         return self.output_norm(hidden + self.feed_forward(hidden))
 
 
 class PreNormLayer(Layer):
-    """x + f(norm(x)) for each part (Xiong et al. 2020, https://arxiv.org/abs/2002.04745)."""
+    """Layer with x + f(norm(x)) for each part (Xiong et al. 2020).
+
+    https://arxiv.org/abs/2002.04745
+    """
 
     def __init__(self, config: EncoderConfig, number: int, rule: AttentionRule) -> None:
         super().__init__(config, number, rule)
@@ -82,37 +85,42 @@ class PreNormLayer(Layer):
     def forward(
         self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, relative: Relative
     ) -> Tensor:
-        """`[T, H]` → `[T, H]`."""
+        """Map `[T, H]` → `[T, H]`."""
         attended = self.attention.attend(self.attention_norm(hidden), batch, head_mask, relative)
         hidden = hidden + attended
         return hidden + self.feed_forward(self.feed_forward_norm(hidden))
 
     def maps(self, hidden: Tensor, batch: PackedBatch, relative: Relative) -> Tensor:
-        """`[T, H]` → `[B, N, S, S]`."""
+        """Return the attention weights, `[T, H]` → `[B, N, S, S]`."""
         return self.attention.maps(self.attention_norm(hidden), batch, relative)
 
     def head_parameters(self, relative: Relative) -> dict[str, Tensor]:
-        """With the norm of the layer's input."""
+        """Return the parameters of the maps, including the norm of the layer's input."""
         return super().head_parameters(relative) | self._input_norm()
 
     def value_parameters(self) -> dict[str, Tensor]:
-        """With the norm of the layer's input."""
+        """Return the parameters of added vectors, including the norm of the layer's input."""
         return super().value_parameters() | self._input_norm()
 
     def _input_norm(self) -> dict[str, Tensor]:
-        """Parameters of the norm; a layer without one has a norm that is not applied.
+        """Return the norm's parameters; a layer without one gets a norm that is not applied.
 
-        All layers have parameters of the same names, as one graph serves them all.
+        All layers have parameters of the same names, because one graph serves them all.
         """
         norm = self.attention_norm if self._normed else self.feed_forward_norm
-        parameters = {f"input_norm_{name}": each[None] for name, each in norm.named_parameters()}
+        parameters = {
+            f"input_norm_{name}": tensor[None] for name, tensor in norm.named_parameters()
+        }
         if not self._every_layer_has_it:
             parameters["input_norm_applies"] = torch.full((1,), float(self._normed))
         return parameters
 
 
 class SandwichNormLayer(PreNormLayer):
-    """x + norm(f(norm(x))) for each part (Ding et al. 2021, https://arxiv.org/abs/2105.13290)."""
+    """Layer with x + norm(f(norm(x))) for each part (Ding et al. 2021).
+
+    https://arxiv.org/abs/2105.13290
+    """
 
     def __init__(self, config: EncoderConfig, number: int, rule: AttentionRule) -> None:
         super().__init__(config, number, rule)
@@ -122,7 +130,7 @@ class SandwichNormLayer(PreNormLayer):
     def forward(
         self, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None, relative: Relative
     ) -> Tensor:
-        """`[T, H]` → `[T, H]`."""
+        """Map `[T, H]` → `[T, H]`."""
         attended = self.attention.attend(self.attention_norm(hidden), batch, head_mask, relative)
         hidden = hidden + self.attended_norm(attended)
         fed = self.feed_forward(self.feed_forward_norm(hidden))
@@ -134,4 +142,4 @@ LAYERS: Mapping[str, type[Layer]] = {
     "pre_norm": PreNormLayer,
     "sandwich_norm": SandwichNormLayer,
 }
-"""By `LayerLayout.order`."""
+"""Layer classes by `LayerLayout.order`."""

@@ -1,4 +1,4 @@
-"""What all layers share of relative positions: learned biases and embeddings of distances.
+"""Relative positions that all layers share: learned biases and embeddings of distances.
 
 Notation: N heads, M tokens of the longest text, R relative positions of one direction, H hidden
 size.
@@ -15,7 +15,7 @@ from model.norms import norm_of
 
 
 class RelativePositions(nn.Module):
-    """The parameters of relative positions, of an encoder that has any."""
+    """Parameters of relative positions; none if the encoder has no relative positions."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class RelativePositions(nn.Module):
             self.norm = norm_of(config) if layout.position_norm else nn.Identity()
 
     def forward(self) -> dict[str, Tensor]:
-        """`distance_bias` `[N, 2M − 1]` and `position_states` `[2R, H]`, where there are any."""
+        """Return `distance_bias` `[N, 2M − 1]` and `position_states` `[2R, H]`, if they exist."""
         shared = {}
         if self._buckets is not None:
             shared["distance_bias"] = torch.index_select(self.bias.weight.T, 1, self._buckets)

@@ -1,7 +1,7 @@
-"""Tables of sinusoidal positions, as checkpoints that leave them out compute them.
+"""Tables of sinusoidal positions, for checkpoints that do not store them.
 
-Vaswani et al. 2017, section 3.5 (https://arxiv.org/abs/1706.03762), in the two layouts that
-transformers has; in both the sines come first and the cosines after them.
+Vaswani et al. 2017, section 3.5 (https://arxiv.org/abs/1706.03762), in the two layouts of
+transformers; in both, the sines precede the cosines.
 
 Notation: n positions, d features.
 """
@@ -18,10 +18,10 @@ from model.families.family import SinusoidLayout
 
 
 def sinusoid_table(layout: SinusoidLayout, config: EncoderConfig) -> Tensor:
-    """The position table of an encoder or decoder, float32.
+    """Return the position table of an encoder or decoder, float32.
 
     Raises:
-        MemoryError, RuntimeError: sizes that no memory holds; check them first.
+        MemoryError, RuntimeError: the table does not fit into memory; check its size first.
 
     """
     after_padding = config.embeddings.positions == "table_after_padding"
@@ -33,7 +33,7 @@ def sinusoid_table(layout: SinusoidLayout, config: EncoderConfig) -> Tensor:
 
 
 def _marian(positions: int, size: int) -> Tensor:
-    """Frequencies 10000^(−2i/d), in float64 until they are sines; `[n, d]`."""
+    """Return the table `[n, d]` with frequencies 10000^(−2i/d), computed in float64."""
     features = torch.arange(size, dtype=torch.float64, device="cpu")
     frequencies = 10000 ** (2 * (features // 2) / size)
     angles = torch.arange(positions, dtype=torch.float64, device="cpu")[:, None] / frequencies
@@ -41,7 +41,7 @@ def _marian(positions: int, size: int) -> Tensor:
 
 
 def _m2m_100(positions: int, size: int) -> Tensor:
-    """Frequencies 10000^(−i/(d/2 − 1)), in float32 throughout; `[n, d]`."""
+    """Return the table `[n, d]` with frequencies 10000^(−i/(d/2 − 1)), computed in float32."""
     half = size // 2
     step = math.log(10000) / (half - 1)
     frequencies = torch.exp(torch.arange(half, device="cpu").float() * -step)
