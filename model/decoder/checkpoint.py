@@ -1,4 +1,4 @@
-"""A Hugging Face checkpoint folder (safetensors) to the `Decoder` beside its encoder."""
+"""Loading of a `Decoder` from a Hugging Face checkpoint folder (safetensors)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ _OUTPUT, _BIAS = "output.weight", "output_bias"
 def load_decoder(folder: Path, encoder: EncoderConfig) -> Decoder | None:
     """Build the decoder of a checkpoint, in float32 and in evaluation mode.
 
-    An output map that equals the word embedding is tied to it, and one that differs is not,
-    whatever `tie_word_embeddings` is, as transformers has it; a bias of the output map that is
-    missing is zero.
+    As in transformers, the output map is tied to the word embedding if both are equal, whatever
+    `tie_word_embeddings` is. A missing bias of the output map is zero.
 
     Args:
-        folder: with the config and the weights.
+        folder: folder with the config and the weights.
         encoder: the config of the checkpoint's encoder.
 
     Returns:
-        None for a checkpoint of an encoder alone.
+        The decoder; None for a checkpoint with only an encoder.
 
     Raises:
         ConfigError: `config.json` is missing, invalid or not supported.
@@ -52,7 +51,7 @@ def load_decoder(folder: Path, encoder: EncoderConfig) -> Decoder | None:
 
 
 def load_decoder_weights(path: Path, config: DecoderConfig) -> Decoder:
-    """The decoder back from an artifact's weights, which carry its own keys.
+    """Load the decoder of an artifact's weights, which have the decoder's own keys.
 
     Raises:
         CheckpointError: the file is damaged or does not fit the config.
@@ -62,15 +61,16 @@ def load_decoder_weights(path: Path, config: DecoderConfig) -> Decoder:
 
 
 def build_decoder(config: DecoderConfig, tensors: dict[str, Tensor], source: str) -> Decoder:
-    """A decoder that holds exactly these tensors.
+    """Return a decoder that holds exactly these tensors.
 
     Args:
-        config: what the decoder is.
+        config: config of the decoder.
         tensors: its parameters, by its own keys.
-        source: where they come from, for the report.
+        source: origin of the tensors, for error messages.
 
     Raises:
-        CheckpointError: names all keys that are missing, unexpected, mis-shaped or not finite.
+        CheckpointError: the message names all keys that are missing, unexpected, mis-shaped or not
+            finite.
 
     """
     return build(lambda: Decoder(config), config.layers, tensors, f"{source} (decoder)")

@@ -1,4 +1,4 @@
-"""Cross-attention of packed texts: each target over its source.
+"""Cross-attention of packed texts, from each target to its source.
 
 Notation: B texts, T and S tokens of the longest target and source, H hidden size, N heads.
 """
@@ -15,7 +15,7 @@ from model.packing import PackedBatch
 
 
 def cross_rule(config: DecoderConfig) -> AttentionRule:
-    """The rule of all heads of cross-attention: every position of the source may be looked at."""
+    """Return the rule of all cross-attention heads: every source position is allowed."""
     layers = config.layers
     return AttentionRule(
         layers.attention_score,
@@ -25,7 +25,7 @@ def cross_rule(config: DecoderConfig) -> AttentionRule:
 
 
 class CrossAttention(AttentionProjections):
-    """Queries from the decoder's state, keys and values from the encoder's last hidden state."""
+    """Cross-attention from the decoder's states to the encoder's last hidden state."""
 
     def __init__(self, config: DecoderConfig, rule: AttentionRule) -> None:
         layers, bias = config.layers, config.cross_bias
@@ -43,13 +43,13 @@ class CrossAttention(AttentionProjections):
         source: PackedBatch,
         head_mask: Tensor | None,
     ) -> Tensor:
-        """What the targets read of their sources.
+        """Attend from the targets' tokens over their sources.
 
         Args:
             queries: query states of the targets' tokens, `[T_all, H]`.
-            target: their places in the grid `[B, T]`.
+            target: positions of these tokens in the grid `[B, T]`.
             encoded: the encoder's last hidden state of the sources' tokens, `[S_all, H]`.
-            source: their places in the grid `[B, S]`.
+            source: positions of these tokens in the grid `[B, S]`.
             head_mask: `[B, N]`; multiplies each head's output before the output projection.
 
         Returns:
@@ -65,11 +65,11 @@ class CrossAttention(AttentionProjections):
     def maps(
         self, queries: Tensor, target: PackedBatch, encoded: Tensor, source: PackedBatch
     ) -> Tensor:
-        """The weights `[B, N, T, S]`, of the same arguments."""
+        """Return the weights `[B, N, T, S]`; arguments as for `attend`."""
         return attention_weights(self._heads(target, source), queries, encoded, source.mask)
 
     def _heads(self, target: PackedBatch, source: PackedBatch) -> Heads:
-        """All N heads, which project packed targets and sources into their grids."""
+        """Return all N heads, which project packed targets and sources into their grids."""
         return Heads(
             self.num_heads,
             lambda x: target.pad(self.query(x)),
@@ -79,7 +79,7 @@ class CrossAttention(AttentionProjections):
         )
 
     def head_parameters(self) -> dict[str, Tensor]:
-        """All that the maps of the N heads follow from, beside both states: `[N, …]` each."""
+        """Return the parameters, `[N, …]` each, that the maps depend on beside both states."""
         parameters = {
             f"{role}_{name}": tensor.reshape(self.num_heads, -1, *tensor.shape[1:])
             for role, projection in (("query", self.query), ("key", self.key))

@@ -1,7 +1,7 @@
-"""The decoder of an encoder–decoder model: a target's tokens over a source's hidden state.
+"""Decoder of an encoder–decoder model: a target's tokens over a source's hidden state.
 
-One forward pass over a target that is given; nothing is generated. Both are packed, end to end, as
-an encoder's texts are (see `model.artifact.batch`).
+A forward pass reads a given target; nothing is generated. Targets and sources are packed end to
+end, like an encoder's texts (see `model.artifact.batch`).
 
 Notation: B pairs of texts, T_all and S_all tokens of all targets and sources, T and S of the
 longest, H hidden size, L layers, N heads, V words.
@@ -31,18 +31,18 @@ class DecoderOutput(NamedTuple):
     """Result of a forward pass."""
 
     hidden_states: tuple[Tensor, ...]
-    """L + 1 tensors `[T_all, H]`: the embeddings, then each layer's output; the last one is
-    normalised where the decoder has a norm after its last layer."""
+    """L + 1 tensors `[T_all, H]`: the embeddings, then each layer's output. The last one is
+    normalised if the decoder has a norm after its last layer."""
     cross_queries: tuple[Tensor, ...]
-    """L tensors `[T_all, H]`: what each layer's cross-attention projects its queries from."""
+    """L tensors `[T_all, H]`: inputs of the query projection of each layer's cross-attention."""
     attentions: tuple[Tensor, ...]
-    """L tensors `[B, N, T, T]` of self-attention; empty unless asked for."""
+    """L tensors `[B, N, T, T]`, weights of self-attention; empty unless requested."""
     cross_attentions: tuple[Tensor, ...]
-    """L tensors `[B, N, T, S]`, likewise."""
+    """L tensors `[B, N, T, S]`, weights of cross-attention; empty unless requested."""
 
 
 class Decoder(nn.Module):
-    """Token ids of targets, over hidden states of sources, to hidden states of targets."""
+    """Decoder from targets' token ids and sources' hidden states to targets' hidden states."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
@@ -73,19 +73,19 @@ class Decoder(nn.Module):
         output_attentions: bool = False,
         relative: Sequence[Relative] | None = None,
     ) -> DecoderOutput:
-        """Decode targets that are given.
+        """Decode given targets.
 
         Args:
             target: the targets' tokens, shifted right (see `shift_right`).
-            source: the tokens of their sources, in the same order.
-            encoded: the encoder's last hidden state of these, `[S_all, H]`.
-            head_masks: of self-attention and of cross-attention, `[B, L, N]` each or None; they
-                multiply a head's output, and 0 ablates it. Both or neither.
+            source: the tokens of the targets' sources, in the same order.
+            encoded: the encoder's last hidden state of the sources, `[S_all, H]`.
+            head_masks: masks of self-attention and of cross-attention, `[B, L, N]` each or None;
+                they multiply a head's output, and 0 ablates it. Both or neither.
             output_attentions: also return the weights of every layer.
-            relative: as `relative_parameters` gives them, where they are computed beforehand.
+            relative: result of `relative_parameters`, if computed beforehand.
 
         Returns:
-            All hidden states and query states and, when asked, all attentions.
+            All hidden states and query states and, if requested, all attentions.
 
         """
         own, cross = head_masks or (None, None)
@@ -113,11 +113,11 @@ class Decoder(nn.Module):
         )
 
     def logprobs(self, rows: Tensor, labels: Tensor) -> Tensor:
-        """Log-probability, in nats, of a word after each of n states.
+        """Return the log-probability, in nats, of one word after each of n states.
 
         Args:
-            rows: of the last hidden state, `[n, H]`.
-            labels: the words' ids, `[n]`.
+            rows: rows of the last hidden state, `[n, H]`.
+            labels: ids of the words, `[n]`.
 
         Returns:
             `[n]`, float32.
@@ -130,35 +130,38 @@ class Decoder(nn.Module):
         return logits.log_softmax(dim=-1).gather(1, labels[:, None]).squeeze(1)
 
     def layer(self, number: int) -> DecoderLayer:
-        """Layer 0 … L−1."""
+        """Return layer 0 … L−1."""
         return cast(DecoderLayer, self.layers[number])
 
     def head_parameters(self) -> list[dict[str, Tensor]]:
-        """Parameters of all self-attention heads of each layer, as those of an encoder."""
+        """Return the parameters of all self-attention heads of each layer, as for an encoder."""
         relative = enumerate(self.relative_parameters())
         return [self.layer(number).own.head_parameters(of_heads) for number, of_heads in relative]
 
     def cross_head_parameters(self) -> list[dict[str, Tensor]]:
-        """Parameters of all cross-attention heads of each layer by name, `[N, …]` each.
+        """Return name → parameter of all cross-attention heads of each layer, `[N, …]` each.
 
-        With the layer's query states and the encoder's last hidden state they are all that its maps
-        follow from.
+        A layer's maps depend on these parameters, its query states and the encoder's last hidden
+        state alone.
         """
         layers = range(self.config.layers.num_hidden_layers)
         return [self.layer(number).cross.head_parameters() for number in layers]
 
     def value_parameters(self) -> list[dict[str, Tensor]]:
-        """Parameters of what each layer's self-attention heads add; see `value_products`."""
+        """Return the parameters of the vectors added by self-attention; see `value_products`."""
         layers = range(self.config.layers.num_hidden_layers)
         return [self.layer(number).own.value_parameters() for number in layers]
 
     def cross_value_parameters(self) -> list[dict[str, Tensor]]:
-        """The same of cross-attention, whose heads take values from the encoder's last state."""
+        """Return the parameters of the vectors added by cross-attention.
+
+        Its heads take values from the encoder's last hidden state.
+        """
         layers = range(self.config.layers.num_hidden_layers)
         return [self.layer(number).cross.value_parameters() for number in layers]
 
     def relative_parameters(self) -> list[Relative]:
-        """What each layer's self-attention heads know of relative positions."""
+        """Return the relative-position parameters of each layer's self-attention heads."""
         shared = self.relative()
         layers = range(self.config.layers.num_hidden_layers)
         return [self.layer(number).own.attention.relative(shared) for number in layers]

@@ -1,4 +1,4 @@
-"""One layer of a decoder: self-attention, cross-attention and feed-forward.
+"""Layer of a decoder: self-attention, cross-attention and feed-forward.
 
 Notation: T_all and S_all tokens of all targets and sources, H hidden size.
 """
@@ -20,7 +20,7 @@ from model.norms import norm_of
 from model.packing import PackedBatch
 
 Read = Callable[[Tensor], Tensor]
-"""Query states `[T_all, H]` → what cross-attention reads of the sources, `[T_all, H]`."""
+"""Cross-attention as a function of query states, `[T_all, H]` → `[T_all, H]`."""
 
 
 class LayerOutput(NamedTuple):
@@ -28,11 +28,11 @@ class LayerOutput(NamedTuple):
 
     hidden: Tensor
     cross_queries: Tensor
-    """What cross-attention projects its queries from."""
+    """Input of cross-attention's query projection."""
 
 
 class DecoderLayer(nn.Module, ABC):
-    """Self-attention and feed-forward are those of an encoder's layer of the same order."""
+    """Layer of a decoder; its self-attention and feed-forward are an encoder's layer."""
 
     own: Layer
     cross_norm: nn.Module
@@ -41,8 +41,8 @@ class DecoderLayer(nn.Module, ABC):
         """Allocate the cross-attention.
 
         Args:
-            config: the decoder's.
-            rule: of all heads of cross-attention.
+            config: the decoder's config.
+            rule: rule of all heads of cross-attention.
 
         """
         super().__init__()
@@ -58,20 +58,20 @@ class DecoderLayer(nn.Module, ABC):
         relative: Relative,
         read: Read,
     ) -> LayerOutput:
-        """`[T_all, H]` → `[T_all, H]`.
+        """Map `[T_all, H]` → `[T_all, H]`.
 
         Args:
             hidden: the layer's input.
             target: as for `SelfAttention.attend`, like the next two.
-            head_mask: of self-attention.
-            relative: of self-attention.
+            head_mask: head mask of self-attention.
+            relative: relative-position parameters of self-attention.
             read: the cross-attention, over the sources of the batch.
 
         """
 
 
 class PostNormDecoderLayer(DecoderLayer):
-    """norm(x + f(x)) for each of the three parts (Vaswani et al. 2017, section 3.1)."""
+    """Layer with norm(x + f(x)) for each of the three parts (Vaswani et al. 2017, section 3.1)."""
 
     own: PostNormLayer
 
@@ -89,7 +89,7 @@ class PostNormDecoderLayer(DecoderLayer):
         relative: Relative,
         read: Read,
     ) -> LayerOutput:
-        """`[T_all, H]` → `[T_all, H]`."""
+        """Map `[T_all, H]` → `[T_all, H]`."""
         attended = self.own.attention.attend(hidden, target, head_mask, relative)
         queries = self.own.attention_norm(hidden + attended)
         hidden = self.cross_norm(queries + read(queries))
@@ -98,7 +98,7 @@ class PostNormDecoderLayer(DecoderLayer):
 
 
 class PreNormDecoderLayer(DecoderLayer):
-    """x + f(norm(x)) for each of the three parts."""
+    """Layer with x + f(norm(x)) for each of the three parts."""
 
     own: PreNormLayer
 
@@ -116,7 +116,7 @@ class PreNormDecoderLayer(DecoderLayer):
         relative: Relative,
         read: Read,
     ) -> LayerOutput:
-        """`[T_all, H]` → `[T_all, H]`."""
+        """Map `[T_all, H]` → `[T_all, H]`."""
         normed = self.own.attention_norm(hidden)
         hidden = hidden + self.own.attention.attend(normed, target, head_mask, relative)
         queries = self.cross_norm(hidden)
@@ -129,4 +129,4 @@ DECODER_LAYERS: Mapping[str, type[PostNormDecoderLayer | PreNormDecoderLayer]] =
     "post_norm": PostNormDecoderLayer,
     "pre_norm": PreNormDecoderLayer,
 }
-"""By `LayerLayout.order`."""
+"""Layer classes by `LayerLayout.order`."""

@@ -1,6 +1,6 @@
-"""An encoder's decomposition, layer by layer (Modarressi et al. 2023, DecompX).
+"""Layer-by-layer decomposition of an encoder's states (Modarressi et al. 2023, DecompX).
 
-Notation: S tokens of a text, C of them, P = S + 1 parts, H hidden size, L layers.
+Notation: S tokens of a text, C of them in a step, P = S + 1 parts, H hidden size, L layers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from model.encoder.encoder import Encoder
 
 
 class EncoderDecomposition:
-    """The steps of a text's decomposition through an encoder's own parameters."""
+    """Steps of a text's decomposition with an encoder's own parameters."""
 
     def __init__(self, encoder: Encoder) -> None:
         self.config = config = encoder.config
@@ -30,8 +30,8 @@ class EncoderDecomposition:
                 config,
                 encoder.rule,
                 {
-                    name: each.repeat_interleave(config.num_attention_heads // len(each), dim=0)
-                    for name, each in of_heads.items()
+                    name: tensor.repeat_interleave(config.num_attention_heads // len(tensor), dim=0)
+                    for name, tensor in of_heads.items()
                 },
                 {name: named[key] for name, key in layer_keys(config, number).items()},
             )
@@ -46,41 +46,41 @@ class EncoderDecomposition:
         ]
 
     def values(self, parts: Tensor, layer: int) -> Tensor:
-        """Parts `[C, P, H]` that enter layer 0 … L−1 → values `[m, C, P, p]`."""
+        """Return values `[m, C, P, p]` of parts `[C, P, H]` that enter layer 0 … L−1."""
         parameters = self._entering[layer]
         return values(self.config, parameters, entering(self.config, parameters, parts))
 
     def through(
         self, parts: Tensor, layer: int, rows: Tensor, states: Tensor, of_all: Tensor
     ) -> Tensor:
-        """Rows after layer 0 … L−1, of the last as the encoder's last hidden state.
+        """Return the rows after a layer; after the last layer, with the encoder's final norm.
 
         Args:
-            parts: `[C, P, H]`, of the tokens `rows`, as they enter.
-            layer: its number.
-            rows: int64 `[C]`.
-            states: `[S, H]`, of all tokens, as they enter.
+            parts: `[C, P, H]`, parts of the tokens `rows` that enter the layer.
+            layer: index of the layer, 0 … L−1.
+            rows: indices of the tokens, int64 `[C]`.
+            states: `[S, H]`, states of all tokens that enter the layer.
             of_all: values `[m, S, P, p]` of all tokens.
 
         Returns:
             `[C, P, H]`.
 
         """
-        found = self._layers[layer].through(states, rows, of_all, parts)
+        leaving = self._layers[layer].through(states, rows, of_all, parts)
         after = layer + 1
         if after < self.config.num_hidden_layers or after == len(self._entering):
-            return found
-        return entering(self.config, self._entering[after], found)
+            return leaving
+        return entering(self.config, self._entering[after], leaving)
 
 
 def beginning(parts: Tensor) -> Tensor:
-    """Hidden state 0 `[S, H]`, of which each token has only its own share, `[S, P, H]`."""
+    """Return the parts `[S, P, H]` of hidden state 0 `[S, H]`, where tokens are not mixed yet."""
     own = torch.eye(len(parts), dtype=parts.dtype)[..., None] * parts[:, None]
     return torch.cat((parts[:, None], own), dim=1)
 
 
 def decomposed(encoder: Encoder, embedded: Tensor) -> Tensor:
-    """Hidden state 0 of a text, `[S, H]`, to the parts of its last hidden state, `[S, P, H]`."""
+    """Return the parts `[S, P, H]` of the last hidden state, given hidden state 0 `[S, H]`."""
     steps, parts = EncoderDecomposition(encoder), beginning(embedded)
     rows = torch.arange(len(embedded))
     for layer in range(encoder.config.num_hidden_layers):

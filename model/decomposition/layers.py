@@ -1,10 +1,10 @@
-"""A layer's decomposition: what its heads attend to, and both of its residual sums, part by part.
+"""Decomposition of a layer: its attention and both of its residual sums, part by part.
 
-Attention weights, scales of norms, slopes of activations and gates are those of the state, frozen;
-the layers are those of `model.encoder.layers`, of which this needs the parameters alone.
+Attention weights, scales of norms, slopes of activations and gates are those of the state, frozen.
+The layers equal those of `model.encoder.layers`, given by their parameters alone.
 
-Notation: S tokens of a text, C of them that are computed, P parts, H hidden size, N heads of
-queries and m of keys and values, p size of a head.
+Notation: S tokens of a text, C of them in a step, P parts, H hidden size, N query heads, m key and
+value heads, p size of a head.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from model.encoder.feed_forward import ACTIVATIONS
 
 @dataclass(frozen=True)
 class LayerDecomposition:
-    """One layer, given by its parameters."""
+    """Layer given by its parameters."""
 
     config: EncoderConfig
     rule: AttentionRule
     heads: Mapping[str, Tensor]
-    """Of all N heads, as `Heads.from_parameters` takes them."""
+    """Parameters of all N heads, as `Heads.from_parameters` takes them."""
     parameters: Mapping[str, Tensor]
-    """By the names of `layer_shapes`."""
+    """Parameters by the names of `layer_shapes`."""
 
     def through(self, states: Tensor, rows: Tensor, values: Tensor, parts: Tensor) -> Tensor:
-        """Parts of some tokens after the layer.
+        """Return the parts of some tokens after the layer.
 
         Args:
-            states: the hidden state that enters the layer, `[S, H]`.
-            rows: numbers of the tokens, int64 `[C]`.
-            values: `[m, S, P, p]`, as `values` gives them of the parts that enter, for all tokens.
-            parts: those of the tokens that enter, `[C, P, H]`.
+            states: hidden state that enters the layer, `[S, H]`.
+            rows: indices of the tokens, int64 `[C]`.
+            values: `[m, S, P, p]`, result of `values` for the entering parts of all tokens.
+            parts: entering parts of the tokens `rows`, `[C, P, H]`.
 
         Returns:
             `[C, P, H]`.
@@ -70,35 +70,35 @@ class LayerDecomposition:
                 return middle + self._norm("output_norm", fed)
 
     def maps(self, states: Tensor, rows: Tensor) -> Tensor:
-        """Attention weights `[N, C, S]` of some queries, by the one definition."""
+        """Return attention weights `[N, C, S]` of some queries, by the single definition."""
         heads = Heads.from_parameters(self.heads, self.rule)
         query, key = heads.projected(states[None], states[None])
         distance = torch.arange(states.shape[0], device=states.device) - rows[:, None]
         return heads.weights(torch.index_select(query, 2, rows), key, distance=distance)[0]
 
     def _context(self, maps: Tensor, values: Tensor) -> Tensor:
-        """What the heads gather, `[C, P, N·p]`; heads in a row that share their values at once."""
+        """Return the heads' context `[C, P, N·p]`; heads that share values are batched."""
         n, c, s = maps.shape
         m, _, count, p = values.shape
         gathered = maps.reshape(m, n // m * c, s) @ values.reshape(m, s, count * p)
         return gathered.reshape(n, c, count, p).permute(1, 2, 0, 3).reshape(c, count, n * p)
 
     def _bias(self) -> Tensor | None:
-        """W_o b_v + b_o: as weights sum to 1, the bias of values is one of the output."""
+        """Return W_o b_v + b_o: as weights sum to 1, the values' bias is a bias of the output."""
         output = self.parameters.get("attention.output.bias")
         values = self.parameters.get(VALUE_BIAS)
         if values is None:
             return output
         of_heads = values.reshape(self.config.num_key_value_heads, 1, -1)
         times = self.config.num_attention_heads // self.config.num_key_value_heads
-        every = of_heads.expand(-1, times, -1).flatten()
-        return functional.linear(every, self.parameters["attention.output.weight"], output)
+        all_heads = of_heads.expand(-1, times, -1).flatten()
+        return functional.linear(all_heads, self.parameters["attention.output.weight"], output)
 
     def _feed_forward(self, parts: Tensor) -> Tensor:
-        """`[C, P, H]` → `[C, P, H]`: W₂ (s ⊙ (W₁ x + b₁)) + b₂ with the state's own s, frozen.
+        """Return W₂ (s ⊙ (W₁ x + b₁)) + b₂ of parts `[C, P, H]`, with the state's s, frozen.
 
         s is the slope of the activation, or the activated gate. The first bias is added at the
-        output: x · W₁ᵀ b₁ says how much of W₂ (s ⊙ b₁) a part takes, without going through it.
+        output: the product x · W₁ᵀ b₁ determines a part's share of W₂ (s ⊙ b₁).
         """
         activation = ACTIVATIONS[self.config.hidden_act]
         weight, bias = self._linear("expand")
@@ -109,8 +109,8 @@ class LayerDecomposition:
         contract, last = self._linear("contract")
         fed = functional.linear(functional.linear(parts, weight) * scale, contract)
         if bias is not None:
-            taken = bias_shares((parts * (bias @ weight)).sum(dim=-1))
-            fed = fed + taken[..., None] * functional.linear(scale * bias, contract)
+            shares = bias_shares((parts * (bias @ weight)).sum(dim=-1))
+            fed = fed + shares[..., None] * functional.linear(scale * bias, contract)
         return shifted(fed, last)
 
     def _linear(self, name: str) -> tuple[Tensor, Tensor | None]:
@@ -124,13 +124,13 @@ class LayerDecomposition:
 def norm_of_parts(
     config: EncoderConfig, parameters: Mapping[str, Tensor], name: str, parts: Tensor
 ) -> Tensor:
-    """A norm of the encoder's kind of parts `[C, P, H]`."""
+    """Apply a norm of the encoder's kind to parts `[C, P, H]`."""
     weight, bias = parameters[f"{name}.weight"], parameters.get(f"{name}.bias")
     return normalized(parts, config.layer.norm, weight, bias, config.layer_norm_eps)
 
 
 def entering(config: EncoderConfig, parameters: Mapping[str, Tensor], parts: Tensor) -> Tensor:
-    """Parts `[C, P, H]` as a layer's projections take them, by the names of `value_shapes`."""
+    """Return parts `[C, P, H]` as inputs of a layer's projections; parameters as `value_shapes`."""
     if config.layer.order == "post_norm":
         return parts
     normed = norm_of_parts(config, parameters, "attention_norm", parts)
@@ -140,7 +140,7 @@ def entering(config: EncoderConfig, parameters: Mapping[str, Tensor], parts: Ten
 
 
 def values(config: EncoderConfig, parameters: Mapping[str, Tensor], parts: Tensor) -> Tensor:
-    """Values `[m, C, P, p]` of parts `[C, P, H]` as they enter the projection."""
-    found = projected(parts, parameters["attention.value.weight"], parameters.get(VALUE_BIAS))
-    split = found.reshape(*found.shape[:2], config.num_key_value_heads, config.head_size)
+    """Return values `[m, C, P, p]` of parts `[C, P, H]` that enter the projection."""
+    joined = projected(parts, parameters["attention.value.weight"], parameters.get(VALUE_BIAS))
+    split = joined.reshape(*joined.shape[:2], config.num_key_value_heads, config.head_size)
     return split.permute(2, 0, 1, 3)

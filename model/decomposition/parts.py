@@ -1,8 +1,8 @@
-"""What becomes of a state's parts where a state is projected, shifted, normalised or activated.
+"""Parts of a state after a projection, a bias, a norm or an activation of the state.
 
-A state `[…, d]` becomes `[…, P, d]`: part 0 is the state itself, the others are shares in it that
-sum to it. Every step is linear in the shares once what depends on the state is frozen, so that the
-sum stays exact (Modarressi et al. 2023, https://arxiv.org/abs/2306.02873).
+A state `[…, d]` becomes `[…, P, d]`: part 0 is the state itself, the others are shares that sum to
+it. Once factors that depend on the state are frozen, every step is linear in the shares, so that
+the sum stays exact (Modarressi et al. 2023, https://arxiv.org/abs/2306.02873).
 
 Notation: C tokens, P parts, d and e sizes of a vector.
 """
@@ -18,19 +18,19 @@ from torch.nn import functional
 from model.config.encoder import NormName
 
 _SMALLEST = 1e-6
-"""Inputs of an activation nearer to 0 have the slope that it has here."""
+"""Smallest magnitude of an activation's input; smaller inputs get the slope at this value."""
 
 
 def whole(parts: Tensor) -> Tensor:
-    """The state `[C, 1, d]` itself."""
+    """Return the state `[C, 1, d]` itself."""
     return parts.narrow(-2, 0, 1)
 
 
 def shifted(parts: Tensor, bias: Tensor | None) -> Tensor:
-    """`[C, P, d]` plus a bias `[d]`, of which share i takes |xᵢ · b| / Σⱼ |xⱼ · b|.
+    """Add a bias `[d]` to parts `[C, P, d]`, of which share i gets |xᵢ · b| / Σⱼ |xⱼ · b|.
 
-    This is DecompX's "absdot", the default of its code. Where no share has anything of the bias's
-    direction, all take as much.
+    This is DecompX's "absdot", the default of its code. If all shares are orthogonal to the bias,
+    it is divided equally.
     """
     if bias is None:
         return parts
@@ -38,7 +38,7 @@ def shifted(parts: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def bias_shares(products: Tensor) -> Tensor:
-    """Parts' products with a bias, `[C, P]`, to how much of it each takes; the state all of it."""
+    """Return each part's share of a bias, given products with it `[C, P]`; 1 for the state."""
     count = products.shape[-1]
     is_whole = torch.arange(count, device=products.device) == 0
     along = torch.where(is_whole, 0.0, products.abs())
@@ -48,16 +48,16 @@ def bias_shares(products: Tensor) -> Tensor:
 
 
 def projected(parts: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """W x + b of `[C, P, d]` by a weight `[e, d]`, `[C, P, e]`."""
+    """Return W x + b, `[C, P, e]`, of parts `[C, P, d]` with a weight `[e, d]`."""
     return shifted(functional.linear(parts, weight), bias)
 
 
 def normalized(
     parts: Tensor, kind: NormName, weight: Tensor, bias: Tensor | None, eps: float
 ) -> Tensor:
-    """A norm whose scale, 1 / σ or 1 / rms of the state, is frozen; `[C, P, d]`.
+    """Apply a norm whose scale, 1 / σ or 1 / rms of the state, is frozen; `[C, P, d]`.
 
-    A layer norm's mean is linear, so each share loses its own (Kobayashi et al. 2021,
+    A layer norm's mean is linear, so each share is centred by its own mean (Kobayashi et al. 2021,
     https://arxiv.org/abs/2109.07152).
     """
     if kind == "layer_norm":
@@ -67,6 +67,6 @@ def normalized(
 
 
 def slope(x: Tensor, activation: Callable[[Tensor], Tensor]) -> Tensor:
-    """f(x) / x, which is frozen, so that f(x) is linear in the parts of x (DecompX)."""
+    """Return f(x) / x, to be frozen, so that f(x) is linear in the parts of x (DecompX)."""
     x = torch.where(x.abs() < _SMALLEST, _SMALLEST, x)
     return activation(x) / x
