@@ -1,4 +1,4 @@
-"""Typical texts: some to find the ranges of activations, others to compare vectors of."""
+"""Texts for calibration (ranges of activations), and texts for comparing vectors."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from model.tokenization.vocabulary import model_ids
 
 TEXTS = Path(__file__).with_name("calibration.txt")
 SIMILARITY_TEXTS = Path(__file__).with_name("similarity.txt")
-"""File of texts that int8 is not calibrated with, in groups of which some mean the same."""
+"""File of texts that int8 is not calibrated with, in groups with partly equal meaning."""
 _BATCH = 16
 
 
 def calibration_batches(tokenizer: Tokenizer, max_length: int) -> Iterator[Batch]:
-    """Yield the lines of `calibration.txt`, and all of them joined to one long text, tokenised.
+    """Yield the tokenized lines of `calibration.txt`, and one long text of all lines, in batches.
 
     Args:
-        tokenizer: the checkpoint's.
-        max_length: the most tokens of one text, which is cut there.
+        tokenizer: tokenizer of the checkpoint.
+        max_length: maximum tokens of one text, which is truncated to them.
 
     """
     lines = TEXTS.read_text(encoding="utf-8").splitlines()
@@ -29,13 +29,13 @@ def calibration_batches(tokenizer: Tokenizer, max_length: int) -> Iterator[Batch
 
 
 def similarity_batches(tokenizer: Tokenizer, max_length: int) -> Iterator[Batch]:
-    """Yield the lines of `similarity.txt`, tokenised; arguments as for `calibration_batches`."""
+    """Yield the tokenized lines of `similarity.txt`; arguments as for `calibration_batches`."""
     lines = SIMILARITY_TEXTS.read_text(encoding="utf-8").splitlines()
     return batches_of(lines, tokenizer, max_length)
 
 
 def batches_of(lines: Sequence[str], tokenizer: Tokenizer, max_length: int) -> Iterator[Batch]:
-    """Yield texts in batches, without those that have no token."""
+    """Yield texts in batches, without texts that have no tokens."""
     tokenizer.enable_truncation(max_length)
     encodings = tokenizer.encode_batch(list(lines))
     tokenizer.no_truncation()

@@ -1,7 +1,8 @@
-"""Checks of texts that find a damaged graph within the wide tolerances of bf16 and int8.
+"""Checks that detect a damaged graph within the wide tolerances of bf16 and int8.
 
-A tensor of a sound graph in int8 may differ more from PyTorch than one of a graph in float32 that
-sees padding. But a sound graph gives a text the same tensors in any batch, in every precision.
+A tensor of an intact int8 graph may differ more from PyTorch than one of a float32 graph that
+attends to padding. But an intact graph gives a text the same tensors in any batch, in every
+precision.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ def add_checks(
     candidates: Sequence[dict[Key, Floats]],
     alone: Sequence[Mapping[Key, Floats]],
 ) -> None:
-    """Add the tensors of both checks to those of a batch of texts.
+    """Add the tensors of both checks to the tensors of a batch of texts.
 
     Args:
         references: PyTorch's tensors of each text.
-        candidates: those of the artifact's graphs.
-        alone: those of the artifact's graphs, of each text in a batch of its own.
+        candidates: the artifact's tensors of each text in the batch.
+        alone: the artifact's tensors of each text in a batch of its own.
 
     """
     for reference, candidate, own in zip(references, candidates, alone, strict=True):
@@ -33,5 +34,5 @@ def add_checks(
         }
         pooled = Key("pooled")
         checks[replace(pooled, check="text")] = reference[pooled], candidate[pooled]
-        for key, (expected, found) in checks.items():
-            reference[key], candidate[key] = expected, found
+        for key, (expected, actual) in checks.items():
+            reference[key], candidate[key] = expected, actual

@@ -1,4 +1,4 @@
-"""A decoder → its files in an artifact folder that holds the encoder's graph."""
+"""Export of a decoder to its files in an artifact folder, next to the encoder's graph."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from model.export.to_onnx import save_graph
 def save_decoder(decoder: Decoder, dtype: Float, folder: Path, progress: Progress) -> None:
     """Write all files of a decoder.
 
-    What its graphs share with the encoder's, as a rule the word embedding, is not written again.
+    Tensors that its graphs share with the encoder's, usually the word embedding, are not repeated.
 
     Args:
-        decoder: in float32.
-        dtype: of the graphs' weights.
-        folder: of the artifact.
+        decoder: the decoder in float32.
+        dtype: type of the graphs' weights.
+        folder: folder of the artifact.
         progress: called with a line at each step.
 
     Raises:

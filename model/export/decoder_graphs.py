@@ -1,6 +1,6 @@
-"""A decoder's graphs as PyTorch modules, their signatures, and its heads' parameters.
+"""Decoder graphs as PyTorch modules, their signatures, and the parameters of the heads.
 
-Notation: that of `model.decoder`.
+Notation as in `model.decoder`.
 """
 
 from __future__ import annotations
@@ -39,21 +39,22 @@ from model.packing import PackedBatch
 
 
 class DecoderStates(nn.Module):
-    """The decoder graph: packed targets and the encoder's last states to the decoder's states."""
+    """Decoder graph: packed targets and the encoder's last states to the decoder's states."""
 
     def __init__(self, decoder: Decoder, relative: Sequence[Relative], dtype: torch.dtype) -> None:
-        """Compute in this type, with what heads know of relative positions as numbers."""
+        """Compute in this type, with the heads' relative-position parameters as constants."""
         super().__init__()
         self.decoder = decoder
         self.dtype = dtype
         self.relative = constant_parameters(relative, dtype)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """The inputs of `decoder_signature` → L_d + 1 states and L_d query states, `[T, H]`."""
+        """Return L_d + 1 states and L_d query states, `[T, H]` each; see `decoder_signature`."""
         ids, positions, padded, packed, source_padded, encoded, mask, cross_mask = inputs
         segments = torch.zeros_like(ids)
         target = PackedBatch(ids, segments, positions, padded, packed)
-        source = PackedBatch(ids, segments, positions, source_padded, packed)  # its grid alone
+        # only its grid is read
+        source = PackedBatch(ids, segments, positions, source_padded, packed)
         output = self.decoder(
             target,
             source,
@@ -64,7 +65,7 @@ class DecoderStates(nn.Module):
 
 
 class Logprobs(nn.Module):
-    """The graph of the output map."""
+    """Graph of the output map."""
 
     def __init__(self, decoder: Decoder, dtype: torch.dtype) -> None:
         super().__init__()
@@ -72,27 +73,27 @@ class Logprobs(nn.Module):
         self.dtype = dtype
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Rows `[n, H]` and labels `[n]` → `[n]`."""
+        """Return log-probabilities `[n]` of labels `[n]`, given rows `[n, H]`."""
         rows, labels = inputs
         return self.decoder.logprobs(rows.to(self.dtype), labels)
 
 
 def export_decoder(decoder: Decoder, dtype: Float) -> onnx.ModelProto:
-    """The decoder graph; targets' tokens, texts and both sequences are dynamic axes."""
+    """Return the decoder graph; targets' tokens, texts and both sequences are dynamic axes."""
     signature = decoder_signature(decoder.config, dtype)
     graph = DecoderStates(_cast(decoder, dtype), decoder.relative_parameters(), _torch(dtype))
     return to_onnx(graph.eval(), example_of(signature), signature)
 
 
 def export_logprobs(decoder: Decoder, dtype: Float) -> onnx.ModelProto:
-    """The graph of the output map, with a dynamic axis of rows."""
+    """Return the graph of the output map, with a dynamic axis of rows."""
     signature = logprobs_signature(decoder.config)
     graph = Logprobs(_cast(decoder, dtype), _torch(dtype))
     return to_onnx(graph.eval(), example_of(signature), signature)
 
 
 def export_decoder_heads(config: DecoderConfig) -> dict[GraphName, onnx.ModelProto]:
-    """The graphs of the maps and values of the decoder's own heads and those of cross-attention."""
+    """Return the graphs of maps and values of the decoder's self-attention and cross-attention."""
     decoder, shapes = _one_layer(config)
     graphs: dict[GraphName, onnx.ModelProto] = {}
     rules = decoder.rule, decoder.cross_rule
@@ -105,12 +106,12 @@ def export_decoder_heads(config: DecoderConfig) -> dict[GraphName, onnx.ModelPro
 
 
 def decoder_signatures_of(config: DecoderConfig, dtype: Float) -> dict[GraphName, GraphSignature]:
-    """Of every graph of a decoder, at the precision of its weights."""
+    """Return the signatures of a decoder's graphs, at the precision of its weights."""
     return decoder_signatures(config, dtype, *_one_layer(config)[1])
 
 
 def decoder_head_parameters(decoder: Decoder) -> dict[str, Tensor]:
-    """All parameters of the heads of every layer's self- and cross-attention."""
+    """Return all parameters of the heads of every layer's self- and cross-attention."""
     heads = decoder.config.layers.num_attention_heads
     return {
         **named_heads(decoder.head_parameters(), decoder.value_parameters(), heads, "decoder"),
@@ -121,7 +122,7 @@ def decoder_head_parameters(decoder: Decoder) -> dict[str, Tensor]:
 
 
 def _one_layer(config: DecoderConfig) -> tuple[Decoder, tuple[HeadShapes, HeadShapes]]:
-    """A decoder without numbers, and the shapes of one head's parameters, as `DECODER_KINDS`."""
+    """Return a one-layer decoder without storage, and its heads' shapes, as `DECODER_KINDS`."""
     layers = config.layers.model_copy(update={"num_hidden_layers": 1})
     with torch.device("meta"):
         decoder = Decoder(config.model_copy(update={"layers": layers}))
@@ -131,7 +132,7 @@ def _one_layer(config: DecoderConfig) -> tuple[Decoder, tuple[HeadShapes, HeadSh
 
 
 def _shapes(parameters: dict[str, Tensor]) -> Shapes:
-    return {name: tuple(each.shape[1:]) for name, each in parameters.items()}
+    return {name: tuple(tensor.shape[1:]) for name, tensor in parameters.items()}
 
 
 def _cast(decoder: Decoder, dtype: Float) -> Decoder:

@@ -1,4 +1,4 @@
-"""The graphs of a decomposition: one layer a call, of any model of one kind.
+"""Decomposition graphs: one layer a call, shared by all layers of a model.
 
 They hold no weights of their own; `model.artifact.decomposition` has their signatures.
 """
@@ -26,7 +26,7 @@ from model.export.to_onnx import example_of, save_graph, to_onnx
 
 
 class DecomposedLayer(nn.Module):
-    """Some rows of a text's parts through a layer."""
+    """Graph of a layer: some rows of a text's parts before it to the rows after it."""
 
     def __init__(self, config: EncoderConfig, heads: Shapes) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class DecomposedLayer(nn.Module):
         self.parameter_names = list(layer_shapes(config))
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """States, values, parts, rows, parameters of heads and of the layer → `[C, P, H]`."""
+        """Return rows `[C, P, H]` after the layer; inputs as in `decomposition_signature`."""
         states, of_all, parts, rows, *parameters = inputs
         count = len(self.head_names)
         layer = LayerDecomposition(
@@ -49,7 +49,7 @@ class DecomposedLayer(nn.Module):
 
 
 class DecomposedValues(nn.Module):
-    """Parts to what the heads of a layer project of them."""
+    """Graph of a layer's values: parts that enter it to their value projections."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -57,23 +57,23 @@ class DecomposedValues(nn.Module):
         self.parameter_names = list(value_shapes(config))
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Parts and parameters → `[C, P, H]` as they enter, where normalised, and values."""
+        """Return the values, after the normalised parts if the layer normalises its input."""
         parts, *parameters = inputs
         named = dict(zip(self.parameter_names, parameters, strict=True))
         normed = entering(self.config, named, parts)
-        found = values(self.config, named, normed)
-        return (found,) if self.config.layer.order == "post_norm" else (normed, found)
+        projected = values(self.config, named, normed)
+        return (projected,) if self.config.layer.order == "post_norm" else (normed, projected)
 
 
 def export_decomposition(config: EncoderConfig) -> onnx.ModelProto:
-    """The graph of a layer, with dynamic keys, queries and parts."""
+    """Return the graph of a layer, with dynamic keys, queries and parts."""
     heads = one_head_shapes(config)
     signature = decomposition_signature(config, heads)
     return to_onnx(DecomposedLayer(config, heads).eval(), example_of(signature), signature)
 
 
 def export_decomposition_values(config: EncoderConfig) -> onnx.ModelProto:
-    """The graph of values, with dynamic queries and parts."""
+    """Return the graph of values, with dynamic queries and parts."""
     signature = decomposition_values_signature(config)
     return to_onnx(DecomposedValues(config).eval(), example_of(signature), signature)
 

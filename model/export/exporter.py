@@ -1,10 +1,10 @@
-"""A checkpoint folder → an artifact folder.
+"""Export of a checkpoint folder to an artifact folder.
 
-The same checkpoint gives the same bytes wherever it is exported: graphs name no machine, and
-files are written in a fixed order. Six things depend on the processor's arithmetic: how many bits
-int8's weights have, the last bits of the golden tensors, of int8's scales and of projections of
-relative positions, what verification measured of bf16 and int8, and the tolerances of a checkpoint
-that rounds more than others.
+The same checkpoint gives the same bytes on every machine: graphs name no machine, and files are
+written in a fixed order. Six things depend on the processor's arithmetic: the number of bits of
+int8's weights; the last bits of the golden tensors, of int8's scales and of projections of relative
+positions; the figures of bf16's and int8's verification; and the tolerances of a checkpoint with
+large rounding errors.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ from model.tokenization.templates import check_template
 from model.tokenization.tokenizer import load_tokenizer
 
 _DTYPES: Mapping[Precision, Float] = {"fp16": "float16"}
-"""Type of the weights and of tensors on a device, by precision; float32 for the others."""
+"""Precision → type of the weights and of tensors on a device; float32 for all others."""
 
 
 def export(
@@ -87,22 +87,22 @@ def export(
     progress: Progress = lambda _: None,
     device: Device = "cpu",
 ) -> Exported:
-    """Turn a checkpoint into an artifact, verify it, and put it at `out` in one step.
+    """Export a checkpoint as an artifact, verify it, and move it to `out` in one step.
 
-    An artifact that fails its verification is written too, with that result in its manifest; the
+    An artifact that fails its verification is written too, with the result in its manifest; the
     service refuses it.
 
     Args:
         checkpoint: a Hugging Face folder.
         out: a folder that does not exist yet, or is empty.
-        model: the name that the service will answer with.
-        precision: of the encoder's arithmetic, which decides the runtime.
+        model: name under which the service answers.
+        precision: precision of the encoder's arithmetic, which determines the runtime.
         progress: called with a line at each step.
-        device: where it is verified; the graphs are the same.
+        device: device that verifies the artifact; the graphs are the same.
 
     Raises:
-        ModelError: the checkpoint is not usable, the device is not there, `out` is taken, or there
-            is no room for it.
+        ModelError: the checkpoint is unusable, the device is missing, `out` exists and is not
+            empty, or there is not enough disk space.
 
     """
     check_device(runtime_of(precision), device)
@@ -120,19 +120,19 @@ def derive(
     progress: Progress = lambda _: None,
     device: Device = "cpu",
 ) -> Exported:
-    """Another precision of an artifact, byte for byte what an export of its checkpoint gives.
+    """Export another precision of an artifact, byte for byte as an export of its checkpoint.
 
-    Only the encoder's graph is made again; nothing is read but the artifact.
+    Only the encoder's graph is built again; nothing but the artifact is read.
 
     Args:
-        base: in float32 and with its weights, exported by this version.
-        out: as for `export`, like the others.
-        precision: one whose other graphs are in float32 as well: not fp16.
+        base: artifact in float32, with its weights, exported by this version.
+        out: as for `export`.
+        precision: one whose other graphs are in float32 as well, so not fp16.
         progress: called with a line at each step.
-        device: where it is verified.
+        device: device that verifies the artifact.
 
     Raises:
-        ModelError: as for `export`; or the base was copied without its weights.
+        ModelError: as for `export`; or the base lacks its weights.
 
     """
     check_device(runtime_of(precision), device)
@@ -149,7 +149,7 @@ def derive(
 def _build(
     checkpoint: Path, folder: Path, model: str, precision: Precision, progress: Progress
 ) -> None:
-    """Write all files; the manifest records no verification yet."""
+    """Write all files, with a manifest that does not record a verification yet."""
     progress(f"reading {model}")
     inside = transformer_folder(checkpoint)
     config = reading_segments(read_config(inside), inside)
@@ -203,7 +203,7 @@ def _build(
 
 
 def _recast(base: Artifact, folder: Path, precision: Precision, progress: Progress) -> None:
-    """Write all files: the encoder's graph anew, and links to the others, or copies."""
+    """Write the encoder's graph anew, and all other files as links or copies."""
     manifest, bits = base.manifest, weight_bits(precision)
     for name in manifest.files.keys() - {ENCODER_GRAPH, ENCODER_DATA}:
         with writing(folder / name):
@@ -239,7 +239,7 @@ def _served(
     bits: WeightBits | None,
     progress: Progress,
 ) -> Encoder:
-    """The encoder that is exported: with weights of so many bits, or as it is."""
+    """Return the encoder to export: with weights of `bits` bits, or as it is when None."""
     if bits is None:
         return encoder
     progress("calibrating int8")
@@ -275,7 +275,7 @@ def _save_other_graphs(
 
 
 def _save_task(head: TaskModule, config: EncoderConfig, folder: Path, progress: Progress) -> None:
-    """The task head stays float32 in every precision."""
+    """Write the task head, which is float32 in every precision."""
     progress(f"exporting {TASK_GRAPH}")
     beside = [folder / WEIGHTS]
     save_tensors(dict(sorted(head.state_dict().items())), folder / TASK_WEIGHTS, beside)

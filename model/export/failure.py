@@ -1,4 +1,4 @@
-"""The first tensor, in order of computation, at which a verification failed."""
+"""First tensor, in order of computation, at which a verification failed."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _PLACES: Mapping[Kind, tuple[int, int]] = {
     "cross_values": (2, 5),
     "logprobs": (3, 0),
 }
-"""Part of the model and place within a layer, in order of computation."""
+"""Kind of tensor → part of the model and position within a layer, in order of computation."""
 _NAMES: Mapping[Kind, str] = {
     "hidden": "hidden state {layer}",
     "attention": "attention of layer {layer}, head {head}",
-    "values": "what the heads of layer {layer} add",
+    "values": "vectors added by the heads of layer {layer}",
     "pooled": "pooled vector",
     "decoder_hidden": "decoder state {layer}",
     "decoder_attention": "attention of decoder layer {layer}, head {head}",
-    "decoder_values": "what the heads of decoder layer {layer} add",
+    "decoder_values": "vectors added by the heads of decoder layer {layer}",
     "cross_queries": "query states of cross-attention in layer {layer}",
     "cross_attention": "cross-attention of layer {layer}, head {head}",
-    "cross_values": "what the heads of cross-attention of layer {layer} add",
+    "cross_values": "vectors added by the cross-attention heads of layer {layer}",
     "logprobs": "log-probabilities",
 }
 _CHECKS: Mapping[Check, str] = {
@@ -44,31 +44,31 @@ _CHECKS: Mapping[Check, str] = {
 
 
 def first_failure(comparison: Comparison, tolerances: Mapping[Kind, Tolerance]) -> str:
-    """One line of a comparison that failed: where it began, and how far off it was there.
+    """Return one line about a failed comparison: the first failing tensor and its difference.
 
     Args:
-        comparison: with a mismatch, or with a difference beyond tolerance.
-        tolerances: that it was held to.
+        comparison: comparison with a mismatch, or with a difference beyond tolerance.
+        tolerances: tolerances of the comparison.
 
     """
     if comparison.mismatches:
-        first, *more = comparison.mismatches
-        return f"{first}, and {len(more)} more mismatches" if more else first
-    failed = [key for key, found in comparison.differences.items() if not found.passed]
+        first, *others = comparison.mismatches
+        return f"{first}, and {len(others)} others mismatches" if others else first
+    failed = [key for key, difference in comparison.differences.items() if not difference.passed]
     key = min(failed, key=_order)
-    found, tolerance = comparison.differences[key], key.tolerance(tolerances)
+    difference, tolerance = comparison.differences[key], key.tolerance(tolerances)
     limit = f"{tolerance.atol:g}"
     if tolerance.rtol:
         limit += f" + {tolerance.rtol:g} of the largest value"
     return (
         f"{len(failed)} of {len(comparison.differences)} tensors, first {_place(key)}: "
-        f"max abs diff {found.max_abs_diff:.1e} (at most {limit}), "
-        f"min cosine {found.min_cosine:.6f} (at least {tolerance.cosine_at_least:g})"
+        f"max abs diff {difference.max_abs_diff:.1e} (at most {limit}), "
+        f"min cosine {difference.min_cosine:.6f} (at least {tolerance.cosine_at_least:g})"
     )
 
 
 def _order(key: Key) -> tuple[int, int, int, int]:
-    """A layer's input comes before its heads, and all layers before what is made of the last."""
+    """Return a sort key: a layer's input before its heads, all layers before later outputs."""
     part, place = _PLACES[key.kind]
     return part, key.layer, place, key.head
 

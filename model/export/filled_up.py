@@ -1,6 +1,6 @@
-"""Queries that are filled up, PyTorch against the graphs.
+"""Comparison of expanded queries: PyTorch against the graphs.
 
-What fills them up attends to their tokens, and may not be attended to.
+Expansion tokens attend to the query's tokens, and may be masked as keys.
 
 Notation: S tokens of one text, D features of a token's vector.
 """
@@ -22,7 +22,7 @@ from model.runtimes.contract import Runtime
 from model.tasks.head import TaskModule, scores_of_text
 
 LENGTHS = (3, 11, 1, 20)
-"""Tokens of queries before they are filled up; of more than one has room, as many as have."""
+"""Numbers of tokens of queries before expansion; at most the expanded length."""
 
 
 def compare_filled_up(
@@ -32,14 +32,14 @@ def compare_filled_up(
     comparison: Comparison,
     tolerances: Mapping[Kind, Tolerance],
 ) -> None:
-    """Add the token vectors of a batch of random queries to a comparison, if any are filled up.
+    """Add the token vectors of a batch of random expanded queries to a comparison.
 
     Args:
-        encoder: of the artifact.
-        head: of a late-interaction model.
-        runtime: of the artifact.
-        comparison: is added to.
-        tolerances: of its precision.
+        encoder: encoder of the artifact.
+        head: head of a late-interaction model; nothing is compared if it has no query expansion.
+        runtime: runtime of the artifact.
+        comparison: comparison to extend.
+        tolerances: tolerances of the artifact's precision.
 
     """
     late = head.config.late
@@ -55,8 +55,10 @@ def compare_filled_up(
     with torch.inference_mode():
         hidden = encoder(PackedBatch.of(batch)).hidden_states[last]
     states, _ = runtime.encode(batch, [(text, last) for text in range(len(filled))], [])
-    found = text_scores(head.config, states, runtime.score)
+    token_vectors = text_scores(head.config, states, runtime.score)
     key = task_key(head.config)
-    for (start, end), vectors in zip(itertools.pairwise(batch.cu_seqlens), found, strict=True):
+    for (start, end), vectors in zip(
+        itertools.pairwise(batch.cu_seqlens), token_vectors, strict=True
+    ):
         expected = scores_of_text(head, hidden[start:end])
         comparison.add({key: expected}, {key: vectors}, tolerances)

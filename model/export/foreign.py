@@ -1,6 +1,6 @@
-"""Somebody else's ONNX export → an artifact folder. Without torch.
+"""Import of a foreign graph (an ONNX export by another tool) as an artifact. Without torch.
 
-The graph is taken as it is; its tensors in other files are taken along, if they lie beside it.
+The graph is used as it is; tensors in files beside it are copied.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ _SIZES = ("vocab_size", "max_position_embeddings")
 
 
 def foreign_key(graph: ForeignGraph, model: str) -> str:
-    """SHA-256 of a graph's files, its name and the exporter, shortened: its key in the cache.
+    """Return a shortened SHA-256 of a graph's files, its name and the exporter: its cache key.
 
     Raises:
-        CheckpointError: the graph cannot be read, or names files that are not beside it.
+        CheckpointError: the graph cannot be read, or names files outside its folder.
 
     """
     digest = hashlib.sha256(f"foreign\0{model}\0{exporter_version(_LIBRARIES)}\0".encode())
     folders = {graph.checkpoint, graph.config.parent, graph.tokenizer}
-    described = {path for one in folders for name in _DESCRIPTIONS for path in one.glob(name)}
+    described = {path for folder in folders for name in _DESCRIPTIONS for path in folder.glob(name)}
     for path in (graph.path, *data_files(read_graph(graph.path), graph.path), *sorted(described)):
         digest.update(f"{path.name}\0{sha256_of(path)}\0".encode())
     return digest.hexdigest()[:32]
@@ -70,19 +70,19 @@ def foreign_key(graph: ForeignGraph, model: str) -> str:
 def export_foreign(
     graph: ForeignGraph, out: Path, model: str, progress: Progress = lambda _: None
 ) -> Artifact:
-    """Turn somebody else's export into an artifact, try it, and put it at `out` in one step.
+    """Turn a foreign graph into an artifact, test it, and move it to `out` in one step.
 
-    There is no PyTorch to hold it against. What was tried is in its manifest: see `verify_alone`.
+    There is no PyTorch reference. The manifest records the test: see `verify_alone`.
 
     Args:
         graph: the ONNX file and its descriptions.
         out: a folder that does not exist yet, or is empty.
-        model: the name that the service will answer with.
+        model: name under which the service answers.
         progress: called with a line at each step.
 
     Raises:
-        ModelError: the graph is none of a text encoder, its files are not usable, or `out` is
-            taken.
+        ModelError: the graph is not a text encoder, its files are unusable, or `out` exists and is
+            not empty.
 
     """
 
@@ -95,14 +95,14 @@ def export_foreign(
 
 
 def _build(graph: ForeignGraph, folder: Path, model: str) -> None:
-    """Write all files; the manifest records no verification yet."""
+    """Write all files, with a manifest that does not record a verification yet."""
     content = read_graph(graph.path)
     save_foreign(content, graph.path, folder / ENCODER_GRAPH)
     signature = signature_of(content, graph.path, folder / ENCODER_GRAPH)
     config = reading_segments(config_of(graph, signature), graph.tokenizer)
     limit = config.max_position_embeddings
     sentence = SentenceConfig.from_checkpoint(graph.checkpoint, limit, config.hidden_size)
-    if isinstance(config, UnknownEncoder):  # whose table may have rows that no text can use
+    if isinstance(config, UnknownEncoder):  # its position table may have rows that no text can use
         config = config.model_copy(update={"max_position_embeddings": sentence.max_length})
     tokenizer = load_tokenizer(graph.tokenizer, config, lowercase=sentence.lowercase)
     check_template(graph.tokenizer, tokenizer, config, sentence.max_length)
@@ -129,12 +129,12 @@ def _build(graph: ForeignGraph, folder: Path, model: str) -> None:
 
 
 def config_of(graph: ForeignGraph, signature: GraphSignature) -> EncoderConfig | UnknownEncoder:
-    """What `config.json` says of a graph's encoder; of an unknown family its sizes alone.
+    """Return the config of a graph's encoder from `config.json`; only its sizes if unknown.
 
-    Segments make no difference where the graph does not take them.
+    Segments make no difference if the graph does not take them.
 
     Raises:
-        ConfigError: a size is missing or invalid, or is not the graph's.
+        ConfigError: a size is missing or invalid, or differs from the graph's.
 
     """
     fields, (output, *maps) = read_object(graph.config), signature.outputs
@@ -177,10 +177,10 @@ def config_of(graph: ForeignGraph, signature: GraphSignature) -> EncoderConfig |
 
 
 def _save_modules(checkpoint: Path, sentence: SentenceConfig, path: Path) -> None:
-    """The tensors of the modules after pooling; to read any, torch is needed.
+    """Write the tensors of the modules after pooling; reading any of them needs torch.
 
     Raises:
-        CheckpointError: it is not installed, or the tensors are not usable.
+        CheckpointError: torch is not installed, or the tensors are unusable.
 
     """
     tensors = {}
@@ -192,7 +192,7 @@ def _save_modules(checkpoint: Path, sentence: SentenceConfig, path: Path) -> Non
                 f"{checkpoint} has modules with weights, and to read them torch is needed, which "
                 "is not installed"
             ) from None
-        found = module_tensors(checkpoint, sentence.modules)
-        tensors = {name: tensor.numpy() for name, tensor in found.items()}
+        by_name = module_tensors(checkpoint, sentence.modules)
+        tensors = {name: tensor.numpy() for name, tensor in by_name.items()}
     with writing(path):
         save_file(tensors, path)

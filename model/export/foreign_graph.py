@@ -1,4 +1,4 @@
-"""The content of a foreign graph: its tensors' files and precision, its inputs and its outputs."""
+"""Contents of a foreign graph: files of its tensors, precision, inputs and outputs."""
 
 from __future__ import annotations
 
@@ -32,46 +32,46 @@ _PRECISIONS: tuple[tuple[Precision, frozenset[str]], ...] = (
     ("bf16", frozenset({"BFLOAT16"})),
     ("fp16", frozenset({"FLOAT16"})),
 )
-"""Types of weights, the least exact first."""
+"""Types of weights by precision, the least exact first."""
 _TEXTS, _TOKENS = 2, 3
-"""Size of the batch that a graph is tried on."""
+"""Shape of the batch for a trial of the graph."""
 
 
 def read_graph(path: Path) -> onnx.ModelProto:
-    """A graph, without its tensors in other files.
+    """Read a graph, without its tensors in other files.
 
     Raises:
-        CheckpointError: it is no ONNX file.
+        CheckpointError: it is not an ONNX file.
 
     """
     try:
         return onnx.load_model(path, load_external_data=False)
-    except Exception as error:  # protobuf's own exceptions share no base class with others
-        raise CheckpointError(f"{path} is no ONNX file ({type(error).__name__})") from None
+    except Exception as error:  # protobuf's exceptions share no base class with others
+        raise CheckpointError(f"{path} is not an ONNX file ({type(error).__name__})") from None
 
 
 def data_files(model: onnx.ModelProto, path: Path) -> list[Path]:
-    """The files of a graph's tensors that are not in its own.
+    """Return the files beside a graph that hold tensors of it.
 
     Raises:
-        CheckpointError: one is missing, a link, or not beside the graph.
+        CheckpointError: a file is missing, a link, or not beside the graph.
 
     """
-    found = set()
+    files = set()
     for tensor in _tensors(model.graph):
         if uses_external_data(tensor):
             name = ExternalDataInfo(tensor).location
             file = path.parent / name
             if Path(name).name != name or file.is_symlink() or not file.is_file():
                 raise CheckpointError(
-                    f"{path} has tensors in {name!r}, which is no plain file beside it"
+                    f"{path} has tensors in {name!r}, which is not a plain file beside it"
                 )
-            found.add(file)
-    return sorted(found)
+            files.add(file)
+    return sorted(files)
 
 
 def precision_of(model: onnx.ModelProto) -> Precision:
-    """The least exact type of a graph's matrices; int8 for any of at most 8 bits."""
+    """Return the least exact type of a graph's matrices; int8 for any type of at most 8 bits."""
     types = {
         TensorProto.DataType.Name(tensor.data_type)
         for tensor in _tensors(model.graph)
@@ -83,17 +83,17 @@ def precision_of(model: onnx.ModelProto) -> Precision:
 def save_foreign(model: onnx.ModelProto, path: Path, out: Path) -> None:
     """Write a graph of `path` to `out`, with its large tensors in `ENCODER_DATA` beside it.
 
-    What the exporter noted of its own source goes.
+    The exporter's notes about its own source are removed.
 
     Raises:
-        CheckpointError: its tensors cannot be read.
+        CheckpointError: the tensors cannot be read.
         ArtifactError: a file cannot be written.
 
     """
     data_files(model, path)
     try:
         load_external_data_for_model(model, str(path.parent))
-    except Exception as error:  # the library's own exceptions share no base class
+    except Exception as error:  # the library's exceptions share no base class
         reason = " ".join(str(error).split())
         raise CheckpointError(f"{path}: its tensors cannot be read: {reason}") from None
     for item in (model, model.graph, *model.graph.node, *model.graph.initializer):
@@ -107,31 +107,31 @@ def save_foreign(model: onnx.ModelProto, path: Path, out: Path) -> None:
 
 
 def signature_of(model: onnx.ModelProto, source: Path, saved: Path) -> GraphSignature:
-    """The inputs of a graph, the output that has the last hidden state, and its attention weights.
+    """Return the signature of a graph: its inputs, last hidden state and attention weights.
 
     Args:
         model: the graph.
-        source: what it is called in a refusal.
-        saved: where it was written, to be tried.
+        source: name of the graph in error messages.
+        saved: file of the graph, for a trial.
 
     Raises:
-        ConfigError: they are not those of an encoder of texts.
-        ModelError: ONNX Runtime refuses the graph.
+        ConfigError: inputs or outputs are not those of a text encoder.
+        ModelError: ONNX Runtime rejects the graph.
 
     """
     weights = {tensor.name for tensor in model.graph.initializer}
     inputs = tuple(_input(item, source) for item in model.graph.input if item.name not in weights)
     names = {spec.name for spec in inputs}
     if missing := [name for name in INPUTS[:2] if name not in names]:
-        raise ConfigError(f"{source} takes no {' and no '.join(missing)}: it is no text encoder")
+        raise ConfigError(f"{source} takes no {' and no '.join(missing)}: it is not a text encoder")
     shape = (_TEXTS, _TOKENS)
     feed = {spec.name: np.zeros(shape, spec.dtype) for spec in inputs}
     feed["attention_mask"] += 1
     if "position_ids" in feed:
         feed["position_ids"] += np.arange(_TOKENS, dtype=feed["position_ids"].dtype)
-    found = trial(saved, feed)
+    outputs = trial(saved, feed)
     return GraphSignature(
-        inputs=inputs, outputs=(_output(found, source), *attentions(found, source))
+        inputs=inputs, outputs=(_output(outputs, source), *attentions(outputs, source))
     )
 
 
@@ -139,7 +139,7 @@ def _input(item: onnx.ValueInfoProto, source: Path) -> TensorSpec:
     tensor = item.type.tensor_type
     if item.name not in INPUTS:
         raise ConfigError(
-            f"{source} takes {item.name}, which nothing here gives; {', '.join(INPUTS)} are given"
+            f"{source} takes an unsupported input {item.name}; {', '.join(INPUTS)} are supported"
         )
     if tensor.elem_type not in _IDS:
         kind = TensorProto.DataType.Name(tensor.elem_type)
@@ -147,16 +147,17 @@ def _input(item: onnx.ValueInfoProto, source: Path) -> TensorSpec:
     sizes = [dim.dim_value for dim in tensor.shape.dim if dim.HasField("dim_value")]
     if sizes or len(tensor.shape.dim) != 2:
         raise ConfigError(
-            f"{source}: its {item.name} has not two axes of any size: export it with dynamic axes"
+            f"{source}: its {item.name} does not have two axes of any size: export it with "
+            "dynamic axes"
         )
     return TensorSpec(name=item.name, dtype=_IDS[tensor.elem_type], axes=("batch", "sequence"))
 
 
-def _output(found: Mapping[str, NDArray[Any]], source: Path) -> TensorSpec:
-    """The one output with a vector a token."""
+def _output(outputs: Mapping[str, NDArray[Any]], source: Path) -> TensorSpec:
+    """Return the only output with a vector per token."""
     states = {
         name: array
-        for name, array in found.items()
+        for name, array in outputs.items()
         if array.ndim == 3
         and array.shape[:2] == (_TEXTS, _TOKENS)
         and array.dtype.name in FLOATS
@@ -165,9 +166,9 @@ def _output(found: Mapping[str, NDArray[Any]], source: Path) -> TensorSpec:
     known = [name for name in _KNOWN_OUTPUTS if name in states]
     names = known[:1] or list(states)
     if len(names) != 1:
-        what = f"several ({', '.join(names)})" if names else f"none ({', '.join(found)})"
+        candidates = f"several ({', '.join(names)})" if names else f"none ({', '.join(outputs)})"
         raise ConfigError(
-            f"{source}: of its outputs {what} hold a vector for each token: export it with "
+            f"{source}: of its outputs {candidates} hold a vector for each token: export it with "
             f"{_KNOWN_OUTPUTS[0]}"
         )
     array = states[names[0]]
@@ -176,7 +177,7 @@ def _output(found: Mapping[str, NDArray[Any]], source: Path) -> TensorSpec:
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[TensorProto]:
-    """All tensors of a graph, of its nodes' attributes and of the graphs in them."""
+    """Yield all tensors of a graph, of its nodes' attributes and of nested graphs."""
     yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:

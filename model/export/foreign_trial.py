@@ -1,8 +1,8 @@
-"""What a foreign graph is held against, as there is no PyTorch: itself.
+"""Verification of a foreign graph against itself, as there is no PyTorch reference.
 
-A text alone and the same text beside longer ones, in a padded batch, have to give the same: padding
-that is looked at, or texts that look at each other, show as a difference. Where it gives attention
-weights, the sum of each row is held against 1.
+A text alone and the same text beside longer ones, in a padded batch, must give the same: attention
+to padding or to other texts shows as a difference. Rows of attention weights, if the graph has
+them, must sum to 1.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from model.runtimes.contract import Floats, Runtime
 from model.runtimes.registry import load_for_trial
 
 LONGEST = 512
-"""Most tokens of a text that is tried."""
+"""Maximum tokens of a text in the trial."""
 
 
 def verify_alone(artifact: Artifact) -> VerificationRecord:
-    """Compute some texts alone and in one batch, and compare their hidden states; and their maps.
+    """Compare hidden states of texts alone and in one batch; check the sums of attention weights.
 
     Raises:
         CheckpointError: the graph fails on a text that the config allows.
-        ModelError: it cannot be loaded, or does not end.
+        ModelError: the graph cannot be loaded, or its computation does not end.
 
     """
     manifest = artifact.manifest
@@ -43,8 +43,8 @@ def verify_alone(artifact: Artifact) -> VerificationRecord:
     together = np.split(_states(runtime, texts), ends[:-1])
     tolerance = TOLERANCES[manifest.precision]["hidden"]
     worst = Difference(0.0, 1.0, passed=True)
-    for one, other in zip(alone, together, strict=True):
-        worst = worst.worst(difference(one, other, tolerance))
+    for single, batched in zip(alone, together, strict=True):
+        worst = worst.worst(difference(single, batched, tolerance))
     sums = _row_sums_off(runtime, texts) if runtime.own_maps else 0.0
     failed = None
     if sums > ROUNDING:
@@ -63,7 +63,7 @@ def verify_alone(artifact: Artifact) -> VerificationRecord:
 
 
 def _texts(artifact: Artifact) -> Iterator[tuple[Ids, Ids]]:
-    """Token ids and segment ids: the golden texts, one token, and as many as a text may have."""
+    """Yield token ids and segment ids: golden texts, one token, and the maximum length."""
     config = artifact.manifest.config
     yield from golden_inputs(read_tokenizer(artifact.path(TOKENIZER)), config)
     generator = np.random.default_rng(1)
@@ -73,17 +73,17 @@ def _texts(artifact: Artifact) -> Iterator[tuple[Ids, Ids]]:
 
 
 def _row_sums_off(runtime: Runtime, texts: list[tuple[Ids, Ids]]) -> float:
-    """How far the sum of any row of any text's maps is from 1."""
+    """Return the largest difference from 1 of a row's sum in any text's maps."""
     return max(row_sums_off(runtime.maps(pack([text]))) for text in texts)
 
 
 def _states(runtime: Runtime, texts: list[tuple[Ids, Ids]]) -> Floats:
-    """The last hidden state `[T, H]` of texts in one batch."""
+    """Return the last hidden state `[T, H]` of texts in one batch."""
     try:
         (states,) = runtime.hidden_states(pack(texts), [runtime.config.num_hidden_layers])
     except ModelError:
         raise
-    except Exception as error:  # the runtimes' own exceptions share no base class
+    except Exception as error:  # the runtimes' exceptions share no base class
         longest = max(len(ids) for ids, _ in texts)
         reason = str(error).splitlines()[0]
         raise CheckpointError(

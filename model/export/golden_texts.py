@@ -1,4 +1,4 @@
-"""Golden texts of an artifact: what PyTorch computes of each."""
+"""Golden texts of an artifact, with PyTorch's results for each."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from model.packing import PackedBatch
 from model.tasks.head import scores_of_text
 
 LABELS = 7
-"""Tokens of the target of the last text."""
+"""Number of tokens of the last text's target."""
 
 
 def golden_texts(modules: Modules, texts: Iterable[tuple[Ids, Ids]]) -> list[GoldenText]:
-    """All texts; the last has a target where there is a decoder."""
+    """Return golden texts; the last one has a target if there is a decoder."""
     *others, last = texts
     tokens = LABELS if modules.decoder else 0
-    found = [golden_text(modules, *ids) for ids in others]
-    return [*found, golden_text(modules, *last, target_tokens=tokens)]
+    golden = [golden_text(modules, *ids) for ids in others]
+    return [*golden, golden_text(modules, *last, target_tokens=tokens)]
 
 
 def golden_text(
     modules: Modules, input_ids: Ids, segment_ids: Ids, target_tokens: int = 0
 ) -> GoldenText:
-    """Hidden states and maps of one text, and what a task head and a decoder answer.
+    """Return one text with its hidden states, maps, and outputs of task head and decoder.
 
     Args:
-        modules: in float32.
+        modules: the modules in float32.
         input_ids: `[S]`.
         segment_ids: `[S]`.
-        target_tokens: of a random target; no target with 0.
+        target_tokens: number of tokens of a random target; no target with 0.
 
     """
     source = pack([(input_ids, segment_ids)])

@@ -1,4 +1,4 @@
-"""The graphs of an artifact as PyTorch modules, their signatures, and the heads' parameters."""
+"""Graphs of an artifact as PyTorch modules, their signatures, and the parameters of the heads."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ from model.tasks.head import TaskModule
 
 
 class HiddenStates(nn.Module):
-    """The encoder graph: a packed batch to the tuple of all hidden states.
+    """Encoder graph: a packed batch to the tuple of all hidden states.
 
-    What heads know of relative positions stands in it as `constant_parameters`.
+    The heads' relative-position parameters are constants: see `constant_parameters`.
     """
 
     def __init__(self, encoder: Encoder, relative: Sequence[Relative], *, three_axes: bool) -> None:
@@ -55,7 +55,7 @@ class HiddenStates(nn.Module):
         self.relative = constant_parameters(relative, encoder.embeddings.word.weight.dtype)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """The inputs of a packed batch and a head mask → L + 1 tensors `[T, H]`."""
+        """Return L + 1 tensors `[T, H]`, given the inputs of a packed batch and a head mask."""
         *packed, head_mask = inputs
         batch = PackedBatch(*packed)
         if self.three_axes:
@@ -70,22 +70,22 @@ class HiddenStates(nn.Module):
 
 
 class HeadWeights(nn.Module):
-    """The attention graph: a layer's inputs and n heads' parameters to n maps.
+    """Attention graph: a layer's inputs and n heads' parameters to n maps.
 
     It holds no weights of its own, so one graph serves every head of every layer.
     """
 
     def __init__(self, rule: AttentionRule, signature: GraphSignature) -> None:
-        """Take the parameters of a signature, as heads of this rule."""
+        """Take the parameters of a signature, for heads with this rule."""
         super().__init__()
         self.rule = rule
         names = [spec.name for spec in signature.inputs]
         self.parameter_names = [name for name in names if name not in (*STATES, "heads")]
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Query states `[B, T, H]`, key states `[B, S, H]`, parameters `[n, …]` → `[B, n, T, S]`.
+        """Return maps `[B, n, T, S]` of query states `[B, T, H]`, key states `[B, S, H]`.
 
-        The parameters are those of the signature, in its order.
+        The heads' parameters, `[n, …]` each, follow in the signature's order.
         """
         query_states, key_states, *parameters = inputs
         named = dict(zip(self.parameter_names, parameters, strict=True))
@@ -94,30 +94,33 @@ class HeadWeights(nn.Module):
 
 
 class DeviceHeadWeights(HeadWeights):
-    """The same on a device, where the parameters of all N heads of a layer stay."""
+    """Attention graph for a device, where the parameters of all N heads of a layer stay."""
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Float32 states `[T, H]` and `[S, H]`, heads `[n]`, parameters `[N, …]` → `[n, T, S]`."""
-        query_states, key_states, heads, *every = inputs
-        asked = [torch.index_select(parameters, 0, heads) for parameters in every]
-        states = [state.to(asked[0].dtype)[None] for state in (query_states, key_states)]
-        return super().forward(*states, *asked)[0]
+        """Return maps `[n, T, S]` of float32 states `[T, H]` and `[S, H]`, heads `[n]`, parameters.
+
+        The parameters, `[N, …]` each, follow the signature's order.
+        """
+        query_states, key_states, heads, *all_heads = inputs
+        requested = [torch.index_select(parameters, 0, heads) for parameters in all_heads]
+        states = [state.to(requested[0].dtype)[None] for state in (query_states, key_states)]
+        return super().forward(*states, *requested)[0]
 
 
 class DevicePooling(nn.Module):
-    """Sets of rows of a hidden state to one vector each, on a device where the state stays.
+    """Pooling graph for a device where the hidden state stays: sets of its rows to one vector each.
 
-    The mean of one row is that row, so this also takes the first or the last token of a text, and
-    single rows as they are.
+    The mean of one row is that row, so the graph also returns the first or the last token of a
+    text, and single rows.
     """
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """`[T, H]` and, for each set, its place, its mode and its normalisation → `[n, H]`.
+        """Return vectors `[n, H]`, given `[T, H]` and each set's rows, mode and normalisation.
 
-        After the hidden state come `first_row` and `row_count` `[n]`; `columns`, 0 … P−1, P the
-        largest count; `maximum` `[n]`, 0 for the mean; `first_weight` `[n]`, the first row's in a
-        mean whose weights rise by 1 a row, 0 where they are even; `unit_features` `[n]`, of which
-        so many features become a unit vector, 0 for none.
+        After the hidden state come `first_row` and `row_count` `[n]`; `columns`, 0 … P−1, where P
+        is the largest count; `maximum` `[n]`, 0 for the mean; `first_weight` `[n]`, the first row's
+        weight in a mean whose weights rise by 1 per row, 0 for equal weights; `unit_features`
+        `[n]`, the number of features that become a unit vector, 0 for none.
         """
         hidden_state, first_row, row_count, columns, maximum, first_weight, unit_features = inputs
         real = columns[None] < row_count[:, None]  # [n, P]
@@ -138,28 +141,28 @@ class DevicePooling(nn.Module):
 
 
 class TaskScores(nn.Module):
-    """The task head's graph."""
+    """Graph of the task head."""
 
     def __init__(self, head: TaskModule) -> None:
         super().__init__()
         self.head = head
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Rows `[n, H]` → `[n, C]`, or `[1, V]` of sparse vectors."""
+        """Return scores `[n, C]` of rows `[n, H]`, or `[1, V]` for sparse vectors."""
         (rows,) = inputs
         return self.head(rows)
 
 
 def one_head_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
-    """Name → shape of one head's parameter, in the attention graph's order."""
+    """Return name → shape of one head's parameter, in the attention graph's order."""
     with torch.device("meta"):
         encoder = Encoder(config.model_copy(update={"num_hidden_layers": 1}))
         (parameters,) = encoder.head_parameters()
-    return {name: tuple(each.shape[1:]) for name, each in parameters.items()}
+    return {name: tuple(tensor.shape[1:]) for name, tensor in parameters.items()}
 
 
 def every_head_shape(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
-    """Name → shape of one head's parameter, of its map and of its values."""
+    """Return name → shape of one head's parameter, for its map and its values."""
     of_values = values_signature(config).inputs[1:]
     shapes = {spec.name: tuple(int(size) for size in spec.axes[1:]) for spec in of_values}
     return one_head_shapes(config) | shapes
@@ -172,13 +175,13 @@ def export_encoder(
     three_axes: bool,
     relative: Sequence[Relative] | None = None,
 ) -> onnx.ModelProto:
-    """The encoder graph, with dynamic tokens, batch and sequence axes; see `HiddenStates`.
+    """Return the encoder graph, with dynamic tokens, batch and sequence axes; see `HiddenStates`.
 
     Args:
-        encoder: for export.
-        dtype: of its weights.
+        encoder: the encoder to export.
+        dtype: type of its weights.
         three_axes: whether tokens are `[1, T, H]`.
-        relative: the float32 encoder's `relative_parameters`, where those of `encoder` are 8-bit.
+        relative: the float32 encoder's `relative_parameters`, if those of `encoder` are 8-bit.
 
     """
     relative = encoder.relative_parameters() if relative is None else relative
@@ -190,25 +193,25 @@ def export_encoder(
 
 
 def export_attention(config: EncoderConfig) -> onnx.ModelProto:
-    """The attention graph, with dynamic batch, queries, keys and heads axes."""
+    """Return the attention graph, with dynamic batch, queries, keys and heads axes."""
     signature = attention_signature(config, one_head_shapes(config))
     return export_head_weights(attention_rule(config), signature)
 
 
 def export_head_weights(rule: AttentionRule, signature: GraphSignature) -> onnx.ModelProto:
-    """The attention graph of heads of any rule and parameters, of which it holds none."""
+    """Return the attention graph of heads with any rule; it holds none of their parameters."""
     return to_onnx(HeadWeights(rule, signature).eval(), example_of(signature), signature)
 
 
 def export_device_attention(config: EncoderConfig, dtype: Float) -> onnx.ModelProto:
-    """The attention graph for a device, with dynamic queries, keys and heads axes."""
+    """Return the attention graph for a device, with dynamic queries, keys and heads axes."""
     signature = device_attention_signature(config, one_head_shapes(config), dtype)
     graph = DeviceHeadWeights(attention_rule(config), signature)
     return to_onnx(graph.eval(), example_of(signature), signature)
 
 
 def export_device_pooling(config: EncoderConfig, dtype: Float) -> onnx.ModelProto:
-    """The pooling graph for a device; every axis but that of the features is dynamic."""
+    """Return the pooling graph for a device; every axis but the features is dynamic."""
     signature = device_pooling_signature(config, dtype)
     return to_onnx(DevicePooling().eval(), example_of(signature), signature)
 
@@ -225,7 +228,7 @@ def save_device_graphs(config: EncoderConfig, dtype: Float, folder: Path) -> Non
 
 
 def export_task(head: TaskModule, config: EncoderConfig) -> onnx.ModelProto:
-    """The task head's graph, with a dynamic axis of rows."""
+    """Return the task head's graph, with a dynamic axis of rows."""
     signature = task_signature(config, head.config)
     return to_onnx(TaskScores(head).eval(), example_of(signature), signature)
 
@@ -233,7 +236,7 @@ def export_task(head: TaskModule, config: EncoderConfig) -> onnx.ModelProto:
 def signatures(
     config: EncoderConfig, dtype: Float, task: TaskConfig | None = None
 ) -> dict[GraphName, GraphSignature]:
-    """Of every graph, at the precision of the encoder's weights."""
+    """Return the signatures of all graphs, at the precision of the encoder's weights."""
     parameters = one_head_shapes(config)
     of_task: dict[GraphName, GraphSignature] = {}
     if task is not None:
@@ -252,7 +255,7 @@ def signatures(
 
 
 def head_parameters(encoder: Encoder) -> dict[str, Tensor]:
-    """All parameters of every layer's heads, those of their values too, as `named_heads` gives."""
+    """Return all parameters of every layer's heads, including their values', as `named_heads`."""
     heads = encoder.config.num_attention_heads
     return named_heads(encoder.head_parameters(), encoder.value_parameters(), heads)
 
@@ -263,9 +266,9 @@ def named_heads(
     heads: int,
     kind: MapKind = "encoder",
 ) -> dict[str, Tensor]:
-    """All parameters of every layer's heads, `[N, …]` each: what heads share, once for each.
+    """Return all parameters of every layer's heads, `[N, …]` each, with shared ones repeated.
 
-    Each a copy, as layers may share theirs, and a file of tensors holds none twice.
+    All are copies, because layers may share parameters and a file of tensors holds each only once.
     """
     return {
         head_parameter_name(name, layer, kind): tensor.repeat_interleave(
@@ -277,13 +280,13 @@ def named_heads(
 
 
 def constant_parameters(relative: Sequence[Relative], dtype: torch.dtype) -> list[Relative]:
-    """What heads know of relative positions as numbers of a type, shared where layers share it.
+    """Return relative-position parameters as constants of a type, shared as the layers share them.
 
-    Products of weights alone are left to no runtime, and ONNX Runtime ends the process over such
+    Runtimes do not compute products of weights alone: ONNX Runtime aborts the process on such
     products in half precision.
     """
-    every = {id(tensor): tensor for of_heads in relative for tensor in of_heads.values()}
-    constant = {key: tensor.detach().to(dtype) for key, tensor in every.items()}
+    unique = {id(tensor): tensor for of_heads in relative for tensor in of_heads.values()}
+    constant = {key: tensor.detach().to(dtype) for key, tensor in unique.items()}
     return [
         {name: constant[id(tensor)] for name, tensor in of_heads.items()} for of_heads in relative
     ]

@@ -1,4 +1,4 @@
-"""The graph of what heads compare: queries, keys and their scores."""
+"""Graph of the heads' queries, keys and scores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from model.export.to_onnx import example_of, save_graph, to_onnx
 
 
 class HeadScores(nn.Module):
-    """A layer's input and n heads' parameters to their queries, keys and scores.
+    """Graph from a layer's input and n heads' parameters to their queries, keys and scores.
 
     It holds no weights of its own, so one graph serves every head of every layer.
     """
@@ -29,14 +29,14 @@ class HeadScores(nn.Module):
         self.parameter_names = [spec.name for spec in signature.inputs[1:]]
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """States `[S, H]`, parameters `[n, …]` → `[n, S, p_q]`, `[n, S, p_k]` and `[n, S, S]`."""
+        """Return `[n, S, p_q]`, `[n, S, p_k]` and `[n, S, S]` of states `[S, H]` and parameters."""
         states, *parameters = inputs
         named = dict(zip(self.parameter_names, parameters, strict=True))
         heads = Heads.from_parameters(named, self.rule)
         queries, keys = heads.projected(states[None], states[None])
         length = states.shape[0]
         scores = heads.scores(queries, keys, distances(length, length, states.device))
-        # the exporter takes the size of a head for an expression of how many there are
+        # the exporter would make the size of a head depend on the number of heads
         query, key = (
             vectors.reshape(-1, length, named[weight].shape[1])
             for vectors, weight in ((queries, "query_weight"), (keys, "key_weight"))
@@ -45,7 +45,7 @@ class HeadScores(nn.Module):
 
 
 def export_head_scores(config: EncoderConfig) -> onnx.ModelProto:
-    """The graph, with dynamic axes of tokens and heads."""
+    """Return the graph, with dynamic axes of tokens and heads."""
     signature = head_scores_signature(config, one_head_shapes(config))
     graph = HeadScores(attention_rule(config), signature)
     return to_onnx(graph.eval(), example_of(signature), signature)

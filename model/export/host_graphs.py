@@ -1,4 +1,4 @@
-"""The graphs that run on the host in float32, whatever computes the encoder."""
+"""Graphs that run on the host in float32, whatever runtime computes the encoder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from model.export.values import save_values
 
 
 def save_host_graphs(config: EncoderConfig, folder: Path) -> None:
-    """Write the graphs of what heads add and compare, of a decomposition and of a layer's parts.
+    """Write the graphs of value products, head scores, decompositions and layer parts.
 
     Raises:
         ArtifactError: a file cannot be written.

@@ -1,4 +1,4 @@
-"""What gives the tokens of a late-interaction model their vectors, from its checkpoint folder."""
+"""Token-vector modules of a late-interaction model, from its checkpoint folder."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from model.tasks.head import TaskModule
 from model.tokenization.tokenizer import special_token
 
 STANFORD_WEIGHT = "linear.weight"
-"""The key of the projection that Stanford's ColBERT keeps beside its encoder."""
+"""Key of the projection that Stanford's ColBERT stores beside its encoder."""
 _HIDES_PADDING = ("deberta-v2",)
-"""Families of transformers that compute nothing of a token that no token attends to."""
+"""Model types for which transformers computes nothing for tokens masked as keys."""
 
 
 def load_token_vectors(
     checkpoint: Path, tokenizer: Tokenizer, encoder: EncoderConfig
 ) -> TaskModule:
-    """The modules over tokens of a late-interaction model, in float32 and in evaluation mode.
+    """Load the token-vector modules of a late-interaction model, in float32, evaluation mode.
 
     Args:
-        checkpoint: its folder.
-        tokenizer: of the artifact, whose ids stand for the words of the files.
-        encoder: the config of its encoder.
+        checkpoint: folder of the checkpoint.
+        tokenizer: tokenizer of the artifact, which maps words of the files to ids.
+        encoder: config of the encoder.
 
     Raises:
-        ConfigError: the files hold something that is not supported.
+        ConfigError: the files hold an unsupported setting.
         CheckpointError: the weights do not fit the config.
 
     """
@@ -64,13 +64,13 @@ def load_token_vectors(
 def _with_ids(
     files: LateFiles, tokenizer: Tokenizer, folder: Path, encoder: EncoderConfig
 ) -> LateInteraction:
-    """The settings, whose words are ids; a word that is no token, or unknown, is left out."""
+    """Return the settings with words as ids; words that are not one known token are skipped."""
     unknown = special_token(folder, "unk_token")
     unknown_id = None if unknown is None else tokenizer.token_to_id(unknown)
-    found = {word: tokenizer.token_to_id(word) for word in files.skipped}
+    word_ids = {word: tokenizer.token_to_id(word) for word in files.skipped}
     skipped = {
         index
-        for word, index in found.items()
+        for word, index in word_ids.items()
         if index is not None and (index != unknown_id or word == unknown)
     }
     length, expansion = files.query_length, None
@@ -93,9 +93,9 @@ def _with_ids(
 
 
 def _expansion(files: Expansion, tokenizer: Tokenizer, folder: Path) -> QueryExpansion:
-    """With the token that is named, the mask token, or else the one that ends a text."""
+    """Return the expansion with its named token, else the mask token, else the end token."""
     named = (files.token, *(special_token(folder, f"{name}_token") for name in ("mask", "eos")))
-    token = next((one for one in named if one is not None), None)
+    token = next((token for token in named if token is not None), None)
     token_id = None if token is None else tokenizer.token_to_id(token)
     if token_id is None:
         raise ConfigError(
@@ -114,7 +114,7 @@ def _tensors(checkpoint: Path, late: LateInteraction) -> dict[str, Tensor]:
     if listed_modules(checkpoint) is not None:
         return module_tensors(checkpoint, late.modules)
     for path in weight_files(checkpoint):
-        found = read_tensors(path, lambda key: key == STANFORD_WEIGHT)
-        if found:
-            return {tensor_name(0, STANFORD_WEIGHT): found[STANFORD_WEIGHT]}
+        tensors = read_tensors(path, lambda key: key == STANFORD_WEIGHT)
+        if tensors:
+            return {tensor_name(0, STANFORD_WEIGHT): tensors[STANFORD_WEIGHT]}
     raise CheckpointError(f"{checkpoint} holds no {STANFORD_WEIGHT}, ColBERT's projection")

@@ -1,4 +1,4 @@
-"""The graph of a layer's parts: of every layer, as its parameters are inputs."""
+"""Graph of a layer's parts, which takes the layer's parameters as inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from model.export.to_onnx import example_of, save_graph, to_onnx
 
 
 class PartsOfLayer(nn.Module):
-    """A step through a layer whose parameters come with it."""
+    """Graph of a step through a layer, given the layer's parameters."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class PartsOfLayer(nn.Module):
         self.parameter_names = list(parameter_shapes(config))
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Inputs and outputs of `layer_parts_signature`."""
+        """Return the outputs of `layer_parts_signature` for its inputs."""
         states, head_mask, patch, *parameters = inputs
         count = len(self.head_names)
         heads = dict(zip(self.head_names, parameters[:count], strict=True))
@@ -37,7 +37,7 @@ class PartsOfLayer(nn.Module):
 
 
 def export_layer_parts(config: EncoderConfig) -> onnx.ModelProto:
-    """Export the graph, with a dynamic axis of tokens."""
+    """Return the graph, with a dynamic axis of tokens."""
     signature = layer_parts_signature(config, every_head_shape(config))
     return to_onnx(PartsOfLayer(config).eval(), example_of(signature), signature)
 

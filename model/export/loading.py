@@ -1,4 +1,4 @@
-"""A checkpoint folder → the PyTorch modules that are exported."""
+"""Loading of the PyTorch modules to export from a checkpoint folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from model.tokenization.tokenizer import add_markers
 
 
 class Modules(NamedTuple):
-    """What is exported of a checkpoint."""
+    """Modules of a checkpoint to export."""
 
     encoder: Encoder
     head: TaskModule | None
@@ -32,15 +32,15 @@ class Modules(NamedTuple):
 def load_modules(
     checkpoint: Path, tokenizer: Tokenizer, config: EncoderConfig | None = None
 ) -> Modules:
-    """The encoder, the task head and the decoder of a checkpoint.
+    """Return the encoder, the task head and the decoder of a checkpoint.
 
     Args:
-        checkpoint: its folder.
-        tokenizer: of the folder; takes the markers of queries and documents as one token.
-        config: what the encoder is; that of `config.json` when None.
+        checkpoint: folder of the checkpoint.
+        tokenizer: its tokenizer, which gets the markers of queries and documents as single tokens.
+        config: config of the encoder; read from `config.json` when None.
 
     Raises:
-        ConfigError: the folder describes what is not supported.
+        ConfigError: the folder describes something unsupported.
         CheckpointError: weights do not fit their config.
 
     """

@@ -1,8 +1,8 @@
-"""A program that `torch.export` captured → operators that have an ONNX form.
+"""Replacement of operators without an ONNX form in a program captured by `torch.export`.
 
-PyTorch's exporter traces each program a second time, to take apart operators without such a form:
-longer than capturing it took. Of an encoder's operators few have none, and another that is the same
-stands here; only a program with one that is not here is traced again.
+PyTorch's exporter traces each program a second time to decompose such operators, which takes longer
+than capturing it. An encoder has few of them, and this module has an equivalent for each. Only a
+program with any other such operator is traced again.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from torch.onnx._internal.exporter import _fx_passes, _registration
 
 _aten = torch.ops.aten
 _CHECKS = {_aten._assert_scalar.default, _aten._assert_tensor_metadata.default}
-"""What the exporter itself leaves out."""
+"""Operators that the exporter itself drops."""
 _traced_again = _fx_passes.decompose_with_registry
 
 
 def lowered(program: ExportedProgram, registry: _registration.ONNXRegistry) -> ExportedProgram:
-    """The program without operators that have no ONNX form; its own nodes are changed.
+    """Return the program without operators that have no ONNX form; its nodes change in place.
 
     Args:
-        program: as captured; no node of its graph stands in another.
+        program: a captured program without nested graphs.
         registry: the operators that have an ONNX form.
 
     """
@@ -40,14 +40,14 @@ def lowered(program: ExportedProgram, registry: _registration.ONNXRegistry) -> E
 
 
 def _operators(graph: fx.Graph) -> Iterator[_registration.TorchOp]:
-    """What its nodes call, if not a check; one that writes to a tensor has no ONNX form."""
+    """Yield the operators that nodes call, except checks. In-place operators have no ONNX form."""
     for node in graph.nodes:
         if node.op == "call_function" and node.target not in _CHECKS:
             yield node.target
 
 
 def _put_known_sizes(node: fx.Node) -> None:
-    """Put sizes that are one number whatever the axes are, such as 3n / n, for their nodes."""
+    """Replace size nodes with a constant value for any axes, such as 3n / n, by their number."""
 
     def known(other: fx.Node) -> fx.node.Argument:
         value = other.meta.get("val")
@@ -61,10 +61,10 @@ def _is_number(size: torch.SymInt) -> bool:
 
 
 def _cast(node: fx.Node) -> None:
-    """`x.to(dtype)`, which may be its own."""
+    """Replace `x.to(dtype)` by a copy, or by x itself if it has the type."""
     (tensor,) = node.all_input_nodes
-    _, dtype, *rest = node.args
-    if rest or node.kwargs:
+    _, dtype, *others = node.args
+    if others or node.kwargs:
         return
     if tensor.meta["val"].dtype == dtype:
         node.target, node.args = _aten.alias.default, (tensor,)
@@ -73,26 +73,26 @@ def _cast(node: fx.Node) -> None:
 
 
 def _flatten(node: fx.Node) -> None:
-    """`x.flatten(…)` of a single axis, which changes nothing."""
+    """Replace `x.flatten(…)` of a single axis by x itself."""
     (tensor,) = node.all_input_nodes
     if tensor.meta["val"].ndim == node.meta["val"].ndim > 0:
         node.target, node.args = _aten.alias.default, (tensor,)
 
 
 def _reversed_difference(node: fx.Node) -> None:
-    """`number - x`."""
+    """Replace `number - x` by a subtraction of tensors."""
     tensor, number, *scale = node.args
     if not scale:
         node.target, node.args = _aten.sub.Tensor, (number, tensor)
 
 
 def _square(node: fx.Node) -> None:
-    """`x.square()`."""
+    """Replace `x.square()` by a power."""
     node.target, node.args = _aten.pow.Tensor_Scalar, (*node.args, 2)
 
 
 def _and(node: fx.Node) -> None:
-    """`x & y`."""
+    """Replace `x & y` by a bitwise and."""
     node.target = _aten.bitwise_and.Tensor
 
 
@@ -103,4 +103,4 @@ _SAME: Mapping[object, Callable[[fx.Node], None]] = {
     _aten.square.default: _square,
     _aten.__and__.Tensor: _and,
 }
-"""Operators, and how a node that calls each is changed for one that does the same."""
+"""Operator → function that replaces it in a node by an equivalent one."""

@@ -1,4 +1,4 @@
-"""The parameters of a checkpoint's modules after pooling."""
+"""Parameters of a checkpoint's modules after pooling."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _WITH_TENSORS = ("Dense", "LayerNorm", PYLATE_DENSE)
 
 
 def module_tensors(checkpoint: Path, modules: tuple[VectorModule, ...]) -> dict[str, Tensor]:
-    """The float32 tensors of the modules, by their names in an artifact.
+    """Return the float32 tensors of the modules, by their names in an artifact.
 
     Args:
         checkpoint: the folder with `modules.json`.
-        modules: what was read of it.
+        modules: the modules, as read from the folder.
 
     Raises:
         CheckpointError: a module's tensors are missing, damaged, pickled, or not of its sizes.
@@ -35,12 +35,12 @@ def module_tensors(checkpoint: Path, modules: tuple[VectorModule, ...]) -> dict[
         if module.kind not in _WITH_TENSORS:
             continue
         folder = next(folders)
-        found, shapes = _read(folder), module.shapes()
-        if {name: tuple(tensor.shape) for name, tensor in found.items()} != shapes:
+        loaded, shapes = _read(folder), module.shapes()
+        if {name: tuple(tensor.shape) for name, tensor in loaded.items()} != shapes:
             raise CheckpointError(
                 f"{folder}: its tensors are not those of its config.json, {shapes}"
             )
-        for name, tensor in found.items():
+        for name, tensor in loaded.items():
             if not tensor.isfinite().all():
                 raise CheckpointError(f"{folder}: {name} holds a value that is not finite")
             tensors[tensor_name(place, name)] = tensor.to(torch.float32).contiguous()

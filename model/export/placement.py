@@ -1,4 +1,4 @@
-"""A new artifact: built beside its place, verified, and put there in one step. Without torch."""
+"""Placement of a new artifact: built in a folder beside it, verified, and moved. Without torch."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def place(
 ) -> Exported:
     """Build an artifact in a folder beside `out`, verify it, and move it there in one step.
 
-    An artifact that fails its verification is moved too, with that result in its manifest.
+    An artifact that fails its verification is moved too, with the result in its manifest.
 
     Args:
         out: a folder that does not exist yet, or is empty.
         build: writes all files to a folder, and a manifest without a verification.
-        verify: the result of the verification.
+        verify: returns the result of the verification.
 
     Raises:
-        ArtifactError: `out` is taken, before or at the end.
-        ModelError: as `build` or `verify`.
+        ArtifactError: `out` exists and is not empty, before or at the end.
+        ModelError: raised by `build` or `verify`.
 
     """
     check_free(out)
@@ -61,7 +61,7 @@ def check_free(out: Path) -> None:
     """Check that a folder for an artifact does not exist, or is empty.
 
     Raises:
-        ArtifactError: it is taken.
+        ArtifactError: the folder exists and is not empty.
 
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -69,14 +69,14 @@ def check_free(out: Path) -> None:
 
 
 def move(artifact: Artifact, out: Path) -> Artifact:
-    """The artifact at a folder on the same file system, where it was moved in one step.
+    """Move an artifact to a folder on the same file system in one step; return it there.
 
     Raises:
-        ArtifactError: somebody took the folder meanwhile.
+        ArtifactError: the folder was filled in the meantime.
 
     """
     try:
-        artifact.folder.rename(out)  # over an empty folder, but never over another's export
+        artifact.folder.rename(out)  # replaces an empty folder, but never another export
     except OSError:
         raise ArtifactError(f"{out} was taken while this export ran") from None
     return replace(artifact, folder=out)

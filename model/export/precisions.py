@@ -1,4 +1,4 @@
-"""Which checkpoints are exported in which precisions."""
+"""Precisions that a checkpoint can be exported in."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ _OF_DECODERS: tuple[Precision, ...] = ("fp32", "fp16")
 
 
 def check_precision(precision: Precision, model_type: str, *, decoder: bool) -> None:
-    """Refuse a precision that a checkpoint is not exported in.
+    """Raise an error if a checkpoint cannot be exported in a precision.
 
     Args:
-        precision: that is asked for.
-        model_type: of its `config.json`.
+        precision: requested precision.
+        model_type: model type in its `config.json`.
         decoder: whether it has a decoder.
 
     Raises:
-        ConfigError: names those that it is exported in.
+        ConfigError: the precision is not supported; the message names those that are.
 
     """
     family = FAMILIES.get(model_type)
@@ -27,7 +27,7 @@ def check_precision(precision: Precision, model_type: str, *, decoder: bool) -> 
             f"{model_type} is not exported in fp16, as its hidden states exceed half precision's "
             "65,504; export it in fp32"
         )
-    precisions = [each for each in _OF_DECODERS if each != "fp16" or not family or family.half]
+    precisions = [name for name in _OF_DECODERS if name != "fp16" or not family or family.half]
     if decoder and precision not in precisions:
         raise ConfigError(
             f"an encoder–decoder is exported in {' or '.join(precisions)}, not {precision}"

@@ -1,19 +1,20 @@
-"""Static int8: the encoder's linear maps over 8-bit integers, scales fixed beforehand.
+"""Static int8: the encoder's linear maps over 8-bit integers, with scales fixed at export.
 
-A scale that depends on the batch would make a text's vector depend on its company; these come
-from a calibration text and never change. What remains is rounding: a runtime sums in an order that
-depends on the batch's shape, and where that moves a value over a step's edge, the step shows.
-Activations have one scale and zero point a tensor, weights one scale an output feature, and 7 bits
-where products of 8 saturate (`model.runtimes.processor`). Where a layer norm feeds a map, a few
-features are far larger than the rest and would eat up the 255 steps; their size is moved into the
+A scale that depends on the batch would make a text's vector depend on the other texts. These scales
+come from calibration texts and never change. Only rounding remains: a runtime's order of summation
+depends on the batch's shape, which can move a value over the edge of a quantization step.
+Activations have one scale and zero point per tensor, weights one scale per output feature, and 7
+bits where products of 8 bits saturate (`model.runtimes.processor`). Behind a layer norm a few
+features are far larger than the others and would use up the 255 steps; their size is moved into the
 weights first (SmoothQuant, Xiao et al. 2023, https://arxiv.org/abs/2211.10438, eq. 4).
 
-A map whose 8-bit output is far from the float32 one on most calibration tokens stays in floating
-point: where one token has a feature a hundred times larger than all others ("massive activations",
-Sun et al. 2024, https://arxiv.org/abs/2402.17762), a step of the scale is more than the rest hold.
+A map whose 8-bit output is far from the float32 output for most calibration tokens stays in
+floating point. One token may have a feature a hundred times larger than all others ("massive
+activations", Sun et al. 2024, https://arxiv.org/abs/2402.17762), so that a step of the scale
+exceeds all other features.
 
-The integer arithmetic stands in the graph as QuantizeLinear and DequantizeLinear, which a runtime
-folds into integer products: q = clip(round(x / s) + z, 0, 255), x ≈ (q − z) · s.
+The integer arithmetic is in the graph as QuantizeLinear and DequantizeLinear, which a runtime fuses
+into integer products: q = clip(round(x / s) + z, 0, 255), x ≈ (q − z) · s.
 """
 
 from __future__ import annotations
@@ -34,38 +35,38 @@ from model.encoder.layers import Layer
 from model.packing import PackedBatch
 
 SMOOTHING: Mapping[WeightBits, float] = {8: 0.5, 7: 0.6}
-"""α by the weights' bits: how much of an activation's range is moved into the weights."""
+"""Exponent α by the weights' bits: how much of an activation's range moves into the weights."""
 LARGEST_ERROR = 0.215
-"""The median over tokens of ‖y₈ − y‖ / ‖y‖ beyond which a map is not quantized. It is at most 0.206
-in all-MiniLM-L6-v2. multilingual-e5-small has one of 0.58, and two of 0.22 and 0.24: with these in
-8 bits an end token among random ids loses its massive activation, cosine 0.15; in float 0.71."""
+"""Largest median over tokens of ‖y₈ − y‖ / ‖y‖ for a map to be quantized. The maximum in
+all-MiniLM-L6-v2 is 0.206. multilingual-e5-small has maps with 0.58, 0.22 and 0.24: with these in 8
+bits an end token among random ids loses its massive activation, cosine 0.15; in float 0.71."""
 _SMALLEST = 1e-5
-"""Keeps scales of dead features away from zero."""
+"""Smallest value of scales and norms, so that dead features do not give zero."""
 
 
 @dataclass
 class Range:
-    """The smallest and largest value of each feature of a map's input, `[d]`."""
+    """Smallest and largest value of each feature of a map's input, `[d]`."""
 
     low: Tensor
     high: Tensor
 
     def widen(self, x: Tensor) -> None:
-        """Take in the values `[…, d]`."""
+        """Widen the range to include the values `[…, d]`."""
         low, high = x.flatten(0, -2).aminmax(dim=0)
         self.low, self.high = torch.minimum(self.low, low), torch.maximum(self.high, high)
 
 
 @dataclass(frozen=True)
 class Group:
-    """Linear maps of one input, which is quantized once for all of them."""
+    """Linear maps with a common input, which is quantized once for all of them."""
 
     maps: tuple[nn.Linear, ...]
     smooth: bool
 
 
 def groups(layer: Layer) -> tuple[Group, ...]:
-    """The linear maps of a layer, by their input."""
+    """Return the linear maps of a layer, grouped by their input."""
     attention, feed_forward = layer.attention, layer.feed_forward
     entering = [feed_forward.expand]
     if isinstance(feed_forward, GatedFeedForward):
@@ -79,7 +80,7 @@ def groups(layer: Layer) -> tuple[Group, ...]:
 
 
 class Int8Linear(nn.Module):
-    """x W ᵀ + b with an 8-bit x and W. For export: eager PyTorch does not compute it."""
+    """Linear map x Wᵀ + b with 8-bit x and W, for export: eager PyTorch cannot compute it."""
 
     weight: Tensor
     weight_scale: Tensor
@@ -100,9 +101,9 @@ class Int8Linear(nn.Module):
 
         Args:
             linear: the float32 map, `[p, d]`.
-            smoothing: `[d]`, what the input's features are divided by and the weight's multiplied.
-            scale: of the input, after smoothing.
-            zero: of the input, 0 … 255.
+            smoothing: `[d]`, divisor of the input's features and factor of the weight's.
+            scale: scale of the input after smoothing.
+            zero: zero point of the input, 0 … 255.
             weight_bits: 8 for weights of −127 … 127, 7 for −63 … 63.
 
         """
@@ -120,7 +121,7 @@ class Int8Linear(nn.Module):
         self.register_buffer("zero", torch.tensor(zero, dtype=torch.uint8))
 
     def product(self, x: Tensor) -> Tensor:
-        """What a runtime computes of `[n, d]`, without the bias, in float32: `[n, p]`."""
+        """Return a runtime's product `[n, p]` for `[n, d]`, without the bias, in float32."""
         if self.divisor is not None:
             x = x * self.divisor
         zero = int(self.zero)
@@ -128,7 +129,7 @@ class Int8Linear(nn.Module):
         return (steps @ self.weight.float()).mul_(self.scale * self.weight_scale)
 
     def forward(self, x: Tensor) -> Tensor:
-        """`[…, d]` → `[…, p]`."""
+        """Map `[…, d]` → `[…, p]`."""
         if self.divisor is not None:
             x = x * self.divisor
         shape = list(x.shape)
@@ -147,21 +148,21 @@ class Int8Linear(nn.Module):
 
 @dataclass(frozen=True)
 class Quantized:
-    """An encoder for export with 8-bit linear maps."""
+    """Encoder for export, with 8-bit linear maps."""
 
     encoder: Encoder
     kept: tuple[str, ...]
-    """Names of the maps that stay in floating point, by the encoder's own keys."""
+    """Names of the maps that stay in floating point, by the encoder's keys."""
 
 
 def quantize(
     encoder: Encoder, calibration: Iterable[Batch], weight_bits: WeightBits = 8
 ) -> Quantized:
-    """A copy of the encoder, for export, whose layers' linear maps are 8-bit.
+    """Return a copy of the encoder for export, with 8-bit linear maps in its layers.
 
     Args:
-        encoder: in float32.
-        calibration: batches of typical texts; what they do not reach is clipped later.
+        encoder: encoder in float32.
+        calibration: batches of typical texts; values beyond their ranges are clipped later.
         weight_bits: see `Int8Linear`.
 
     """
@@ -188,7 +189,7 @@ def _layers(encoder: Encoder) -> list[Layer]:
 
 
 def observe(encoder: Encoder, calibration: Iterable[Batch]) -> dict[nn.Module, Range]:
-    """The range of each linear map's input over some batches, in float32."""
+    """Return the range of each linear map's input over the batches, in float32."""
     ranges: dict[nn.Module, Range] = {}
 
     def note(module: nn.Linear, x: Tensor, _: Tensor) -> None:
@@ -201,20 +202,22 @@ def observe(encoder: Encoder, calibration: Iterable[Batch]) -> dict[nn.Module, R
 def median_errors(
     encoder: Encoder, calibration: Iterable[Batch], new: Mapping[nn.Module, Int8Linear]
 ) -> dict[nn.Module, float]:
-    """The median over tokens of ‖y₈ − y‖ / ‖y‖, y what a map computes of a token without its bias.
+    """Return each map's median over tokens of ‖y₈ − y‖ / ‖y‖, y its output without bias.
 
-    The median, as the few tokens with huge features are the ones that 8 bits hold best.
+    The median, because 8 bits represent the few tokens with huge features best.
     """
     errors: dict[nn.Module, list[Tensor]] = {}
 
     def compare(module: nn.Linear, x: Tensor, y: Tensor) -> None:
         if module in new:
             exact = y if module.bias is None else y - module.bias
-            off = (new[module].product(x) - exact).norm(dim=-1)
-            errors.setdefault(module, []).append(off / exact.norm(dim=-1).clamp_min(_SMALLEST))
+            distance = (new[module].product(x) - exact).norm(dim=-1)
+            errors.setdefault(module, []).append(distance / exact.norm(dim=-1).clamp_min(_SMALLEST))
 
     _watch(encoder, calibration, compare)
-    return {module: torch.cat(found).median().item() for module, found in errors.items()}
+    return {
+        module: torch.cat(token_errors).median().item() for module, token_errors in errors.items()
+    }
 
 
 def _watch(
@@ -222,7 +225,7 @@ def _watch(
     calibration: Iterable[Batch],
     see: Callable[[nn.Linear, Tensor, Tensor], None],
 ) -> None:
-    """Run batches; `see` gets each linear map, its input `[n, d]` and its output `[n, p]`."""
+    """Run batches; call `see` with each linear map, its input `[n, d]` and output `[n, p]`."""
     hooks = [
         module.register_forward_hook(
             lambda m, inputs, y: see(m, inputs[0].flatten(0, -2), y.flatten(0, -2))
@@ -237,8 +240,8 @@ def _watch(
         hook.remove()
 
 
-def _quantize_group(group: Group, seen: Range, weight_bits: WeightBits) -> Sequence[Int8Linear]:
-    low, high = seen.low, seen.high
+def _quantize_group(group: Group, observed: Range, weight_bits: WeightBits) -> Sequence[Int8Linear]:
+    low, high = observed.low, observed.high
     smoothing = None
     if group.smooth:
         largest = torch.maximum(low.abs(), high.abs()).clamp_min(_SMALLEST)
@@ -256,6 +259,6 @@ def _quantize_group(group: Group, seen: Range, weight_bits: WeightBits) -> Seque
 def _node(
     op: str, inputs: Sequence[Tensor], dtype: torch.dtype, shape: list[int], axis: int | None = None
 ) -> Tensor:
-    """One ONNX operator as it is, of the standard domain."""
+    """Return the output of one ONNX operator of the standard domain."""
     attributes: dict[str, Any] = {} if axis is None else {"axis": axis}
     return torch.onnx.ops.symbolic(op, inputs, attributes, dtype=dtype, shape=shape)

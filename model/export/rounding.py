@@ -1,9 +1,9 @@
-"""What float32 itself is uncertain by: PyTorch in float32 against PyTorch in float64.
+"""Rounding error of float32 itself: PyTorch in float32 against PyTorch in float64.
 
-A change of all scores by at most ε changes a weight of a softmax by at most ε / 2, and a score of
-size s has been rounded to some s · 2⁻²⁴. T5's scores are not divided by √p, and reach sizes at
-which two right computations in float32 differ by more than a bound that is made for scores of a few
-units; what they feed differs likewise. Two computations are then allowed what follows from what the
+A change of all scores by at most ε changes a softmax weight by at most ε / 2, and a score of size s
+has a rounding error of about s · 2⁻²⁴. T5's scores are not divided by √p, and become so large that
+two correct float32 computations differ by more than a bound for scores of a few units; so do later
+tensors. In such cases the tolerance follows from the reference's own error.
 reference is off by itself.
 """
 
@@ -26,16 +26,16 @@ from model.export.verify_encoder import torch_tensors
 from model.runtimes.pytorch import load_decoder, load_encoder, load_head
 
 MARGIN = 4.0
-"""Of two computations in float32, by how much of what one of them is off they may differ."""
+"""Allowed difference of two float32 computations, as a multiple of one's error against float64."""
 MOST = 100.0
-"""How many times its bound a kind of tensor may be allowed; beyond, float32 is no reference."""
+"""Largest factor of a kind's bound; beyond, float32 cannot be a reference."""
 
 
 def load_references(artifact: Artifact) -> Modules:
-    """The float32 modules of an artifact.
+    """Load the float32 modules of an artifact.
 
     Raises:
-        ModelError: they cannot be loaded.
+        ModelError: the modules cannot be loaded.
 
     """
     return Modules(load_encoder(artifact), load_head(artifact), load_decoder(artifact))
@@ -47,17 +47,17 @@ def with_rounding(
     vectors: TextVectors,
     tolerances: Mapping[Kind, Tolerance],
 ) -> Mapping[Kind, Tolerance]:
-    """Tolerances that allow for the reference's own rounding.
+    """Return tolerances widened by the reference's own rounding error.
 
     The absolute bound of a kind becomes `MARGIN` times the largest difference of any of its tensors
-    from float64, less what its relative bound allows there; rounded up to a digit, never less
-    than it is, at most `MOST` times as much.
+    from float64, minus what its relative bound allows there, rounded up to one digit. It never
+    decreases, and increases at most `MOST`-fold.
 
     Args:
-        modules: in float32.
-        batches: what is verified.
-        vectors: of the artifact.
-        tolerances: of float32 as a rule.
+        modules: the modules in float32.
+        batches: the verified batches.
+        vectors: vector pipeline of the artifact.
+        tolerances: usual tolerances of float32.
 
     """
     exact = Modules(
@@ -68,9 +68,11 @@ def with_rounding(
     needed: dict[Kind, float] = {}
     for batch in batches:
         rounded = reference_tensors(modules, batch, vectors)
-        for found, expected in zip(rounded, reference_tensors(exact, batch, vectors), strict=True):
+        for approximate, expected in zip(
+            rounded, reference_tensors(exact, batch, vectors), strict=True
+        ):
             for key, tensor in expected.items():
-                gap = float(np.abs(found[key] - tensor).max(initial=0.0))
+                gap = float(np.abs(approximate[key] - tensor).max(initial=0.0))
                 size = float(np.abs(tensor).max(initial=0.0))
                 beyond = MARGIN * gap - tolerances[key.kind].rtol * size
                 needed[key.kind] = max(needed.get(key.kind, 0.0), beyond)
@@ -82,7 +84,7 @@ def with_rounding(
 def reference_tensors(
     modules: Modules, batch: Batch, vectors: TextVectors
 ) -> list[dict[Key, Floats]]:
-    """All tensors of each text of a batch and of its target, in the modules' type."""
+    """Return all tensors of each text and of its target, in the modules' type."""
     texts = torch_tensors(modules.encoder, batch, vectors, modules.head)
     if modules.decoder is None:
         return texts
@@ -93,7 +95,7 @@ def reference_tensors(
 
 
 def _allowing(tolerance: Tolerance, needed: float) -> Tolerance:
-    """A tolerance with room for a difference; one that is not finite has none."""
+    """Return a tolerance widened by a difference; unchanged if the difference is not finite."""
     if not tolerance.atol < needed < math.inf:
         return tolerance
     digit = 10.0 ** math.floor(math.log10(needed))

@@ -1,4 +1,4 @@
-"""The part of an artifact that serving reads without PyTorch, and an artifact of that alone."""
+"""Serving-only artifacts, with only the tensors that a service without PyTorch reads."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from model.export.placement import place
 from model.export.shared_tensors import external
 
 _PYTORCH_ALONE = {*FLOAT_WEIGHTS}
-"""Files whose references to other files no service reads."""
+"""Files whose references to other files are not read by a service."""
 
 
 def records_of(folder: Path, names: Sequence[str]) -> dict[str, FileRecord]:
-    """Hash and size of an artifact's files, with the bytes of float weights that serving reads."""
+    """Return hash and size of an artifact's files, with the served bytes of float weights."""
     records = {name: record_file(folder / name) for name in names}
     for name, keys in served_tensors(folder, names).items():
         own = read_header(folder / name).own
@@ -40,7 +40,7 @@ def records_of(folder: Path, names: Sequence[str]) -> dict[str, FileRecord]:
 
 
 def served_tensors(folder: Path, names: Sequence[str]) -> dict[str, set[str]]:
-    """Keys of the tensors in each file of float weights that a graph or a head names."""
+    """Return the keys of the float weights that a graph or a head names, by file."""
     keys: dict[str, set[str]] = {name: set() for name in FLOAT_WEIGHTS if name in names}
     at = {
         (name, entry.offset): key
@@ -59,29 +59,30 @@ def _named(path: Path, at: dict[tuple[str, int], str]) -> Iterator[tuple[str, st
         for reference in read_header(path).shared.values():
             yield reference.file, reference.key
         return
-    for found in external(path):
-        if (found.location, found.offset) in at:
-            yield found.location, at[found.location, found.offset]
+    for stored in external(path):
+        if (stored.location, stored.offset) in at:
+            yield stored.location, at[stored.location, stored.offset]
 
 
 def serving_copy(whole: Artifact, out: Path) -> Artifact:
-    """Write an artifact without what only PyTorch and decompositions read.
+    """Write an artifact without the tensors that only PyTorch and decompositions read.
 
     Args:
         whole: an artifact that PyTorch can read.
         out: a folder that does not exist yet, or is empty.
 
     Raises:
-        ArtifactError: the artifact is foreign or serving-only already, or `out` is taken or full.
+        ArtifactError: the artifact is foreign or already serving-only, or `out` exists and is not
+            empty, or the disk is full.
 
     """
     if whole.manifest.foreign:
         raise ArtifactError(
-            "--serving-only is for a checkpoint's own export: a foreign ONNX graph has nothing "
+            "--serving-only is for a checkpoint's own export: a foreign ONNX graph has no tensors "
             "that only PyTorch reads"
         )
     if whole.manifest.serving_only:
-        raise ArtifactError(f"{whole.folder} was exported with --serving-only already")
+        raise ArtifactError(f"{whole.folder} was already exported with --serving-only")
     return place(
         out, lambda folder: _build(whole, folder), lambda _: whole.manifest.verification
     ).artifact
@@ -110,7 +111,7 @@ def _build(whole: Artifact, folder: Path) -> None:
 
 
 def _move_tensors(source: Path, target: Path, served: dict[str, set[str]]) -> None:
-    """Write a graph whose tensors are at their places in the files beside the new one."""
+    """Write a graph with references to the new positions of its tensors in the files beside it."""
     before = {name: read_header(source.with_name(name)).own for name in served}
     after = {name: read_header(target.with_name(name)).own for name in served}
     key_at = {

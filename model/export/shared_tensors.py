@@ -1,9 +1,9 @@
-"""Tensors that a file beside has already: named there instead of being written again.
+"""References to tensors in other files, instead of further copies.
 
-A graph names them as external data (https://github.com/onnx/onnx/blob/main/onnx/onnx.proto: a
-file's name, an offset and a length), in the data of another graph or in a safetensors file, whose
+A graph names such tensors as external data (https://github.com/onnx/onnx/blob/main/onnx/onnx.proto:
+a file's name, an offset and a length), in the data of another graph or in a safetensors file, whose
 tensors are raw bytes at known offsets too. A safetensors file names them in its metadata
-(`model.artifact.mapped`). Runtimes map such files into memory, so what is there once is in memory
+(`model.artifact.mapped`). Runtimes map such files into memory, so that each tensor is in memory
 once.
 """
 
@@ -28,11 +28,11 @@ from model.artifact.access import writing
 from model.artifact.mapped import SHARED, Reference, read_header
 
 LEAST_BYTES = 1024
-"""Smallest number of bytes of a tensor that is outside of its graph, or shared between files."""
+"""Minimum size of a tensor to be stored outside its graph, or shared between files."""
 
 
 class Place(NamedTuple):
-    """Where a tensor's bytes are."""
+    """Position of a tensor's bytes."""
 
     location: str
     offset: int
@@ -42,35 +42,35 @@ class Place(NamedTuple):
 
 
 Places = Mapping[bytes, Place]
-"""Places of tensors by the SHA-256 of their bytes."""
+"""Positions of tensors by the SHA-256 of their bytes."""
 
 
 def places_of(paths: Iterable[Path]) -> dict[bytes, Place]:
-    """Return the places of large tensors, by the SHA-256 of their bytes.
+    """Return the positions of large tensors, by the SHA-256 of their bytes.
 
     Args:
-        paths: graphs, of which only external data counts, and safetensors files.
+        paths: graphs, whose external data counts, and safetensors files.
 
     """
-    found: dict[bytes, Place] = {}
+    places: dict[bytes, Place] = {}
     for path in paths:
         listed = stored if path.suffix == ".safetensors" else external
         for place in listed(path):
             with (path.parent / place.location).open("rb") as file:
                 file.seek(place.offset)
-                found.setdefault(hashlib.sha256(file.read(place.length)).digest(), place)
-    return found
+                places.setdefault(hashlib.sha256(file.read(place.length)).digest(), place)
+    return places
 
 
 def stored(path: Path) -> Iterator[Place]:
-    """Yield the places of large tensors that a safetensors file itself holds."""
+    """Yield the positions of large tensors in a safetensors file itself."""
     for key, entry in read_header(path).own.items():
         if entry.length >= LEAST_BYTES:
             yield Place(path.name, entry.offset, entry.length, key)
 
 
 def external(path: Path) -> Iterator[Place]:
-    """Yield the places of a graph's tensors that are outside of it."""
+    """Yield the positions of a graph's tensors in other files."""
     for tensor in onnx.load(path, load_external_data=False).graph.initializer:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             info = ExternalDataInfo(tensor)
@@ -78,9 +78,10 @@ def external(path: Path) -> Iterator[Place]:
 
 
 def refer(model: onnx.ModelProto, places: Places) -> None:
-    """Replace the bytes of each large tensor that is there already by its place.
+    """Replace the bytes of each large tensor that another file has by a reference.
 
-    A tensor that is there transposed, as exporters fold them, becomes a Transpose of that tensor.
+    If another file has it transposed, because exporters fold transpositions, the reference gets a
+    Transpose node.
     """
     transposes = []
     for tensor in model.graph.initializer:
@@ -111,9 +112,9 @@ def save_tensors(
     """Write a safetensors file.
 
     Args:
-        tensors: by key.
-        path: of the file.
-        beside: safetensors files of the same folder, whose large tensors are not written again.
+        tensors: tensors by key.
+        path: path of the file.
+        beside: safetensors files in the same folder, whose large tensors are not repeated.
 
     Raises:
         ArtifactError: the file cannot be written.
@@ -136,7 +137,7 @@ def save_tensors(
 
 
 def _find(values: NDArray[Any], places: Places) -> tuple[Place, tuple[int, ...]] | None:
-    """The place of the same numbers, and the order of axes in which they are there."""
+    """Return the position of equal values, and the order of axes in which they are stored."""
     if values.nbytes not in {place.length for place in places.values()}:
         return None
     for axes in itertools.permutations(range(values.ndim)):

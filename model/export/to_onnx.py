@@ -1,7 +1,7 @@
-"""A PyTorch module → an ONNX graph that names no machine.
+"""Export of a PyTorch module to an ONNX graph without traces of the machine.
 
-Graphs are exported from the modules, never written by hand, and carry no stack traces, no paths and
-no times: the same module gives the same bytes wherever it is exported.
+Graphs are exported from the modules, never written by hand, and contain no stack traces, paths or
+times: the same module gives the same bytes on every machine.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ OPSET = 20
 
 
 def example_of(signature: GraphSignature) -> tuple[Tensor, ...]:
-    """Inputs of some size on every dynamic axis, each different from 1 and from the others.
+    """Return example inputs, with a different size above 1 for each dynamic axis.
 
-    A sequence is so long that no part of it in `model.attention.long_texts` has the size 1, which
-    the exporter would take for fixed. Each is a tensor of its own: the exporter would make a shared
-    one a single input.
+    Sequences are so long that no part of them in `model.attention.long_texts` has size 1, which the
+    exporter would treat as fixed. Each input is a tensor of its own: the exporter would merge a
+    shared tensor into one input.
     """
     sizes = {
         "tokens": 7,
@@ -57,7 +57,7 @@ def example_of(signature: GraphSignature) -> tuple[Tensor, ...]:
 def to_onnx(
     module: nn.Module, example: tuple[Tensor, ...], signature: GraphSignature
 ) -> onnx.ModelProto:
-    """Export a module under a signature, free of anything that names this machine."""
+    """Export a module under a signature, without metadata of this machine."""
     dims = {
         axis: torch.export.Dim(axis)
         for spec in signature.inputs
@@ -86,7 +86,7 @@ def to_onnx(
 
 @contextlib.contextmanager
 def _quiet_exporter() -> Iterator[None]:
-    """The exporter warns of its own internals, of shared axis names, and of no torchvision."""
+    """Silence warnings of the exporter about its internals, shared axis names and torchvision."""
     logging.getLogger("torch.onnx._internal.exporter._registration").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*axis name.*will not be used.*")
@@ -95,7 +95,7 @@ def _quiet_exporter() -> Iterator[None]:
 
 
 def without_metadata(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Strip stack traces, doc strings and value annotations: they name the exporting machine."""
+    """Remove stack traces, doc strings and value annotations, which identify the machine."""
     del model.metadata_props[:]
     model.doc_string = ""
     graph = model.graph
@@ -117,10 +117,9 @@ def save_graph(
 
     Args:
         model: the graph.
-        path: of its file.
-        external: name of the file beside it for its weights, after what is there; none when None.
-        beside: graphs and safetensors files of the same folder, whose tensors are not written
-            again.
+        path: path of its file.
+        external: name of the file beside it for weights that no other file has; none when None.
+        beside: graphs and safetensors files in the same folder, whose tensors are not repeated.
 
     Raises:
         ArtifactError: a file cannot be written.
@@ -139,4 +138,4 @@ def save_graph(
                 location=external,
                 size_threshold=LEAST_BYTES,
             )
-            (path.parent / external).touch()  # no tensor may be large enough
+            (path.parent / external).touch()  # exists even if no tensor is large enough

@@ -1,4 +1,4 @@
-"""An artifact's tokenizers: of what the encoder reads, and of what a decoder writes."""
+"""Tokenizers of an artifact: for the encoder's texts, and for the decoder's."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from model.tokenization.tokenizer import load_target_tokenizer
 
 
 def target_tokenizer(folder: Path, decoder: Decoder | None, *, lowercase: bool) -> Tokenizer | None:
-    """The tokenizer of what a decoder writes; None where it is the encoder's, or there is none.
+    """Return the tokenizer of the decoder's texts; None if it is the encoder's or there is none.
 
     Args:
-        folder: of the checkpoint's tokenizer.
-        decoder: of the checkpoint.
+        folder: folder of the checkpoint's tokenizer.
+        decoder: decoder of the checkpoint.
         lowercase: whether texts are lower-cased first.
 
     Raises:
-        CheckpointError: as `load_target_tokenizer`.
+        CheckpointError: as for `load_target_tokenizer`.
 
     """
     if decoder is None:
@@ -30,7 +30,7 @@ def target_tokenizer(folder: Path, decoder: Decoder | None, *, lowercase: bool) 
 
 
 def save_tokenizers(source: Tokenizer, target: Tokenizer | None, folder: Path) -> None:
-    """Write `tokenizer.json`, and `target_tokenizer.json` where there is another of targets.
+    """Write `tokenizer.json`, and `target_tokenizer.json` if targets have another tokenizer.
 
     Raises:
         ArtifactError: a file cannot be written.

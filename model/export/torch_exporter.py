@@ -1,8 +1,8 @@
-"""PyTorch's exporter without work that changes nothing: the same bytes in a third of the time.
+"""PyTorch's exporter without redundant work: the same bytes in a third of the time.
 
-It makes its table of operators for every graph, traces each program twice, computes every node
-again to find types to promote, tries every rule of the optimizer on every node, and remembers
-shapes that are never asked for again.
+For every graph, PyTorch builds its table of operators, traces the program twice, computes every
+node again to promote types, tries every optimizer rule on every node, and caches shapes that are
+never used again.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from torch.onnx._internal.fx.passes import type_promotion
 from model.export.lowering import lowered
 
 _operators = functools.cache(_registration.ONNXRegistry.from_torchlib)
-"""PyTorch's table of ONNX operators."""
+"""Cached constructor of PyTorch's table of ONNX operators."""
 _try_rule = RewriteRule.try_rewrite
 _Promotion = type_promotion._TypePromotionInterpreter
 
 
 @contextlib.contextmanager
 def without_spare_work() -> Iterator[None]:
-    """Context in which `torch.onnx.export` does each thing once."""
+    """Make `torch.onnx.export` do each of these steps once."""
     with (
         mock.patch.object(_registration.ONNXRegistry, "from_torchlib", staticmethod(_operators)),
         mock.patch.object(_fx_passes, "decompose_with_registry", lowered),
@@ -42,7 +42,7 @@ def without_spare_work() -> Iterator[None]:
 
 
 def _promoted(interpreter: Any, node: fx.Node) -> object:
-    """A node's value with its arguments promoted; known since the node was traced."""
+    """Return a node's value with promoted arguments; its value is known from tracing."""
     with interpreter._set_current_node(node):
         rule = type_promotion.get_type_promotion_rule(node, interpreter.type_promotion_table)
         if rule:
@@ -55,7 +55,7 @@ def _promoted(interpreter: Any, node: fx.Node) -> object:
 def _try_rule_of_operator(
     rule: RewriteRule, model: onnx_ir.Model, graph: onnx_ir.Graph, node: onnx_ir.Node, **how: Any
 ) -> ReplacementSubgraph | None:
-    """Try a rule, unless its pattern's first output is another operator's than the node."""
+    """Try a rule, unless its pattern's first output is a different operator than the node."""
     first, *_ = rule._target_pattern.output_nodes
     if not first.op.matches(node.op_type):
         return None

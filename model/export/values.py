@@ -1,4 +1,4 @@
-"""The graph of what heads add of each token, and the parameters that it takes."""
+"""Graph of value products, and its parameters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from model.export.to_onnx import example_of, save_graph, to_onnx
 
 
 class ValueProducts(nn.Module):
-    """A layer's input and n heads' parameters to inner products of what the heads add.
+    """Graph from a layer's input and n heads' parameters to inner products of their added vectors.
 
     It holds no weights of its own, so one graph serves every head of every layer.
     """
@@ -30,28 +30,28 @@ class ValueProducts(nn.Module):
         self.parameter_names = [spec.name for spec in signature.inputs[1:]]
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Key states `[S, H]`, parameters `[n, …]` → `[S, n, n]`."""
+        """Return products `[S, n, n]` of key states `[S, H]` and parameters `[n, …]`."""
         states, *parameters = inputs
         named = dict(zip(self.parameter_names, parameters, strict=True))
         return value_products(named, self.rule, states)
 
 
 def values_signature(config: EncoderConfig) -> GraphSignature:
-    """The graph's signature."""
+    """Return the signature of the graph."""
     with torch.device("meta"):
         encoder = Encoder(config.model_copy(update={"num_hidden_layers": 1}))
         (parameters,) = encoder.value_parameters()
-    shapes = {name: tuple(each.shape[1:]) for name, each in parameters.items()}
+    shapes = {name: tuple(tensor.shape[1:]) for name, tensor in parameters.items()}
     return value_norms_signature(config, shapes)
 
 
 def export_value_norms(config: EncoderConfig) -> onnx.ModelProto:
-    """The graph, with dynamic axes of keys and heads."""
+    """Return the graph, with dynamic axes of keys and heads."""
     return export_head_values(attention_rule(config), values_signature(config))
 
 
 def export_head_values(rule: AttentionRule, signature: GraphSignature) -> onnx.ModelProto:
-    """The graph of heads of this rule, likewise."""
+    """Return the graph of heads with this rule, with dynamic axes of keys and heads."""
     graph = ValueProducts(rule, signature)
     return to_onnx(graph.eval(), example_of(signature), signature)
 

@@ -1,4 +1,4 @@
-"""PyTorch against ONNX: the same inputs through both, over lengths, batch sizes and odd texts."""
+"""Verification of ONNX against PyTorch, over text lengths, batch sizes and unusual texts."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ from model.runtimes.registry import load_runtime
 from model.tokenization.vocabulary import model_ids
 
 Segments = tuple[list[int], list[int]]
-"""One text's token ids and segment ids."""
+"""Token ids and segment ids of one text."""
 
 LENGTHS = (2, 3, 7, 16, 33, 64, 128)
 BATCH_SIZES = (1, 2, 5, 8)
 TEXT_BATCHES = 2
-"""Number of batches of texts, golden and odd ones, at the start of the grid."""
+"""Number of batches of golden and unusual texts at the start of the grid."""
 MAP_BYTES = 2**28
-"""Memory of all maps of the longest text, where it has more than `ALWAYS_TOKENS`."""
+"""Memory in bytes of all maps of the longest text, if it has more than `ALWAYS_TOKENS`."""
 ALWAYS_TOKENS = 512
-"""Length of text that is verified whatever it takes."""
+"""Length up to which texts are verified, whatever memory their maps take."""
 TEXTS: tuple[str | tuple[str, str], ...] = (
     "",
     "a",
@@ -81,11 +81,11 @@ TEXTS: tuple[str | tuple[str, str], ...] = (
 
 @dataclass
 class Verification:
-    """What was compared and how it went."""
+    """Comparison of ONNX with PyTorch, and its verdicts."""
 
     precision: Precision
     provider: str
-    """What computed, as the runtime reports it."""
+    """Hardware that computed, as the runtime reports it."""
     tolerances: Mapping[Kind, Tolerance]
     comparison: Comparison = field(default_factory=Comparison)
     similarity: Similarity | None = None
@@ -97,16 +97,16 @@ class Verification:
 
     @property
     def failed(self) -> str | None:
-        """The uses that failed, each with its figure, in a line; None where both passed."""
+        """Failed uses, each with its figure, in one line; None if both passed."""
         return failures({use: self.verdict(use) for use in USES})
 
     @property
     def similarity_at_least(self) -> Mapping[str, float]:
-        """Bounds of the similarity, if it was measured."""
+        """Bounds of the similarity; empty if it was not measured."""
         return SIMILARITY_AT_LEAST.get(self.precision, {}) if self.similarity else {}
 
     def verdict(self, use: Use) -> Verdict:
-        """Return the verdict about a use; in fp32 and fp16 each needs every tensor."""
+        """Return the verdict on a use; in fp32 and fp16, each use needs every tensor."""
         both = self.precision not in SIMILARITY_AT_LEAST
         part = self.comparison.of(USES if both else (use,))
         if not part.passed:
@@ -117,11 +117,11 @@ class Verification:
         return Verdict(passed=failed is None, failed=failed)
 
     def record(self) -> VerificationRecord:
-        """Return the part that goes into the manifest."""
+        """Return the record for the manifest."""
         compared = {key.kind for key in self.comparison.differences}
-        every: tuple[Kind, ...] = tuple(self.tolerances)
+        all_kinds: tuple[Kind, ...] = tuple(self.tolerances)
         always = ("hidden", "attention", "pooled")
-        kinds = [kind for kind in every if kind in always or kind in compared]
+        kinds = [kind for kind in all_kinds if kind in always or kind in compared]
         return VerificationRecord(
             vectors=self.verdict("vectors"),
             heads=self.verdict("heads"),
@@ -138,19 +138,19 @@ class Verification:
 
 
 def verify(artifact: Artifact, device: Device = "cpu") -> Verification:
-    """Run an artifact's graphs and its PyTorch encoder over the grid and compare everything.
+    """Run an artifact's graphs and its PyTorch modules over the grid and compare all tensors.
 
-    All hidden states, every head's map, the pooled unit vector of each text, what a task head
-    answers and what a decoder makes of a target are compared, over batches of mixed lengths, so a
-    leak of one text into another shows as a difference. Where float32 disagrees, PyTorch's own
-    rounding is measured and the comparison repeated (see `model.export.rounding`).
+    The tensors are all hidden states, every head's map, the pooled unit vector of each text, and
+    outputs of a task head and of a decoder. Batches have mixed lengths, so that a leak from one
+    text into another shows as a difference. If float32 disagrees, PyTorch's own rounding error is
+    measured and the comparison repeated (see `model.export.rounding`).
 
     Args:
-        artifact: what is verified.
-        device: where the graphs run; PyTorch runs on the CPU.
+        artifact: artifact to verify.
+        device: device that runs the graphs; PyTorch runs on the CPU.
 
     Raises:
-        ModelError: the artifact's files cannot be loaded, or the device is not there.
+        ModelError: the artifact's files cannot be loaded, or the device is missing.
 
     """
     manifest = artifact.manifest
@@ -198,14 +198,14 @@ def _compare(artifact: Artifact, modules: Modules, runtime: Runtime, result: Ver
 
 
 def report(result: Verification) -> str:
-    """A verification in lines: each mismatch, each layer, the first failure, the verdict."""
+    """Return a report: one line for each mismatch and layer, the first failure, the verdict."""
     lines = list(result.comparison.mismatches)
     by_layer: dict[Key, Difference] = {}
-    for key, found in result.comparison.differences.items():
+    for key, difference in result.comparison.differences.items():
         layer = replace(key, head=0)
-        by_layer[layer] = by_layer[layer].worst(found) if layer in by_layer else found
+        by_layer[layer] = by_layer[layer].worst(difference) if layer in by_layer else difference
     for kind in result.tolerances:
-        lines += [_line(key, found, result) for key, found in by_layer.items() if key.kind == kind]
+        lines += [_line(key, d, result) for key, d in by_layer.items() if key.kind == kind]
     if result.similarity:
         lines += [f"{name:<17} {value:g}" for name, value in result.similarity]
         lines.append(bounds_line(result.precision))
@@ -224,24 +224,25 @@ def report(result: Verification) -> str:
     )
 
 
-def _line(key: Key, found: Difference, result: Verification) -> str:
+def _line(key: Key, worst: Difference, result: Verification) -> str:
     tolerance = key.tolerance(result.tolerances)
     name = f"{key.kind} {key.check}".strip()
     return (
-        f"{name:<17} layer {key.layer:<3} max abs diff {found.max_abs_diff:.1e}  "
-        f"min cosine {found.min_cosine:.9f}  atol {tolerance.atol:g}  rtol {tolerance.rtol:g}  "
-        f"cosine at least {tolerance.cosine_at_least:g}  {_word(found)}"
+        f"{name:<17} layer {key.layer:<3} max abs diff {worst.max_abs_diff:.1e}  "
+        f"min cosine {worst.min_cosine:.9f}  atol {tolerance.atol:g}  rtol {tolerance.rtol:g}  "
+        f"cosine at least {tolerance.cosine_at_least:g}  {_word(worst)}"
     )
 
 
-def _word(found: Difference | Verdict) -> str:
-    return "passed" if found.passed else "FAILED"
+def _word(outcome: Difference | Verdict) -> str:
+    return "passed" if outcome.passed else "FAILED"
 
 
 def longest_text(config: EncoderConfig, decoder: DecoderConfig | None = None) -> int:
-    """Tokens of the longest text: the most that the encoder takes, or what all maps leave room for.
+    """Return the length of the longest text: the encoder's maximum, or the limit of `MAP_BYTES`.
 
-    PyTorch's maps of all heads are in memory at once, a decoder's of a target as long as its text.
+    PyTorch keeps the maps of all heads in memory at once, including those of a decoder's target as
+    long as its text.
     """
     heads = config.num_hidden_layers * config.num_attention_heads
     if decoder is not None:
@@ -251,14 +252,14 @@ def longest_text(config: EncoderConfig, decoder: DecoderConfig | None = None) ->
 
 
 def grid(artifact: Artifact) -> Iterator[list[Segments]]:
-    """Yield batches of token ids: golden and odd texts, each length alone, mixed batches."""
+    """Yield batches of token ids: golden and unusual texts, each length alone, mixed batches."""
     config, sentence = artifact.manifest.config, artifact.manifest.sentence
     longest = longest_text(config, artifact.manifest.decoder)
     tokenizer = Tokenizer.from_file(str(artifact.path(TOKENIZER)))
     golden = list(golden_inputs(tokenizer, config))
     tokenizer.enable_truncation(min(sentence.max_length, longest))
     encodings = [tokenizer.encode(*([t] if isinstance(t, str) else t)) for t in TEXTS]
-    odd = [
+    unusual = [
         (model_ids(tokenizer, encoding), encoding.type_ids)
         for encoding in encodings
         if encoding.ids and config.knows_segment(max(encoding.type_ids))
@@ -273,7 +274,7 @@ def grid(artifact: Artifact) -> Iterator[list[Segments]]:
         return ids, [0] * n
 
     yield [(ids.tolist(), segments.tolist()) for ids, segments in golden]
-    yield odd
+    yield unusual
     for n in lengths:
         yield [of_length(n)]
     for size in BATCH_SIZES:
@@ -281,16 +282,16 @@ def grid(artifact: Artifact) -> Iterator[list[Segments]]:
 
 
 def signature_mismatches(graph: onnx.GraphProto, signature: GraphSignature) -> list[str]:
-    """Names, dtypes and axes of a graph that are not the signature's."""
+    """Return messages about names, dtypes and axes of a graph that differ from the signature."""
     mismatches = []
-    for what, specs, values in (
+    for part, specs, values in (
         ("inputs", signature.inputs, graph.input),
         ("outputs", signature.outputs, graph.output),
     ):
-        wanted = {spec.name: (spec.dtype, list(spec.axes)) for spec in specs}
-        found = {value.name: _describe(value.type.tensor_type) for value in values}
-        if wanted != found:
-            mismatches.append(f"the graph's {what} are {found}, not {wanted}")
+        expected = {spec.name: (spec.dtype, list(spec.axes)) for spec in specs}
+        actual = {value.name: _describe(value.type.tensor_type) for value in values}
+        if expected != actual:
+            mismatches.append(f"the graph's {part} are {actual}, not {expected}")
     return mismatches
 
 

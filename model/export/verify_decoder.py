@@ -1,6 +1,6 @@
-"""A decoder in PyTorch and its graphs: all tensors of targets of the texts that are verified.
+"""Tensors of targets for the verification: from a PyTorch decoder, and from its graphs.
 
-Notation: that of `model.artifact.targets`.
+Notation as in `model.artifact.targets`.
 """
 
 from __future__ import annotations
@@ -30,72 +30,72 @@ def add_targets(
     source: Batch,
     tensors: tuple[list[dict[Key, Floats]], list[dict[Key, Floats]]],
 ) -> None:
-    """Add the tensors of a random target of each text.
+    """Add the tensors of one random target per text.
 
     Args:
-        decoder: in float32.
-        runtime: of the graphs.
+        decoder: decoder in float32.
+        runtime: runtime of the graphs.
         source: the texts.
-        tensors: each text's from PyTorch, and those from the graphs; the last hidden states among
-            them are what the targets are decoded over.
+        tensors: PyTorch's tensors of each text, and those of the graphs; targets are decoded over
+            their last hidden states.
 
     """
     references, candidates = tensors
     labels = labels_for(source, decoder.config)
     last = Key("hidden", runtime.config.num_hidden_layers)
-    expected = torch_targets(decoder, source, [each[last] for each in references], labels)
-    encoded = [each[last] for each in candidates]
-    found = runtime_targets(runtime, decoder.config, source, encoded, labels)
-    for of, texts, targets in (
+    expected = torch_targets(decoder, source, [text[last] for text in references], labels)
+    encoded = [text[last] for text in candidates]
+    actual = runtime_targets(runtime, decoder.config, source, encoded, labels)
+    for side, texts, targets in (
         (TorchDecoder(decoder), references, expected),
-        (runtime, candidates, found),
+        (runtime, candidates, actual),
     ):
         for text, target in zip(texts, targets, strict=True):
-            text.update(target.keyed() | target_values(of, decoder.config, target, text[last]))
+            text.update(target.keyed() | target_values(side, decoder.config, target, text[last]))
 
 
 class Values(Protocol):
-    """What tells what heads of a decoder add; see `Runtime.value_products`."""
+    """Computation of value products of a decoder's heads; see `Runtime.value_products`."""
 
     def value_products(
         self, states: Floats, layer: int, heads: Sequence[int], kind: MapKind
     ) -> Floats:
-        """`[S, heads, heads]`."""
+        """Return products `[S, heads, heads]`."""
 
 
 def target_values(
     of: Values, config: DecoderConfig, target: TargetTensors, encoded: Floats
 ) -> dict[Key, Floats]:
-    """Products of what all heads of each layer add: the decoder's own, and cross-attention's."""
-    heads, found = range(config.layers.num_attention_heads), {}
+    """Return value products of all heads of each layer, of self- and cross-attention."""
+    heads, values = range(config.layers.num_attention_heads), {}
     for layer, own in enumerate(target.hidden[:-1]):
-        found[Key("decoder_values", layer)] = of.value_products(own, layer, heads, "decoder")
-        found[Key("cross_values", layer)] = of.value_products(encoded, layer, heads, "cross")
-    return {key: products.reshape(len(products), -1) for key, products in found.items()}
+        values[Key("decoder_values", layer)] = of.value_products(own, layer, heads, "decoder")
+        values[Key("cross_values", layer)] = of.value_products(encoded, layer, heads, "cross")
+    return {key: products.reshape(len(products), -1) for key, products in values.items()}
 
 
 def labels_for(batch: Batch, decoder: DecoderConfig) -> list[Ids]:
-    """Random labels of a target a text: as long as the texts are, in the opposite order."""
+    """Return random labels of one target per text: as long as the texts, in the opposite order."""
     lengths = np.diff(batch.cu_seqlens).tolist()
     return [random_labels(decoder, n, seed) for seed, n in enumerate(reversed(lengths))]
 
 
 def shifted(labels: Sequence[Ids], decoder: DecoderConfig) -> Batch:
-    """Targets as the decoder reads them, packed."""
-    read = [shift_right(each, decoder.start_token_id) for each in labels]
+    """Return targets shifted right for the decoder, packed."""
+    read = [shift_right(target, decoder.start_token_id) for target in labels]
     return pack([(ids, np.zeros_like(ids)) for ids in read])
 
 
 def torch_targets(
     decoder: Decoder, source: Batch, encoded: Sequence[Floats], labels: Sequence[Ids]
 ) -> list[TargetTensors]:
-    """The reference tensors of each text's target.
+    """Return the reference tensors of each text's target.
 
     Args:
         decoder: in float32.
         source: the texts.
-        encoded: the last hidden state of each, `[S, H]`.
-        labels: of each text's target.
+        encoded: the last hidden state of each text, `[S, H]`.
+        labels: labels of each text's target.
 
     """
     target = shifted(labels, decoder.config)
@@ -106,8 +106,8 @@ def torch_targets(
             torch.from_numpy(np.concatenate(encoded)),
             output_attentions=True,
         )
-        last, every = output.hidden_states[-1], torch.from_numpy(np.concatenate(labels))
-        logprobs = decoder.logprobs(last, every).numpy()
+        last, all_labels = output.hidden_states[-1], torch.from_numpy(np.concatenate(labels))
+        logprobs = decoder.logprobs(last, all_labels).numpy()
     texts = []
     for row, (start, end) in enumerate(itertools.pairwise(target.cu_seqlens)):
         t, s = end - start, len(encoded[row])
@@ -130,7 +130,7 @@ def runtime_targets(
     encoded: Sequence[Floats],
     labels: Sequence[Ids],
 ) -> list[TargetTensors]:
-    """The same tensors from the artifact's graphs, as a service asks for them."""
+    """Return the tensors of each text's target from the graphs, by a service's calls."""
     layers, last = range(config.layers.num_hidden_layers), config.layers.num_hidden_layers
     texts, heads = range(len(labels)), range(config.layers.num_attention_heads)
     states, cross = runtime.decode(

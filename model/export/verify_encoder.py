@@ -1,4 +1,4 @@
-"""An encoder in PyTorch and its graphs: all tensors of the texts that are verified."""
+"""Tensors of texts for the verification: from a PyTorch encoder, and from its graphs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from model.tasks.head import TaskModule, scores_of_text
 def torch_tensors(
     encoder: Encoder, batch: Batch, vectors: TextVectors, head: TaskModule | None = None
 ) -> list[dict[Key, Floats]]:
-    """The reference tensors of each text of a batch."""
+    """Return the reference tensors of each text of a batch."""
     with torch.inference_mode():
         output = encoder(PackedBatch.of(batch), output_attentions=True)
     hidden = [state.numpy() for state in output.hidden_states]
@@ -43,29 +43,29 @@ def torch_tensors(
 def runtime_tensors(
     runtime: Runtime, batch: Batch, vectors: TextVectors
 ) -> list[dict[Key, Floats]]:
-    """The same tensors from the artifact's graphs, as a service asks for them."""
+    """Return the tensors of each text of a batch from the graphs, by a service's calls."""
     config = runtime.config
     texts, last = range(len(batch.padded_index)), config.num_hidden_layers
     layers, heads = range(last + 1), range(config.num_attention_heads)
-    asked = [(text, layer) for text in texts for layer in layers]
+    requests = [(text, layer) for text in texts for layer in layers]
     poolings = [TextPooling(text, last, vectors.pooling) for text in texts]
-    states, pooled = runtime.encode(batch, asked, poolings)
+    states, pooled = runtime.encode(batch, requests, poolings)
     tensors = []
     for text, vector in zip(texts, vectors.units(pooled), strict=True):
         own = states[text * len(layers) : (text + 1) * len(layers)]
         maps = [runtime.attention(own[layer], own[layer], layer, heads) for layer in range(last)]
-        found = keyed(own, np.stack(maps), vectors.unit) | of_values(runtime, own)
-        tensors.append(found | {Key("pooled"): vector})
+        by_key = keyed(own, np.stack(maps), vectors.unit) | of_values(runtime, own)
+        tensors.append(by_key | {Key("pooled"): vector})
     if runtime.task is not None:
         rows = runtime.encode(batch, *rows_of(runtime.task, texts, last))
         scores = text_scores(runtime.task, [*rows[0], *rows[1]], runtime.score)
-        for found, of_text in zip(tensors, scores, strict=True):
-            found[task_key(runtime.task)] = of_text
+        for by_key, of_text in zip(tensors, scores, strict=True):
+            by_key[task_key(runtime.task)] = of_text
     return tensors
 
 
 def of_values(runtime: Runtime, hidden: Sequence[Floats]) -> dict[Key, Floats]:
-    """Products of what all heads of each layer add, of one text's hidden states."""
+    """Return value products of all heads of each layer, for one text's hidden states."""
     heads = range(runtime.config.num_attention_heads)
     return {
         Key("values", layer): runtime.value_products(states, layer, heads).reshape(len(states), -1)

@@ -1,4 +1,4 @@
-"""Which texts are alike: the vectors of PyTorch and of an artifact's graphs, compared."""
+"""Comparison of PyTorch's vectors and an artifact's vectors by the similarity of texts."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from model.runtimes.contract import Floats, Runtime
 
 
 def measure_similarity(artifact: Artifact, encoder: Encoder, runtime: Runtime) -> Similarity:
-    """Compare the vectors of the texts in `similarity.txt`, all tokens pooled, without a prompt.
+    """Compare the vectors of the texts in `similarity.txt`, without a prompt, all tokens pooled.
 
     Args:
-        artifact: whose tokenizer, pooling and modules make the vectors.
+        artifact: artifact with tokenizer, pooling and modules.
         encoder: its float32 encoder in PyTorch.
-        runtime: its graphs.
+        runtime: runtime of its graphs.
 
     """
     manifest, vectors = artifact.manifest, TextVectors.of(artifact)
     tokenizer = Tokenizer.from_file(str(artifact.path(TOKENIZER)))
     last = manifest.config.num_hidden_layers
     exact: list[Floats] = []
-    found: list[Floats] = []
+    approximate: list[Floats] = []
     for batch in similarity_batches(tokenizer, manifest.sentence.max_length):
         with torch.inference_mode():
             hidden = encoder(PackedBatch.of(batch)).hidden_states[-1].numpy()
@@ -43,5 +43,5 @@ def measure_similarity(artifact: Artifact, encoder: Encoder, runtime: Runtime) -
             ]
         )
         poolings = [TextPooling(text, last, vectors.pooling) for text in texts]
-        found += vectors.units(runtime.encode(batch, [], poolings)[1])
-    return similarity(np.stack(exact), np.stack(found))
+        approximate += vectors.units(runtime.encode(batch, [], poolings)[1])
+    return similarity(np.stack(exact), np.stack(approximate))
