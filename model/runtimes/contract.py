@@ -1,7 +1,7 @@
-"""The contract of every runtime: what computes an encoder, from arrays to arrays.
+"""Contract of every runtime: the computation of an encoder, from arrays to arrays.
 
-Notation: B texts, T tokens of all of them, S tokens of one, H hidden size, L layers, N heads, L_d
-and N_d of a decoder. In `attention`, T and S are the numbers of query and key states.
+Notation: B texts, T tokens of all texts, S tokens of one text, H hidden size, L layers, N heads,
+L_d and N_d of a decoder. In `attention`, T and S are the numbers of query and key states.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NO_DECODER = (
     "the artifact has no decoder: export a checkpoint that has one, such as a MarianMTModel"
 )
 LOGITS = 2**23
-"""Most logits that exist at a time: 32 MiB, and as much again for their logarithms."""
+"""Maximum number of logits in memory at one time: 32 MiB, and as much for their logarithms."""
 NO_OWN_MAPS = "attention weights of this artifact are recomputed, a layer at a time"
 
 
@@ -41,65 +41,66 @@ class Resources:
     """Device, threads and memory of a runtime."""
 
     device: Device = "cpu"
-    """"auto" takes CUDA where there is a device."""
+    """Device to use; "auto" selects CUDA if there is a device."""
     threads: int = 1
     """Number of concurrent calls."""
     device_id: int = 0
-    """Number of the CUDA device."""
+    """Index of the CUDA device."""
     device_memory_bytes: int | None = None
-    """Bound on the memory of each of the three graphs on a CUDA device."""
+    """Memory limit of each of the three graphs on a CUDA device."""
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """Targets of texts, and what is asked of the decoder."""
+    """Targets of texts, and the requested outputs of the decoder."""
 
     source: Batch
-    """The B texts."""
+    """Batch of the B texts."""
     encoded: Floats
-    """Their last hidden states, `[S_all, H]`."""
+    """`[S_all, H]`, last hidden states of the texts."""
     target: Batch
-    """Their targets' labels, shifted right; a target a text."""
+    """Batch of one target per text: its labels, shifted right."""
     states: Sequence[tuple[int, int]] = ()
-    """(text, layer) of each decoder state, layers 0 … L_d."""
+    """(text, layer) of each requested decoder state, layers 0 … L_d."""
     cross: Sequence[tuple[int, int]] = ()
-    """(text, layer) of each layer's query states of cross-attention, layers 0 … L_d−1."""
+    """(text, layer) of each requested query state of cross-attention, layers 0 … L_d−1."""
     head_mask: Floats | None = None
     """`[B, L_d, N_d]`, multiplies the output of each head of self-attention; all 1 when None."""
     cross_head_mask: Floats | None = None
-    """Likewise of cross-attention."""
+    """`[B, L_d, N_d]`, likewise for cross-attention."""
 
 
 @dataclass(frozen=True)
 class HeadScores:
-    """What n heads of a layer compare in one text, in float32."""
+    """Queries, keys and scores of n heads of a layer for one text, in float32."""
 
     queries: Floats
-    """`[n, S, p]`, as they enter the score: with their bias, norm and rotary positions."""
+    """`[n, S, p]`, queries as they enter the score: with bias, norm and rotary positions."""
     keys: Floats
-    """`[n, S, p]`, likewise; of the bilinear score they may have another size."""
+    """`[n, S, p]`, keys as they enter the score; with the bilinear score their size may differ."""
     scores: Floats
-    """`[n, S, S]`: what is normalised over keys, with what relative positions add; no mask yet."""
+    """`[n, S, S]`, scores before masking and normalisation, with relative positions' terms."""
 
 
 class Runtime(Protocol):
-    """An encoder, however it is computed. Calls are safe from several threads at once."""
+    """Computation of an encoder. All calls are thread-safe."""
 
     config: EncoderConfig
     provider: str
-    """The hardware that computes, as the runtime reports it."""
+    """Hardware that computes, as the runtime reports it."""
     spare_calls: int
-    """Calls that may go beside as many as there are threads, which then share the cores."""
+    """Number of useful concurrent calls beyond the number of threads; they share the cores."""
     task: TaskConfig | None
-    """The task head; None without."""
+    """Config of the task head; None without one."""
     decoder: DecoderConfig | None
-    """The decoder over the encoder's last hidden state; None without."""
+    """Config of the decoder over the encoder's last hidden state; None without one."""
     own_maps: bool
-    """Whether maps come from the graph itself, a foreign one, by `maps`, and not by `attention`."""
+    """Whether maps are outputs of a foreign graph, by `maps`, instead of recomputed, by
+    `attention`."""
 
     @property
     def alive(self) -> bool:
-        """False once the device is lost for good."""
+        """Whether the device still works; False once it is lost for good."""
 
     def encode(
         self,
@@ -108,47 +109,46 @@ class Runtime(Protocol):
         poolings: Sequence[TextPooling],
         head_mask: Floats | None = None,
     ) -> tuple[list[Floats], list[Floats]]:
-        """Hidden states and pooled vectors of one forward pass; only these leave the device.
+        """Return hidden states and pooled vectors of one forward pass; only these leave the device.
 
         Args:
             batch: the packed batch.
-            hidden: (text, layer) of each hidden state asked for, layers 0 … L.
-            poolings: the vectors asked for; something is asked for.
+            hidden: (text, layer) of each requested hidden state, layers 0 … L.
+            poolings: the requested vectors; `hidden` or `poolings` is not empty.
             head_mask: as for `hidden_states`.
 
         Returns:
-            A `[S, H]` each hidden state and a `[H]` each pooling, `[n · H]` for one of n modes, in
-            the order asked.
+            `[S, H]` per hidden state, `[H]` per pooling, `[n · H]` with n modes; as requested.
 
         Raises:
-            DeviceLostError: now or before, the device failed for good.
+            DeviceLostError: the device failed for good, now or earlier.
 
         """
 
     def warm_up(self, batch_tokens: int, longest: int, /) -> None:
-        """Batches that are slow, or take memory, the first time.
+        """Run batches that are slow, or allocate memory, the first time.
 
         Args:
-            batch_tokens: the most tokens of a batch.
-            longest: the most tokens of a text.
+            batch_tokens: maximum tokens of a batch.
+            longest: maximum tokens of a text.
 
         """
 
     def hidden_states(
         self, batch: Batch, layers: Sequence[int], head_mask: Floats | None = None
     ) -> list[Floats]:
-        """Hidden states of a packed batch.
+        """Return hidden states of a packed batch.
 
         Args:
             batch: the packed batch.
-            layers: which, 0 … L; at least one.
+            layers: requested layers, 0 … L; at least one.
             head_mask: `[B, L, N]`, multiplies each head's output; 0 ablates it. All 1 when None.
 
         Returns:
-            One `[T, H]` a layer asked for, in that order.
+            `[T, H]` per requested layer, in that order.
 
         Raises:
-            DeviceLostError: now or before, the device failed for good.
+            DeviceLostError: the device failed for good, now or earlier.
 
         """
 
@@ -160,64 +160,64 @@ class Runtime(Protocol):
         heads: Sequence[int],
         kind: MapKind = "encoder",
     ) -> Floats:
-        """Attention weights of some heads of one layer, recomputed from the layer's inputs.
+        """Return attention weights of some heads of one layer, recomputed from the layer's inputs.
 
         Args:
             queries: query states of one text, `[T, H]`.
             keys: key states, `[S, H]`; in self-attention the same array, hidden state `layer`; in
-                cross-attention the encoder's last.
+                cross-attention the encoder's last hidden state.
             layer: 0 … L−1.
-            heads: which of 0 … N−1; at least one.
-            kind: whose heads.
+            heads: requested heads of 0 … N−1; at least one.
+            kind: kind of the heads.
 
         Returns:
             `[heads, T, S]`, over keys; each row sums to 1.
 
         Raises:
-            DeviceLostError: now or before, the device failed for good.
-            ModelError: there is no decoder, whose heads are asked for.
+            DeviceLostError: the device failed for good, now or earlier.
+            ModelError: a decoder's heads are requested, but there is no decoder.
 
         """
 
     def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
-        """Decoder states and cross-attention's query states of one forward pass over all targets.
+        """Return decoder states and cross-attention's query states of one pass over all targets.
 
         Returns:
-            A `[T, H]` each state and a `[T, H]` each layer's query states, in the order asked.
+            `[T, H]` per state, and `[T, H]` per layer's query states, in the order requested.
 
         Raises:
-            DeviceLostError: now or before, the device failed for good.
+            DeviceLostError: the device failed for good, now or earlier.
             ModelError: there is no decoder.
 
         """
 
     def logprobs(self, rows: Floats, labels: Ids) -> Floats:
-        """Log-probabilities of labels, each after all before it.
+        """Return the log-probability of each label, given all labels before it.
 
         Args:
-            rows: of the decoder's last state, `[n, H]`.
-            labels: `[n]`, one a row.
+            rows: rows of the decoder's last hidden state, `[n, H]`.
+            labels: `[n]`, one per row.
 
         Returns:
             `[n]`.
 
         Raises:
-            DeviceLostError: now or before, the device failed for good.
+            DeviceLostError: the device failed for good, now or earlier.
             ModelError: there is no decoder.
 
         """
 
     def score(self, rows: Floats) -> Floats:
-        """The task head's answer, of an artifact that has one; see `model.artifact.scores`.
+        """Return the outputs of the task head; see `model.artifact.scores`.
 
         Args:
-            rows: `[n, H]`, one a text or one a token; of sparse vectors the tokens of one text.
+            rows: `[n, H]`, one per text or per token; for sparse vectors, the tokens of one text.
 
         Returns:
-            `[n, C]`, or `[1, V]` of sparse vectors.
+            `[n, C]`, or `[1, V]` for sparse vectors.
 
         Raises:
-            DeviceLostError: now or before, the device failed for good.
+            DeviceLostError: the device failed for good, now or earlier.
             ModelError: there is no task head.
 
         """
@@ -225,76 +225,76 @@ class Runtime(Protocol):
     def value_products(
         self, states: Floats, layer: int, heads: Sequence[int], kind: MapKind = "encoder"
     ) -> Floats:
-        """Inner products of what any two heads of a layer add of each token.
+        """Return inner products of the vectors that any two heads of a layer add for each token.
 
-        On the host, by the float32 weights, in every precision and on every device. See
+        The host computes them by the float32 weights, for every precision and device: see
         `model.attention.values`.
 
         Args:
             states: key states of one text, `[S, H]`, as `attention` takes them.
             layer: 0 … L−1.
-            heads: which of 0 … N−1; at least one.
-            kind: whose; of a decoder's both kinds, L and N are the decoder's.
+            heads: requested heads of 0 … N−1; at least one.
+            kind: kind of the heads; for both kinds of a decoder, L and N are the decoder's.
 
         Returns:
             `[S, heads, heads]`.
 
         Raises:
-            ModelError: the graph is a foreign one, or there is no such heads.
+            ModelError: the graph is foreign, or there are no such heads.
 
         """
 
     def head_scores(self, states: Floats, layer: int, heads: Sequence[int]) -> HeadScores:
-        """Queries, keys and scores of heads of the encoder.
+        """Return queries, keys and scores of heads of the encoder.
 
-        On the host, by the float32 weights, in every precision and on every device. See
+        The host computes them by the float32 weights, for every precision and device: see
         `model.attention.weights`.
 
         Args:
             states: hidden state `layer` of one text, `[S, H]`.
             layer: 0 … L−1.
-            heads: which of 0 … N−1; at least one.
+            heads: requested heads of 0 … N−1; at least one.
 
         Raises:
-            ModelError: the graph is a foreign one.
+            ModelError: the graph is foreign.
 
         """
 
     def decompose(self, step: DecompositionStep) -> DecomposedRows:
-        """Shares of input tokens in some states of one text, through one layer, in float32.
+        """Propagate input tokens' shares in states of one text through one layer, in float32.
 
-        On the host, by the float32 weights, in every precision and on every device.
+        The host computes them by the float32 weights, for every precision and device.
 
         Raises:
-            ArtifactError: the artifact was copied without its weights.
-            ModelError: the graph is a foreign one.
+            ArtifactError: the artifact is serving-only.
+            ModelError: the graph is foreign.
 
         """
 
     def layer_parts(self, step: LayerStep) -> LayerParts:
-        """Return the parts of a layer, where and by which weights `decompose` does; raise as it."""
+        """Return the parts of a layer, computed like `decompose` and with the same errors."""
 
     def maps(self, batch: Batch) -> Floats:
-        """All attention weights of one text, where they come from the graph itself.
+        """Return all attention weights of one text, if they are outputs of the graph itself.
 
         Args:
-            batch: of one text.
+            batch: batch of one text.
 
         Returns:
             `[L, N, S, S]`, over keys; each row sums to 1.
 
         Raises:
-            ModelError: `own_maps` is False, or the graph gives none.
+            ModelError: `own_maps` is False.
 
         """
 
 
 def every_head(batch: Batch, config: EncoderConfig) -> Floats:
-    """Head mask `[B, L, N]` of ones."""
+    """Return a head mask `[B, L, N]` of ones."""
     texts = len(batch.padded_index)
     return np.ones((texts, config.num_hidden_layers, config.num_attention_heads), np.float32)
 
 
 def layers_of(hidden: Sequence[tuple[int, int]], poolings: Sequence[TextPooling]) -> list[int]:
-    """Layers of the hidden states and poolings, ascending."""
-    return sorted({layer for _, layer in hidden} | {asked.layer for asked in poolings})
+    """Return the layers of the hidden states and poolings, ascending."""
+    return sorted({layer for _, layer in hidden} | {pooling.layer for pooling in poolings})

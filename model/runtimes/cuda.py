@@ -1,4 +1,4 @@
-"""Checks of the CUDA driver, and recognition of errors that end a process's use of a device."""
+"""Checks of the CUDA driver, and detection of errors after which a process cannot use a device."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _STICKY = re.compile(
     r"|CUDNN_STATUS_(?:EXECUTION_FAILED|INTERNAL_ERROR)",
     re.IGNORECASE,
 )
-"""Errors after which, by CUDA's documentation of `cudaError`, every call of the process fails.
-Memory that ran out is none of them."""
+"""Errors after which every further CUDA call of the process fails, by CUDA's documentation of
+`cudaError`. An out-of-memory error is not among them."""
 
 
 def device_count() -> int:
-    """How many devices the driver sees; 0 where there is no driver, or a broken one.
+    """Return the number of devices that the driver finds; 0 without a driver, or with a broken one.
 
-    `check` tells the two apart.
+    `check` distinguishes these cases.
     """
     try:
         return _count(_driver())
@@ -36,10 +36,10 @@ def device_count() -> int:
 
 
 def check(device_id: int, cuda_version: str) -> None:
-    """Refuse what the driver cannot do: that device, or libraries of that version.
+    """Raise an error if the driver lacks the device, or cannot run libraries of the CUDA version.
 
     Raises:
-        ProviderError: what is missing.
+        ProviderError: the driver or the device is missing, or the driver is too old.
 
     """
     driver = _driver()
@@ -58,7 +58,7 @@ def check(device_id: int, cuda_version: str) -> None:
 
 
 def unloadable(libraries: Sequence[str | Path]) -> str | None:
-    """The first library that cannot be loaded, or that needs one which cannot, and why."""
+    """Return the error of the first library that cannot be loaded, or whose dependencies cannot."""
     for library in libraries:
         try:
             ctypes.CDLL(str(library))
@@ -83,5 +83,5 @@ def _count(driver: ctypes.CDLL) -> int:
 
 
 def is_lost(message: str) -> bool:
-    """Whether an error means that this process can no longer use the device."""
+    """Return whether an error means that this process can no longer use the device."""
     return _STICKY.search(message) is not None

@@ -1,7 +1,7 @@
 """Decomposition by an artifact's own graphs, on the host and in float32 in every precision.
 
-Sessions are made, and files of weights mapped, at the first step: a service that is never asked
-holds nothing of them.
+Sessions are created, and weight files mapped, at the first step: a service without such requests
+uses no memory for them.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ Feed = dict[str, Any]
 
 
 class Session(Protocol):
-    """A loaded graph, as ONNX Runtime has it."""
+    """Loaded graph, as ONNX Runtime's session."""
 
     def run(self, names: Sequence[str], feed: Mapping[str, Any]) -> list[Floats]:
-        """The outputs of these names."""
+        """Return the outputs with these names."""
 
 
 class _Loaded(NamedTuple):
-    """What steps compute with."""
+    """Sessions and weights for the steps."""
 
     layer: Session
     values: Session
@@ -58,14 +58,14 @@ class _Loaded(NamedTuple):
 
 
 class GraphDecomposition:
-    """The steps of a decomposition; calls are safe from several threads at once."""
+    """Steps of a decomposition; calls are thread-safe."""
 
     def __init__(self, artifact: Artifact, session: Callable[[Path], Session]) -> None:
-        """Load nothing yet.
+        """Keep the arguments; nothing is loaded yet.
 
         Args:
-            artifact: one of ours.
-            session: loads a graph, to be run on its caller's thread.
+            artifact: a natively exported artifact.
+            session: loads a graph that runs on its caller's thread.
 
         """
         self._artifact = artifact
@@ -75,7 +75,7 @@ class GraphDecomposition:
         self._kept: _Loaded | None = None
 
     def step(self, step: DecompositionStep) -> DecomposedRows:
-        """Rows through their layer, and what the next one's heads project of them.
+        """Return the rows after their layer, and their values for the next layer's heads.
 
         Raises:
             ArtifactError: the artifact is serving-only.
@@ -134,7 +134,7 @@ class GraphDecomposition:
 
 
 def _parameters(shapes: Shapes, keys: Mapping[str, str], weights: Mapping[str, Floats]) -> Feed:
-    """A graph's inputs by name; zeros for those without a key."""
+    """Return a graph's inputs by name; zeros for inputs without a key."""
     return {
         name: weights[keys[name]] if name in keys else np.zeros(shape, np.float32)
         for name, shape in shapes.items()

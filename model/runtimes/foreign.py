@@ -1,7 +1,7 @@
-"""A foreign graph: somebody else's ONNX export of an encoder, on ONNX Runtime.
+"""Runtime of foreign graphs (ONNX exports by other tools), on ONNX Runtime.
 
-What is given to it is padded, what it gives is packed again; it has the last hidden state, and
-perhaps the attention weights of every layer.
+Inputs are padded and outputs packed again. The graph gives the last hidden state, and optionally
+the attention weights of every layer.
 
 Notation: B texts, T tokens of all of them, S tokens of the longest, H hidden size, L layers,
 N heads.
@@ -28,25 +28,25 @@ Grid = NDArray[np.int64]
 
 
 class Session(Protocol):
-    """A loaded graph, as ONNX Runtime has it."""
+    """Loaded graph, as ONNX Runtime's session."""
 
     def run(self, names: Sequence[str], feed: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
-        """The outputs of these names."""
+        """Return the outputs with these names."""
 
     def get_providers(self) -> list[str]:
-        """The hardware interfaces that compute."""
+        """Return the hardware interfaces that compute."""
 
 
 class ForeignRuntime(HostRuntime):
-    """Somebody else's graph on the CPU; see `Runtime`.
+    """Foreign graph on the CPU; see `Runtime`.
 
-    A short text that comes while no other is computed has every core to itself.
+    A short batch uses all cores if no other call is in flight.
     """
 
     spare_calls = 1
 
     def __init__(self, artifact: Artifact, shared: Session, lone: Session) -> None:
-        """Serve by a session that all batches share, and one with all cores for a short one."""
+        """Use one session for all batches, and one with all cores for single short batches."""
         manifest = artifact.manifest
         self.config = manifest.config
         self._inputs = manifest.signature["encoder"].inputs
@@ -60,10 +60,10 @@ class ForeignRuntime(HostRuntime):
     def hidden_states(
         self, batch: Batch, layers: Sequence[int], head_mask: Floats | None = None
     ) -> list[Floats]:
-        """`[T, H]` a layer, which is always the last.
+        """Return `[T, H]` per layer, which is always the last.
 
         Raises:
-            ModelError: another layer, or an ablated head, is asked for.
+            ModelError: another layer or an ablated head is requested.
 
         """
         last = self.config.num_hidden_layers
@@ -88,7 +88,7 @@ class ForeignRuntime(HostRuntime):
         heads: Sequence[int],
         kind: MapKind = "encoder",
     ) -> Floats:
-        """None are recomputed.
+        """Raise an error: maps of a foreign graph are not recomputed.
 
         Raises:
             ModelError: always.
@@ -98,10 +98,10 @@ class ForeignRuntime(HostRuntime):
         raise ModelError(not_in_graph("attention weights"))
 
     def maps(self, batch: Batch) -> Floats:
-        """`[L, N, S, S]` of one text.
+        """Return the maps `[L, N, S, S]` of one text.
 
         Raises:
-            ModelError: the graph gives none.
+            ModelError: the graph has no attention weights.
 
         """
         if not self.own_maps:
@@ -109,21 +109,21 @@ class ForeignRuntime(HostRuntime):
         feed = padded(batch, self._inputs, self.config.pad_token_id)
         with self._calls.call(batch) as alone:
             layers = (self._lone if alone else self._shared).run(self._attentions, feed)
-        found: Floats = np.concatenate(layers).astype(np.float32, copy=False)
-        return found
+        maps: Floats = np.concatenate(layers).astype(np.float32, copy=False)
+        return maps
 
 
 def padded(batch: Batch, inputs: Sequence[TensorSpec], pad_token_id: int) -> dict[str, Grid]:
-    """A packed batch as the inputs of a graph, `[B, S]` each, padded at the end.
+    """Return a packed batch as the inputs of a graph, `[B, S]` each, padded at the end.
 
-    Positions run on over the padding, whose own count for nothing.
+    Positions continue over the padding, where they have no effect.
     """
     shape = batch.padded_index.shape
 
     def grid(values: Grid, filler: int) -> Grid:
-        found = np.full(shape, filler, np.int64)
-        found.flat[batch.packed_index] = values
-        return found
+        values_grid = np.full(shape, filler, np.int64)
+        values_grid.flat[batch.packed_index] = values
+        return values_grid
 
     grids = {
         "input_ids": grid(batch.input_ids, pad_token_id),

@@ -1,4 +1,4 @@
-"""Every head's parameters, which feed the graphs that hold none."""
+"""Parameters of all heads, inputs of the graphs that hold none of their own."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ def read_heads(artifact: Artifact, kind: MapKind = "encoder") -> list[dict[str, 
 
 
 def heads_path(artifact: Artifact, kind: MapKind) -> Path:
-    """The file of all parameters of heads of a kind."""
+    """Return the file with all parameters of heads of a kind."""
     return artifact.path(HEADS if kind == "encoder" else DECODER_HEADS)
 
 
 class HeadParameters:
-    """Every head's parameters, which feed the attention graph."""
+    """Parameters of all heads, as inputs of the attention graph."""
 
     def __init__(self, artifact: Artifact, kind: MapKind = "encoder") -> None:
         self._layers = read_heads(artifact, kind)
 
     def feed(self, layer: int, heads: Sequence[int]) -> dict[str, Floats]:
-        """The graph's inputs for these heads of this layer, by name; axis 0 is heads."""
+        """Return the graph's inputs for some heads of a layer, by name; axis 0 is heads."""
         return chosen_heads(self._layers[layer], heads)
 
 
 def chosen_heads(parameters: Mapping[str, Floats], heads: Sequence[int]) -> dict[str, Floats]:
-    """Return the parameters `[N, …]` of some heads by name, contiguous: all heads are no copy."""
+    """Return the parameters of chosen heads by name, contiguous; all heads are not copied."""
     chosen = list(heads)
     return {
         name: np.ascontiguousarray(tensor if chosen == list(range(len(tensor))) else tensor[chosen])
@@ -66,33 +66,33 @@ def chosen_heads(parameters: Mapping[str, Floats], heads: Sequence[int]) -> dict
 
 
 class Session(Protocol):
-    """A loaded graph, as ONNX Runtime has it."""
+    """Loaded graph, as ONNX Runtime's session."""
 
     def run(self, names: Sequence[str], feed: Mapping[str, Any]) -> list[Floats]:
-        """The outputs of these names."""
+        """Return the outputs with these names."""
 
 
 LoadGraph = Callable[[Path], Session]
-"""Loads a graph, to be run on its caller's thread."""
+"""Function that loads a graph, which then runs on its caller's thread."""
 
 
 class HostGraph:
-    """A graph over states and heads' parameters, on the host and in float32.
+    """Graph over states and heads' parameters, on the host and in float32.
 
-    Its session is made and the parameters are mapped at the first call: a service that is never
-    asked holds nothing of them. Calls are safe from several threads at once.
+    Its session is created and the parameters are mapped at the first call: a service without such
+    requests uses no memory for them. Calls are thread-safe.
     """
 
     def __init__(
         self, artifact: Artifact, graph: GraphName, load: LoadGraph, kind: MapKind = "encoder"
     ) -> None:
-        """Load nothing yet.
+        """Keep the arguments; nothing is loaded yet.
 
         Args:
-            artifact: one of ours.
-            graph: whose first input is states, and the others parameters of heads.
-            load: its session.
-            kind: whose heads.
+            artifact: a natively exported artifact.
+            graph: name of a graph; its first input is states, the others are heads' parameters.
+            load: loads its session.
+            kind: kind of the heads.
 
         """
         self._artifact, self._graph, self._load, self._kind = artifact, graph, load, kind
@@ -101,7 +101,7 @@ class HostGraph:
         self._parameters: dict[str, Floats] = {}
 
     def of_heads(self, layer: int, heads: Sequence[int]) -> Callable[[Floats], list[Floats]]:
-        """The function from states `[S, H]` to all outputs for these heads.
+        """Return the function from states `[S, H]` to all outputs for these heads.
 
         Raises:
             ArtifactError: the parameters cannot be read.

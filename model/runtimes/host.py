@@ -1,4 +1,4 @@
-"""Base of runtimes on a CPU: pooling and cutting of hidden states in host memory."""
+"""Base of runtimes on a CPU: selection and pooling of hidden states in host memory."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from model.runtimes.contract import (
 from model.runtimes.host_graphs import HostGraphs
 
 LONE_TOKENS = 128
-"""Most tokens of a batch that all cores compute together, if it is alone."""
+"""Maximum tokens of a batch that all cores compute together if no other call is in flight."""
 
 
 class HostRuntime(HostGraphs, ABC):
-    """A runtime whose hidden states come to the host whole, where they are cut and pooled.
+    """Runtime whose whole hidden states come to the host, where they are split and pooled.
 
-    On a CPU each call runs on its caller's thread, which is best for the whole.
+    On a CPU each call runs on its caller's thread, which gives the highest throughput.
     """
 
     config: EncoderConfig
@@ -43,7 +43,7 @@ class HostRuntime(HostGraphs, ABC):
     def hidden_states(
         self, batch: Batch, layers: Sequence[int], head_mask: Floats | None = None
     ) -> list[Floats]:
-        """`[T, H]` a layer."""
+        """Return `[T, H]` per layer."""
 
     def encode(
         self,
@@ -52,21 +52,21 @@ class HostRuntime(HostGraphs, ABC):
         poolings: Sequence[TextPooling],
         head_mask: Floats | None = None,
     ) -> tuple[list[Floats], list[Floats]]:
-        """`[S, H]` a hidden state, a view; `[H]` a pooling and mode."""
+        """Return `[S, H]` per hidden state, a view, and `[H]` per pooling and mode."""
         layers = layers_of(hidden, poolings)
         states = dict(zip(layers, self.hidden_states(batch, layers, head_mask), strict=True))
-        pooled = cut(states, batch, [(asked.text, asked.layer) for asked in poolings])
+        pooled = cut(states, batch, [(pooling.text, pooling.layer) for pooling in poolings])
         vectors = []
-        for asked, rows in zip(poolings, pooled, strict=True):
-            vector = pool(rows, asked.mode, asked.first_token, asked.left_out)
-            n = asked.unit_features
+        for pooling, rows in zip(poolings, pooled, strict=True):
+            vector = pool(rows, pooling.mode, pooling.first_token, pooling.left_out)
+            n = pooling.unit_features
             if n:
                 vector[:n] = l2_normalize(vector[:n])
             vectors.append(vector)
         return cut(states, batch, hidden), vectors
 
     def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
-        """There is no decoder.
+        """Raise an error: there is no decoder.
 
         Raises:
             ModelError: always.
@@ -76,7 +76,7 @@ class HostRuntime(HostGraphs, ABC):
         raise ModelError(NO_DECODER)
 
     def logprobs(self, rows: Floats, labels: Ids) -> Floats:
-        """There is no decoder.
+        """Raise an error: there is no decoder.
 
         Raises:
             ModelError: always.
@@ -86,7 +86,7 @@ class HostRuntime(HostGraphs, ABC):
         raise ModelError(NO_DECODER)
 
     def score(self, rows: Floats) -> Floats:
-        """There is no task head.
+        """Raise an error: there is no task head.
 
         Raises:
             ModelError: always.
@@ -96,7 +96,7 @@ class HostRuntime(HostGraphs, ABC):
         raise ModelError(NO_TASK_HEAD)
 
     def maps(self, batch: Batch) -> Floats:
-        """They are recomputed, by `attention`.
+        """Raise an error: maps are recomputed by `attention`.
 
         Raises:
             ModelError: always.
@@ -106,17 +106,17 @@ class HostRuntime(HostGraphs, ABC):
         raise ModelError(NO_OWN_MAPS)
 
     def warm_up(self, *_: int) -> None:
-        """One short batch: a large one would keep its memory."""
+        """Run one short batch, because a large one would keep its memory."""
         self.hidden_states(pack([([0], [0])]), [self.config.num_hidden_layers])
 
 
 def cut(rows: Mapping[int, Floats], batch: Batch, asked: Sequence[tuple[int, int]]) -> list[Floats]:
-    """The rows of single texts, views.
+    """Return the rows of single texts, as views.
 
     Args:
-        rows: by layer, `[T, H]` of all tokens of the batch.
-        batch: whose texts.
-        asked: (text, layer) of each.
+        rows: hidden states `[T, H]` of the batch by layer.
+        batch: the batch.
+        asked: (text, layer) of each requested hidden state.
 
     """
     ends = batch.cu_seqlens.tolist()
@@ -124,7 +124,7 @@ def cut(rows: Mapping[int, Floats], batch: Batch, asked: Sequence[tuple[int, int
 
 
 class Calls:
-    """Counts the calls in flight."""
+    """Counter of calls in flight."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -132,7 +132,7 @@ class Calls:
 
     @contextlib.contextmanager
     def call(self, batch: Batch) -> Iterator[bool]:
-        """Context of one call; True if its batch is short and no other call is in flight."""
+        """Count a call for the context; yield whether its batch is short and no other call runs."""
         with self._lock:
             self._in_flight += 1
             alone = self._in_flight == 1 and len(batch.input_ids) <= LONE_TOKENS

@@ -1,4 +1,4 @@
-"""What a runtime computes on the host in float32, whatever computes its encoder."""
+"""Computations of a runtime on the host in float32, whatever computes its encoder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from model.runtimes.values import GraphValues
 
 
 class HostGraphs:
-    """Part of a runtime: the calls that graphs on the host answer, of a foreign graph none."""
+    """Part of a runtime: calls to graphs on the host; none for a foreign graph."""
 
     own_maps = False
     _values: GraphValues | None = None
@@ -27,7 +27,7 @@ class HostGraphs:
     _layer_parts: GraphLayerParts | None = None
 
     def use_host_graphs(self, artifact: Artifact, load: LoadGraph) -> None:
-        """Answer by the graphs of an artifact, each loaded at its first call."""
+        """Use the graphs of an artifact, each loaded at its first call."""
         self._values = GraphValues(artifact, load)
         self._scores = HostGraph(artifact, "head_scores", load)
         self._decomposition = GraphDecomposition(artifact, load)
@@ -36,10 +36,10 @@ class HostGraphs:
     def value_products(
         self, states: Floats, layer: int, heads: Sequence[int], kind: MapKind = "encoder"
     ) -> Floats:
-        """`[S, heads, heads]`.
+        """Return value products `[S, heads, heads]`.
 
         Raises:
-            ModelError: the graph is a foreign one, or there is no decoder.
+            ModelError: the graph is foreign, or there is no decoder.
 
         """
         if self._values is None:
@@ -47,10 +47,10 @@ class HostGraphs:
         return self._values.products(states, layer, heads, kind)
 
     def head_scores(self, states: Floats, layer: int, heads: Sequence[int]) -> HeadScores:
-        """Queries, keys and scores.
+        """Return queries, keys and scores.
 
         Raises:
-            ModelError: the graph is a foreign one.
+            ModelError: the graph is foreign.
 
         """
         if self._scores is None:
@@ -58,10 +58,10 @@ class HostGraphs:
         return HeadScores(*self._scores.of_heads(layer, heads)(states))
 
     def decompose(self, step: DecompositionStep) -> DecomposedRows:
-        """Rows after their layer, and values for the next one.
+        """Return the rows after their layer, and values for the next one.
 
         Raises:
-            ModelError: the graph is a foreign one.
+            ModelError: the graph is foreign.
 
         """
         if self._decomposition is None:
@@ -72,7 +72,7 @@ class HostGraphs:
         """Return the parts of a layer.
 
         Raises:
-            ModelError: the graph is a foreign one.
+            ModelError: the graph is foreign.
 
         """
         if self._layer_parts is None:

@@ -1,6 +1,6 @@
-"""The parts of a layer by an artifact's own graph, on the host and in float32 in every precision.
+"""Parts of a layer by an artifact's own graph, on the host and in float32 in every precision.
 
-The session is made, and files of weights are mapped, at the first step.
+The session is created, and weight files are mapped, at the first step.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from model.runtimes.heads import LoadGraph, Session
 
 
 class GraphLayerParts:
-    """The graph of a layer's parts; calls are safe from several threads at once."""
+    """Graph of a layer's parts; calls are thread-safe."""
 
     def __init__(self, artifact: Artifact, load: LoadGraph) -> None:
-        """Load nothing yet; see `HostGraph`."""
+        """Keep the arguments; nothing is loaded yet. See `HostGraph`."""
         self._artifact, self._load = artifact, load
         self._lock = threading.Lock()
         self._session: Session | None = None
@@ -40,7 +40,7 @@ class GraphLayerParts:
         """Return the parts of a step.
 
         Raises:
-            ArtifactError: the artifact was copied without its weights.
+            ArtifactError: the artifact is serving-only.
             ModelError: the graph cannot be loaded.
 
         """
@@ -64,7 +64,7 @@ class GraphLayerParts:
         """Map the parameters of each layer by the names of the graph's inputs."""
         artifact, config = self._artifact, self._artifact.manifest.config
         if artifact.manifest.serving_only:
-            raise ArtifactError(left_out("a layer that is computed again"))
+            raise ArtifactError(left_out("a recomputed layer"))
         tensors = []
         for name in (HEADS, WEIGHTS):
             with reading(artifact.path(name)):
@@ -74,11 +74,11 @@ class GraphLayerParts:
         layers = []
         for layer in range(config.num_hidden_layers):
             keys = parameter_keys(config, layer)
-            found = {name: weights[key] for name, key in keys.items()}
+            parameters = {name: weights[key] for name, key in keys.items()}
             applies = final_norm_applies(config, layer)
             if applies is not None:
-                found[FINAL_APPLIES] = applies
-            names = [spec.name for spec in inputs if spec.name not in found]
-            found |= {name: of_heads[head_parameter_name(name, layer)] for name in names}
-            layers.append({name: np.ascontiguousarray(each) for name, each in found.items()})
+                parameters[FINAL_APPLIES] = applies
+            names = [spec.name for spec in inputs if spec.name not in parameters]
+            parameters |= {name: of_heads[head_parameter_name(name, layer)] for name in names}
+            layers.append({name: np.ascontiguousarray(p) for name, p in parameters.items()})
         return layers

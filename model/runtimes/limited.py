@@ -1,4 +1,4 @@
-"""Calls of a graph that nobody knows yet, which may never end: each is ended after some seconds."""
+"""Time limit for calls of an untested graph, which may never end."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from numpy.typing import NDArray
 from model.errors import ModelError
 
 TRIAL_SECONDS = 60.0
-"""Maximum number of seconds of one call while a graph is tried."""
+"""Maximum number of seconds of one call in a trial of a graph."""
 
 
 class RunOptions(Protocol):
-    """Options of one call, as ONNX Runtime has them."""
+    """Options of one call, as in ONNX Runtime."""
 
     terminate: bool
 
 
 class PlainSession(Protocol):
-    """Loaded graph, as ONNX Runtime has it."""
+    """Loaded graph, as ONNX Runtime's session."""
 
     def run(self, names: Sequence[str], feed: Mapping[str, Any], options: Any) -> list[Any]:
-        """Return the outputs of these names."""
+        """Return the outputs with these names."""
 
     def get_providers(self) -> list[str]:
         """Return the hardware interfaces that compute."""
 
 
 class LimitedSession:
-    """Session whose calls end with an error after some seconds."""
+    """Session whose calls end with an error after a time limit."""
 
     def __init__(
         self, session: PlainSession, seconds: float, options: Callable[[], RunOptions]
@@ -40,18 +40,18 @@ class LimitedSession:
 
         Args:
             session: a loaded graph.
-            seconds: that a call may take.
-            options: makes the options of one call.
+            seconds: maximum seconds of a call.
+            options: creates the options of one call.
 
         """
         self._session, self._seconds, self._options = session, seconds, options
         self.get_providers = session.get_providers
 
     def run(self, names: Sequence[str], feed: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
-        """Return the outputs of these names.
+        """Return the outputs with these names.
 
         Raises:
-            ModelError: the call took too long.
+            ModelError: the call exceeded the time limit.
 
         """
         options = self._options()
@@ -63,8 +63,8 @@ class LimitedSession:
         except Exception:
             if options.terminate:
                 raise ModelError(
-                    f"the graph did not compute a batch within {self._seconds:g} s: look for a "
-                    "Loop in it that has no end"
+                    f"the graph did not compute a batch within {self._seconds:g} s: look for an "
+                    "endless Loop in it"
                 ) from None
             raise
         finally:

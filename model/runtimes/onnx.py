@@ -1,4 +1,4 @@
-"""An artifact's graphs on ONNX Runtime."""
+"""Graphs of an artifact on ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from model.runtimes.onnx_device import ALIGNED, BoundRuntime, Place
 
 try:
     import onnxruntime
-    from onnxruntime import InferenceSession  # missing where files of another wheel are left
+    from onnxruntime import InferenceSession  # missing if files of another wheel remain
 except ImportError as error:
     raise ModelError(
         f"ONNX Runtime cannot be imported ({error}): pip install 'headscope-server[cpu]', or "
@@ -48,13 +48,13 @@ _FATAL, _WARNING = 4, 2
 
 
 def load(artifact: Artifact, resources: Resources) -> Runtime:
-    """The graphs: float32 on the CPU in host memory, all else with tensors bound to a device.
+    """Load the graphs: float32 on the CPU in host memory, all others bound to a device.
 
-    Half precision goes the device's way on a CPU as well: it is slow there, and the same code.
+    Half precision uses the device code on a CPU too, where it is slow, so that both share code.
 
     Raises:
-        ProviderError: CUDA was asked for and does not work; names what is missing.
-        ModelError: ONNX Runtime refuses a graph.
+        ProviderError: CUDA was requested and does not work; the message names what is missing.
+        ModelError: ONNX Runtime rejects a graph.
 
     """
     if artifact.manifest.foreign:
@@ -81,7 +81,7 @@ def load(artifact: Artifact, resources: Resources) -> Runtime:
 class OnnxRuntime(HostRuntime):
     """ONNX Runtime on the CPU, in float32; see `Runtime`.
 
-    A short text that comes while no other is computed has every core to itself.
+    A short batch uses all cores if no other call is in flight.
     """
 
     spare_calls = 1
@@ -89,11 +89,11 @@ class OnnxRuntime(HostRuntime):
     def __init__(self, artifact: Artifact, threads: int = 1) -> None:
         """Load the graphs; the encoder twice if there are several threads.
 
-        Two threads in one call are slower than two calls of one thread each, so the session that
-        every batch shares has one; the other has all, for a short one that is alone.
+        Two threads in one call are slower than two calls of one thread each. So the session shared
+        by all batches has one thread; the other has all, for single short batches.
 
         Raises:
-            ModelError: ONNX Runtime refuses a graph.
+            ModelError: ONNX Runtime rejects a graph.
 
         """
         self.config = artifact.manifest.config
@@ -114,7 +114,7 @@ class OnnxRuntime(HostRuntime):
     def hidden_states(
         self, batch: Batch, layers: Sequence[int], head_mask: Floats | None = None
     ) -> list[Floats]:
-        """`[T, H]` a layer."""
+        """Return `[T, H]` per layer."""
         outputs = [hidden_state_name(layer) for layer in layers]
         mask = every_head(batch, self.config) if head_mask is None else head_mask
         feed = dict(zip(self._inputs, (*batch.inputs, mask), strict=True))
@@ -129,7 +129,7 @@ class OnnxRuntime(HostRuntime):
         heads: Sequence[int],
         kind: MapKind = "encoder",
     ) -> Floats:
-        """`[heads, T, S]`."""
+        """Return maps `[heads, T, S]`."""
         if kind != "encoder":
             return decoder_of(self._decoder).attention(queries, keys, layer, heads, kind)
         states = {"query_states": queries[None], "key_states": keys[None]}
@@ -137,15 +137,15 @@ class OnnxRuntime(HostRuntime):
         return self._attention.run(["attention"], feed)[0][0]
 
     def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
-        """`[T, H]` a state, and a layer's query states."""
+        """Return `[T, H]` per state, and per layer's query states."""
         return decoder_of(self._decoder).decode(asked)
 
     def logprobs(self, rows: Floats, labels: Ids) -> Floats:
-        """`[n]`."""
+        """Return log-probabilities `[n]`."""
         return decoder_of(self._decoder).logprobs(rows, labels)
 
     def score(self, rows: Floats) -> Floats:
-        """`[n, C]` or `[1, V]`."""
+        """Return scores `[n, C]` or `[1, V]`."""
         if self._task is None:
             return super().score(rows)
         return self._task.run(["scores"], {"rows": rows})[0]
@@ -158,16 +158,17 @@ def _decoder(
     threads: int = 1,
     memory_bytes: int | None = None,
 ) -> OnnxDecoder | None:
-    """The decoder's graphs; None without one.
+    """Load the decoder's graphs; None without a decoder.
 
-    In host memory the graph is loaded twice if there are several threads, as the encoder's.
+    In host memory the decoder graph is loaded twice if there are several threads, like the
+    encoder's.
     """
     config, host = artifact.manifest.decoder, place is _HOST
     if config is None:
         return None
-    each = 1 if host else threads
+    threads_each = 1 if host else threads
     sessions = {
-        name: _session(artifact.path(GRAPHS[name]), place, each, memory_bytes)
+        name: _session(artifact.path(GRAPHS[name]), place, threads_each, memory_bytes)
         for name in DECODER_GRAPHS
     }
     lone = sessions["decoder"]
@@ -178,10 +179,10 @@ def _decoder(
 
 
 def trial(graph: Path, feed: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """All outputs of one call of a graph, by name.
+    """Return all outputs of one call of a graph, by name.
 
     Raises:
-        ModelError: ONNX Runtime refuses the graph or the call, or the call does not end.
+        ModelError: ONNX Runtime rejects the graph or the call, or the call exceeds the time limit.
 
     """
     session = _session(graph)
@@ -191,33 +192,33 @@ def trial(graph: Path, feed: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[An
         return dict(zip(names, limited.run(names, feed), strict=True))
     except ModelError:
         raise
-    except Exception as error:  # onnxruntime's own exceptions share no base class
+    except Exception as error:  # onnxruntime's exceptions share no base class
         reason = str(error).splitlines()[0]
         raise ModelError(f"ONNX Runtime cannot compute {graph.name}: {reason}") from None
 
 
 def load_for_trial(artifact: Artifact) -> Runtime:
-    """Load a foreign graph whose calls end after `TRIAL_SECONDS` at the latest."""
+    """Load a foreign graph with a limit of `TRIAL_SECONDS` for each call."""
     session = _session(artifact.path(ENCODER_GRAPH))
     limited = LimitedSession(session, TRIAL_SECONDS, onnxruntime.RunOptions)
     return ForeignRuntime(artifact, limited, limited)
 
 
 def host_session(graph: Path) -> InferenceSession:
-    """A graph of large and rare calls on the CPU, a thread each, whose memory goes back at once.
+    """Load a graph for large, rare calls on the CPU: one thread each, memory freed at once.
 
     Raises:
-        ModelError: ONNX Runtime refuses the graph.
+        ModelError: ONNX Runtime rejects the graph.
 
     """
     return _session(graph, arena=False)
 
 
 def choose(device: Device, device_id: int = 0) -> Literal["cpu", "cuda"]:
-    """Where to run: "auto" takes CUDA where this package and the driver see a device.
+    """Return where to run: "auto" selects CUDA if this package and the driver find a device.
 
     Raises:
-        ProviderError: CUDA was asked for, or a device is there, and it cannot be used.
+        ProviderError: CUDA was requested or a device was found, but it cannot be used.
 
     """
     if device == "cpu":
@@ -247,10 +248,10 @@ def _session(
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    options.enable_mem_pattern = False  # a pattern is kept for every shape ever seen
+    options.enable_mem_pattern = False  # ONNX Runtime keeps a pattern for every shape
     options.enable_cpu_mem_arena = arena
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    if graph.name == LOGPROBS_GRAPH:  # a second copy of a word embedding, for little
+    if graph.name == LOGPROBS_GRAPH:  # prepacking copies the word embedding for little gain
         options.add_session_config_entry("session.disable_prepacking", "1")
     try:
         with _cuda_libraries() if place.kind == "cuda" else contextlib.nullcontext():
@@ -258,9 +259,9 @@ def _session(
                 str(graph),
                 options,
                 providers=[(provider, provider_options(place, memory_bytes))],
-                enable_fallback=0,  # to the CPU, with no more than a printed line
+                enable_fallback=0,  # the fallback to the CPU only prints a line
             )
-    except Exception as error:  # onnxruntime's own exceptions share no base class
+    except Exception as error:  # onnxruntime's exceptions share no base class
         reason = str(error).splitlines()[0]
         raise ModelError(f"ONNX Runtime cannot load {graph.name}: {reason}") from None
     if session.get_providers()[0] != provider:
@@ -270,14 +271,14 @@ def _session(
 
 
 def provider_options(place: Place, memory_bytes: int | None) -> dict[str, str]:
-    """Options of the execution provider; none on a CPU."""
+    """Return the options of the execution provider; none on a CPU."""
     if place.kind == "cpu":
         return {}
     options = {
         "device_id": str(place.index),
-        # the default doubles what it holds with each request that does not fit
+        # the default doubles the arena with each request that does not fit
         "arena_extend_strategy": "kSameAsRequested",
-        # a float32 artifact promises float32's own precision
+        # a float32 artifact guarantees float32 precision
         "use_tf32": "0",
     }
     if memory_bytes is not None:
@@ -287,7 +288,7 @@ def provider_options(place: Place, memory_bytes: int | None) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _cuda_libraries() -> Iterator[None]:
-    """Context with CUDA's libraries from their Python packages, and without the runtime's log."""
+    """Load CUDA's libraries from their Python packages, with the runtime's log silenced."""
     with contextlib.redirect_stdout(io.StringIO()):
         onnxruntime.preload_dlls()
     onnxruntime.set_default_logger_severity(_FATAL)

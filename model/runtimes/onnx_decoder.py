@@ -1,8 +1,8 @@
-"""A decoder's graphs on ONNX Runtime, on a host or a device.
+"""Decoder graphs on ONNX Runtime, on a host or a device.
 
-What the encoder gave comes from the host, and what is asked for goes back to it.
+The encoder's states come from the host, and requested outputs go back to it.
 
-Notation: that of `model.runtimes.contract`; V vocabulary.
+Notation as in `model.runtimes.contract`; V vocabulary.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ DECODER_GRAPHS: tuple[GraphName, ...] = (
 
 
 class Session(Protocol):
-    """A loaded graph, as ONNX Runtime has it."""
+    """Loaded graph, as ONNX Runtime's session."""
 
     def run(self, names: Sequence[str], feed: Mapping[str, Any]) -> list[NDArray[Any]]:
-        """The outputs of these names."""
+        """Return the outputs with these names."""
 
 
 @dataclass(frozen=True)
 class DecoderSessions:
-    """The loaded graphs of a decoder."""
+    """Loaded graphs of a decoder."""
 
     shared: Mapping[GraphName, Session]
-    """Each of `DECODER_GRAPHS`."""
+    """Session of each of `DECODER_GRAPHS`."""
     lone: Session
-    """`decoder` with every core, for a short batch that is alone."""
+    """Session of `decoder` with all cores, for single short batches."""
     aligned: int = 1
-    """The grid's rows become a multiple of so many places."""
+    """Alignment of the padded grid's row length."""
 
 
 class OnnxDecoder:
-    """The decoder of a runtime; its methods are those of `Runtime`."""
+    """Decoder of a runtime; it has the methods of `Runtime`."""
 
     def __init__(
         self, artifact: Artifact, config: DecoderConfig, sessions: DecoderSessions, calls: Calls
@@ -61,10 +61,10 @@ class OnnxDecoder:
         """Read the heads' parameters.
 
         Args:
-            artifact: whose graphs the sessions are.
-            config: of its decoder.
-            sessions: of its graphs.
-            calls: of the runtime, whose encoder they share the cores with.
+            artifact: artifact of the sessions.
+            config: config of its decoder.
+            sessions: sessions of its graphs.
+            calls: counter of the runtime, whose encoder shares the cores with the decoder.
 
         """
         self.config = config
@@ -73,32 +73,32 @@ class OnnxDecoder:
         self._rows = max(1, LOGITS // config.layers.vocab_size)
 
     def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
-        """A `[T, H]` each state, and each layer's query states."""
+        """Return `[T, H]` per state, and per layer's query states."""
         layers = sorted({layer for _, layer in asked.states})
         queries = sorted({layer for _, layer in asked.cross})
         names = [decoder_state_name(layer) for layer in layers]
         names += [cross_query_name(layer) for layer in queries]
         if not names:
-            return [], []  # no name stands for every output
+            return [], []  # an empty list of names would request every output
         feed = decoder_feed(asked, self.config.layers, self._sessions.aligned)
         with self._calls.call(asked.target) as alone:
             session = self._sessions.lone if alone else self._sessions.shared["decoder"]
-            found = [rows.astype(np.float32, copy=False) for rows in session.run(names, feed)]
-        states = dict(zip(layers, found[: len(layers)], strict=True))
-        cross = dict(zip(queries, found[len(layers) :], strict=True))
+            outputs = [rows.astype(np.float32, copy=False) for rows in session.run(names, feed)]
+        states = dict(zip(layers, outputs[: len(layers)], strict=True))
+        cross = dict(zip(queries, outputs[len(layers) :], strict=True))
         return cut(states, asked.target, asked.states), cut(cross, asked.target, asked.cross)
 
     def attention(
         self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int], kind: MapKind
     ) -> Floats:
-        """`[heads, T, S]`."""
+        """Return maps `[heads, T, S]`."""
         states = {"query_states": queries[None], "key_states": keys[None]}
         feed = states | self._heads[kind].feed(layer, heads)
-        found: Floats = self._sessions.shared[ATTENTION_OF[kind]].run(["attention"], feed)[0][0]
-        return found
+        maps: Floats = self._sessions.shared[ATTENTION_OF[kind]].run(["attention"], feed)[0][0]
+        return maps
 
     def logprobs(self, rows: Floats, labels: Ids) -> Floats:
-        """`[n]`, of some rows at a time."""
+        """Return log-probabilities `[n]`, computed in blocks of rows."""
         session, step = self._sessions.shared["logprobs"], self._rows
         parts = [
             session.run(
@@ -110,7 +110,7 @@ class OnnxDecoder:
         return np.concatenate(parts)
 
     def warm_up(self, batch_tokens: int, longest: int) -> None:
-        """The fullest batch of targets as long as their texts, its maps and log-probabilities."""
+        """Run the largest batch of targets as long as their texts, maps and log-probabilities."""
         config = self.config.layers
         length = min(longest, config.max_position_embeddings)
         texts = range(max(1, batch_tokens // (2 * length)))
@@ -125,10 +125,10 @@ class OnnxDecoder:
 
 
 def decoder_of(decoder: OnnxDecoder | None) -> OnnxDecoder:
-    """The decoder of a runtime.
+    """Return the decoder of a runtime.
 
     Raises:
-        ModelError: there is none.
+        ModelError: there is no decoder.
 
     """
     if decoder is None:
@@ -137,18 +137,18 @@ def decoder_of(decoder: OnnxDecoder | None) -> OnnxDecoder:
 
 
 def decoder_feed(asked: Decoding, config: EncoderConfig, aligned: int = 1) -> dict[str, Any]:
-    """The inputs of the decoder graph, by name.
+    """Return the inputs of the decoder graph, by name.
 
     Args:
         asked: the targets.
-        config: of the decoder's layers.
-        aligned: the places of a grid's row become a multiple of it, on a coarse scale.
+        config: config of the decoder's layers.
+        aligned: alignment of a grid's row length, which is also rounded up by `coarser`.
 
     """
     target, source = asked.target, asked.source
     if aligned > 1:
         target, source = _coarse(target, aligned), _coarse(source, aligned)
-    every = every_head(asked.target, config)
+    ones = every_head(asked.target, config)
     return {
         "input_ids": target.input_ids,
         "position_ids": target.position_ids,
@@ -156,8 +156,8 @@ def decoder_feed(asked: Decoding, config: EncoderConfig, aligned: int = 1) -> di
         "packed_index": target.packed_index,
         "source_padded_index": source.padded_index,
         "encoded": asked.encoded,
-        "head_mask": every if asked.head_mask is None else asked.head_mask,
-        "cross_head_mask": every if asked.cross_head_mask is None else asked.cross_head_mask,
+        "head_mask": ones if asked.head_mask is None else asked.head_mask,
+        "cross_head_mask": ones if asked.cross_head_mask is None else asked.cross_head_mask,
     }
 
 

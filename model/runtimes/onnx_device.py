@@ -1,7 +1,7 @@
-"""An artifact's graphs with tensors bound to a device: only what is returned is copied.
+"""Graphs of an artifact with tensors bound to a device: only requested outputs are copied.
 
-Hidden states and every head's parameters stay where they are computed or were loaded to. One small
-graph turns hidden states into the vectors that are asked for; another takes heads by their numbers.
+Hidden states and all heads' parameters stay on the device. One small graph pools hidden states to
+the requested vectors; another selects heads by their indices.
 
 Notation: B texts, T tokens of all of them, S tokens of one, H hidden size, L layers, N heads.
 """
@@ -36,7 +36,7 @@ from model.runtimes.onnx_decoder import OnnxDecoder, decoder_of
 from model.runtimes.registry import host_session
 
 ALIGNED = 8
-"""The grid's rows are a multiple of so many places, where half-precision products are fastest."""
+"""Alignment of the grid's row length, for the fastest half-precision products."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,14 @@ class Place:
 
 
 class Bound:
-    """A session with inputs on host or device, and outputs on the device."""
+    """Session with inputs on host or device, and outputs on the device."""
 
     def __init__(self, session: Any, place: Place) -> None:
         self._session = session
         self._place = place
 
     def keep(self, feed: Mapping[str, Any], outputs: Sequence[str]) -> list[Any]:
-        """Run; the outputs stay on the device, as `OrtValue`."""
+        """Run the graph; the outputs stay on the device, as `OrtValue`."""
         binding = self._binding(feed)
         for name in outputs:
             binding.bind_output(name, self._place.kind, self._place.index)
@@ -63,12 +63,12 @@ class Bound:
         return binding.get_outputs()
 
     def fetch(self, feed: Mapping[str, Any], output: str, shape: tuple[int, ...]) -> Floats:
-        """Run, and copy one float32 output of this shape into host memory."""
-        found = np.empty(shape, np.float32)
+        """Run the graph, and copy one float32 output of this shape into host memory."""
+        array = np.empty(shape, np.float32)
         binding = self._binding(feed)
-        binding.bind_output(output, "cpu", 0, np.float32, shape, found.ctypes.data)
+        binding.bind_output(output, "cpu", 0, np.float32, shape, array.ctypes.data)
         self._session.run_with_iobinding(binding)
-        return found
+        return array
 
     def _binding(self, feed: Mapping[str, Any]) -> Any:
         binding = self._session.io_binding()
@@ -94,14 +94,14 @@ class BoundRuntime(HostGraphs):
         place: Place,
         decoder: OnnxDecoder | None = None,
     ) -> None:
-        """Bring every head's parameters to the device.
+        """Copy all heads' parameters to the device.
 
         Args:
-            artifact: whose graphs the sessions are.
-            sessions: of each of `GRAPHS`, and of the task head's.
-            upload: an array, the kind and the number of a device → the array there.
-            place: the device that the sessions run on.
-            decoder: of the artifact; None without one.
+            artifact: artifact of the sessions.
+            sessions: sessions of `GRAPHS`, and of the task head.
+            upload: function from an array, and the kind and index of a device, to the array on it.
+            place: device of the sessions.
+            decoder: decoder of the artifact; None without one.
 
         """
         manifest = artifact.manifest
@@ -132,30 +132,30 @@ class BoundRuntime(HostGraphs):
         poolings: Sequence[TextPooling],
         head_mask: Floats | None = None,
     ) -> tuple[list[Floats], list[Floats]]:
-        """`[S, H]` a hidden state, `[H]` a pooling and mode; a copy a layer of each."""
+        """Return `[S, H]` per hidden state, `[H]` per pooling and mode; copied once per layer."""
         ends = batch.cu_seqlens
         states: list[Floats] = [np.empty(0, np.float32)] * len(hidden)
         vectors: list[Floats] = [np.empty(0, np.float32)] * len(poolings)
         with self._watched():
             for layer, state in self._states(batch, layers_of(hidden, poolings), head_mask):
-                asked = [i for i, (_, of) in enumerate(hidden) if of == layer]
-                if asked:
-                    texts = np.array([hidden[i][0] for i in asked])
-                    found = self._rows(state, tokens_of(ends[texts], ends[texts + 1]))
+                requested = [i for i, (_, of) in enumerate(hidden) if of == layer]
+                if requested:
+                    texts = np.array([hidden[i][0] for i in requested])
+                    rows_of_texts = self._rows(state, tokens_of(ends[texts], ends[texts + 1]))
                     cuts = np.cumsum(ends[texts + 1] - ends[texts])[:-1]
-                    for i, rows in zip(asked, np.split(found, cuts), strict=True):
+                    for i, rows in zip(requested, np.split(rows_of_texts, cuts), strict=True):
                         states[i] = rows
-                asked = [i for i, one in enumerate(poolings) if one.layer == layer]
-                if asked:
-                    pooled = self._all_pooled(state, [poolings[i] for i in asked], ends)
-                    for i, vector in zip(asked, pooled, strict=True):
+                requested = [i for i, pooling in enumerate(poolings) if pooling.layer == layer]
+                if requested:
+                    pooled = self._all_pooled(state, [poolings[i] for i in requested], ends)
+                    for i, vector in zip(requested, pooled, strict=True):
                         vectors[i] = vector
         return states, vectors
 
     def hidden_states(
         self, batch: Batch, layers: Sequence[int], head_mask: Floats | None = None
     ) -> list[Floats]:
-        """`[T, H]` a layer."""
+        """Return `[T, H]` per layer."""
         rows = np.arange(len(batch.input_ids))
         with self._watched():
             states = dict(self._states(batch, sorted({*layers}), head_mask))
@@ -169,36 +169,36 @@ class BoundRuntime(HostGraphs):
         heads: Sequence[int],
         kind: MapKind = "encoder",
     ) -> Floats:
-        """`[heads, T, S]`."""
+        """Return maps `[heads, T, S]`."""
         if kind != "encoder":
             with self._watched():
                 return decoder_of(self._decoder).attention(queries, keys, layer, heads, kind)
-        asked = np.array(heads, np.int64)
+        indices = np.array(heads, np.int64)
         states = {"query_states": queries, "key_states": keys}
-        feed = {**states, "heads": asked, **self._heads[layer]}
-        shape = (len(asked), len(queries), len(keys))
+        feed = {**states, "heads": indices, **self._heads[layer]}
+        shape = (len(indices), len(queries), len(keys))
         with self._watched():
             return self._attention.fetch(feed, "attention", shape)
 
     def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
-        """`[T, H]` a state, and a layer's query states."""
+        """Return `[T, H]` per state, and per layer's query states."""
         with self._watched():
             return decoder_of(self._decoder).decode(asked)
 
     def logprobs(self, rows: Floats, labels: Ids) -> Floats:
-        """`[n]`."""
+        """Return log-probabilities `[n]`."""
         with self._watched():
             return decoder_of(self._decoder).logprobs(rows, labels)
 
     def score(self, rows: Floats) -> Floats:
-        """`[n, C]` or `[1, V]`."""
+        """Return scores `[n, C]` or `[1, V]`."""
         if self._task is None:
             raise ModelError(NO_TASK_HEAD)
         with self._watched():
             return self._task.run(["scores"], {"rows": rows})[0]
 
     def maps(self, batch: Batch) -> Floats:
-        """They are recomputed, by `attention`.
+        """Raise an error: maps are recomputed by `attention`.
 
         Raises:
             ModelError: always.
@@ -208,12 +208,12 @@ class BoundRuntime(HostGraphs):
         raise ModelError(NO_OWN_MAPS)
 
     def warm_up(self, batch_tokens: int, longest: int) -> None:
-        """The fullest batch of each length of the grid, the longest first, and its attention.
+        """Run the fullest batch of each grid length, the longest first, and its attention.
 
-        Memory that a device's arena takes for the first is there for all that follow.
+        The device's arena allocates memory for the first batch, which all others then reuse.
         """
         last = self.config.num_hidden_layers
-        every = range(self.config.num_attention_heads)
+        heads = range(self.config.num_attention_heads)
         lengths = {min(coarser(n, ALIGNED), longest) for n in range(1, longest + 1)}
         for length in sorted(lengths, reverse=True):
             text = (np.zeros(length, np.int64), np.zeros(length, np.int64))
@@ -221,7 +221,7 @@ class BoundRuntime(HostGraphs):
             vectors = [TextPooling(i, last, "mean") for i in texts]
             self.encode(pack([text] * len(texts)), [], vectors)
             states = np.zeros((length, self.config.hidden_size), np.float32)
-            self.attention(states, states, 0, every)
+            self.attention(states, states, 0, heads)
         if self._decoder is not None:
             with self._watched():
                 self._decoder.warm_up(batch_tokens, longest)
@@ -229,7 +229,7 @@ class BoundRuntime(HostGraphs):
     def _states(
         self, batch: Batch, layers: Sequence[int], head_mask: Floats | None
     ) -> Iterator[tuple[int, Any]]:
-        """Each layer and its hidden state `[T, H]`, on the device."""
+        """Return each layer with its hidden state `[T, H]` on the device."""
         texts, longest = batch.padded_index.shape
         wide = widen(batch, texts, coarser(longest, ALIGNED))
         mask = every_head(batch, self.config) if head_mask is None else head_mask
@@ -238,29 +238,29 @@ class BoundRuntime(HostGraphs):
         return zip(layers, states, strict=True)
 
     def _rows(self, state: Any, rows: Ids) -> Floats:
-        """Rows `[n]` of a hidden state as they are, `[n, H]`."""
-        none = np.zeros_like(rows)
-        return self._vectors(state, Sets(rows, np.ones_like(rows), none, none, none))
+        """Return rows `[n]` of a hidden state, unpooled, `[n, H]`."""
+        zeros = np.zeros_like(rows)
+        return self._vectors(state, Sets(rows, np.ones_like(rows), zeros, zeros, zeros))
 
     def _all_pooled(self, state: Any, poolings: Sequence[TextPooling], ends: Ids) -> list[Floats]:
-        """Each pooling's vector; those that leave tokens out are pooled on the host."""
-        rows_in_a_row = [one for one in poolings if not one.left_out]
-        pooled = iter(self._pooled(state, rows_in_a_row, ends) if rows_in_a_row else ())
+        """Return the vector of each pooling; poolings that skip tokens run on the host."""
+        contiguous = [pooling for pooling in poolings if not pooling.left_out]
+        pooled = iter(self._pooled(state, contiguous, ends) if contiguous else ())
         vectors = []
-        for one in poolings:
-            if not one.left_out:
+        for pooling in poolings:
+            if not pooling.left_out:
                 vectors.append(next(pooled))
                 continue
-            rows = self._rows(state, np.arange(ends[one.text], ends[one.text + 1]))
-            vectors.append(pool(rows, one.mode, one.first_token, one.left_out))
+            rows = self._rows(state, np.arange(ends[pooling.text], ends[pooling.text + 1]))
+            vectors.append(pool(rows, pooling.mode, pooling.first_token, pooling.left_out))
         return vectors
 
     def _pooled(self, state: Any, poolings: Sequence[TextPooling], ends: Ids) -> list[Floats]:
-        """Each pooling's vector; those of several modes are put together on the host."""
-        single = [one for asked in poolings for one in single_modes(asked)]
-        found = iter(self._vectors(state, sets_of(single, ends)))
-        parts = [[next(found) for _ in modes_of(asked.mode)] for asked in poolings]
-        return [joined(*each, ends) for each in zip(poolings, parts, strict=True)]
+        """Return the vector of each pooling; vectors of several modes are joined on the host."""
+        single = [mode for pooling in poolings for mode in single_modes(pooling)]
+        vectors = iter(self._vectors(state, sets_of(single, ends)))
+        parts = [[next(vectors) for _ in modes_of(pooling.mode)] for pooling in poolings]
+        return [joined(*pair, ends) for pair in zip(poolings, parts, strict=True)]
 
     def _vectors(self, state: Any, sets: Sets) -> Floats:
         feed = {
@@ -273,12 +273,12 @@ class BoundRuntime(HostGraphs):
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
-        """Context of a computation; an error that means a lost device ends the runtime."""
+        """Raise `DeviceLostError` for an error that means a lost device, and in all later calls."""
         if not self.alive:
             raise DeviceLostError(f"{self.provider}: the device was lost")
         try:
             yield
-        except Exception as error:  # onnxruntime's own exceptions share no base class
+        except Exception as error:  # onnxruntime's exceptions share no base class
             if not cuda.is_lost(str(error)):
                 raise
             self.alive = False

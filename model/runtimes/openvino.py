@@ -1,7 +1,7 @@
-"""An artifact's graphs on OpenVINO: bf16 and int8 on a CPU.
+"""Graphs of an artifact on OpenVINO: bf16 and int8 on a CPU.
 
-OpenVINO compiles a kernel for every shape that it sees, so a batch is rounded up to a coarse grid
-of shapes first: surplus tokens, rows and columns stand for nothing and are cut off again.
+OpenVINO compiles a kernel for every shape, so batches are first rounded up to a coarse grid of
+shapes. Surplus tokens, rows and columns are dummies, and removed from the outputs.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _KERNELS_KEPT = 512
 
 
 def load(artifact: Artifact, resources: Resources) -> OpenVinoRuntime:
-    """The graphs on the CPU.
+    """Load the graphs on the CPU.
 
     Raises:
-        ModelError: OpenVINO refuses a graph.
+        ModelError: OpenVINO rejects a graph.
 
     """
     return OpenVinoRuntime(artifact, resources.threads)
@@ -39,18 +39,18 @@ def load(artifact: Artifact, resources: Resources) -> OpenVinoRuntime:
 class OpenVinoRuntime(HostRuntime):
     """OpenVINO's CPU plugin; see `Runtime`.
 
-    A short text that comes while no other is computed has every core to itself.
+    A short batch uses all cores if no other call is in flight.
     """
 
     def __init__(self, artifact: Artifact, threads: int) -> None:
         """Compile the graphs; the encoder twice if there are several threads.
 
-        Every batch shares the one with a stream of one thread for each caller; the other has one
-        stream of all threads, for a short one that is alone.
+        All batches share the graph with one single-threaded stream per caller; the other has one
+        stream with all threads, for single short batches.
 
         Raises:
             ProviderError: products with the artifact's weights saturate on this processor.
-            ModelError: OpenVINO refuses a graph.
+            ModelError: OpenVINO rejects a graph.
 
         """
         manifest = artifact.manifest
@@ -64,7 +64,7 @@ class OpenVinoRuntime(HostRuntime):
         self._inputs = [spec.name for spec in manifest.signature["encoder"].inputs]
         self._head_parameters = HeadParameters(artifact)
         self.use_host_graphs(artifact, host_session)
-        # what int8 leaves in floating point runs in bfloat16 as well
+        # maps that int8 keeps in floating point run in bfloat16 as well
         floats = "bf16" if computes_bfloat16() else "f32"
         encoder, attention = artifact.path(ENCODER_GRAPH), artifact.path(ATTENTION_GRAPH)
         self._encoder = self._lone = self._compile(encoder, floats, threads, streams=threads)
@@ -79,7 +79,7 @@ class OpenVinoRuntime(HostRuntime):
     def hidden_states(
         self, batch: Batch, layers: Sequence[int], head_mask: Floats | None = None
     ) -> list[Floats]:
-        """`[T, H]` a layer."""
+        """Return `[T, H]` per layer."""
         coarse = rounded(batch)
         mask = every_head(coarse, self.config)
         if head_mask is not None:
@@ -97,7 +97,7 @@ class OpenVinoRuntime(HostRuntime):
         heads: Sequence[int],
         kind: MapKind = "encoder",
     ) -> Floats:
-        """`[heads, T, S]`, of an encoder."""
+        """Return maps `[heads, T, S]` of an encoder."""
         if kind != "encoder":
             raise ModelError(NO_DECODER)
         states = {"query_states": queries[None], "key_states": keys[None]}
@@ -105,7 +105,7 @@ class OpenVinoRuntime(HostRuntime):
         return self._attention.run(feed, ["attention"], 1)[0][0]
 
     def score(self, rows: Floats) -> Floats:
-        """`[n, C]` or `[1, V]`."""
+        """Return scores `[n, C]` or `[1, V]`."""
         if self._task is None:
             return super().score(rows)
         return self._task.run({"rows": rows}, ["scores"], len(rows))[0]
@@ -126,14 +126,14 @@ class OpenVinoRuntime(HostRuntime):
 
 
 class _Compiled:
-    """A compiled graph, with a request of its own for each thread that calls."""
+    """Compiled graph, with one inference request per calling thread."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
         self._local = threading.local()
 
     def run(self, feed: dict[str, Any], names: Sequence[str], rows: int) -> list[Floats]:
-        """The first `rows` of each output asked for; a copy, as the request is used again."""
+        """Return copies of the first `rows` of each output, because the request is reused."""
         request = getattr(self._local, "request", None)
         if request is None:
             request = self._local.request = self._model.create_infer_request()
@@ -142,7 +142,7 @@ class _Compiled:
 
 
 def rounded(batch: Batch) -> Batch:
-    """The same texts in a grid of a coarser shape, with tokens at the end that belong to none."""
+    """Return the texts in a grid of a coarser shape, with dummy tokens at the end."""
     tokens, (texts, longest) = len(batch.input_ids), batch.padded_index.shape
     surplus = (0, coarser(tokens) - tokens)
     wide = widen(batch, coarser(texts), coarser(longest))

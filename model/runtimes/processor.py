@@ -1,9 +1,9 @@
-"""The processor, as OpenVINO computes on it: found by computing, not by its name.
+"""Properties of the processor for OpenVINO, found by computing instead of by its name.
 
 Without VNNI, AMX or the like, x86 multiplies 8-bit integers by VPMADDUBSW, which adds two products
-in 16 bits: 2 · 255 · 127 is more than 32767, and what is more is cut off without a word. Weights of
-7 bits cannot reach that: 2 · 255 · 63 = 32130. A list of the processor's instructions would not say
-what OpenVINO makes of them, nor that ONEDNN_MAX_CPU_ISA keeps it from some; a product does.
+in 16 bits: 2 · 255 · 127 exceeds 32767, and the sum silently saturates. Weights of 7 bits cannot
+reach that: 2 · 255 · 63 = 32130. A list of the processor's instructions would not tell which of
+them OpenVINO uses, or that ONEDNN_MAX_CPU_ISA disables some; a product does.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ except ImportError as error:
 
 _INNER, _OUTPUTS = 64, 16
 _ENOUGH = 0.99
-"""Of the exact product; where products saturate it is 0.506."""
+"""Minimum ratio of a product to the exact one; where products saturate it is 0.506."""
 
 
 @functools.cache
 def core() -> openvino.Core:
-    """OpenVINO, with its plugins loaded once."""
+    """Return OpenVINO, with its plugins loaded once."""
     return openvino.Core()
 
 
 @functools.cache
 def saturates() -> bool:
-    """Whether products with 8-bit weights are cut off; also when what they are is not clear."""
+    """Return whether products with 8-bit weights saturate; True if the result is unclear."""
     exact = 255 * 127 * _INNER
     return not (_largest_product() >= _ENOUGH * exact).all()
 
 
 @functools.cache
 def computes_bfloat16() -> bool:
-    """Whether products in bfloat16 are the processor's own; elsewhere float32 stands in for them.
+    """Return whether the processor computes products in bfloat16; if not, float32 replaces them.
 
-    Every processor that has them has 8-bit products that do not saturate.
+    Every processor with bfloat16 products has 8-bit products that do not saturate.
     """
     return "BF16" in core().get_property("CPU", "OPTIMIZATION_CAPABILITIES") and not saturates()
 
 
 def _largest_product() -> NDArray[np.float32]:
-    """255s times 127s `[1, p]`, by the kernels that int8 artifacts are computed with."""
+    """Return the product of 255s and 127s, `[1, p]`, by the kernels of int8 artifacts."""
     low, high = np.float32(0), np.float32(255)
     x = ops.parameter([1, _INNER], np.float32)
     quantized = ops.fake_quantize(x, low, high, low, high, 256)

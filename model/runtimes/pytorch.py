@@ -1,4 +1,4 @@
-"""An artifact's float32 encoder in eager PyTorch, on the CPU."""
+"""Float32 modules of an artifact in eager PyTorch, on the CPU."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from model.tasks.head import TaskModule
 
 
 def load(artifact: Artifact, _: Resources) -> PyTorchRuntime:
-    """The encoder; torch's own threads compute each call.
+    """Load the modules; torch's own threads compute each call.
 
     Raises:
-        ModelError: as `load_encoder`.
+        ModelError: as for `load_encoder`.
 
     """
     return PyTorchRuntime(load_encoder(artifact), load_head(artifact), load_decoder(artifact))
 
 
 def load_encoder(artifact: Artifact) -> Encoder:
-    """The float32 encoder of an artifact.
+    """Load the float32 encoder of an artifact.
 
     Raises:
         ArtifactError: the artifact is serving-only, or a foreign graph.
-        CheckpointError: they do not fit the config.
+        CheckpointError: the weights do not fit the config.
 
     """
     if artifact.manifest.foreign:
@@ -56,11 +56,11 @@ def load_encoder(artifact: Artifact) -> Encoder:
 
 
 def load_head(artifact: Artifact) -> TaskModule | None:
-    """The float32 task head of an artifact; None for one without.
+    """Load the float32 task head of an artifact; None without one.
 
     Raises:
         ArtifactError: the artifact is serving-only.
-        CheckpointError: they do not fit the config.
+        CheckpointError: the weights do not fit the config.
 
     """
     manifest = artifact.manifest
@@ -71,11 +71,11 @@ def load_head(artifact: Artifact) -> TaskModule | None:
 
 
 def load_decoder(artifact: Artifact) -> Decoder | None:
-    """The float32 decoder of an artifact; None for one without.
+    """Load the float32 decoder of an artifact; None without one.
 
     Raises:
         ArtifactError: the artifact is serving-only.
-        CheckpointError: they do not fit the config.
+        CheckpointError: the weights do not fit the config.
 
     """
     config = artifact.manifest.decoder
@@ -85,14 +85,14 @@ def load_decoder(artifact: Artifact) -> Decoder | None:
 
 
 def _whole(artifact: Artifact, name: str) -> Path:
-    """The file of this name, whose tensors are all there."""
+    """Return the path of a file of weights, after a check that it is complete."""
     if artifact.manifest.serving_only:
         raise ArtifactError(left_out("PyTorch"))
     return artifact.path(name)
 
 
 class PyTorchRuntime(HostRuntime):
-    """The modules in float32; see `Runtime`."""
+    """Modules in float32; see `Runtime`."""
 
     provider = "torch-cpu"
 
@@ -112,7 +112,7 @@ class PyTorchRuntime(HostRuntime):
     def hidden_states(
         self, batch: Batch, layers: Sequence[int], head_mask: Floats | None = None
     ) -> list[Floats]:
-        """`[T, H]` a layer."""
+        """Return `[T, H]` per layer."""
         mask = None if head_mask is None else torch.from_numpy(head_mask)
         with torch.inference_mode():
             packed = PackedBatch.of(batch)
@@ -127,45 +127,45 @@ class PyTorchRuntime(HostRuntime):
         heads: Sequence[int],
         kind: MapKind = "encoder",
     ) -> Floats:
-        """`[heads, T, S]`."""
+        """Return maps `[heads, T, S]`."""
         if kind != "encoder":
             return decoder_of(self._decoder).attention(queries, keys, layer, heads, kind)
-        every = self._head_parameters[layer]
+        all_heads = self._head_parameters[layer]
         with torch.inference_mode():
-            parameters = some_heads(every, heads, self.config.num_attention_heads)
+            parameters = some_heads(all_heads, heads, self.config.num_attention_heads)
         return maps_of(parameters, self._encoder.rule, queries, keys)
 
     def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
-        """`[T, H]` a state, and a layer's query states."""
+        """Return `[T, H]` per state, and per layer's query states."""
         return decoder_of(self._decoder).decode(asked)
 
     def logprobs(self, rows: Floats, labels: Ids) -> Floats:
-        """`[n]`."""
+        """Return log-probabilities `[n]`."""
         return decoder_of(self._decoder).logprobs(rows, labels)
 
     def value_products(
         self, states: Floats, layer: int, heads: Sequence[int], kind: MapKind = "encoder"
     ) -> Floats:
-        """`[S, heads, heads]`."""
+        """Return value products `[S, heads, heads]`."""
         if kind != "encoder":
             return decoder_of(self._decoder).value_products(states, layer, heads, kind)
-        every = self._encoder.layer(layer).value_parameters()
-        parameters = some_heads(every, heads, self.config.num_attention_heads)
+        all_heads = self._encoder.layer(layer).value_parameters()
+        parameters = some_heads(all_heads, heads, self.config.num_attention_heads)
         return products_of(parameters, self._encoder.rule, states)
 
     def head_scores(self, states: Floats, layer: int, heads: Sequence[int]) -> HeadScores:
-        """Queries, keys and scores."""
-        every = self._head_parameters[layer]
+        """Return queries, keys and scores."""
+        all_heads = self._head_parameters[layer]
         with torch.inference_mode():
-            parameters = some_heads(every, heads, self.config.num_attention_heads)
-            some = Heads.from_parameters(parameters, self._encoder.rule)
-            queries, keys = some.projected(*[torch.from_numpy(states)[None]] * 2)
-            length = distances(len(states), len(states), queries.device)
-            scores = some.scores(queries, keys, length)
-        return HeadScores(*(found[0].numpy() for found in (queries, keys, scores)))
+            parameters = some_heads(all_heads, heads, self.config.num_attention_heads)
+            requested = Heads.from_parameters(parameters, self._encoder.rule)
+            queries, keys = requested.projected(*[torch.from_numpy(states)[None]] * 2)
+            distance = distances(len(states), len(states), queries.device)
+            scores = requested.scores(queries, keys, distance)
+        return HeadScores(*(tensor[0].numpy() for tensor in (queries, keys, scores)))
 
     def decompose(self, step: DecompositionStep) -> DecomposedRows:
-        """Rows after their layer, and values for the next one."""
+        """Return the rows after their layer, and values for the next one."""
         with torch.inference_mode():
             parts = torch.from_numpy(step.parts)
             if step.states is not None and step.values is not None:
@@ -181,8 +181,8 @@ class PyTorchRuntime(HostRuntime):
         """Return the parts of a layer."""
         own = map(torch.from_numpy, (step.states, step.head_mask, step.patch))
         with torch.inference_mode():
-            found = parametrized(self._encoder, step.layer).parts(*own)
-        return LayerParts(*(each.numpy() for each in found))
+            parts = parametrized(self._encoder, step.layer).parts(*own)
+        return LayerParts(*(part.numpy() for part in parts))
 
     @functools.cached_property
     def _parts(self) -> EncoderDecomposition:
@@ -190,7 +190,7 @@ class PyTorchRuntime(HostRuntime):
             return EncoderDecomposition(self._encoder)
 
     def score(self, rows: Floats) -> Floats:
-        """`[n, C]` or `[1, V]`."""
+        """Return scores `[n, C]` or `[1, V]`."""
         if self._head is None:
             return super().score(rows)
         with torch.inference_mode():

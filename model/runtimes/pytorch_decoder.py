@@ -1,4 +1,4 @@
-"""A decoder in eager PyTorch, on the CPU; its methods are those of `Runtime`."""
+"""Decoder in eager PyTorch, on the CPU; it has the methods of `Runtime`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from model.runtimes.values import in_parts
 
 
 class TorchDecoder:
-    """The decoder of a runtime in float32."""
+    """Decoder of a runtime in float32."""
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
@@ -35,7 +35,7 @@ class TorchDecoder:
             }
 
     def decode(self, asked: Decoding) -> tuple[list[Floats], list[Floats]]:
-        """A `[T, H]` each state, and each layer's query states."""
+        """Return `[T, H]` per state, and per layer's query states."""
         masks = (asked.head_mask, asked.cross_head_mask)
         with torch.inference_mode():
             output = self._decoder(
@@ -46,15 +46,15 @@ class TorchDecoder:
                 relative=self._relative,
             )
         states, cross = (
-            {layer: rows.numpy() for layer, rows in enumerate(each)}
-            for each in (output.hidden_states, output.cross_queries)
+            {layer: rows.numpy() for layer, rows in enumerate(by_layer)}
+            for by_layer in (output.hidden_states, output.cross_queries)
         )
         return cut(states, asked.target, asked.states), cut(cross, asked.target, asked.cross)
 
     def attention(
         self, queries: Floats, keys: Floats, layer: int, heads: Sequence[int], kind: MapKind
     ) -> Floats:
-        """`[heads, T, S]`."""
+        """Return maps `[heads, T, S]`."""
         with torch.inference_mode():
             parameters = some_heads(self._parameters[kind][layer], heads, self._heads)
         return maps_of(parameters, self._rule(kind), queries, keys)
@@ -62,13 +62,13 @@ class TorchDecoder:
     def value_products(
         self, states: Floats, layer: int, heads: Sequence[int], kind: MapKind
     ) -> Floats:
-        """`[S, heads, heads]`."""
+        """Return value products `[S, heads, heads]`."""
         own, cross = self._decoder.layer(layer).own, self._decoder.layer(layer).cross
-        every = own.value_parameters() if kind == "decoder" else cross.value_parameters()
-        return products_of(some_heads(every, heads, self._heads), self._rule(kind), states)
+        all_heads = own.value_parameters() if kind == "decoder" else cross.value_parameters()
+        return products_of(some_heads(all_heads, heads, self._heads), self._rule(kind), states)
 
     def logprobs(self, rows: Floats, labels: Ids) -> Floats:
-        """`[n]`, of some rows at a time."""
+        """Return log-probabilities `[n]`, computed in blocks of rows."""
         pairs = (torch.split(torch.from_numpy(array), self._rows) for array in (rows, labels))
         with torch.inference_mode():
             parts = [self._decoder.logprobs(*pair).numpy() for pair in zip(*pairs, strict=True)]
@@ -79,10 +79,10 @@ class TorchDecoder:
 
 
 def decoder_of(decoder: TorchDecoder | None) -> TorchDecoder:
-    """The decoder of a runtime.
+    """Return the decoder of a runtime.
 
     Raises:
-        ModelError: there is none.
+        ModelError: there is no decoder.
 
     """
     if decoder is None:
@@ -93,7 +93,7 @@ def decoder_of(decoder: TorchDecoder | None) -> TorchDecoder:
 def maps_of(
     parameters: Mapping[str, Tensor], rule: AttentionRule, queries: Floats, keys: Floats
 ) -> Floats:
-    """Maps `[n, T, S]` of heads with these parameters, of states `[T, H]` and `[S, H]`."""
+    """Return maps `[n, T, S]` of heads with these parameters, for states `[T, H]` and `[S, H]`."""
     states = (torch.from_numpy(array)[None] for array in (queries, keys))
     with torch.inference_mode():
         maps: Floats = attention_weights(Heads.from_parameters(parameters, rule), *states)[
@@ -103,11 +103,11 @@ def maps_of(
 
 
 def products_of(parameters: Mapping[str, Tensor], rule: AttentionRule, states: Floats) -> Floats:
-    """Products `[S, n, n]` of what heads with these parameters add, of states `[S, H]`."""
+    """Return value products `[S, n, n]` of heads with these parameters, for states `[S, H]`."""
 
-    def of_some(rows: Floats) -> Floats:
+    def of_block(rows: Floats) -> Floats:
         products: Floats = value_products(parameters, rule, torch.from_numpy(rows)).numpy()
         return products
 
     with torch.inference_mode():
-        return in_parts(states, len(parameters["output_weight"]), of_some)
+        return in_parts(states, len(parameters["output_weight"]), of_block)

@@ -1,7 +1,7 @@
-"""The runtimes by name; importing this imports none of their libraries.
+"""Registry of runtimes by name; importing it imports none of their libraries.
 
-A runtime is a module with `load(artifact, resources)`, which gives its `Runtime`, and, where it has
-more than one device, `choose(device)`, which refuses one that does not work here.
+A runtime is a module with `load(artifact, resources)`, which returns a `Runtime`, and, if it has
+more than one device, `choose(device)`, which raises an error for a device that does not work here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RuntimeKind:
     title: str
     module: str
     precisions: tuple[Precision, ...]
-    """Precisions that an artifact is exported for it in; a foreign graph comes as it is."""
+    """Precisions that an artifact is exported in for this runtime; empty for foreign graphs."""
     devices: tuple[Device, ...] = ("cpu",)
     three_axes: bool = False
     """Whether its encoder graph computes tokens as `[1, T, …]` instead of `[T, …]`:
@@ -50,20 +50,21 @@ RUNTIMES: Mapping[RuntimeName, RuntimeKind] = {
     "foreign": RuntimeKind(title="a foreign ONNX graph", module=_ONNX, precisions=()),
     "pytorch": RuntimeKind(title="PyTorch", module="model.runtimes.pytorch", precisions=("fp32",)),
 }
-"""The first that computes a precision serves it best: docs/decisions/
-0006-a-runtime-for-each-precision.md, and for fp16 0008-half-precision-on-a-gpu.md."""
+"""Runtimes by name. The first that computes a precision is the best one for it:
+docs/decisions/0006-a-runtime-for-each-precision.md, and for fp16
+0008-half-precision-on-a-gpu.md."""
 
 
 _PROCESSOR = "model.runtimes.processor"
 
 
 def runtime_of(precision: Precision) -> RuntimeName:
-    """The runtime that an artifact of this precision is exported for."""
+    """Return the runtime that an artifact of this precision is exported for."""
     return next(name for name, kind in RUNTIMES.items() if precision in kind.precisions)
 
 
 def weight_bits(precision: Precision) -> WeightBits | None:
-    """Bits of int8's weights that are exact on this processor; None in another precision.
+    """Return the bits of int8's weights that are exact on this processor; None for others.
 
     Raises:
         ModelError: the runtime is not installed.
@@ -75,7 +76,7 @@ def weight_bits(precision: Precision) -> WeightBits | None:
 
 
 def has_products(precision: Precision) -> bool:
-    """Whether this processor has instructions for a precision that is meant to be fast on it.
+    """Return whether this processor has instructions for a precision meant to be fast on it.
 
     Raises:
         ModelError: the runtime is not installed.
@@ -89,10 +90,10 @@ def has_products(precision: Precision) -> bool:
 
 
 def check_device(name: RuntimeName, device: Device) -> None:
-    """Refuse a device that a runtime cannot use here, before any work is done.
+    """Raise an error for a device that a runtime cannot use here, before any work is done.
 
     Raises:
-        ProviderError: what is missing.
+        ProviderError: the message names what is missing.
 
     """
     if device != "cuda":
@@ -104,27 +105,27 @@ def check_device(name: RuntimeName, device: Device) -> None:
 
 
 def trial(graph: Path, feed: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """All outputs of one call of a graph that is no artifact's yet, by name.
+    """Return all outputs of one call of a graph outside any artifact, by name.
 
     Raises:
-        ModelError: ONNX Runtime refuses the graph or the call, or the call does not end.
+        ModelError: ONNX Runtime rejects the graph or the call, or the call exceeds the time limit.
 
     """
-    found: dict[str, NDArray[Any]] = importlib.import_module(_ONNX).trial(graph, feed)
-    return found
+    outputs: dict[str, NDArray[Any]] = importlib.import_module(_ONNX).trial(graph, feed)
+    return outputs
 
 
 def load_for_trial(artifact: Artifact) -> Runtime:
-    """Load a foreign graph that may never end; a call that takes too long is a `ModelError`."""
-    found: Runtime = importlib.import_module(_ONNX).load_for_trial(artifact)
-    return found
+    """Load a foreign graph that may never end; a call beyond the time limit raises `ModelError`."""
+    runtime: Runtime = importlib.import_module(_ONNX).load_for_trial(artifact)
+    return runtime
 
 
 def host_session(graph: Path) -> Any:
-    """A graph of an artifact on ONNX Runtime, on the CPU whatever the runtime is.
+    """Load a graph of an artifact on ONNX Runtime, on the CPU whatever the runtime.
 
     Raises:
-        ModelError: ONNX Runtime refuses the graph.
+        ModelError: ONNX Runtime rejects the graph.
 
     """
     return importlib.import_module(_ONNX).host_session(graph)
@@ -144,13 +145,13 @@ def load_runtime(
     Args:
         artifact: a checked artifact.
         device: as in `Resources`, like the next three.
-        threads: calls at once.
-        device_id: which of several CUDA devices.
-        device_memory_bytes: the most that each graph may take on a CUDA device.
-        name: of the runtime; that of the manifest when None.
+        threads: number of concurrent calls.
+        device_id: index of the CUDA device.
+        device_memory_bytes: memory limit of each graph on a CUDA device.
+        name: name of the runtime; the manifest's when None.
 
     Raises:
-        ProviderError: the device is not there, or is not what the runtime runs on.
+        ProviderError: the device is missing, or the runtime does not support it.
         ModelError: the runtime is not installed, or cannot load the artifact.
 
     """

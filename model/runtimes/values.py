@@ -1,4 +1,4 @@
-"""What heads add of each token, by an artifact's own graph.
+"""Value products of heads, by an artifact's own graph.
 
 Notation: S tokens of one text, n heads, H hidden size.
 """
@@ -16,25 +16,25 @@ from model.runtimes.contract import NO_DECODER, Floats
 from model.runtimes.heads import HostGraph, LoadGraph
 
 FLOATS = 2**21
-"""Most features of what heads add that exist at a time: 8 MiB."""
+"""Maximum number of features of the heads' added vectors in memory at one time: 8 MiB."""
 
 
 class GraphValues:
-    """Products of what heads add; calls are safe from several threads at once."""
+    """Value products of heads; calls are thread-safe."""
 
     def __init__(self, artifact: Artifact, load: LoadGraph) -> None:
-        """Load nothing yet; see `HostGraph`."""
-        there = artifact.manifest.signature
+        """Keep the arguments; nothing is loaded yet. See `HostGraph`."""
+        signatures = artifact.manifest.signature
         self._graphs = {
             kind: HostGraph(artifact, name, load, kind)
             for kind, name in VALUES_OF.items()
-            if name in there
+            if name in signatures
         }
 
     def products(
         self, states: Floats, layer: int, heads: Sequence[int], kind: MapKind = "encoder"
     ) -> Floats:
-        """`[S, n, n]` of key states `[S, H]`.
+        """Return products `[S, n, n]` for key states `[S, H]`.
 
         Raises:
             ArtifactError: the parameters cannot be read.
@@ -48,12 +48,12 @@ class GraphValues:
 
 
 def in_parts(states: Floats, heads: int, of_some: Callable[[Floats], Floats]) -> Floats:
-    """What some tokens at a time give, so that what the heads add of them stays within `FLOATS`.
+    """Compute results in blocks of tokens, so that the heads' added vectors stay within `FLOATS`.
 
     Args:
         states: `[S, H]`.
         heads: n.
-        of_some: some rows of states → as many of the result.
+        of_some: function from some rows of states to as many rows of the result.
 
     """
     step = max(1, FLOATS // (heads * states.shape[1]))
