@@ -1,7 +1,7 @@
-"""The files of a repository that make up a checkpoint, and what a folder lacks of them.
+"""Files of a repository that make up a checkpoint, and detection of missing ones.
 
-Formats: transformers' checkpoints (safetensors, in shards or not) and sentence-transformers'
-`modules.json`. Pickles, and exports to other frameworks, are never among them.
+Formats: transformers' checkpoints (safetensors, sharded or not) and sentence-transformers'
+`modules.json`. Pickles and exports to other frameworks are never included.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TOKENIZERS = (
     "sentencepiece.bpe.model",
     "tokenizer.model",
 )
-"""Files, each of which can hold a tokenizer's vocabulary."""
+"""Names of files that can hold a tokenizer's vocabulary."""
 DESCRIPTIONS = frozenset(
     {
         *TOKENIZERS,
@@ -49,19 +49,19 @@ DESCRIPTIONS = frozenset(
         "sentence_xlnet_config.json",
     }
 )
-"""Names of the small files that say what a checkpoint is, in its folder or in a module's."""
+"""Names of the small files that describe a checkpoint, in its folder or in a module's."""
 _WITHOUT_CONFIG = {"Normalize", "Transformer", "MLMTransformer"}
-"""Modules that have no `config.json`, or whose `config.json` is the encoder's."""
+"""Kinds of modules without a `config.json`, or whose `config.json` is the encoder's."""
 
 
 def modules(folder: Path) -> list[dict[str, Any]]:
-    """The entries of `modules.json`; none where it is absent, or is no list of modules."""
+    """Return the entries of `modules.json`; none if it is missing or not a list of modules."""
     content = read_json(folder / MODULES)
     return [item for item in content if isinstance(item, dict)] if isinstance(content, list) else []
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file; None where there is none that can be read."""
+    """Return the content of a JSON file; None if it cannot be read."""
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -69,12 +69,12 @@ def read_json(path: Path) -> Any:
 
 
 def kind(module: dict[str, Any]) -> str:
-    """The class of an entry of `modules.json`, without its package."""
+    """Return the class of an entry of `modules.json`, without its package."""
     return str(module.get("type", "")).rpartition(".")[2]
 
 
 def place(module: dict[str, Any]) -> str:
-    """The folder of a module with its `/`; empty for the checkpoint's own, or one outside it."""
+    """Return a module's folder with a final `/`; empty for the checkpoint's own, or one outside."""
     path = PurePosixPath(str(module.get("path") or ""))
     if path.is_absolute() or ".." in path.parts or not path.parts:
         return ""
@@ -82,21 +82,21 @@ def place(module: dict[str, Any]) -> str:
 
 
 def encoder_place(folder: Path) -> str:
-    """The folder of the encoder's config and weights, with its `/`; empty for the checkpoint's."""
+    """Return the folder of the encoder's config and weights, as `place` does."""
     return next((place(item) for item in modules(folder) if kind(item).endswith("Transformer")), "")
 
 
 def descriptions(names: Collection[str], within: str = "") -> list[str]:
-    """Those of a repository's files that describe what lies in one folder of it."""
+    """Select the files of a repository that describe the contents of one folder."""
     return sorted({within + name for name in DESCRIPTIONS} & set(names))
 
 
 def weights(names: Collection[str], folder: Path) -> list[str]:
-    """Those of a repository's files that hold the tensors of its encoder and modules.
+    """Select the files of a repository that hold the tensors of its encoder and modules.
 
     Args:
         names: all files of the repository.
-        folder: where its descriptions are.
+        folder: folder of its descriptions.
 
     """
     encoder = encoder_place(folder)
@@ -108,14 +108,14 @@ def weights(names: Collection[str], folder: Path) -> list[str]:
 
 
 def shards(folder: Path) -> list[str]:
-    """The files that a safetensors index names; none where there is no index."""
+    """Return the files that a safetensors index names; none without an index."""
     index = read_json(folder / INDEX)
     named = index.get("weight_map") if isinstance(index, dict) else None
     return sorted({str(name) for name in named.values()}) if isinstance(named, dict) else []
 
 
 def lacking(folder: Path) -> list[str]:
-    """The files without which a folder is no whole checkpoint."""
+    """Return the files that a folder lacks for a complete checkpoint."""
     encoder = encoder_place(folder)
     wanted = [encoder + CONFIG]
     if not any((folder / at / name).is_file() for at in {"", encoder} for name in TOKENIZERS):

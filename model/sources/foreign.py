@@ -1,7 +1,7 @@
-"""Where somebody else's ONNX export lies, and the files that describe it. Without onnx.
+"""Search for foreign ONNX exports and the files that describe them. Without onnx.
 
 Layouts: optimum's `model.onnx` beside `config.json` and the tokenizer; sentence-transformers'
-`onnx/model.onnx`, in a checkpoint or with descriptions of its own beside it.
+`onnx/model.onnx`, in a checkpoint or with its own descriptions beside it.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ from model.sources.checkpoint_files import (
 
 SUFFIX = ".onnx"
 _USUAL = ("model.onnx", "onnx/model.onnx")
-"""What optimum and sentence-transformers call the graph that has not been changed."""
+"""Names that optimum and sentence-transformers give to the unmodified graph."""
 _OTHER_KINDS = ("adapter_config.json", "manifest.json", "model_index.json")
-"""Files of folders that are something else, whatever graphs they hold."""
+"""Files that mark a folder as something other than an ONNX export, even if it holds graphs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignGraph:
-    """A graph, and where its descriptions are."""
+    """Graph, and the locations of its descriptions."""
 
     path: Path
-    """The ONNX file."""
+    """Path of the ONNX file."""
     checkpoint: Path
-    """The folder of sentence-transformers' files."""
+    """Folder of sentence-transformers' files."""
     config: Path
-    """The model's `config.json`."""
+    """Path of the model's `config.json`."""
     tokenizer: Path
-    """The folder of the tokenizer's files."""
+    """Folder of the tokenizer's files."""
 
 
 def find_graph(place: Path) -> ForeignGraph | None:
-    """The graph of a folder that holds no checkpoint in safetensors, or of an ONNX file.
+    """Return the graph of an ONNX file, or of a folder without a safetensors checkpoint.
 
     Args:
         place: a folder, or a file whose name ends in `.onnx`.
 
     Returns:
-        None for a folder without such a graph, and for one that is something else.
+        The graph; None for a folder without one, and for folders of other formats.
 
     Raises:
-        CheckpointError: the folder holds several, none of the usual name; or a description of it
-            is missing.
-        ConfigError: so is the config, or `modules.json` cannot be read.
+        CheckpointError: the folder holds several graphs, but none with a usual name; or the
+            tokenizer is missing.
+        ConfigError: the config is missing, or `modules.json` cannot be read.
 
     """
     if place.is_file():
@@ -74,7 +74,7 @@ def find_graph(place: Path) -> ForeignGraph | None:
 
 
 def is_graph(place: Path) -> bool:
-    """Whether a path is that of an ONNX file."""
+    """Return whether a path is an ONNX file."""
     return place.suffix.lower() == SUFFIX and place.is_file()
 
 
@@ -84,16 +84,16 @@ def _graphs(folder: Path) -> Iterator[Path]:
 
 
 def _described(graph: Path) -> ForeignGraph:
-    """The graph with its descriptions, from beside it or from the folder around that."""
+    """Return the graph with its descriptions, found beside it or in the parent folder."""
     graph = graph.absolute()
     around = (graph.parent, graph.parent.parent)
-    checkpoint = next((one for one in around if (one / MODULES).is_file()), None)
+    checkpoint = next((folder for folder in around if (folder / MODULES).is_file()), None)
     places = [*([transformer_folder(checkpoint)] if checkpoint else []), *around]
-    config = next((one / CONFIG for one in places if (one / CONFIG).is_file()), None)
+    config = next((folder / CONFIG for folder in places if (folder / CONFIG).is_file()), None)
     if config is None:
         raise ConfigError(f"{graph}: there is no {CONFIG}, neither beside it nor in {around[1]}")
     tokenizer = next(
-        (one for one in places if any((one / name).is_file() for name in TOKENIZERS)), None
+        (folder for folder in places if any((folder / name).is_file() for name in TOKENIZERS)), None
     )
     if tokenizer is None:
         raise CheckpointError(f"{graph}: there is no tokenizer, neither beside it nor around it")

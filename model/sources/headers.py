@@ -1,4 +1,4 @@
-"""What the headers of safetensors files tell of a checkpoint, before anything is loaded.
+"""Checks of safetensors headers before a checkpoint is loaded.
 
 Format: https://huggingface.co/docs/safetensors. Without torch.
 """
@@ -18,7 +18,7 @@ Tensors = dict[str, tuple[str, tuple[int, ...]]]
 """Type and shape of each tensor by its key."""
 FULL = "name the checkpoint of its weights in fp32, bf16 or fp16"
 _MAX_HEADER_BYTES = 100_000_000
-"""Most bytes of a header, as the format's own reader has it."""
+"""Maximum size of a header, as in the format's own reader."""
 _QUANTISED = re.compile(r"I8|U8|[IU]4|F[468]_\w+")
 """Names of types of quantised weights."""
 _FLOATS = {"F64", "F32", "F16", "BF16"}
@@ -27,22 +27,22 @@ _LAYER = re.compile(r"layers\.(\d+)\.")
 
 
 def check_weights(folder: Path, files: Iterable[Path], config: EncoderConfig) -> None:
-    """Refuse weights that are damaged, quantised, or those of another config.
+    """Raise an error for weights that are damaged, quantised, or of another config.
 
-    Whether each tensor fits is left to what loads them.
+    Loading checks whether every tensor fits.
 
     Args:
-        folder: the checkpoint.
+        folder: folder of the checkpoint.
         files: its safetensors files.
-        config: what its encoder is.
+        config: config of its encoder.
 
     Raises:
-        CheckpointError: names the file and the reason.
+        CheckpointError: the message names the file and the reason.
 
     """
     headers = {path: _tensors(path) for path in files}
     names = FAMILIES[config.model_type].encoder_keys(
-        [key for each in headers.values() for key in each]
+        [key for tensors in headers.values() for key in tensors]
     )
     shapes: dict[str, tuple[int, ...]] = {}
     for path, tensors in headers.items():
@@ -55,8 +55,8 @@ def check_weights(folder: Path, files: Iterable[Path], config: EncoderConfig) ->
     words = shapes.get("embeddings.word.weight")
     expected = (config.vocab_size, config.embeddings.size or config.hidden_size)
     if words != expected:
-        found = f"are {words}, not {expected}" if words else "are missing"
-        raise CheckpointError(f"{folder} does not fit its config: word embeddings {found}")
+        problem = f"are {words}, not {expected}" if words else "are missing"
+        raise CheckpointError(f"{folder} does not fit its config: word embeddings {problem}")
     layers = {match[1] for name in shapes if (match := _LAYER.match(name))}
     if len(layers) != config.layer_groups:
         raise CheckpointError(
@@ -66,20 +66,20 @@ def check_weights(folder: Path, files: Iterable[Path], config: EncoderConfig) ->
 
 
 def _tensors(path: Path) -> Tensors:
-    have = path.stat().st_size
+    actual = path.stat().st_size
     try:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(size) if size <= _MAX_HEADER_BYTES else b"")
-        fields = [(key, of) for key, of in header.items() if key != "__metadata__"]
-        tensors = {key: (str(of["dtype"]), tuple(of["shape"])) for key, of in fields}
-        whole = 8 + size + max((of["data_offsets"][1] for _, of in fields), default=0)
+        fields = [(key, entry) for key, entry in header.items() if key != "__metadata__"]
+        tensors = {key: (str(entry["dtype"]), tuple(entry["shape"])) for key, entry in fields}
+        expected = 8 + size + max((entry["data_offsets"][1] for _, entry in fields), default=0)
     except (ValueError, AttributeError, TypeError, LookupError, RecursionError):
         raise CheckpointError(
-            f"{path} is no safetensors file, or its beginning is damaged: fetch it again"
+            f"{path} is not a safetensors file, or its header is damaged: fetch it again"
         ) from None
-    if have != whole:
-        raise CheckpointError(f"{path} has {have} bytes instead of {whole}: fetch it again")
+    if actual != expected:
+        raise CheckpointError(f"{path} has {actual} bytes instead of {expected}: fetch it again")
     return tensors
 
 

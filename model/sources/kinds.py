@@ -1,7 +1,7 @@
-"""What a model is by its `config.json`, when it is no encoder that is supported.
+"""Kinds of unsupported models, recognised by their `config.json`.
 
-The names are transformers' `model_type`s; of kinds that another key or the architecture's name
-tells, only the most used are listed.
+The names are transformers' `model_type`s. Kinds that another key or the architecture's name reveals
+are listed only if they are common.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-VISION = "a vision model, no text encoder"
-AUDIO = "an audio model, no text encoder"
-MULTIMODAL = "a model of text and images, no text encoder"
+VISION = "a vision model, not a text encoder"
+AUDIO = "an audio model, not a text encoder"
+MULTIMODAL = "a model of text and images, not a text encoder"
 ENCODER_DECODER = "an encoder–decoder of a kind that is not served"
 DECODER = "a decoder-only language model, which is not served"
 KINDS: Mapping[str, str] = {
@@ -74,7 +74,7 @@ _SOUNDS = {"audio_config", "num_mel_bins", "sampling_rate"}
 
 
 def kind_of(config: Mapping[str, Any]) -> str | None:
-    """What a model is; None for one of no kind that is known here.
+    """Return the kind of a model; None if it is unknown.
 
     Args:
         config: the content of a `config.json` whose `model_type` is not supported.

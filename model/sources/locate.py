@@ -1,9 +1,9 @@
-"""A model's name → a local checkpoint folder.
+"""Resolution of a model's name to a local checkpoint folder.
 
-A name is, in this order: a folder; the embedded default, when its package is installed; a
-repository on a Hugging Face hub, as `name` or `name@revision`, which Hugging Face's cache of this
-machine answers for when it has all that is needed. The default's weights are checked against a
-known SHA-256 wherever they come from.
+A name is resolved, in this order, to: a folder; the embedded default, if its package is installed;
+a repository on a Hugging Face hub, as `name` or `name@revision`, which this machine's Hugging Face
+cache serves if it is complete. The default's weights are checked against a known SHA-256 wherever
+they come from.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ _FILES = {
     ".gguf": "a GGUF file, which is not read: name the folder or the hub's name of the checkpoint "
     "that it was converted from",
 }
-"""What is said of a file by its suffix."""
+"""File suffix → description of the file for error messages."""
 
 
 def locate(
     name: str, hub: Hub, progress: Callable[[str], None], revision: str | None = None
 ) -> Path:
-    """The local folder of a checkpoint, or a local ONNX file; downloads what it has to.
+    """Return the local folder of a checkpoint, or a local ONNX file; download it if necessary.
 
     Args:
         name: a folder, an ONNX file, or a name like `organisation/model` or
             `organisation/model@revision`.
-        hub: where names are looked up, and where downloads are kept.
-        progress: called with a line before a download, and with what else was decided.
+        hub: the hub for downloads, with their cache.
+        progress: called with a line before a download, and for each other decision.
         revision: a branch, tag or commit of the hub's repository.
 
     Raises:
-        SourceError: there is no such model, the hub cannot be reached, or the weights are not
+        SourceError: there is no such model, the hub cannot be reached, or the weights differ from
             the known ones.
-        ConfigError, CheckpointError: the hub's model is none that is supported.
+        ConfigError, CheckpointError: the hub's model is not supported.
 
     """
     path = _path(name)
@@ -58,11 +58,13 @@ def locate(
             kind = "folder" if path.is_dir() else "file"
             raise SourceError(f"{name} is a {kind}, which has no revision {revision}")
         if path.is_dir() and is_name(name):
-            progress(f"{name} is a folder here, which is taken, not the hub's model of that name")
+            progress(
+                f"{name} is a local folder, which is used instead of the hub's model of that name"
+            )
         return path
     if name and path.is_file():
-        what = _FILES.get(path.suffix.lower(), "a file: name the folder of a checkpoint")
-        raise SourceError(f"{name} is {what}")
+        description = _FILES.get(path.suffix.lower(), "a file: name the folder of a checkpoint")
+        raise SourceError(f"{name} is {description}")
     repository = Repository.parse(name, revision)
     if repository != Repository(DEFAULT_MODEL):
         return _of_hub(hub, repository, progress)
@@ -75,15 +77,15 @@ def locate(
 
 
 def local(name: str) -> Path | None:
-    """The folder or ONNX file of this name; None where there is none."""
+    """Return the folder or ONNX file with this name; None if there is none."""
     path = _path(name)
     return path if name and (path.is_dir() or is_graph(path)) else None
 
 
 def display_name(name: str) -> str:
-    """Name of a model in replies and manifests: the hub's without a revision, or a folder's own.
+    """Return a model's name for replies and manifests: the hub's, or a folder's own, unversioned.
 
-    Of an ONNX file it is that of the folder with its descriptions.
+    The name of an ONNX file is that of the folder with its descriptions.
     """
     path = _path(name)
     graph = find_graph(path) if name and is_graph(path) else None
@@ -95,20 +97,22 @@ def display_name(name: str) -> str:
 
 
 def _path(name: str) -> Path:
-    """The name as a path, with `~` and `~somebody` replaced where there is such a home."""
+    """Return the name as a path, with `~` and `~user` expanded if that home exists."""
     return Path(os.path.expanduser(name))  # noqa: PTH111 - Path's own raises where there is none
 
 
 def _of_hub(hub: Hub, repository: Repository, progress: Callable[[str], None]) -> Path:
-    """The cache's folder when it is whole, else what the hub adds to it."""
-    found = cache.find(hub.cache, repository)
-    whole = found is not None and not found.lacks
-    if found is not None and whole and (found.modules_known or hub.offline):
-        if not found.modules_known:
-            progress(f"{found.folder} does not tell whether there is a modules.json; assuming none")
-        return found.folder
+    """Return the cached folder if it is complete, else download what is missing."""
+    cached = cache.find(hub.cache, repository)
+    complete = cached is not None and not cached.lacks
+    if cached is not None and complete and (cached.modules_known or hub.offline):
+        if not cached.modules_known:
+            progress(
+                f"{cached.folder} does not show whether there is a modules.json; assuming none"
+            )
+        return cached.folder
     if hub.offline:
-        lacks = f"lacks {', '.join(found.lacks)} of" if found else "does not have"
+        lacks = f"lacks {', '.join(cached.lacks)} of" if cached else "does not have"
         raise UnreachableError(
             f"{hub.cache} {lacks} {repository}, and HF_HUB_OFFLINE forbids to fetch it: fetch it "
             "once without that variable"
@@ -117,14 +121,14 @@ def _of_hub(hub: Hub, repository: Repository, progress: Callable[[str], None]) -
     try:
         return download(hub, repository, progress)
     except UnreachableError as error:
-        if found is None or not whole:
+        if cached is None or not complete:
             raise
-        progress(f"{error}; taking {found.folder}, assuming no modules.json")
-        return found.folder
+        progress(f"{error}; taking {cached.folder}, assuming no modules.json")
+        return cached.folder
 
 
 def embedded_default() -> Path | None:
-    """Return the default model's folder in its package, without importing that; None without it."""
+    """Return the default model's folder in its package, without importing it; None if missing."""
     try:
         files = importlib.metadata.files(DEFAULT_PACKAGE) or []
     except importlib.metadata.PackageNotFoundError:

@@ -1,7 +1,7 @@
-"""A checkpoint that is to be pooled in another way than its own files say, or that say nothing.
+"""Checkpoints with another pooling than their own files give, or with none in their files.
 
-The result is a folder of links to the checkpoint's files with a `modules.json` that names the
-pooling, so that all that reads checkpoints reads one form.
+The result is a folder of links to the checkpoint's files, with a `modules.json` that names the
+pooling, so that all readers of checkpoints read one format.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ def is_masked_language_model(checkpoint: Path) -> bool:
 
 
 def may_be_dense_or_sparse(checkpoint: Path) -> bool:
-    """Return whether a checkpoint's files leave open if its vectors are dense or sparse."""
+    """Return whether a checkpoint's files leave open whether its vectors are dense or sparse."""
     return listed_modules(checkpoint) is None and is_masked_language_model(checkpoint)
 
 
 def with_pooling(checkpoint: Path, pooling: PoolingSetting, folders: Path) -> Path:
-    """Return a folder that is the checkpoint with this pooling.
+    """Return a folder that combines the checkpoint with this pooling.
 
     Args:
         checkpoint: a Hugging Face folder.
-        pooling: as text-embeddings-inference names it.
-        folders: where the folder is made, unless it is there already.
+        pooling: name of the pooling, as in text-embeddings-inference.
+        folders: parent of the new folder, which is reused if it exists.
 
     Raises:
-        ConfigError: the checkpoint has no words' logits for `splade`, or no pooling to replace.
+        ConfigError: the checkpoint has no word logits for `splade`, or no pooling to replace.
 
     """
     modules, config = _modules(checkpoint, pooling)
@@ -61,7 +61,7 @@ def with_pooling(checkpoint: Path, pooling: PoolingSetting, folders: Path) -> Pa
         (scratch / MODULES).write_text(json.dumps(modules), encoding="utf-8")
         (scratch / _FOLDER).mkdir()
         (scratch / _FOLDER / "config.json").write_text(json.dumps(config), encoding="utf-8")
-        with contextlib.suppress(OSError):  # another process was faster with the same
+        with contextlib.suppress(OSError):  # another process created the same folder first
             scratch.rename(folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -69,7 +69,7 @@ def with_pooling(checkpoint: Path, pooling: PoolingSetting, folders: Path) -> Pa
 
 
 def _modules(checkpoint: Path, pooling: PoolingSetting) -> tuple[list[Any], dict[str, Any]]:
-    """The content of `modules.json`, and of the pooling's `config.json`."""
+    """Return the contents of `modules.json` and of the pooling's `config.json`."""
     entries = listed_modules(checkpoint)
     listed: list[Any] = [] if entries is None else read_json(checkpoint / MODULES)
     encoder = listed[0].get("path", "") if listed else ""

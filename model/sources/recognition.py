@@ -1,6 +1,6 @@
-"""What a folder is when it is no checkpoint that is supported, told before anything is loaded.
+"""Recognition of folders that are not supported checkpoints, before anything is loaded.
 
-Read are the listing, `config.json`, sentence-transformers' files, and the heads of files: the text
+It reads the listing, `config.json`, sentence-transformers' files, and the heads of files: the text
 of a Git LFS pointer (https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md) and the header of a
 safetensors file. Without torch.
 """
@@ -73,19 +73,19 @@ _OTHER_WEIGHTS = (
         "of these names",
     ),
 )
-"""Patterns of files that hold weights, and what is said where there are no others."""
+"""Patterns of files with weights, and the error message if there are only such files."""
 _NO_CHECKPOINT = "holds no checkpoint: there is no "
 
 
 def check_recognised(folder: Path) -> None:
-    """Refuse a folder that is no supported checkpoint and no export to ONNX, by what it is.
+    """Raise an error that describes a folder unless it is a supported checkpoint or ONNX export.
 
     Args:
-        folder: or an ONNX file.
+        folder: a folder, or an ONNX file.
 
     Raises:
-        ConfigError: it is another kind of model, or no model.
-        CheckpointError: its files are of a kind that is not read.
+        ConfigError: it is another kind of model, or not a model.
+        CheckpointError: its files are of an unsupported kind.
 
     """
     if folder.is_file():
@@ -108,7 +108,7 @@ def check_recognised(folder: Path) -> None:
 
 
 def _weight_files(home: Path) -> list[Path]:
-    """The safetensors files of an encoder's folder."""
+    """Return the safetensors files of an encoder's folder."""
     if (home / WEIGHTS).is_file():
         return [home / WEIGHTS]
     names = shards(home)
@@ -121,7 +121,7 @@ def _weight_files(home: Path) -> list[Path]:
 
 
 def _check_graph(graph: ForeignGraph | None) -> bool:
-    """Refuse a foreign graph that is none of a text encoder's; whether there is one."""
+    """Return whether there is a graph; raise an error if it is not of a text encoder."""
     if graph is None:
         return False
     if _is_pointer(graph.path):
@@ -131,25 +131,25 @@ def _check_graph(graph: ForeignGraph | None) -> bool:
     config = read_json(graph.config)
     if not isinstance(config, dict):
         raise ConfigError(f"{graph.config} does not hold a JSON object")
-    what = None if str(config.get("model_type")) in FAMILIES else kind_of(config)
-    if what:
+    kind_of_model = None if str(config.get("model_type")) in FAMILIES else kind_of(config)
+    if kind_of_model:
         raise ConfigError(
-            f"{graph.path} is of {what}: its model_type is {config.get('model_type')!r}"
+            f"{graph.path} is of {kind_of_model}: its model_type is {config.get('model_type')!r}"
         )
     return True
 
 
 def check_described(folder: Path, names: Collection[str], source: str) -> None:
-    """Refuse what is no supported checkpoint, by its descriptions and the names of its files.
+    """Raise an error for an unsupported checkpoint, by its descriptions and file names.
 
     Args:
-        folder: where `config.json` and `modules.json` are.
-        names: all files of the checkpoint, of which the folder may lack the large ones.
-        source: what it is called in a refusal.
+        folder: folder of `config.json` and `modules.json`.
+        names: all files of the checkpoint; the folder may lack the large ones.
+        source: name of the checkpoint in error messages.
 
     Raises:
-        ConfigError: it is another kind of model, or no model.
-        CheckpointError: its weights are of a kind that is not read.
+        ConfigError: it is another kind of model, or not a model.
+        CheckpointError: its weights are of an unsupported kind.
 
     """
     encoder = encoder_place(folder)
@@ -176,9 +176,11 @@ def check_described(folder: Path, names: Collection[str], source: str) -> None:
 
 def _checked_config(config: Mapping[str, Any], source: str) -> EncoderConfig:
     if str(config.get("model_type")) not in FAMILIES:
-        what = kind_of(config)
-        said = unsupported(config)
-        raise ConfigError(f"{source} is {what}: {said}" if what else f"{source}: {said}")
+        kind_of_model = kind_of(config)
+        reason = unsupported(config)
+        raise ConfigError(
+            f"{source} is {kind_of_model}: {reason}" if kind_of_model else f"{source}: {reason}"
+        )
     quantised = config.get("quantization_config")
     if quantised:
         method = quantised.get("quant_method") if isinstance(quantised, dict) else quantised
@@ -194,11 +196,11 @@ def _checked_config(config: Mapping[str, Any], source: str) -> EncoderConfig:
 
 
 def _without_config(folder: Path, names: Collection[str]) -> str:
-    """What is said of a folder without a `config.json` where it should be."""
+    """Return the error message for a folder without a `config.json` in the right place."""
     if "manifest.json" in names and "encoder.onnx" in names:
         return "is an exported artifact, not a checkpoint: give it to --artifact"
     if "model_index.json" in names:
-        return "is a diffusion pipeline (model_index.json), no text encoder"
+        return "is a diffusion pipeline (model_index.json), not a text encoder"
     kinds = [kind(item) for item in modules(folder)]
     if kinds and not kinds[0].endswith("Transformer"):
         return f"begins with the module {kinds[0]} (modules.json), not with a Transformer"
@@ -207,11 +209,11 @@ def _without_config(folder: Path, names: Collection[str]) -> str:
 
 
 def _without_weights(names: Collection[str]) -> str:
-    """What is said of a folder without safetensors where they should be."""
+    """Return the error message for a folder without safetensors in the right place."""
     names = [name for name in names if not _TRAINING.search(name)]
-    for pattern, said in _OTHER_WEIGHTS:
-        if found := sorted(name for name in names if pattern.search(name)):
-            return f"holds {said.format(_some(found))}"
+    for pattern, message in _OTHER_WEIGHTS:
+        if matches := sorted(name for name in names if pattern.search(name)):
+            return f"holds {message.format(_some(matches))}"
     return f"{_NO_CHECKPOINT}{WEIGHTS}"
 
 
@@ -220,7 +222,7 @@ def _said_of_pickles(name: str) -> str:
 
 
 def _listing(folder: Path) -> Iterator[str]:
-    """Files of a folder and of the folders in it, as `name` and `folder/name`."""
+    """Yield the files of a folder and of its subfolders, as `name` and `folder/name`."""
     for path in folder.iterdir():
         if path.is_dir():
             yield from (f"{path.name}/{inner.name}" for inner in _children(path) if inner.is_file())
@@ -231,7 +233,7 @@ def _listing(folder: Path) -> Iterator[str]:
 def _children(folder: Path) -> list[Path]:
     try:
         return list(folder.iterdir())
-    except PermissionError:  # of a folder that is none of the checkpoint's
+    except PermissionError:  # such a folder does not belong to the checkpoint
         return []
 
 
@@ -246,5 +248,5 @@ def _is_pointer(path: Path) -> bool:
 
 
 def _some(names: list[str], limit: int = 3) -> str:
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
+    remainder = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + remainder

@@ -1,4 +1,4 @@
-"""Names of the hub without an organisation, completed as sentence-transformers completes them."""
+"""Completion of hub names without an organisation, as in sentence-transformers."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ xlm-roberta-large-finetuned-conll02-spanish xlm-roberta-large-finetuned-conll03-
 xlm-roberta-large-finetuned-conll03-german xlnet-base-cased xlnet-large-cased
 """
 ORIGINAL = frozenset(_ORIGINAL.split())
-"""Names of transformers' first models, which the hub knows without an organisation."""
+"""Names of transformers' first models, which exist on the hub without an organisation."""
 
 
 def full_name(name: str) -> str:
-    """Return a name with the organisation that it lacks; a local folder or file stays as it is.
+    """Return a name completed with its organisation; a local folder or file stays as it is.
 
     Args:
         name: a model as an operator gives it, such as `all-MiniLM-L6-v2` or `all-MiniLM-L6-v2@v1`.

@@ -1,4 +1,4 @@
-"""The task head of a checkpoint folder, and of an artifact's weights."""
+"""Loading of task heads from a checkpoint folder, and from an artifact's weights."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from model.tasks.head import TaskModule, task_head
 from model.tasks.layouts import LAYOUTS, Layout
 
 _OLD_NAMES = {"gamma": "weight", "beta": "bias"}
-"""Parameters of norms in checkpoints from before 2019."""
+"""Names of norm parameters in checkpoints from before 2019 → current names."""
 
 
 def load_task_head(folder: Path, encoder: Encoder) -> TaskModule | None:
-    """The task head of a checkpoint, in float32 and in evaluation mode; None for one without.
+    """Load the task head of a checkpoint, in float32 and in evaluation mode; None without one.
 
     Args:
-        folder: a checkpoint folder, of no late-interaction model: `load_token_vectors` reads those.
+        folder: folder of a checkpoint without late interaction, which `load_token_vectors` loads.
         encoder: its encoder, whose word embeddings a masked language model shares.
 
     Raises:
-        ConfigError: the folder describes a task head that is not supported.
+        ConfigError: the folder describes an unsupported task head.
         CheckpointError: the task head's weights do not fit its config.
 
     """
@@ -48,7 +48,7 @@ def load_task_head(folder: Path, encoder: Encoder) -> TaskModule | None:
 
 
 def load_task_weights(path: Path, config: TaskConfig, hidden_size: int) -> TaskModule:
-    """The task head back from an artifact's weights.
+    """Load the task head of an artifact's weights.
 
     Raises:
         CheckpointError: the file is damaged or does not fit the config.
@@ -58,10 +58,10 @@ def load_task_weights(path: Path, config: TaskConfig, hidden_size: int) -> TaskM
 
 
 def read_task(folder: Path, kind: TaskKind, layout: Layout, encoder: EncoderConfig) -> TaskConfig:
-    """What a checkpoint's task head computes, from its configuration files.
+    """Read the config of a checkpoint's task head from its configuration files.
 
     Raises:
-        ConfigError: a value is not supported; names its key.
+        ConfigError: a value is not supported; the message names its key.
 
     """
     fields = read_object(transformer_folder(folder) / "config.json")
@@ -89,10 +89,10 @@ def read_task(folder: Path, kind: TaskKind, layout: Layout, encoder: EncoderConf
 
 
 def read_labels(fields: Mapping[str, Any]) -> list[str]:
-    """Names of the labels in the order of their logits, as transformers reads `config.json`.
+    """Return the names of the labels in the order of their logits, as transformers does.
 
     Raises:
-        ConfigError: `id2label` is not an object whose keys are the numbers from 0 on.
+        ConfigError: `id2label` is not an object with the keys 0, 1, 2, ….
 
     """
     named = fields.get("id2label")
@@ -109,10 +109,11 @@ def read_labels(fields: Mapping[str, Any]) -> list[str]:
 def build_task_head(
     config: TaskConfig, hidden_size: int, tensors: Mapping[str, Tensor], source: str
 ) -> TaskModule:
-    """A task head that holds exactly these tensors.
+    """Return a task head that holds exactly these tensors.
 
     Raises:
-        CheckpointError: names all keys that are missing, mis-shaped or not finite.
+        CheckpointError: a key is missing, unexpected, mis-shaped or not finite; the message names
+            it.
 
     """
     with torch.device("meta"):
@@ -137,8 +138,8 @@ def build_task_head(
 def _layout(kind: TaskKind, model_type: str) -> Layout:
     known = LAYOUTS[kind]
     if model_type not in known:
-        what = kind.replace("_", " ")
-        raise ConfigError(f"{what} is supported for {', '.join(known)}; not for {model_type}")
+        task = kind.replace("_", " ")
+        raise ConfigError(f"{task} is supported for {', '.join(known)}; not for {model_type}")
     return known[model_type]
 
 
@@ -165,15 +166,15 @@ def _transform(
 
 
 def _tensors(folder: Path, layout: Layout) -> dict[str, Tensor]:
-    """The tensors of a checkpoint that are the task head's, by the module's own keys."""
-    places = {
+    """Return a checkpoint's tensors of the task head, by the module's keys."""
+    checkpoint_keys = {
         "output": layout.output,
         "transform.dense": layout.dense,
         "transform.norm": layout.norm,
     }
     wanted = {
         f"{place}.{parameter}": f"{own}.{parameter}"
-        for own, place in places.items()
+        for own, place in checkpoint_keys.items()
         for parameter in ("weight", "bias")
         if place is not None
     }
@@ -181,13 +182,13 @@ def _tensors(folder: Path, layout: Layout) -> dict[str, Tensor]:
         wanted[layout.bias] = "output.bias"
     tensors: dict[str, Tensor] = {}
     for path in weight_files(folder):
-        found = read_tensors(path, lambda key: _own_name(key, wanted) is not None)
-        tensors |= {str(_own_name(key, wanted)): tensor for key, tensor in found.items()}
+        stored = read_tensors(path, lambda key: _own_name(key, wanted) is not None)
+        tensors |= {str(_own_name(key, wanted)): tensor for key, tensor in stored.items()}
     return tensors
 
 
 def _own_name(key: str, wanted: Mapping[str, str]) -> str | None:
-    """The module's key of a checkpoint's, which may have prefixes; None for one of the encoder."""
+    """Return the module's key of a checkpoint's, which may have prefixes; None if it has none."""
     key = re.sub(r"(gamma|beta)$", lambda match: _OLD_NAMES[match[0]], key)
     for place, own in wanted.items():
         if key == place or key.endswith(f".{place}"):

@@ -1,4 +1,4 @@
-"""A task head in PyTorch: rows of the last hidden state → logits, vectors, or one sparse vector.
+"""Task heads in PyTorch: rows of the last hidden state → logits, vectors, or a sparse vector.
 
 Notation: n rows, H hidden size, E features of the transform, C labels, V words, D features of a
 token's vector.
@@ -18,7 +18,7 @@ from model.encoder.feed_forward import ACTIVATIONS
 
 
 class TransformLayer(nn.Module):
-    """norm(f(W x + b)), what BERT calls a pooler or the transform of its predictions."""
+    """Layer norm(f(W x + b)), BERT's pooler or the transform of its predictions."""
 
     def __init__(self, config: Transform, hidden_size: int) -> None:
         super().__init__()
@@ -29,12 +29,12 @@ class TransformLayer(nn.Module):
             self.norm = nn.LayerNorm(config.size, eps=config.norm_eps, bias=config.norm_bias)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """`[n, H]` → `[n, E]`."""
+        """Map `[n, H]` → `[n, E]`."""
         return self.norm(self.activation(self.dense(rows)))
 
 
 class TaskModule(nn.Module):
-    """A task head of any kind."""
+    """Base of all task heads."""
 
     def __init__(self, config: TaskConfig) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class TaskModule(nn.Module):
 
 
 class TaskHead(TaskModule):
-    """Logits of each row: a text's, or a token's."""
+    """Task head with logits of each row, one per text or per token."""
 
     def __init__(self, config: TaskConfig, hidden_size: int) -> None:
         super().__init__(config)
@@ -54,21 +54,22 @@ class TaskHead(TaskModule):
         self.output = nn.Linear(size, config.outputs, bias=config.output_bias)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """`[n, H]` → `[n, C]`."""
+        """Return logits `[n, C]` of rows `[n, H]`."""
         return self.output(self.transform(rows))
 
 
 class SparseHead(TaskHead):
-    """The tokens of one text, or some of them, to one weight a word of the vocabulary.
+    """Task head with one weight per word of the vocabulary, from some or all tokens of a text.
 
     SPLADE (Formal et al. 2021, eq. 1 and section 3, https://arxiv.org/abs/2109.10086): the maximum,
     or the sum, over tokens of log(1 + relu(logits)). Parts of a text combine in the same way.
     """
 
     def forward(self, rows: Tensor) -> Tensor:
-        """`[n, H]` → `[1, V]`."""
+        """Return weights `[1, V]` of rows `[n, H]`."""
         logits = super().forward(rows)
-        if self.config.pooling == "max":  # of what only rises with the logits
+        # the activation is monotonic, so it can follow the maximum
+        if self.config.pooling == "max":
             return self._activated(logits.amax(dim=0, keepdim=True))
         return self._activated(logits).sum(dim=0, keepdim=True)
 
@@ -78,7 +79,7 @@ class SparseHead(TaskHead):
 
 
 class TokenDense(nn.Module):
-    """sentence-transformers' Dense, of each token."""
+    """Dense of sentence-transformers, for each token."""
 
     def __init__(self, config: Dense) -> None:
         super().__init__()
@@ -91,38 +92,38 @@ class TokenDense(nn.Module):
             self.residual = nn.Identity() if same else nn.Linear(*sizes, bias=False)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """`[n, in_features]` → `[n, out_features]`."""
-        found: Tensor = self.activation(self.linear(rows))
-        return found if self.residual is None else found + self.residual(rows)
+        """Map `[n, in_features]` → `[n, out_features]`."""
+        outputs: Tensor = self.activation(self.linear(rows))
+        return outputs if self.residual is None else outputs + self.residual(rows)
 
 
 class UnitLength(nn.Module):
-    """Rows divided by their length."""
+    """Scaling of rows to unit length."""
 
     def forward(self, rows: Tensor) -> Tensor:
-        """`[n, D]` → the same."""
+        """Scale rows `[n, D]` to unit length."""
         return functional.normalize(rows, dim=-1)
 
 
 class TokenVectors(TaskModule):
-    """The vector of each token, for MaxSim (Khattab & Zaharia 2020, section 3.2)."""
+    """Task head with a vector per token, for MaxSim (Khattab & Zaharia 2020, section 3.2)."""
 
     def __init__(self, config: TaskConfig) -> None:
         """Allocate the modules.
 
         Raises:
-            ValueError: the config is none of a late-interaction model.
+            ValueError: the config has no late interaction.
 
         """
         super().__init__(config)
         if config.late is None:
-            raise ValueError("a late-interaction model has modules of its own")
+            raise ValueError("the config of token vectors has no late interaction")
         self.steps = nn.Sequential(*map(_step, config.late.modules))
 
     def forward(self, rows: Tensor) -> Tensor:
-        """`[n, H]` → `[n, D]`."""
-        found: Tensor = self.steps(rows)
-        return found
+        """Return vectors `[n, D]` of rows `[n, H]`."""
+        vectors: Tensor = self.steps(rows)
+        return vectors
 
 
 def _step(module: TokenModule) -> nn.Module:
@@ -130,7 +131,7 @@ def _step(module: TokenModule) -> nn.Module:
 
 
 def task_head(config: TaskConfig, hidden_size: int) -> TaskModule:
-    """The module of a kind of task head."""
+    """Return a task head of the config's kind."""
     if config.kind == "late_interaction":
         return TokenVectors(config)
     kind = SparseHead if config.kind == "sparse" else TaskHead
@@ -138,7 +139,7 @@ def task_head(config: TaskConfig, hidden_size: int) -> TaskModule:
 
 
 def scores_of_text(head: TaskModule, hidden: Tensor) -> Floats:
-    """What a task head answers to one text's last hidden state `[S, H]`, all of it at once."""
+    """Return a task head's output for one text's last hidden state `[S, H]`, all tokens at once."""
     pooling = head.config.pooling
     rows = hidden
     if pooling in ("cls", "mean"):

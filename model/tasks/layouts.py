@@ -1,4 +1,4 @@
-"""Where the task models of each family keep their task heads, as transformers names the keys."""
+"""Layouts of task heads in checkpoints, by kind and family, with transformers' keys."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ class Layout:
     """Keys of a task head in a checkpoint, without the family's prefix, and its activation."""
 
     output: str
-    """Of the last map."""
+    """Key of the last map."""
     dense: str | None = None
-    """Of the map before it."""
+    """Key of the map before it; None without one."""
     activation: str = ""
-    """Function after `dense`; where it starts with a colon, the key of `config.json` that names it,
-    and after another the function where the key is absent."""
+    """Function after `dense`. If it starts with a colon, the key of `config.json` that names it;
+    after a second colon, the default function."""
     norm: str | None = None
-    """Of the norm after the activation."""
+    """Key of the norm after the activation; None without one."""
     dense_bias: str = ""
-    """Key of `config.json` that has `dense` have a bias; it always has one where empty."""
+    """Key of `config.json` for whether `dense` has a bias; empty if it always has one."""
     output_bias: str = ""
-    """The same of `output`, which has one where the key is absent."""
+    """Key of `config.json` for whether `output` has a bias; by default it has one."""
     bias: str | None = None
-    """Of the last map's bias in checkpoints that keep it elsewhere."""
+    """Key of the last map's bias in checkpoints that store it elsewhere."""
     norm_eps: float | None = None
-    """That of the encoder's norms when None."""
+    """Epsilon of the norm; the encoder's when None."""
     smaller: bool = False
-    """Whether `dense` leads to the size of the embeddings."""
+    """Whether `dense` maps to the size of the embeddings."""
 
 
 _MODERNBERT = Layout(
@@ -124,4 +124,4 @@ LAYOUTS: Mapping[TaskKind, Mapping[str, Layout]] = {
         "xlm-roberta": _LM_HEAD,
     },
 }
-"""By kind of task head and `model_type`."""
+"""Layouts by kind of task head and `model_type`."""

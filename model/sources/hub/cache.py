@@ -1,7 +1,7 @@
-"""Hugging Face's cache of downloads, read as other tools leave it.
+"""Hugging Face's cache of downloads, in the form that other tools write.
 
 Format: `models--organisation--model/refs/REVISION` holds a commit, `snapshots/COMMIT/` the files
-as links to `blobs/`, and an empty `.no_exist/COMMIT/NAME` tells that the commit has no such file
+as links to `blobs/`, and an empty `.no_exist/COMMIT/NAME` marks a file that the commit lacks
 (https://huggingface.co/docs/huggingface_hub/guides/manage-cache).
 """
 
@@ -20,18 +20,18 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the cache has of a repository at a commit."""
+    """Cached files of a repository at a commit."""
 
     folder: Path
     lacks: list[str]
-    """Files without which the checkpoint is not whole."""
+    """Files that are missing for a complete checkpoint."""
     modules_known: bool
-    """Whether it is known that there is a `modules.json`, or that there is none: tools that fetch
-    the encoder alone leave that open."""
+    """Whether the cache shows if there is a `modules.json`: tools that download only the encoder do
+    not record that."""
 
 
 def find(cache: Path, repository: Repository) -> Snapshot | None:
-    """The cached snapshot of a repository; None where there is none."""
+    """Return the cached snapshot of a repository; None if there is none."""
     home = cache / repository.folder
     commit = _commit(home, repository.revision or DEFAULT_REVISION)
     if commit is None or not (home / "snapshots" / commit).is_dir():
@@ -42,7 +42,7 @@ def find(cache: Path, repository: Repository) -> Snapshot | None:
 
 
 def name_of(folder: Path) -> str | None:
-    """The repository whose snapshot a folder is; None where it is none."""
+    """Return the repository of a snapshot folder; None if the folder is not a snapshot."""
     home = folder.parent.parent.name
     if folder.parent.name == "snapshots" and home.startswith("models--"):
         return home.removeprefix("models--").replace("--", "/")

@@ -1,7 +1,7 @@
-"""The files of a checkpoint from a hub into Hugging Face's cache, by `huggingface_hub`.
+"""Download of a checkpoint's files from a hub into Hugging Face's cache, by `huggingface_hub`.
 
-It takes the token of HF_TOKEN or of Hugging Face's token file, goes on where a connection broke
-off, and shows a bar a file on a terminal.
+The library uses the token of HF_TOKEN or of Hugging Face's token file, resumes broken downloads,
+and shows a progress bar per file on a terminal.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from model.sources.hub.repository import Hub, Repository
 from model.sources.recognition import check_described
 
 _SECONDS = 10.0
-"""How long a hub may take to answer what it has."""
+"""Timeout of the hub's answer about a repository."""
 
 
 class UnreachableError(SourceError):
-    """The hub does not answer, or answers that it cannot serve now."""
+    """Hub that does not answer, or that cannot serve now."""
 
 
 def download(hub: Hub, repository: Repository, progress: Callable[[str], None]) -> Path:
-    """The folder of a repository's checkpoint in the cache, with the files that it needs.
+    """Download the missing files of a repository's checkpoint; return its folder in the cache.
 
     Args:
-        hub: where it is, and where the cache is.
-        repository: what is fetched.
+        hub: the hub, with the cache.
+        repository: repository to download.
         progress: called with a line before each large file.
 
     Raises:
         UnreachableError: the hub cannot be reached, or fails.
         SourceError: there is no such repository or revision, or it needs a token.
-        ConfigError, CheckpointError: it is no checkpoint that is supported; its weights have
-            not been fetched.
+        ConfigError, CheckpointError: the checkpoint is not supported; its weights were not
+            downloaded.
 
     """
     try:
@@ -46,7 +46,7 @@ def download(hub: Hub, repository: Repository, progress: Callable[[str], None]) 
             return _download(hub, repository, progress)
     except ModelError:
         raise
-    except Exception as error:  # the client lets through errors of its HTTP and JSON libraries
+    except Exception as error:  # the client does not catch errors of its HTTP and JSON libraries
         raise _refusal(error, hub, repository) from None
 
 
@@ -75,7 +75,7 @@ def _download(hub: Hub, repository: Repository, progress: Callable[[str], None])
 
 
 def _fetch_small(hub: Hub, repository: Repository, names: Iterable[str]) -> Path:
-    """The snapshot's folder with these files, which are fetched side by side without a bar."""
+    """Download files in parallel without progress bars; return the snapshot's folder."""
     from huggingface_hub import snapshot_download  # noqa: PLC0415
 
     with _no_bars():
@@ -116,7 +116,7 @@ def _fetch_large(hub: Hub, commit: Repository, name: str) -> None:
 
 
 def _note_absent(hub: Hub, commit: Repository, name: str) -> None:
-    """Let the cache know that a commit has no such file, so that the next start needs no hub."""
+    """Record in the cache that a commit lacks a file, so that the next start needs no hub."""
     from huggingface_hub.errors import EntryNotFoundError  # noqa: PLC0415
 
     with contextlib.suppress(EntryNotFoundError):
@@ -124,30 +124,30 @@ def _note_absent(hub: Hub, commit: Repository, name: str) -> None:
 
 
 def _refusal(error: Exception, hub: Hub, repository: Repository) -> SourceError:
-    """What a failure of `huggingface_hub` means, without the token or a password."""
+    """Return the error for a failure of `huggingface_hub`, without the token or a password."""
     from huggingface_hub import errors, get_token  # noqa: PLC0415
 
     causes = list(_causes(error))
-    status = next((found for found in map(_status, causes) if found), None)
+    status = next(filter(None, map(_status, causes)), None)
     name, endpoint = repository.name, hub.endpoint
     kind: type[SourceError] = SourceError
     if _any(causes, errors.GatedRepoError):
-        said = (
+        message = (
             f"{name} is gated: accept its terms at {endpoint}/{name}, and set HF_TOKEN to a token "
             "of that account"
         )
     elif _any(causes, errors.RevisionNotFoundError):
-        said = f"{endpoint} has {name}, but no revision {repository.revision}"
+        message = f"{endpoint} has {name}, but no revision {repository.revision}"
     elif _any(causes, errors.RepositoryNotFoundError):
-        said = f"{endpoint} has no model {name}, or it is private: HF_TOKEN gives a token"
+        message = f"{endpoint} has no model {name}, or it is private: HF_TOKEN gives a token"
     elif status in (401, 403):
-        said = f"{endpoint} refuses {name} ({status}): set HF_TOKEN to a token that may read it"
+        message = f"{endpoint} refuses {name} ({status}): set HF_TOKEN to a token that may read it"
     else:
         kind = UnreachableError
-        said = f"{name} cannot be fetched from {endpoint}: {_reason(causes, status)}"
+        message = f"{name} cannot be fetched from {endpoint}: {_reason(causes, status)}"
     token = get_token()
-    said = said.replace(token, "***") if token else said
-    return kind(re.sub(r"(?<=://)[^/@\s]*@", "", said))
+    message = message.replace(token, "***") if token else message
+    return kind(re.sub(r"(?<=://)[^/@\s]*@", "", message))
 
 
 def _reason(causes: list[BaseException], status: int | None) -> str:
@@ -164,7 +164,7 @@ def _any(causes: list[BaseException], kind: type[Exception]) -> bool:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and those that it was raised from, the first cause last."""
+    """Yield an error and its causes, the first cause last."""
     while error is not None:
         yield error
         error = error.__cause__

@@ -1,4 +1,4 @@
-"""What a download tells while it runs: lines, where no terminal shows `huggingface_hub`'s bar."""
+"""Progress lines during a download, if no terminal shows `huggingface_hub`'s bar."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _ATTEMPTS = (
     (re.compile(r"Retrying in ([\d.]+)s"), "the hub fails; trying again in {} s"),
     (re.compile(r"Trying to (resume)"), "the connection broke; resuming"),
 )
-"""Warnings of `huggingface_hub` of attempts that may take minutes, and what is said of them."""
+"""Warnings of `huggingface_hub` about retries that may take minutes → lines to report."""
 
 
 class _Attempts(logging.Handler):
-    """Tells of attempts alone: other warnings are advice, and what fails is raised."""
+    """Log handler that only reports retries: other warnings are advice, failures raise errors."""
 
     def __init__(self, progress: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
@@ -28,17 +28,17 @@ class _Attempts(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        for pattern, said in _ATTEMPTS:
-            if found := pattern.search(text):
-                self._progress(said.format(found[1]))
+        for pattern, line in _ATTEMPTS:
+            if match := pattern.search(text):
+                self._progress(line.format(match[1]))
 
 
 @contextlib.contextmanager
 def attempts_told(progress: Callable[[str], None]) -> Iterator[None]:
-    """Lines about failed attempts, in place of whatever else `huggingface_hub` logs."""
+    """Report retries, and suppress all other messages of `huggingface_hub`."""
     from huggingface_hub.utils.logging import get_logger  # noqa: PLC0415 - only a download needs it
 
-    logger = get_logger("huggingface_hub")  # with the handler that the library gives it
+    logger = get_logger("huggingface_hub")  # the logger holds the handler of the library
     handlers, propagate = logger.handlers, logger.propagate
     logger.handlers, logger.propagate = [_Attempts(progress)], False
     try:
@@ -51,22 +51,22 @@ def attempts_told(progress: Callable[[str], None]) -> Iterator[None]:
 def size_told(
     blobs: Path, name: str, size: int | None, progress: Callable[[str], None]
 ) -> Iterator[None]:
-    """A line about a file as its download begins, and one every ten seconds without a terminal.
+    """Report a file's download at its start and, without a terminal, every ten seconds.
 
     Args:
-        blobs: the cache's folder of the repository's files, where unfinished ones grow.
-        name: of the file.
-        size: its bytes, where the hub tells them.
+        blobs: folder of the repository's files in the cache, where unfinished ones grow.
+        name: name of the file.
+        size: its size in bytes, if the hub reports it.
         progress: called with each line.
 
     """
-    whole = "" if size is None else f" of {_megabytes(size)}"
+    total = "" if size is None else f" of {_megabytes(size)}"
     progress(f"fetching {name}" if size is None else f"fetching {name}, {_megabytes(size)}")
     ended = threading.Event()
 
     def watch() -> None:
         while not ended.wait(_EVERY_SECONDS):
-            progress(f"{name}: {_megabytes(_unfinished(blobs))}{whole}")
+            progress(f"{name}: {_megabytes(_unfinished(blobs))}{total}")
 
     thread = threading.Thread(target=watch, daemon=True)
     if not sys.stderr.isatty():
@@ -80,10 +80,10 @@ def size_told(
 
 
 def _unfinished(blobs: Path) -> int:
-    """Bytes of the largest unfinished file."""
+    """Return the size in bytes of the largest unfinished file."""
     sizes = [0]
     for path in blobs.glob("*.incomplete"):
-        with contextlib.suppress(FileNotFoundError):  # it was finished meanwhile
+        with contextlib.suppress(FileNotFoundError):  # it was finished in the meantime
             sizes.append(path.stat().st_size)
     return max(sizes)
 

@@ -1,4 +1,4 @@
-"""A hub, and what is asked of it: a repository at a revision."""
+"""A hub, and a repository on it at a revision."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from model.errors import SourceError
 _PART = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?"
 _NAME = re.compile(rf"(?:{_PART}/)?{_PART}")
 _MAX_NAME = 96
-"""Most characters of a repository's own name, as the hub counts them."""
+"""Maximum length of a repository's own name, as on the hub."""
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+/@-]*")
 
 
 @dataclass(frozen=True)
 class Hub:
-    """A Hugging Face hub, and the cache of its files on this machine."""
+    """Hugging Face hub, and the cache of its files on this machine."""
 
     endpoint: str
-    """Base URL."""
+    """Base URL of the hub."""
     cache: Path
     """Folder of `models--organisation--model` folders, shared with other tools."""
     offline: bool = False
-    """Whether the cache alone may be used."""
+    """Whether only the cache may be used."""
 
 
 @dataclass(frozen=True)
 class Repository:
-    """A model of a hub at a revision."""
+    """Model on a hub at a revision."""
 
     name: str
-    """`organisation/model`, or `model` alone."""
+    """Name `organisation/model`, or `model` alone."""
     revision: str | None = None
-    """A branch, a tag or a commit; the hub's `main` by default."""
+    """Branch, tag or commit; the hub's `main` when None."""
 
     @classmethod
     def parse(cls, text: str, revision: str | None = None) -> Repository:
-        """The repository of `name`, or of `name@revision`.
+        """Parse `name` or `name@revision`.
 
         Raises:
-            SourceError: it is no name or no revision, or two revisions are given.
+            SourceError: the name or the revision is invalid, or two revisions are given.
 
         """
         name, _, own = text.partition("@")
@@ -51,7 +51,9 @@ class Repository:
             raise SourceError(f"{text} names a revision, and --revision {revision} another")
         chosen = own if "@" in text else revision
         if chosen is not None and (not _REVISION.fullmatch(chosen) or ".." in chosen):
-            raise SourceError(f"{chosen!r} is no revision of {name}: give a branch, tag or commit")
+            raise SourceError(
+                f"{chosen!r} is not a revision of {name}: give a branch, tag or commit"
+            )
         return cls(name, chosen)
 
     def __str__(self) -> str:
@@ -64,7 +66,7 @@ class Repository:
 
 
 def is_name(text: str) -> bool:
-    """Whether a hub takes this as a repository's name."""
+    """Return whether a hub accepts this as a repository's name."""
     own = text.rpartition("/")[2]
     return (
         bool(_NAME.fullmatch(text))
