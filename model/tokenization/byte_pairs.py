@@ -1,6 +1,7 @@
-"""RoBERTa's, Qwen2's and Gemma's tokenizers.
+"""Tokenizers of RoBERTa, Qwen2 and Gemma.
 
-Byte pairs: Sennrich et al. 2016, https://arxiv.org/abs/1508.07909; of bytes: Radford et al. 2019.
+Byte pair encoding: Sennrich et al. 2016, https://arxiv.org/abs/1508.07909; over bytes: Radford et
+al. 2019.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _QWEN2_WORDS = "|".join(
         r"\s+",
     )
 )
-"""Contractions, words with what stands before them, digits, marks, and kinds of white space."""
+"""Contractions, words with one preceding character, digits, punctuation, and kinds of white
+space."""
 
 
 def _roberta(source: Source) -> Tokenizer:
@@ -67,7 +69,7 @@ def _qwen2(source: Source) -> Tokenizer:
 
 
 def _complete_qwen2(tokenizer: Tokenizer, source: Source) -> None:
-    """All that is special loses the flags that its files may give it."""
+    """Add all special tokens without the flags that the files may give them."""
     tokens = [*source.special.values(), *source.extra]
     tokenizer.add_tokens([AddedToken(str(token), special=True) for token in tokens])
 

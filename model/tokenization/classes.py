@@ -1,4 +1,4 @@
-"""Which class of tokenizers a checkpoint has, as transformers 5 finds it."""
+"""Class of a checkpoint's tokenizer, determined as in transformers 5."""
 
 from __future__ import annotations
 
@@ -40,46 +40,46 @@ CLASSES: Mapping[str, TokenizerClass] = {
     "T5Tokenizer": T5,
     "XLMRobertaTokenizer": XLM_ROBERTA,
 }
-"""By the names, but for a final "Fast", under which transformers knows them."""
+"""Classes by transformers' names, without a final "Fast"."""
 
 
 def find_class(files: TokenizerFiles) -> tuple[str, TokenizerClass | None]:
-    """The name of a checkpoint's class, and the class; None for a tokenizer.json as it stands.
+    """Return the class of a checkpoint's tokenizer, and its name; None for a bare tokenizer.json.
 
     Raises:
-        CheckpointError: none is named, it is code of the checkpoint's own, or it is not supported.
+        CheckpointError: no class is named, it is the checkpoint's own code, or it is not supported.
 
     """
     declared = files.settings.get("tokenizer_class")
     named = declared or files.config.get("tokenizer_class")
     if named is not None and not isinstance(named, str):
         raise CheckpointError(f"{files.folder}: tokenizer_class is {named!r}, not a name")
-    usual = MODEL_TYPES.get(str(files.config.get("model_type")))
+    default = MODEL_TYPES.get(str(files.config.get("model_type")))
     overruling = not OVERRULING.isdisjoint(
         str(files.config.get(key)) for key in ("model_type", "model_name")
     )
     own_code = _names_own_code(files)
-    if own_code and not usual and (not declared or _is_unknown(declared)):
+    if own_code and not default and (not declared or _is_unknown(declared)):
         raise CheckpointError(
             f"{files.folder} has a tokenizer that is code of its own (auto_map), which is not run; "
             "where its tokenizer.json is whole, set tokenizer_class to PreTrainedTokenizerFast in "
             "tokenizer_config.json"
         )
-    if not own_code and named and usual and _plain(named) != usual:
-        if usual == AS_STORED:
-            return usual, None
-        return _class(files, usual if overruling else named)
+    if not own_code and named and default and _plain(named) != default:
+        if default == AS_STORED:
+            return default, None
+        return _class(files, default if overruling else named)
     if not declared and named and _is_unknown(named):
         raise CheckpointError(
             f"{files.folder}: config.json names a tokenizer_class {named}, which transformers does "
             "not have; set it to PreTrainedTokenizerFast if tokenizer.json is whole"
         )
-    if not (named or usual):
+    if not (named or default):
         raise CheckpointError(
             f"{files.folder} names no tokenizer_class; set one in tokenizer_config.json "
             "(PreTrainedTokenizerFast takes tokenizer.json as it stands)"
         )
-    return _class(files, str(named or usual))
+    return _class(files, str(named or default))
 
 
 def _names_own_code(files: TokenizerFiles) -> bool:

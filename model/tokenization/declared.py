@@ -1,4 +1,4 @@
-"""The special and added tokens that the files of a tokenizer declare."""
+"""Special and added tokens that the files of a tokenizer declare."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ NAMED = (
 
 @dataclass(frozen=True)
 class Declared:
-    """What a tokenizer's files say beside its vocabulary."""
+    """Settings and tokens in a tokenizer's files, beside its vocabulary."""
 
     flags: Settings
-    """The settings that are no tokens."""
+    """Settings that are not tokens."""
     named: dict[str, Token | None]
-    """Tokens under the names that every tokenizer has; None where the files say so."""
+    """Tokens under the names that every tokenizer has; None if the files set them to null."""
     others: dict[str, Token]
     """Special tokens under names of the checkpoint's own."""
     extra: list[Token] | None
-    """Special tokens without a name; None where the files say nothing."""
+    """Special tokens without a name; None if the files do not list any."""
     added: dict[int, AddedToken]
-    """Tokens by the ids that they had where they were saved."""
+    """Tokens by the ids under which they were saved."""
 
 
 def read_declared(files: TokenizerFiles) -> Declared:
-    """What `tokenizer_config.json` says, and where it lists no added tokens the older files too.
+    """Read `tokenizer_config.json`, and the older files too if it lists no added tokens.
 
     Raises:
         CheckpointError: a file is damaged.
@@ -95,28 +95,28 @@ def _is_own(name: str, value: object) -> bool:
 
 
 def _take_mapping(settings: Settings) -> Settings:
-    """Extra tokens that have names, out of the settings."""
+    """Remove named extra tokens from the settings and return them."""
     extra = settings.get("extra_special_tokens")
     return settings.pop("extra_special_tokens") if isinstance(extra, dict) else {}
 
 
 def _special_tokens_map(files: TokenizerFiles, settings: Settings) -> Settings:
-    found = read_json(files.folder / "special_tokens_map.json")
-    for name, value in found.items():
+    fields_by_name = read_json(files.folder / "special_tokens_map.json")
+    for name, value in fields_by_name.items():
         if name == "extra_special_tokens" and isinstance(value, list):
             tokens = list(settings.get(name) or [])
             for field in value:
                 token = AddedToken(**field, special=True) if isinstance(field, dict) else field
                 if token not in tokens:
                     tokens.append(token)
-            found[name] = tokens
+            fields_by_name[name] = tokens
         elif name != "extra_special_tokens" and isinstance(value, dict):
-            found[name] = AddedToken(**value | {"special": True})
-    return found
+            fields_by_name[name] = AddedToken(**value | {"special": True})
+    return fields_by_name
 
 
 def _older_added_tokens(files: TokenizerFiles, settings: Settings) -> dict[int, AddedToken]:
-    """Tokens of `added_tokens.json` and `tokenizer.json`."""
+    """Return the tokens of `added_tokens.json` and `tokenizer.json`, by id."""
     special = {str(settings[name]) for name in NAMED if settings.get(name)}
     special |= {str(token) for token in settings.get("extra_special_tokens") or []}
     added = {
@@ -130,7 +130,7 @@ def _older_added_tokens(files: TokenizerFiles, settings: Settings) -> dict[int, 
 
 
 def _revived(value: Any) -> Any:
-    """The value with the added tokens that it holds as JSON objects."""
+    """Return the value with its JSON objects of added tokens turned into `AddedToken`s."""
     if isinstance(value, dict):
         if value.get("__type") == "AddedToken":
             return AddedToken(**{name: field for name, field in value.items() if name != "__type"})
@@ -139,7 +139,7 @@ def _revived(value: Any) -> Any:
 
 
 def special_tokens(named: dict[str, Token | None], declared: Declared) -> dict[str, Token]:
-    """Special tokens by name, in the order in which new ones get their ids."""
+    """Return special tokens by name, in the order in which new ones get their ids."""
     tokens = dict.fromkeys(NAMED) | named | declared.others
     return {name: token for name, token in tokens.items() if token is not None}
 
@@ -150,10 +150,10 @@ def add_tokens(
     extra: list[Token],
     added: dict[int, AddedToken],
 ) -> None:
-    """Make a tokenizer take whole, in a text, the tokens that were declared.
+    """Make a tokenizer match the declared tokens as a whole.
 
-    Those that it does not have get the next ids: the added ones in the order of their ids, the
-    special ones that are not among them after these. A token that it has takes on these flags.
+    Missing tokens get the next ids: first the added ones in the order of their ids, then the
+    special ones. Known tokens get the declared flags.
     """
     tokens: list[Token] = [token for _, token in sorted(added.items(), key=lambda item: item[0])]
     known = {token.content for token in tokenizer.get_added_tokens_decoder().values()}

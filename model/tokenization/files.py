@@ -1,4 +1,4 @@
-"""The files of a checkpoint that make up its tokenizer."""
+"""Files of a checkpoint that make up its tokenizer."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from model.tokenization.growth import check_growth
 Settings = dict[str, Any]
 
 _CONVERTED = re.compile(r"tekken\.json|tiktoken\.model|tokenizer\.model")
-"""Names that transformers converts, whatever the class, where there is no tokenizer.json."""
+"""Names that transformers converts for any class if there is no tokenizer.json."""
 
 
 @dataclass(frozen=True)
 class TokenizerFiles:
-    """What the files of a folder hold; a missing one is empty."""
+    """Contents of a folder's files; a missing file is empty."""
 
     folder: Path
     config: Settings
-    """`config.json`."""
+    """Content of `config.json`."""
     settings: Settings
-    """`tokenizer_config.json`."""
+    """Content of `tokenizer_config.json`."""
     stored: Settings | None
-    """`tokenizer.json`."""
+    """Content of `tokenizer.json`; None without that file."""
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """All of them.
+        """Read all files.
 
         Raises:
-            CheckpointError: a file is damaged, or another version of one would be read.
+            CheckpointError: a file is damaged, or transformers would read another version of one.
 
         """
         settings = read_json(folder / "tokenizer_config.json")
@@ -53,23 +53,23 @@ class TokenizerFiles:
         )
 
     def require(self, name: str, files: tuple[str, ...] = ()) -> None:
-        """Check that there is a tokenizer.json, or the vocabulary files that stand for it.
+        """Check that there is a tokenizer.json, or the vocabulary files that replace it.
 
         Args:
             name: the tokenizer's class.
             files: names of its vocabulary files.
 
         Raises:
-            CheckpointError: there is neither.
+            CheckpointError: both are missing.
 
         """
         if self.stored is not None:
             return
-        found = sorted(path.name for path in self.folder.iterdir())
-        converted = [name for name in found if _CONVERTED.search(name)]
-        if files and not converted and set(files) <= set(found):
+        names = sorted(path.name for path in self.folder.iterdir())
+        converted = [name for name in names if _CONVERTED.search(name)]
+        if files and not converted and set(files) <= set(names):
             return
-        models = converted or [name for name in found if name.endswith(".model")]
+        models = converted or [name for name in names if name.endswith(".model")]
         if models:
             raise CheckpointError(
                 f"{self.folder} holds its tokenizer as {models[0]} only; save it with transformers "
@@ -82,10 +82,10 @@ class TokenizerFiles:
         raise CheckpointError(f"{self.folder} holds no tokenizer.json, which a {name} needs")
 
     def require_all(self, files: tuple[str, ...]) -> None:
-        """Check that there are all of some files.
+        """Check that all given files exist.
 
         Raises:
-            CheckpointError: one is missing.
+            CheckpointError: a file is missing.
 
         """
         missing = [name for name in files if not (self.folder / name).is_file()]
@@ -96,10 +96,10 @@ class TokenizerFiles:
 
 
 def read_json(path: Path) -> Settings:
-    """The object that a JSON file holds; empty where there is no file.
+    """Return the object in a JSON file; empty without that file.
 
     Raises:
-        CheckpointError: it is not JSON, or not an object.
+        CheckpointError: the file is not JSON, or not an object.
 
     """
     try:

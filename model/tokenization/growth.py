@@ -1,4 +1,4 @@
-"""Bound on what a tokenizer's normalizer and decoder may make of a text, from their rules alone."""
+"""Upper bound on how a tokenizer's normalizer and decoder expand a text, from their rules alone."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 from model.errors import CheckpointError
 
 MOST_FACTOR = 512
-"""Maximum number of characters that a character may become. Marian's rules are counted as 288."""
+"""Maximum number of characters that one character may become. Marian's rules reach 288."""
 MOST_ADDED = 2**14
-"""Maximum number of characters that may be added to a text whatever its length."""
+"""Maximum number of characters that may be added to a text of any length."""
 _BYTE_LEVEL = 4.0
-"""Characters that ByteLevel makes of one."""
+"""Number of characters that ByteLevel makes of one."""
 _NO_BOUND = 1e300
 _AHEAD = re.compile(r"\(\?[=!][^()]*\)\Z")
-"""A lookahead at the end of a regular expression, which takes no character."""
+"""Lookahead at the end of a regular expression, which consumes no character."""
 _UNCLEAR = re.compile(r"\(\?(?!:)|\\[bBAzZGK]|(?<!\[)\^|\$")
-"""Other parts of a regular expression that may take no character."""
+"""Other parts of a regular expression that may consume no character."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Growth:
 
 
 def check_growth(source: str, content: Mapping[str, Any]) -> None:
-    """Refuse a tokenizer that makes texts far longer.
+    """Raise an error for a tokenizer that can expand texts too much.
 
     Args:
-        source: name of the tokenizer in a refusal.
-        content: of `tokenizer.json`.
+        source: name of the tokenizer in error messages.
+        content: content of `tokenizer.json`.
 
     Raises:
         CheckpointError: its rules may make more than `MOST_FACTOR` characters of one, or add more
@@ -61,10 +61,10 @@ def check_growth(source: str, content: Mapping[str, Any]) -> None:
 
 
 def growth(step: Any) -> Growth:
-    """Return the bound of a normalizer or decoder as `tokenizer.json` has it.
+    """Return the bound of a normalizer or decoder in `tokenizer.json`.
 
     Args:
-        step: one that cannot be read, and which the library refuses, counts as no growth.
+        step: the step; an unreadable one, which the library rejects, counts as no growth.
 
     """
     step = step if isinstance(step, dict) else {}
@@ -72,8 +72,8 @@ def growth(step: Any) -> Growth:
     match step.get("type"):
         case "Sequence":
             inner = step.get("normalizers") or step.get("decoders")
-            for each in inner if isinstance(inner, list) else []:
-                bound = bound.then(growth(each))
+            for inner_step in inner if isinstance(inner, list) else []:
+                bound = bound.then(growth(inner_step))
         case "Replace":
             bound = _replaced(step.get("pattern"), len(str(step.get("content", ""))))
         case "Prepend":
@@ -95,7 +95,7 @@ def _replaced(pattern: Any, length: int) -> Growth:
         return Growth(added=length)
     if _takes_a_character(expression):
         return Growth(max(1.0, length))
-    return Growth(1.0 + length, length)  # beside each character, and at an end
+    return Growth(1.0 + length, length)  # insertions next to each character, and at one end
 
 
 def _without_groups(expression: str) -> str:
@@ -107,10 +107,10 @@ def _without_groups(expression: str) -> str:
 
 
 def _takes_a_character(expression: str) -> bool:
-    """Whether each match of a regular expression has a character; False where that is not clear.
+    """Return whether each match of a regular expression has a character; False if unclear.
 
-    Without what looks around it, an expression that does not match an empty text matches no empty
-    part of another.
+    Without lookarounds, an expression that does not match an empty text does not match an empty
+    part of any text.
     """
     expression = _AHEAD.sub("", expression)
     if _UNCLEAR.search(expression):
@@ -124,12 +124,12 @@ def _takes_a_character(expression: str) -> bool:
 def _longest(charsmap: Any) -> float:
     """Return the length of the longest replacement of SentencePiece's compiled rules.
 
-    They are a trie behind its number of bytes, and replacements that end with NUL.
+    The rules are the trie's size in bytes, the trie, and replacements that end with NUL.
     """
     try:
         rules = base64.b64decode(str(charsmap or ""))
     except binascii.Error:
         return 1.0
     replacements = rules[4 + int.from_bytes(rules[:4], "little") :]
-    lengths = (len(each.decode("utf-8", "replace")) for each in replacements.split(b"\0"))
+    lengths = (len(text.decode("utf-8", "replace")) for text in replacements.split(b"\0"))
     return float(max(1, *lengths))

@@ -1,4 +1,4 @@
-"""Marian's tokenizer: a SentencePiece model a side, and ids that both share or not.
+"""Marian's tokenizer: a SentencePiece model for each side, and common or separate ids.
 
 Junczys-Dowmunt et al. 2018, https://arxiv.org/abs/1804.00344.
 """
@@ -32,7 +32,7 @@ def _marian(source: Source) -> Tokenizer:
 
 
 def _of_targets(source: Source, vocabulary: Vocabulary) -> Vocabulary:
-    """The targets' own ids; those of added tokens are the sources', as transformers has them."""
+    """Return the targets' own ids; added tokens have the sources' ids, as in transformers."""
     path = source.files.folder / "target_vocab.json"
     if not path.is_file():
         raise CheckpointError(f"{path} is missing, the targets' vocabulary (separate_vocabs)")

@@ -1,4 +1,4 @@
-"""mBART's, mBART-50's and M2M-100's tokenizers: a text's language is one of its tokens.
+"""Tokenizers of mBART, mBART-50 and M2M-100: one token of a text is its language.
 
 Liu et al. 2020, https://arxiv.org/abs/2001.08210; Tang et al. 2020, https://arxiv.org/abs/2008.00401;
 Fan et al. 2020, https://arxiv.org/abs/2010.11125.
@@ -34,7 +34,7 @@ _M2M_100_LANGUAGES = {
     "tr uk ur uz vi wo xh yi yo zh zu",
     "wmt21": "en ha is ja cs ru zh de",
 }
-"""Languages by `language_codes`, in the order of their ids, which are after the vocabulary's."""
+"""Languages by `language_codes`, in the order of their ids, which follow the vocabulary's."""
 
 
 def _mbart(source: Source) -> Tokenizer:
@@ -75,7 +75,7 @@ def _template(before: list[Numbered], after: list[Numbered]) -> TemplateProcessi
 
 
 def _language(tokenizer: Tokenizer, source: Source) -> Numbered:
-    """The language of a side's texts: English, and the source's, where the files name none."""
+    """Return the language of a side's texts, by default English, or the source's for targets."""
     language = str(source.flags.get("src_lang") or "en_XX")
     if source.side == "target":
         language = str(source.flags.get("tgt_lang") or language)
@@ -115,7 +115,7 @@ def _complete_m2m_100(tokenizer: Tokenizer, source: Source) -> None:
 
 
 def _m2m_100_languages(source: Source) -> dict[str, Numbered]:
-    """Each language's token and its id."""
+    """Return each language's token and its id."""
     codes = source.flags.get("language_codes") or "m2m100"
     if codes not in _M2M_100_LANGUAGES:
         raise CheckpointError(

@@ -1,13 +1,13 @@
-"""Names of tokenizers and models that transformers 5 knows."""
+"""Names of tokenizers and models in transformers 5."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 AS_STORED = "TokenizersBackend"
-"""The class of a tokenizer that is its tokenizer.json."""
+"""Class of a tokenizer that consists of its tokenizer.json."""
 BACKENDS = {"BloomTokenizer", "PreTrainedTokenizer", "PythonBackend", AS_STORED}
-"""Its names, but for a final "Fast"."""
+"""Names of that class, without a final "Fast"."""
 
 NOT_BUILT = {
     "AutoTokenizer", "BarthezTokenizer", "BartphoTokenizer", "BasicTokenizer",
@@ -33,7 +33,7 @@ NOT_BUILT = {
     "VitsTokenizer", "Wav2Vec2CTCTokenizer", "Wav2Vec2PhonemeCTCTokenizer", "WhisperTokenizer",
     "WordpieceTokenizer", "XGLMTokenizer", "XLMTokenizer", "XLNetTokenizer"
 }  # fmt: skip
-"""Names, but for a final "Fast", of classes that make their tokenizers in ways of their own."""
+"""Names, without a final "Fast", of classes that build their tokenizers in other ways."""
 
 MODEL_TYPES: Mapping[str, str] = {
     model_type: name
@@ -91,7 +91,7 @@ MODEL_TYPES: Mapping[str, str] = {
     }.items()
     for model_type in model_types
 }
-"""The class of a `model_type`'s tokenizers; of a type that is not here, the one that is named."""
+"""Tokenizer class by `model_type`; other types use the class that the files name."""
 
 OVERRULING = {"camembertv2-base", "modernbert", "modernbert-decoder", "qwen2"}
-"""Model types, and one model's name, whose class stands whatever the files name."""
+"""Model types, and one model's name, whose class overrides the class in the files."""

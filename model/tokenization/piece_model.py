@@ -1,4 +1,4 @@
-"""SentencePiece's model files.
+"""Model files of SentencePiece.
 
 Format: https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto.
 """
@@ -30,39 +30,39 @@ _FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "Model": {"pieces": (1, "Piece"), "trainer": (2, "Trainer"), "normalizer": (3, "Normalizer")},
 }
-"""Number, type and default of what is read; a field of another name is one of no interest."""
+"""Number, type and default of the fields that are read."""
 _NORMAL, _USER_DEFINED, _BYTE = 1, 4, 6
 _KINDS: dict[int, Literal["Unigram", "BPE"]] = {1: "Unigram", 2: "BPE"}
 
 
 @dataclass(frozen=True)
 class PieceModel:
-    """What a SentencePiece model cuts texts by."""
+    """Pieces and settings of a SentencePiece model."""
 
     kind: Literal["Unigram", "BPE"]
     pieces: list[tuple[str, float]]
-    """Those that a text can be cut into and their scores, by SentencePiece's own id; control
-    pieces and the unknown one are left out."""
+    """Pieces of texts and their scores, in the order of SentencePiece's ids, without control pieces
+    and the unknown piece."""
     charsmap: bytes
-    """The normalisation table; empty for none."""
+    """Normalisation table; empty for none."""
     add_dummy_prefix: bool
-    """Whether a text is read with a space before it."""
+    """Whether texts are read with a space before them."""
     remove_extra_whitespaces: bool
-    """Whether spaces at the ends and all but one between words are dropped."""
+    """Whether spaces at the ends and repeated spaces between words are removed."""
 
 
 def read_piece_model(path: Path) -> PieceModel:
-    """The model of a file such as `source.spm`.
+    """Read a model file such as `source.spm`.
 
     Raises:
-        CheckpointError: it is none, or cuts texts in a way that is not supported.
+        CheckpointError: the file is not a model, or its kind of segmentation is not supported.
 
     """
     message = _message_class()()
     try:
         message.ParseFromString(path.read_bytes())
     except Exception as error:  # DecodeError is not part of the library's public interface
-        raise CheckpointError(f"{path} is no SentencePiece model: {error}") from None
+        raise CheckpointError(f"{path} is not a SentencePiece model: {error}") from None
     pieces = [(piece.piece, piece.score) for piece in message.pieces if piece.type == _NORMAL]
     trainer, normalizer = message.trainer, message.normalizer
     types = {piece.type for piece in message.pieces}
@@ -74,9 +74,9 @@ def read_piece_model(path: Path) -> PieceModel:
         "spaces at the ends of words": trainer.treat_whitespace_as_suffix,
         "spaces as they are": not normalizer.escape_whitespaces,
     }
-    for what, found in unsupported.items():
-        if found:
-            raise CheckpointError(f"{path} is a SentencePiece model with {what}: not supported")
+    for feature, present in unsupported.items():
+        if present:
+            raise CheckpointError(f"{path} is a SentencePiece model with {feature}: not supported")
     return PieceModel(
         _KINDS[trainer.model_type],
         pieces,

@@ -1,12 +1,13 @@
-"""A SentencePiece model whose tokens have the ids of another vocabulary, as one `Tokenizer`.
+"""Tokenizer of a SentencePiece model whose tokens have the ids of another vocabulary.
 
-Ids are those of a `vocab.json`. Three kinds of token keep the cuts SentencePiece's own:
+The ids are those of a `vocab.json`. Three kinds of token get special treatment, so that texts are
+segmented exactly as by SentencePiece:
 
-- a token of the vocabulary that is no piece is spelt with a space before it, which no normalised
-  text has, so that no text is cut into it;
+- a token of the vocabulary that is not a piece is spelt with a space before it; no normalised text
+  contains a space, so no text is segmented into it;
 - a piece that the vocabulary lacks has an id after all of the vocabulary's, after a token `BEYOND`
-  (`model.tokenization.vocabulary`): what reads the tokens takes it as the unknown one;
-- a special token in the middle of a text that is spelt out only after normalisation is cut in two.
+  (`model.tokenization.vocabulary`), and readers of the tokens replace it by the unknown token;
+- a special token that appears inside a text only after normalisation is split in two.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _WRITTEN_FIRST = {
     "\u05c1": "\u05b0-\u05bc",
     "\u05c2": "\u05b0-\u05bc",
 }
-"""Shadda, dagesh and the dots of shin, and the vowels whose canonical place is before each."""
+"""Shadda, dagesh and the dots of shin, and the vowels that canonical order puts before each."""
 
 
 def piece_tokenizer(model: PieceModel, vocabulary: Vocabulary) -> Tokenizer:
-    """The tokenizer without its template."""
+    """Build the tokenizer without its template."""
     pieces = dict(model.pieces)
     tokenizer = Tokenizer(_model(model, _entries(pieces, vocabulary), vocabulary))
     tokenizer.normalizer = normalizers.Sequence(list(_normalizers(model, vocabulary)))
@@ -48,9 +49,10 @@ def piece_tokenizer(model: PieceModel, vocabulary: Vocabulary) -> Tokenizer:
 
 
 def _entries(pieces: Mapping[str, float], vocabulary: Vocabulary) -> list[tuple[str, float]]:
-    """Every token as it is spelt and its score, by id.
+    """Return every token in its spelling, with its score, by id.
 
-    Scores of what is no piece are 0, as the least of all decides what an unknown character costs.
+    Tokens that are not pieces score 0, because the lowest score determines the cost of an unknown
+    character.
     """
     size = max(vocabulary.ids.values()) + 1
     whole = vocabulary.whole
@@ -75,7 +77,7 @@ def _model(
 
 
 def _merges(pieces: Mapping[str, float]) -> Iterator[tuple[str, str]]:
-    """Pairs that make up a piece, those of the likeliest first."""
+    """Yield pairs of pieces that make up a piece, in descending likelihood of the piece."""
     for piece in sorted(pieces, key=pieces.__getitem__, reverse=True):
         for cut in range(1, len(piece)):
             if piece[:cut] in pieces and piece[cut:] in pieces:
@@ -83,7 +85,7 @@ def _merges(pieces: Mapping[str, float]) -> Iterator[tuple[str, str]]:
 
 
 def _normalizers(model: PieceModel, vocabulary: Vocabulary) -> Iterator[Normalizer]:
-    """SentencePiece's steps: a space before the text, its table, spaces dropped, then marked."""
+    """Yield SentencePiece's steps: leading space, table, removal of spaces, marking of spaces."""
 
     def replace(pattern: str, content: str) -> Normalizer:
         return normalizers.Replace(Regex(pattern), content)
@@ -111,12 +113,11 @@ def _normalizers(model: PieceModel, vocabulary: Vocabulary) -> Iterator[Normaliz
 
 
 def _composed() -> Iterator[Normalizer]:
-    """Letters and their marks as one character, as SentencePiece's table makes them.
+    """Yield steps that compose letters with their marks, as SentencePiece's table does.
 
-    The library looks a table up by graphemes, of which it takes those of few bytes whole: what is
-    longer has to be composed before. SentencePiece leaves the order of marks as it is; Unicode's
-    composition would move the vowels of Arabic and Hebrew before the marks that are written first,
-    but not across a joiner.
+    The library looks up graphemes in the table, but only short ones as a whole, so longer ones must
+    be composed before. SentencePiece keeps the order of marks. Unicode's composition would move
+    Arabic and Hebrew vowels before marks that are written first, but not across a joiner.
     """
     for mark, vowels in _WRITTEN_FIRST.items():
         yield normalizers.Replace(Regex(f"{mark}(?=[{vowels}])"), mark + _JOINER)
@@ -125,7 +126,7 @@ def _composed() -> Iterator[Normalizer]:
 
 
 def _inner(vocabulary: Vocabulary) -> str:
-    """A pattern of the place before a whole token's last character, not at the text's start."""
+    """Return a pattern of the position before a whole token's last character, inside a text."""
     tokens = sorted(token for token in vocabulary.whole if len(token) > 1)
     inner = (rf"{re.escape(token[:-1])}\K(?={re.escape(token[-1])})" for token in tokens)
     return rf"(?m:.)(?:{'|'.join(inner)})"

@@ -14,38 +14,38 @@ from model.tokenization.files import read_json
 from model.tokenization.source import Source
 
 _MOST_IDS = 2**24
-"""More than any vocabulary has; rows up to the largest id are made."""
+"""Limit of ids, above any real vocabulary, because rows up to the largest id are allocated."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Ids of tokens, and which of them are no pieces."""
+    """Ids of tokens, and the tokens that are not pieces."""
 
     ids: Mapping[str, int]
-    """Of all tokens."""
+    """Ids of all tokens."""
     unknown: str
-    """The token of what has none."""
+    """Token for unknown text."""
     added: Sequence[AddedToken]
-    """Tokens that are taken whole wherever a text has them."""
+    """Tokens that are matched as a whole anywhere in a text."""
     codes: Collection[str] | None = None
-    """Known codes such as `>>fra<<`, which are tokens at the start of a text alone, as any other
-    text up to the first `<<` is the unknown token there; None where the class has no codes."""
+    """Known codes such as `>>fra<<`, which are tokens only at the start of a text; there, any other
+    text up to the first `<<` is the unknown token. None if the class has no codes."""
 
     @property
     def whole(self) -> set[str]:
-        """Tokens that a text can have and that are no pieces."""
+        """Tokens of texts that are not pieces."""
         return {self.unknown, *(token.content for token in self.added), *(self.codes or ())}
 
     def with_ids(self, ids: Mapping[str, int]) -> Self:
-        """The same with other ids."""
+        """Return the vocabulary with other ids."""
         return replace(self, ids=ids)
 
 
 def read_ids(path: Path) -> dict[str, int]:
-    """The ids of a file such as `vocab.json`.
+    """Read the ids of a file such as `vocab.json`.
 
     Raises:
-        CheckpointError: it is damaged, or two tokens have one id.
+        CheckpointError: the file is damaged, or two tokens have the same id.
 
     """
     ids = read_json(path)
@@ -57,13 +57,13 @@ def read_ids(path: Path) -> dict[str, int]:
 
 
 def extended(source: Source, ids: Mapping[str, int]) -> Vocabulary:
-    """A vocabulary with a checkpoint's added and special tokens.
+    """Return a vocabulary with a checkpoint's added and special tokens.
 
-    Each is matched in the text as it was given. New ones get the next ids, as transformers'
-    tokenizers without a tokenizer.json count them.
+    They are matched in the text before normalisation. New ones get the next ids, as in
+    transformers' tokenizers without a tokenizer.json.
 
     Raises:
-        CheckpointError: it lacks the unknown token.
+        CheckpointError: the vocabulary lacks the unknown token.
 
     """
     unknown = source.name("unk_token")

@@ -1,4 +1,4 @@
-"""Which tokenizers hand the segments of a pair to the model."""
+"""Tokenizers that return the segments of a pair for the model."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from model.tokenization.files import TokenizerFiles
 
 
 def reading_segments(config: EncoderConfig, folder: Path) -> EncoderConfig:
-    """The config of an encoder that reads segments where the folder's tokenizer hands them over.
+    """Return the config, which reads segments if the folder's tokenizer returns them.
 
     Raises:
-        CheckpointError: the folder has no tokenizer that is supported.
+        CheckpointError: the folder has no supported tokenizer.
 
     """
     reads = not config.type_vocab_size or hands_segments(folder)
@@ -22,13 +22,13 @@ def reading_segments(config: EncoderConfig, folder: Path) -> EncoderConfig:
 
 
 def hands_segments(folder: Path) -> bool:
-    """Whether the tokenizer that transformers builds from a folder returns `token_type_ids`.
+    """Return whether the tokenizer that transformers builds from a folder returns `token_type_ids`.
 
-    `model_input_names` of `tokenizer_config.json` decides, or else the class: BERT's and
-    DeBERTa-v2's do; ALBERT's, DistilBERT's and a tokenizer.json as it stands do not.
+    `model_input_names` of `tokenizer_config.json` decides. Without it the class does: BERT's and
+    DeBERTa-v2's return them; ALBERT's, DistilBERT's and a bare tokenizer.json do not.
 
     Raises:
-        CheckpointError: the folder has no tokenizer that is supported.
+        CheckpointError: the folder has no supported tokenizer.
 
     """
     files = TokenizerFiles.read(folder)

@@ -1,4 +1,4 @@
-"""XLM-RoBERTa's, CamemBERT's, ALBERT's, DeBERTa-v2's and T5's tokenizers.
+"""Tokenizers of XLM-RoBERTa, CamemBERT, ALBERT, DeBERTa-v2 and T5.
 
 Unigram: Kudo 2018, https://arxiv.org/abs/1804.10959, as SentencePiece trains it.
 """
@@ -28,7 +28,7 @@ def _camembert(source: Source) -> Tokenizer:
 
 
 def _of_words(source: Source, unknown: int) -> Tokenizer:
-    """A tokenizer with SentencePiece's normalisation, as the checkpoint brings it."""
+    """Return a tokenizer with the checkpoint's SentencePiece normalisation."""
     tokenizer = Tokenizer(models.Unigram(source.pieces, unknown, byte_fallback=False))
     if source.charsmap is not None:
         tokenizer.normalizer = normalizers.Precompiled(source.charsmap)
@@ -60,7 +60,7 @@ def _albert(source: Source) -> Tokenizer:
         steps.append(normalizers.Precompiled(source.charsmap))
     tokenizer.normalizer = normalizers.Sequence(steps)
     _split_words(tokenizer, source)
-    # under these names whatever the tokens are, and replaced by the file's own if it has one
+    # always named so, and replaced by the file's own post-processor if there is one
     tokenizer.post_processor = as_segments(
         ("[CLS]", numbered(tokenizer, source, "cls_token")[1]),
         ("[SEP]", numbered(tokenizer, source, "sep_token")[1]),
@@ -116,7 +116,7 @@ def split_spaced_words(tokenizer: Tokenizer) -> None:
 
 
 def _complete_t5(tokenizer: Tokenizer, source: Source) -> None:
-    # under this name whatever the token is
+    # always named so
     end = ("</s>", numbered(tokenizer, source, "eos_token")[1])
     tokenizer.post_processor = TemplateProcessing(
         single=["$A", end[0]], pair=["$A", end[0], "$B", end[0]], special_tokens=[end]

@@ -1,4 +1,4 @@
-"""What a tokenizer is built from, and what a class of tokenizers is."""
+"""Inputs of a tokenizer, and classes of tokenizers."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from model.tokenization.declared import Declared, Token, special_tokens
 from model.tokenization.files import Settings, TokenizerFiles
 
 Kind = Literal["WordPiece", "BPE", "Unigram", "SentencePiece"]
-"""SentencePiece's is in files of its own, never in tokenizer.json."""
+"""Kind of vocabulary; SentencePiece has files of its own, never a tokenizer.json."""
 Side = Literal["source", "target"]
-"""Which texts of an encoder–decoder a tokenizer is for: those it reads, or those it writes."""
+"""Side of an encoder–decoder: the texts it reads, or the texts it writes."""
 Pieces = list[tuple[str, float]]
 
 
 @dataclass(frozen=True)
 class Source:
-    """The parts of a checkpoint's files that its tokenizer is made of."""
+    """Parts of a checkpoint's files that its tokenizer is built from."""
 
     files: TokenizerFiles
     flags: Settings
     named: dict[str, Token | None]
-    """The usual special tokens by name, the class's own where the files name none."""
+    """Usual special tokens by name; the class's own if the files name none."""
     special: dict[str, Token]
     """All special tokens by name."""
     extra: list[Token]
     """Special tokens without a name."""
     added: dict[int, AddedToken] = field(default_factory=dict)
-    """Tokens by the ids that they had where they were saved."""
+    """Tokens by the ids under which they were saved."""
     side: Side = "source"
 
     def name(self, token: str) -> str:
-        """A named special token as a text."""
+        """Return a named special token as text."""
         return str(self.named[token])
 
     def words(self) -> dict[str, int]:
-        """Ids of the word pieces."""
+        """Return the ids of the word pieces."""
         if self.files.stored is None:
             return models.WordPiece.read_file(str(self.files.folder / "vocab.txt"))
         return self._ids()
 
     def byte_pairs(self) -> tuple[dict[str, int], list[tuple[str, str]]]:
-        """Ids of the tokens, and the pairs that become one, the first first."""
+        """Return the ids of the tokens, and the merges in order."""
         if self.files.stored is None:
             paths = (str(self.files.folder / name) for name in ("vocab.json", "merges.txt"))
             return models.BPE.read_file(*paths)
@@ -64,7 +64,7 @@ class Source:
 
     @property
     def charsmap(self) -> bytes | None:
-        """SentencePiece's normalisation table, as tokenizer.json's normalizer holds it."""
+        """Normalisation table of SentencePiece, from tokenizer.json; None without one."""
         normalizer = self._stored.get("normalizer") or {}
         for step in normalizer.get("normalizers", [normalizer]):
             if step.get("type") == "Precompiled" and "precompiled_charsmap" in step:
@@ -72,7 +72,7 @@ class Source:
         return None
 
     def post_processor(self) -> PostProcessor | None:
-        """The post-processor of tokenizer.json."""
+        """Return the post-processor of tokenizer.json; None without one."""
         if self.files.stored is None:
             return None
         if self._model.get("type") in (None, "Unigram"):  # these need their vocabulary
@@ -104,31 +104,32 @@ def _no_tokens(_: Settings) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class TokenizerClass:
-    """How transformers makes the tokenizers of one of its classes."""
+    """Class of tokenizers: how transformers builds them."""
 
     kind: Kind
-    """The model of its vocabulary."""
+    """Kind of its vocabulary."""
     build: Callable[[Source], Tokenizer]
-    """Model, normalizer, pre-tokenizer and decoder, before tokens are added."""
+    """Function that builds model, normalizer, pre-tokenizer and decoder, before tokens are
+    added."""
     named: Mapping[str, str]
-    """Its special tokens where the files name none."""
+    """Default special tokens by name."""
     complete: Callable[[Tokenizer, Source], None] | None = None
-    """What it changes once all tokens are there."""
+    """Function that changes the tokenizer after all tokens are added; None without one."""
     as_added: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
     """Flags of special tokens that the files name as bare strings."""
     usual_extra: Callable[[Settings], Sequence[str]] = _no_tokens
-    """Special tokens without a name where the files say nothing of them, by the files' flags."""
+    """Function from the files' flags to the default special tokens without a name."""
     vocabulary_files: tuple[str, ...] = ()
-    """Files that it takes in place of tokenizer.json."""
+    """Names of files that replace tokenizer.json."""
     segments: bool = False
-    """Whether it hands segments to the model, where the files do not say."""
+    """Whether it returns segments to the model by default."""
     sided: bool = False
-    """Whether its targets may be tokenised otherwise than its sources."""
+    """Whether its targets may be tokenized differently from its sources."""
 
     def source(
         self, name: str, files: TokenizerFiles, declared: Declared, side: Side = "source"
     ) -> Source:
-        """What a tokenizer of this class, called `name`, is made of.
+        """Return the inputs of a tokenizer of this class, called `name`.
 
         Raises:
             CheckpointError: files are missing, or their vocabulary is not of the class's kind.

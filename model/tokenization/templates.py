@@ -13,16 +13,16 @@ from model.tokenization.source import Source
 from model.tokenization.vocabulary import model_ids
 
 Numbered = tuple[str, int]
-"""A token and its id."""
+"""Token and its id."""
 
 
 def numbered(
     tokenizer: Tokenizer, source: Source, name: str, default: int | None = None
 ) -> Numbered:
-    """A named special token and its id, the default's where the files name it null.
+    """Return a named special token and its id; the default id if the files set the token to null.
 
     Raises:
-        CheckpointError: they do, and there is no default; or the vocabulary lacks the token.
+        CheckpointError: the token is null without a default id, or missing from the vocabulary.
 
     """
     token = source.name(name)
@@ -38,7 +38,7 @@ def numbered(
 
 
 def as_segments(cls: Numbered, sep: Numbered) -> TemplateProcessing:
-    """BERT's: [CLS] text [SEP], and another text with a [SEP] of its own as segment 1."""
+    """Return BERT's template: [CLS] text [SEP], and a second text with [SEP] as segment 1."""
     return TemplateProcessing(
         single=f"{cls[0]}:0 $A:0 {sep[0]}:0",
         pair=f"{cls[0]}:0 $A:0 {sep[0]}:0 $B:1 {sep[0]}:1",
@@ -47,7 +47,7 @@ def as_segments(cls: Numbered, sep: Numbered) -> TemplateProcessing:
 
 
 def as_one_segment(bos: Numbered, eos: Numbered) -> TemplateProcessing:
-    """RoBERTa's: <s> text </s>, and another text between two </s>, all of it segment 0."""
+    """Return RoBERTa's template: <s> text </s>, a second text between two </s>; all segment 0."""
     return TemplateProcessing(
         single=[bos[0], "$A", eos[0]],
         pair=[bos[0], "$A", eos[0], eos[0], "$B", eos[0]],
@@ -56,7 +56,7 @@ def as_one_segment(bos: Numbered, eos: Numbered) -> TemplateProcessing:
 
 
 def as_configured(tokenizer: Tokenizer, source: Source) -> TemplateProcessing:
-    """What `add_bos_token` and `add_eos_token` ask for, by default neither."""
+    """Return the template of `add_bos_token` and `add_eos_token`; by default neither is added."""
     tokens = {
         name: numbered(tokenizer, source, name)
         for name in ("bos_token", "eos_token")
@@ -79,24 +79,24 @@ def as_configured(tokenizer: Tokenizer, source: Source) -> TemplateProcessing:
 
 
 def check_template(folder: Path, tokenizer: Tokenizer, config: EncoderConfig, longest: int) -> None:
-    """Refuse special tokens around a text that the model cannot take.
+    """Raise an error for special tokens that the model cannot take around a text.
 
     Args:
-        folder: of the tokenizer.
-        tokenizer: without truncation.
-        config: of the encoder that reads the tokens.
+        folder: folder of the tokenizer.
+        tokenizer: the tokenizer without truncation.
+        config: config of the encoder that reads the tokens.
         longest: maximum number of tokens of a text.
 
     Raises:
-        CheckpointError: there are too many, or the encoder has no such token or segment.
+        CheckpointError: there are too many, or the encoder lacks such a token or segment.
 
     """
-    for what, pair in (("a text", False), ("a pair of texts", True)):
+    for kind, pair in (("a text", False), ("a pair of texts", True)):
         special = tokenizer.num_special_tokens_to_add(pair)
         if special >= longest:
             raise CheckpointError(
-                f"{folder}: the tokenizer puts {special} special tokens around {what}, of which "
-                f"the model takes {longest} tokens at most: mend the post_processor of "
+                f"{folder}: the tokenizer puts {special} special tokens around {kind}, of which "
+                f"the model takes {longest} tokens at most: correct the post_processor of "
                 "tokenizer.json"
             )
     encoding = tokenizer.encode("a")
@@ -104,11 +104,11 @@ def check_template(folder: Path, tokenizer: Tokenizer, config: EncoderConfig, lo
     if max(ids, default=0) >= config.vocab_size:
         raise CheckpointError(
             f"{folder}: the tokenizer puts the token {max(ids)} around a text, where the encoder "
-            f"has {config.vocab_size}: mend the post_processor of tokenizer.json"
+            f"has {config.vocab_size}: correct the post_processor of tokenizer.json"
         )
     if not config.knows_segment(max(segments, default=0)):
         raise CheckpointError(
             f"{folder}: the tokenizer gives a text the segment {max(segments)}, where the encoder "
-            f"has {config.type_vocab_size} (type_vocab_size): mend the post_processor of "
+            f"has {config.type_vocab_size} (type_vocab_size): correct the post_processor of "
             "tokenizer.json"
         )

@@ -1,4 +1,4 @@
-"""A checkpoint's tokenizer as one self-contained `tokenizer.json`."""
+"""Conversion of a checkpoint's tokenizer to one self-contained `tokenizer.json`."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from model.tokenization.templates import as_configured
 from model.tokenization.vocabulary import vocabulary_size
 
 PLACEHOLDERS = {"image_token", "video_token", "audio_token"}
-"""Names of tokens that stand for what is no text."""
+"""Names of tokens that stand for content other than text."""
 
 
 def load_tokenizer(folder: Path, config: EncoderConfig, *, lowercase: bool) -> Tokenizer:
-    """The tokenizer that transformers 5 would build from the same folder.
+    """Return the tokenizer that transformers 5 would build from the same folder.
 
-    As there, a tokenizer of most classes is made anew from its vocabulary, its added tokens and
-    the flags of `tokenizer_config.json`, and from little else of `tokenizer.json`; one of no
-    class in particular is its `tokenizer.json`. Padding and truncation are off: both
-    are the service's own.
+    As in transformers, tokenizers of most classes are rebuilt from their vocabulary, their added
+    tokens and the flags of `tokenizer_config.json`, and from little else of `tokenizer.json`; a
+    tokenizer without a specific class is its `tokenizer.json`. Padding and truncation are off,
+    because the service controls them.
 
     Args:
         folder: the checkpoint.
-        config: bounds the token ids.
-        lowercase: lower-case a text first, as `sentence_bert_config.json` can ask.
+        config: config of the encoder, whose vocabulary bounds the token ids.
+        lowercase: whether texts are lower-cased first, as set by `sentence_bert_config.json`.
 
     Raises:
         CheckpointError: there is no tokenizer, it is damaged or not supported, or its ids exceed
@@ -44,15 +44,15 @@ def load_tokenizer(folder: Path, config: EncoderConfig, *, lowercase: bool) -> T
 
 
 def load_target_tokenizer(folder: Path, vocab_size: int, *, lowercase: bool) -> Tokenizer | None:
-    """The tokenizer of what an encoder–decoder is to write; None where it is that of its sources.
+    """Return the tokenizer of an encoder–decoder's targets; None if it equals the sources'.
 
     Args:
         folder: the checkpoint.
-        vocab_size: bounds the token ids.
+        vocab_size: bound on the token ids.
         lowercase: as for the sources.
 
     Raises:
-        CheckpointError: as `load_tokenizer`; or no language is named.
+        CheckpointError: as for `load_tokenizer`; or no language is named.
 
     """
     _, kind = find_class(TokenizerFiles.read(folder))
@@ -69,7 +69,7 @@ def _checked(folder: Path, vocab_size: int, *, lowercase: bool, side: Side = "so
         tokenizer = _without_placeholders(tokenizer, source, vocab_size)
     except CheckpointError:
         raise
-    except Exception as error:  # tokenizers raises the bare class
+    except Exception as error:  # tokenizers raises plain Exception
         reason = " ".join(str(error).split())
         raise CheckpointError(f"{folder} holds no readable tokenizer: {reason}") from None
     rules = {"normalizer": tokenizer.normalizer, "decoder": tokenizer.decoder}
@@ -91,7 +91,7 @@ def _checked(folder: Path, vocab_size: int, *, lowercase: bool, side: Side = "so
 
 
 def special_token(folder: Path, name: str) -> str | None:
-    """The token of a name such as `mask_token`; None where the folder's tokenizer has none.
+    """Return the token with a name such as `mask_token`; None if the tokenizer has none.
 
     Raises:
         CheckpointError: there is no tokenizer, or it is damaged or not supported.
@@ -102,14 +102,16 @@ def special_token(folder: Path, name: str) -> str | None:
 
 
 def add_markers(tokenizer: Tokenizer, prompts: Sequence[str]) -> None:
-    """Make a tokenizer take the marker at the start of each prompt as one token.
+    """Make a tokenizer read the marker at the start of each prompt as one token.
 
-    ColBERT's checkpoints put `[unused0]`, or an added token, before a text by its id. Of a prompt
-    that the vocabulary does not have, nor its first word, nothing is a marker.
+    ColBERT's checkpoints put `[unused0]`, or an added token, before a text by its id. A prompt has
+    no marker if the vocabulary has neither the prompt nor its first word.
     """
     for prompt in filter(str.strip, prompts):
-        found = (prompt, prompt.split(None, 1)[0])
-        marker = next((one for one in found if tokenizer.token_to_id(one) is not None), None)
+        candidates = (prompt, prompt.split(None, 1)[0])
+        marker = next(
+            (word for word in candidates if tokenizer.token_to_id(word) is not None), None
+        )
         if marker and tokenizer.encode(marker, add_special_tokens=False).tokens != [marker]:
             token = AddedToken(marker, normalized=False, special=True)
             tokenizer.add_special_tokens([token])
@@ -133,7 +135,7 @@ def _build(files: TokenizerFiles, side: Side = "source") -> tuple[Tokenizer, Sou
         tokenizer = kind.build(source)
         if kind.kind != "SentencePiece":
             tokenizer.post_processor = source.post_processor() or tokenizer.post_processor
-    if kind is None or kind.kind != "SentencePiece":  # of which they are already there
+    if kind is None or kind.kind != "SentencePiece":  # a SentencePiece tokenizer already has them
         add_tokens(tokenizer, source.special, source.extra, declared.added)
     if tokenizer.post_processor is None:
         tokenizer.post_processor = as_configured(tokenizer, source)
@@ -150,10 +152,10 @@ def _as_stored(files: TokenizerFiles, declared: Declared, tokenizer: Tokenizer) 
 
 
 def _without_placeholders(tokenizer: Tokenizer, source: Source, vocab_size: int) -> Tokenizer:
-    """The tokenizer without the tokens of pictures and sounds that the encoder has no row for.
+    """Drop image and audio tokens for which the encoder has no row.
 
-    EmbeddingGemma's has one, of the models that it was made from. A text that spells it out is a
-    text like any other.
+    EmbeddingGemma has one of the models that it was made from. A text that spells out such a token
+    is an ordinary text.
     """
     names = {str(token) for name, token in source.special.items() if name in PLACEHOLDERS}
     added = tokenizer.get_added_tokens_decoder().items()

@@ -1,4 +1,4 @@
-"""Tokens that a tokenizer cuts texts into and the model has no row for."""
+"""Ids of tokens that a tokenizer produces but the model has no row for."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from tokenizers import Encoding, Tokenizer
 from tokenizers.models import Unigram
 
 BEYOND = " pieces beyond the vocabulary"
-"""A token after which all others are cut by, but read as the unknown one: SentencePiece's pieces
-that a checkpoint's vocabulary lacks. No text has it."""
+"""Token that precedes, in id order, SentencePiece's pieces that a checkpoint's vocabulary lacks:
+texts are segmented into these, but they are read as the unknown token. No text contains it."""
 
 USUAL_UNKNOWN = {"<unk>", "[UNK]"}
-"""Names of the unknown token in vocabularies whose model has none, such as byte-level ones."""
+"""Names of the unknown token in vocabularies whose tokenizer model has none, such as byte-level
+ones."""
 
 
 def vocabulary_size(tokenizer: Tokenizer) -> int:
-    """One more than the largest id that the model has a row for."""
+    """Return the number of ids that the model has rows for."""
     first = tokenizer.token_to_id(BEYOND)
     ids = tokenizer.get_vocab(with_added_tokens=True).values()
     return max(ids, default=-1) + 1 if first is None else first
 
 
 def model_ids(tokenizer: Tokenizer, encoding: Encoding) -> list[int]:
-    """A text's ids as the model is given them: those beyond the vocabulary are the unknown one."""
+    """Return a text's ids for the model: ids beyond the vocabulary become the unknown token's."""
     first = tokenizer.token_to_id(BEYOND)
     if first is None:
         return encoding.ids
@@ -32,14 +33,14 @@ def model_ids(tokenizer: Tokenizer, encoding: Encoding) -> list[int]:
 
 
 def unknown_ids(tokenizer: Tokenizer) -> frozenset[int]:
-    """Return the ids of the unknown token, which a Unigram model names in its JSON alone."""
+    """Return the ids of the unknown token, which a Unigram model only names in its JSON."""
     added = tokenizer.get_added_tokens_decoder()
     special = {index: token.content for index, token in added.items() if token.special}
-    found = {index for index, content in special.items() if content in USUAL_UNKNOWN}
+    usual = {index for index, content in special.items() if content in USUAL_UNKNOWN}
     model = tokenizer.model
     index: int | None = None
     if isinstance(model, Unigram):
         index = json.loads(tokenizer.to_str())["model"]["unk_id"]
     elif model.unk_token is not None:
         index = tokenizer.token_to_id(model.unk_token)
-    return frozenset(found if index is None else {*found, index})
+    return frozenset(usual if index is None else {*usual, index})

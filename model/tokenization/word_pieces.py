@@ -1,4 +1,4 @@
-"""BERT's and MPNet's tokenizers (WordPiece: Wu et al. 2016, https://arxiv.org/abs/1609.08144)."""
+"""Tokenizers of BERT and MPNet (WordPiece: Wu et al. 2016, https://arxiv.org/abs/1609.08144)."""
 
 from __future__ import annotations
 
