@@ -1,4 +1,4 @@
-"""ALBERT (Lan et al. 2020, https://arxiv.org/abs/1909.11942): BERT with layers that are shared."""
+"""ALBERT (Lan et al. 2020, https://arxiv.org/abs/1909.11942): BERT with shared layers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class AlbertConfig(SharedKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """The encoder of an ALBERT checkpoint.
+    """Return the encoder of an ALBERT checkpoint.
 
     Raises:
         ValidationError: a key is missing, invalid or not supported.

@@ -1,4 +1,4 @@
-"""BART (Lewis et al. 2020, https://arxiv.org/abs/1910.13461), and what its descendants share."""
+"""BART (Lewis et al. 2020, https://arxiv.org/abs/1910.13461), and parts of its descendants."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _ROWS_BEFORE = 2
-"""Rows of BART's position table that no token has."""
+"""Number of leading rows of BART's position table that no token uses."""
 
 
 class BartKeys(EncoderDecoderKeys):
-    """Keys of `config.json` that BART and its descendants have, with transformers' defaults."""
+    """Keys of `config.json` in BART and its descendants, with transformers' defaults."""
 
     model_type: str
     vocab_size: int = Field(gt=0, default=50265)
@@ -51,11 +51,11 @@ class BartKeys(EncoderDecoderKeys):
 
     @property
     def embedding_scale(self) -> float:
-        """What a word's embedding is multiplied by."""
+        """Factor of a word's embedding."""
         return self.d_model**0.5 if self.scale_embedding else 1.0
 
     def encoder(self, layer: LayerLayout, embeddings: EmbeddingLayout) -> EncoderConfig:
-        """The encoder's stack."""
+        """Return the config of the encoder."""
         return EncoderConfig(
             num_hidden_layers=self.encoder_layers,
             num_attention_heads=self.encoder_attention_heads,
@@ -68,7 +68,7 @@ class BartKeys(EncoderDecoderKeys):
     def decoder(
         self, layer: LayerLayout, embeddings: EmbeddingLayout, *, output_bias: bool = True
     ) -> DecoderConfig | None:
-        """The decoder; None for a model that is an encoder alone."""
+        """Return the config of the decoder; None for a model with only an encoder."""
         if self.encoder_alone:
             return None
         layers = EncoderConfig(
@@ -88,7 +88,7 @@ class BartKeys(EncoderDecoderKeys):
         )
 
     def _both(self) -> dict[str, Any]:
-        """What encoder and decoder have alike."""
+        """Return the fields that encoder and decoder share."""
         return {
             "model_type": self.model_type,
             "vocab_size": self.vocab_size,
@@ -104,14 +104,14 @@ class BartKeys(EncoderDecoderKeys):
 
 
 class BartConfig(BartKeys):
-    """BART's keys."""
+    """Keys of BART's `config.json`."""
 
     model_type: Literal["bart"]
     decoder_start_token_id: int = Field(ge=0, default=2)
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """The encoder of a BART checkpoint.
+    """Return the encoder of a BART checkpoint.
 
     Raises:
         ValidationError: a key is missing, invalid or not supported.
@@ -122,10 +122,10 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
 
 
 def read_decoder(fields: Mapping[str, Any]) -> DecoderConfig | None:
-    """The decoder of a BART checkpoint.
+    """Return the decoder of a BART checkpoint.
 
     Raises:
-        ValidationError: as `read_config`.
+        ValidationError: as for `read_config`.
 
     """
     config = BartConfig.model_validate(fields)
@@ -133,7 +133,7 @@ def read_decoder(fields: Mapping[str, Any]) -> DecoderConfig | None:
 
 
 def without_first_rows(name: str, tensor: Tensor) -> dict[str, Tensor]:
-    """The position table without the rows that no token has."""
+    """Return the tensor, and a position table without its unused rows."""
     if name == "embeddings.position.weight":
         tensor = tensor[_ROWS_BEFORE:].clone()
     return {name: tensor}
@@ -150,7 +150,7 @@ OUTSIDE = (
     r"^(decoder|shared|lm_head|classification_head|qa_outputs)\.|^final_logits_bias$"
     r"|^(encoder\.)?embed_tokens\.|^(encoder\.)?version$|embed_positions\.weights$"
 )
-"""The decoder, what is tied, heads of tasks, and buffers of older versions."""
+"""Keys of the decoder, tied weights, task heads, and buffers of older versions."""
 _ATTENTION = r"^(layers\.\d+\.)self_attn\."
 _CROSS = r"^(layers\.\d+\.)encoder_attn\."
 _PARTS = (
@@ -170,8 +170,7 @@ RENAMES: Renames = (
     (r"\.fc1\.", ".feed_forward.expand."),
     (r"\.fc2\.", ".feed_forward.contract."),
 )
-"""Keys of all that is built like BART → the encoder's; the last norm of a layer is not among
-them."""
+"""Keys of BART-like models → the encoder's keys; without the last norm of a layer."""
 POST_NORM: Renames = ((r"^(layers\.\d+\.)final_layer_norm\.", r"\1output_norm."),)
 PRE_NORM: Renames = ((r"^(layers\.\d+\.)final_layer_norm\.", r"\1feed_forward_norm."),)
 DECODER_RENAMES: Renames = (

@@ -1,4 +1,4 @@
-"""BERT (Devlin et al. 2019, https://arxiv.org/abs/1810.04805), and what its descendants share."""
+"""BERT (Devlin et al. 2019, https://arxiv.org/abs/1810.04805), and parts of its descendants."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from model.families.keys import SharedKeys
 
 
 class BertConfig(SharedKeys):
-    """BERT's keys."""
+    """Keys of BERT's `config.json`."""
 
     model_type: Literal["bert"]
     type_vocab_size: int = Field(gt=0, default=2)
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """The encoder of a BERT checkpoint.
+    """Return the encoder of a BERT checkpoint.
 
     Raises:
         ValidationError: a key is missing, invalid or not supported.
@@ -34,9 +34,9 @@ OUTSIDE = (
     r"^(pooler|cls|classifier|lm_head|qa_outputs|dropout)\."
     r"|^embeddings\.(position_ids|token_type_ids)$"
 )
-"""Of BERT and its descendants: poolers, heads of tasks, and buffers of older versions."""
+"""Keys of BERT and its descendants outside the encoder: poolers, task heads, and old buffers."""
 RENAMES = (
-    (r"LayerNorm\.gamma$", "LayerNorm.weight"),  # of checkpoints from before 2019
+    (r"LayerNorm\.gamma$", "LayerNorm.weight"),  # in checkpoints from before 2019
     (r"LayerNorm\.beta$", "LayerNorm.bias"),
     (r"^embeddings\.(word|position|token_type)_embeddings\.", r"embeddings.\1."),
     (r"^embeddings\.LayerNorm\.", "embeddings.layer_norm."),

@@ -41,7 +41,7 @@ class DebertaV2Config(SharedKeys):
 
     @model_validator(mode="after")
     def _every_distance_has_a_bucket(self) -> Self:
-        """Whether the formula of the buckets divides by zero."""
+        """Raise an error if the formula of the buckets would divide by zero."""
         middle, farthest = self.position_buckets // 2, self.buckets.max_distance
         if self.position_buckets > 0 and middle in (0, farthest - 1):
             raise ValueError(
@@ -52,7 +52,7 @@ class DebertaV2Config(SharedKeys):
 
     @property
     def buckets(self) -> LogBuckets:
-        """Of relative positions."""
+        """Buckets of relative positions."""
         farthest = self.max_relative_positions
         farthest = self.max_position_embeddings if farthest < 1 else farthest
         if self.position_buckets < 1:
@@ -61,7 +61,7 @@ class DebertaV2Config(SharedKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """The encoder of a DeBERTa checkpoint.
+    """Return the encoder of a DeBERTa checkpoint.
 
     Raises:
         ValidationError: a key is missing, invalid or not supported.

@@ -32,7 +32,7 @@ class DistilBertConfig(BaseModel):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """The encoder of a DistilBERT checkpoint.
+    """Return the encoder of a DistilBERT checkpoint.
 
     Raises:
         ValidationError: a key is missing, invalid or not supported.

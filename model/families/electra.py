@@ -22,7 +22,7 @@ class ElectraConfig(SharedKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """The encoder of an ELECTRA checkpoint.
+    """Return the encoder of an ELECTRA checkpoint.
 
     Raises:
         ValidationError: a key is missing, invalid or not supported.

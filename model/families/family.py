@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Renames = tuple[tuple[str, str], ...]
-"""Patterns and replacements, all applied in their order."""
+"""Patterns and their replacements, applied in order."""
 SinusoidLayout = Literal["marian", "m2m_100"]
 WORDS = "embeddings.word.weight"
-"""The encoder's and the decoder's own key of the word embedding."""
+"""Key of the word embedding in the encoder and in the decoder."""
 OUTPUT = "lm_head.weight"
-"""A checkpoint's key of the output map over words."""
+"""Key of the output map over words in a checkpoint."""
 _DECODER, _SHARED = "decoder.", "shared"
 _OUTPUTS = {OUTPUT: "output.weight", "final_logits_bias": "output_bias"}
 _WRAPPERS = ("0.auto_model.", "auto_model.", "model.")
-"""Prefixes of the keys of an encoder that was saved inside something else."""
+"""Key prefixes of an encoder that was saved inside another module."""
 _TOGETHER = {
     "attention.together": ("attention.query", "attention.key", "attention.value"),
     "feed_forward.together": ("feed_forward.gate", "feed_forward.expand"),
@@ -31,14 +31,14 @@ _TOGETHER = {
 
 
 def as_it_is(name: str, tensor: Tensor) -> dict[str, Tensor]:
-    """The tensor under its name."""
+    """Return the tensor under its name."""
     return {name: tensor}
 
 
 def split_together(name: str, tensor: Tensor) -> dict[str, Tensor]:
-    """Maps that a checkpoint keeps in one tensor, `attention.together` or `feed_forward.together`.
+    """Split a tensor that holds several maps, `attention.together` or `feed_forward.together`.
 
-    Queries, keys and values; and what is activated in a gated feed-forward before the rest.
+    These are queries, keys and values; and the activated and the other map of a gated feed-forward.
     """
     for together, parts in _TOGETHER.items():
         if together in name:
@@ -53,44 +53,45 @@ class Family:
     """Checkpoints of one `model_type`."""
 
     config: Callable[[Mapping[str, Any]], EncoderConfig]
-    """The content of a `config.json` → the encoder's configuration; raises `ValidationError`."""
+    """Function from the content of a `config.json` to the encoder's config; raises
+    `ValidationError`."""
     prefix: str
     """Prefix of the encoder's keys in a checkpoint of a task model."""
     outside: re.Pattern[str]
     """Keys, without the prefix, of tensors outside the encoder."""
     renames: Renames
-    """What gives the encoder's own keys."""
+    """Replacements that turn a checkpoint's keys into the encoder's."""
     convert: Callable[[str, Tensor], Mapping[str, Tensor]] = as_it_is
-    """A renamed key and its tensor → the encoder's own keys and tensors: where a checkpoint keeps
-    several maps in one tensor, or a parameter in another form."""
+    """Function from a renamed key and its tensor to the encoder's keys and tensors, for checkpoints
+    that store several maps in one tensor, or a parameter in another form."""
     tied_words: tuple[str, ...] = ()
-    """Keys, without the prefix, that the word embedding may have, the encoder's own first: of tied
-    weights a checkpoint may hold all or any."""
+    """Possible keys of the word embedding, without the prefix, the encoder's own first: a
+    checkpoint may store some or all tied weights."""
     sinusoids: SinusoidLayout | None = None
-    """Of a position table that checkpoints leave out."""
+    """Layout of a sinusoidal position table that checkpoints do not store."""
     decoder: Callable[[Mapping[str, Any]], DecoderConfig | None] | None = None
-    """The content of a `config.json` → the decoder's configuration, None for an encoder alone;
-    raises `ValidationError`."""
+    """Function from the content of a `config.json` to the decoder's config, None if there is only
+    an encoder; raises `ValidationError`."""
     decoder_renames: Renames = ()
-    """What comes before `renames` for a decoder's keys."""
+    """Replacements before `renames` for a decoder's keys."""
     half: bool = True
-    """Whether hidden states of its checkpoints stay within half precision's 65,504."""
+    """Whether hidden states of its checkpoints stay within half precision's maximum of 65,504."""
 
     def encoder_keys(self, keys: Collection[str]) -> dict[str, str]:
-        """The keys of a checkpoint that are the encoder's → the encoder's own."""
+        """Return a checkpoint's keys of the encoder → the encoder's own keys."""
         renamed = {key: self.encoder_key(key) for key in keys}
-        found = {key: name for key, name in renamed.items() if name is not None}
-        return self._words(keys, self.tied_words) | found
+        encoder_names = {key: name for key, name in renamed.items() if name is not None}
+        return self._words(keys, self.tied_words) | encoder_names
 
     def encoder_key(self, key: str) -> str | None:
-        """A checkpoint's key, renamed, or None for what lies outside the encoder."""
+        """Return a checkpoint's key, renamed; None for a key outside the encoder."""
         key = self._without_prefixes(key)
         return None if self.outside.search(key) else _renamed(key, self.renames)
 
     def decoder_keys(self, keys: Collection[str]) -> dict[str, str]:
-        """The keys of a checkpoint that are the decoder's → the decoder's own.
+        """Return a checkpoint's keys of the decoder → the decoder's own keys.
 
-        With its output map, where that has a key of its own.
+        They include the output map if it has a key of its own.
         """
         own_first = sorted(
             self.tied_words,
@@ -99,18 +100,21 @@ class Family:
         names = self._words(keys, own_first)
         for key in keys:
             plain = self._without_prefixes(key)
-            rest = plain.removeprefix(_DECODER)
+            inner = plain.removeprefix(_DECODER)
             if key not in names and plain in _OUTPUTS:
                 names[key] = _OUTPUTS[plain]
-            elif rest != plain and not self.outside.search(rest):
-                rest = _renamed(rest, (*self.decoder_renames, *self.renames))
-                names[key] = re.sub(r"^(layers\.\d+\.)(?!cross)", r"\1own.", rest)
+            elif inner != plain and not self.outside.search(inner):
+                inner = _renamed(inner, (*self.decoder_renames, *self.renames))
+                names[key] = re.sub(r"^(layers\.\d+\.)(?!cross)", r"\1own.", inner)
         return names
 
     def _words(self, keys: Collection[str], tied: Collection[str]) -> dict[str, str]:
-        """The key that the word embedding is read from, where a family ties it to others."""
-        there = {self._without_prefixes(key): key for key in keys}
-        return {there[key]: WORDS for key in [each for each in tied if each in there][:1]}
+        """Return a checkpoint's key of the word embedding, for families that tie it to others."""
+        present = {self._without_prefixes(key): key for key in keys}
+        return {
+            present[key]: WORDS
+            for key in [word_key for word_key in tied if word_key in present][:1]
+        }
 
     def _without_prefixes(self, key: str) -> str:
         for prefix in (*_WRAPPERS, self.prefix):

@@ -48,7 +48,7 @@ class Gemma3Config(SharedKeys):
 
     @property
     def kinds(self) -> list[LayerType]:
-        """The kind of each layer: every n-th one is full."""
+        """Kinds of the layers: every n-th one has full attention."""
         pattern = self.sliding_window_pattern
         return layer_types(
             self.layer_types, self.num_hidden_layers, lambda i: (i + 1) % pattern == 0
@@ -56,7 +56,7 @@ class Gemma3Config(SharedKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """The encoder of a Gemma 3 text checkpoint.
+    """Return the encoder of a Gemma 3 text checkpoint.
 
     Raises:
         ValidationError: a key is missing, invalid or not supported.
@@ -93,7 +93,7 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
 
 
 def _convert(name: str, tensor: Tensor) -> dict[str, Tensor]:
-    """The weight of a norm, which checkpoints keep as its difference from one."""
+    """Return the tensor; a norm's weight is stored as its difference from one."""
     return {name: tensor.float() + 1 if name.endswith("norm.weight") else tensor}
 
 

@@ -1,4 +1,4 @@
-"""Keys of `config.json` and of tensors that several families share, as transformers names them."""
+"""Keys of `config.json` and of tensors that several families share, with transformers' names."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def _any_id(value: Any) -> Any:
 
 
 PaddingId = Annotated[int, BeforeValidator(_any_id), Field(ge=0)]
-"""The padding token's id, which may be null where no position depends on it."""
+"""Id of the padding token; null becomes 0, for families whose positions do not depend on it."""
 
 
 class SharedKeys(BaseModel):
     """BERT's keys, which its descendants share, with transformers' defaults.
 
-    Unknown keys are ignored, as transformers does; keys that would change the computation in a way
-    that is not supported are refused. `attention_score` and `attention_normalizer` are our own.
+    Unknown keys are ignored, as in transformers; keys that would change the computation in an
+    unsupported way are errors. `attention_score` and `attention_normalizer` are Headscope's own.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -45,7 +45,7 @@ class SharedKeys(BaseModel):
 
 
 class EncoderDecoderKeys(BaseModel):
-    """Keys that tell an encoder–decoder from one half of it."""
+    """Keys that distinguish an encoder–decoder from one half of it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -55,7 +55,7 @@ class EncoderDecoderKeys(BaseModel):
 
     @property
     def encoder_alone(self) -> bool:
-        """Whether the checkpoint is one of the encoder, as `T5EncoderModel`'s."""
+        """Whether the checkpoint has only an encoder, as `T5EncoderModel`."""
         names = self.architectures or ()
         return any(re.search(r"Encoder(Model)?$", name) for name in names)
 
@@ -83,4 +83,4 @@ LLAMA_RENAMES = (
     (r"\.mlp\.up_proj\.", ".feed_forward.expand."),
     (r"\.mlp\.down_proj\.", ".feed_forward.contract."),
 )
-"""Keys of tensors, as transformers names them in all that is built like Llama → the encoder's."""
+"""Keys of tensors in Llama-like models of transformers → the encoder's keys."""

@@ -1,6 +1,6 @@
-"""M2M-100 (Fan et al. 2020, https://arxiv.org/abs/2010.11125), and NLLB, which is built like it.
+"""M2M-100 (Fan et al. 2020, https://arxiv.org/abs/2010.11125), and NLLB with its architecture.
 
-mBART with sinusoidal positions, which are counted after the padding token's id.
+The architecture is mBART with sinusoidal positions, which start after the padding token's id.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LAYER = LayerLayout(order="pre_norm")
 
 
 class M2M100Config(BartKeys):
-    """M2M-100's keys."""
+    """Keys of M2M-100's `config.json`."""
 
     model_type: Literal["m2m_100"]
     vocab_size: int = Field(gt=0, default=128112)
@@ -34,14 +34,14 @@ class M2M100Config(BartKeys):
 
     @property
     def embeddings(self) -> EmbeddingLayout:
-        """Of encoder and decoder."""
+        """Layout of the embeddings of encoder and decoder."""
         return EmbeddingLayout(
             positions="table_after_padding", norm=False, scale=self.embedding_scale
         )
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """The encoder of an M2M-100 checkpoint.
+    """Return the encoder of an M2M-100 checkpoint.
 
     Raises:
         ValidationError: a key is missing, invalid or not supported.
@@ -52,10 +52,10 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
 
 
 def read_decoder(fields: Mapping[str, Any]) -> DecoderConfig | None:
-    """The decoder of an M2M-100 checkpoint.
+    """Return the decoder of an M2M-100 checkpoint.
 
     Raises:
-        ValidationError: as `read_config`.
+        ValidationError: as for `read_config`.
 
     """
     config = M2M100Config.model_validate(fields)

@@ -1,7 +1,7 @@
-"""Marian (Junczys-Dowmunt et al. 2018, https://arxiv.org/abs/1804.00344), as OPUS-MT uses it.
+"""Marian (Junczys-Dowmunt et al. 2018, https://arxiv.org/abs/1804.00344), as in OPUS-MT.
 
-BART with sinusoidal positions, without a norm of the embeddings, and where the checkpoint has it so
-with other words for the target.
+The architecture is BART with sinusoidal positions, without a norm of the embeddings, and optionally
+with a separate vocabulary for the target.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from model.families.rotary import LONGEST
 
 
 class MarianConfig(BartKeys):
-    """Marian's keys."""
+    """Keys of Marian's `config.json`."""
 
     model_type: Literal["marian"]
     vocab_size: int = Field(gt=0, default=58101)
@@ -33,19 +33,19 @@ class MarianConfig(BartKeys):
 
     @property
     def embeddings(self) -> EmbeddingLayout:
-        """Of encoder and decoder."""
+        """Layout of the embeddings of encoder and decoder."""
         return EmbeddingLayout(norm=False, scale=self.embedding_scale)
 
     @property
     def target_words(self) -> int:
-        """Words of the decoder."""
+        """Number of words in the decoder's vocabulary."""
         if self.share_encoder_decoder_embeddings:
             return self.vocab_size
         return self.decoder_vocab_size or self.vocab_size
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """The encoder of a Marian checkpoint.
+    """Return the encoder of a Marian checkpoint.
 
     Raises:
         ValidationError: a key is missing, invalid or not supported.
@@ -56,10 +56,10 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
 
 
 def read_decoder(fields: Mapping[str, Any]) -> DecoderConfig | None:
-    """The decoder of a Marian checkpoint.
+    """Return the decoder of a Marian checkpoint.
 
     Raises:
-        ValidationError: as `read_config`.
+        ValidationError: as for `read_config`.
 
     """
     config = MarianConfig.model_validate(fields)

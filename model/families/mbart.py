@@ -23,13 +23,13 @@ _LAYER = LayerLayout(order="pre_norm")
 
 
 class MBartConfig(BartKeys):
-    """mBART's keys. Whatever starts generation, a target is read after its own last token."""
+    """Keys of mBART's `config.json`. The decoder reads a target's last token before the target."""
 
     model_type: Literal["mbart"]
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """The encoder of an mBART checkpoint.
+    """Return the encoder of an mBART checkpoint.
 
     Raises:
         ValidationError: a key is missing, invalid or not supported.
@@ -40,10 +40,10 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
 
 
 def read_decoder(fields: Mapping[str, Any]) -> DecoderConfig | None:
-    """The decoder of an mBART checkpoint.
+    """Return the decoder of an mBART checkpoint.
 
     Raises:
-        ValidationError: as `read_config`.
+        ValidationError: as for `read_config`.
 
     """
     config = MBartConfig.model_validate({**fields, "decoder_start_token_id": None})

@@ -32,15 +32,15 @@ class ModernBertConfig(SharedKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """The encoder of a ModernBERT checkpoint.
+    """Return the encoder of a ModernBERT checkpoint.
 
     Raises:
         ValidationError: a key is missing, invalid or not supported.
 
     """
     config = ModernBertConfig.model_validate({**fields, "type_vocab_size": 0})
-    every = config.global_attn_every_n_layers
-    kinds = layer_types(config.layer_types, config.num_hidden_layers, lambda i: i % every == 0)
+    period = config.global_attn_every_n_layers
+    kinds = layer_types(config.layer_types, config.num_hidden_layers, lambda i: i % period == 0)
     bases = {
         "full_attention": rotary_base(fields, "global_rope_theta", 160000.0, "full_attention"),
         "sliding_attention": rotary_base(fields, "local_rope_theta", 10000.0, "sliding_attention"),

@@ -1,4 +1,4 @@
-"""MPNet (Song et al. 2020, https://arxiv.org/abs/2004.09297): a bias of each head by distance."""
+"""MPNet (Song et al. 2020, https://arxiv.org/abs/2004.09297): a distance bias for each head."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from model.families.keys import SharedKeys
 from model.families.roberta import after_padding
 
 _PADDING_ID = 1
-"""Of positions, whatever the config calls its padding token."""
+"""Padding id for positions, independent of the config's padding token."""
 _BUCKETS = LogBuckets(kind="t5", count=32, max_distance=128)
 
 
@@ -26,7 +26,7 @@ class MPNetConfig(SharedKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """The encoder of an MPNet checkpoint.
+    """Return the encoder of an MPNet checkpoint.
 
     Raises:
         ValidationError: a key is missing, invalid or not supported.

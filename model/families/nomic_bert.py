@@ -1,6 +1,6 @@
 """NomicBERT (Nussbaum et al. 2024, https://arxiv.org/abs/2402.01613).
 
-Its configs come in two forms: transformers' own, and that of the checkpoints' first publication,
+Its configs have two formats: transformers' own, and the format of the first published checkpoints,
 with GPT-2's names.
 """
 
@@ -50,7 +50,7 @@ class NomicBertConfig(SharedKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """The encoder of a NomicBERT checkpoint.
+    """Return the encoder of a NomicBERT checkpoint.
 
     Raises:
         ValidationError: a key is missing, invalid or not supported.

@@ -32,14 +32,14 @@ class Qwen3Config(SharedKeys):
 
     @property
     def kinds(self) -> list[LayerType]:
-        """The kind of each layer."""
+        """Kinds of the layers."""
         slides = self.use_sliding_window and self.sliding_window is not None
         full = self.max_window_layers if slides else self.num_hidden_layers
         return layer_types(self.layer_types, self.num_hidden_layers, lambda i: i < full)
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """The encoder of a Qwen3 checkpoint.
+    """Return the encoder of a Qwen3 checkpoint.
 
     Raises:
         ValidationError: a key is missing, invalid or not supported.

@@ -1,4 +1,4 @@
-"""The families by `model_type`, and the reading of a checkpoint's `config.json` through them."""
+"""Registry of families by `model_type`, and reading of a checkpoint's `config.json`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from model.families.t5 import T5
 
 Config = TypeVar("Config")
 _LAYOUTS = ("embeddings", "attention", "layer")
-"""Names of our own, which a `config.json` cannot set."""
+"""Headscope's own field names, which a `config.json` cannot set."""
 FAMILIES: Mapping[str, Family] = {
     "albert": ALBERT,
     "bart": BART,
@@ -57,7 +57,7 @@ FAMILIES: Mapping[str, Family] = {
 
 
 def read_config(folder: Path) -> EncoderConfig:
-    """The encoder's configuration from `config.json` of a Hugging Face checkpoint folder.
+    """Return the encoder's configuration from `config.json` of a Hugging Face checkpoint folder.
 
     Raises:
         ConfigError: the file is missing, not JSON, or describes something unsupported.
@@ -67,10 +67,10 @@ def read_config(folder: Path) -> EncoderConfig:
 
 
 def read_decoder_config(folder: Path) -> DecoderConfig | None:
-    """The configuration of the decoder beside a checkpoint's encoder; None without one.
+    """Return the configuration of the decoder beside a checkpoint's encoder; None without one.
 
     Raises:
-        ConfigError: as `read_config`.
+        ConfigError: as for `read_config`.
 
     """
     return parse_decoder_config(_read_fields(folder))
@@ -90,20 +90,21 @@ def _read_fields(folder: Path) -> dict[str, Any]:
 
 
 def parse_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """The encoder's configuration from the content of a `config.json`.
+    """Return the encoder's configuration from the content of a `config.json`.
 
     Raises:
-        ConfigError: a field is missing, invalid or not supported; names every one.
+        ConfigError: a field is missing, invalid or not supported; the message names all such
+            fields.
 
     """
     return _parsed(_family(fields).config, fields, "encoder")
 
 
 def parse_decoder_config(fields: Mapping[str, Any]) -> DecoderConfig | None:
-    """The decoder's configuration from the content of a `config.json`; None without one.
+    """Return the decoder's configuration from the content of a `config.json`; None without one.
 
     Raises:
-        ConfigError: as `parse_config`.
+        ConfigError: as for `parse_config`.
 
     """
     read = _family(fields).decoder
@@ -118,7 +119,7 @@ def _family(fields: Mapping[str, Any]) -> Family:
 
 
 def _parsed(
-    read: Callable[[Mapping[str, Any]], Config], fields: Mapping[str, Any], what: str
+    read: Callable[[Mapping[str, Any]], Config], fields: Mapping[str, Any], part: str
 ) -> Config:
     try:
         return read({k: v for k, v in fields.items() if k not in _LAYOUTS})
@@ -127,14 +128,14 @@ def _parsed(
             f"{'.'.join(map(str, item['loc'])) or 'config'}: {item['msg']}"
             for item in error.errors(include_url=False, include_input=False)
         )
-        raise ConfigError(f"config.json is not a supported {what}: {problems}") from None
+        raise ConfigError(f"config.json is not a supported {part}: {problems}") from None
 
 
 def unsupported(fields: Mapping[str, Any]) -> str:
-    """What is said of a `config.json` whose `model_type` no family has."""
-    found = (
+    """Return the error message for a `config.json` with an unsupported `model_type`."""
+    reason = (
         f"its model_type is {fields['model_type']!r}"
         if "model_type" in fields
-        else ("it names no model_type")
+        else "it names no model_type"
     )
-    return f"{found}; supported are {', '.join(FAMILIES)}"
+    return f"{reason}; supported are {', '.join(FAMILIES)}"

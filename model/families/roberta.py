@@ -1,7 +1,7 @@
-"""RoBERTa (Liu et al. 2019, https://arxiv.org/abs/1907.11692), and those that are built like it.
+"""RoBERTa (Liu et al. 2019, https://arxiv.org/abs/1907.11692), and models of its architecture.
 
 XLM-RoBERTa (Conneau et al. 2020, https://arxiv.org/abs/1911.02116) and CamemBERT (Martin et al.
-2020, https://arxiv.org/abs/1911.03894) differ in their words alone.
+2020, https://arxiv.org/abs/1911.03894) only differ in their vocabularies.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RobertaConfig(SharedKeys):
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """The encoder of a RoBERTa checkpoint.
+    """Return the encoder of a RoBERTa checkpoint.
 
     Raises:
         ValidationError: a key is missing, invalid or not supported.
@@ -37,7 +37,7 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
 
 
 def after_padding(config: SharedKeys) -> dict[str, Any]:
-    """The position table whose first rows are those up to the padding id, as in fairseq."""
+    """Return the layout of a position table that starts after the padding id, as in fairseq."""
     return {
         "max_position_embeddings": config.max_position_embeddings - config.pad_token_id - 1,
         "embeddings": EmbeddingLayout(positions="table_after_padding"),

@@ -1,4 +1,4 @@
-"""Rotary positions, windows and kinds of layers, as configs name them."""
+"""Rotary positions, windows and kinds of layers in configs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pydantic import BaseModel, ConfigDict
 
 LayerType = Literal["full_attention", "sliding_attention"]
 LONGEST = 8192
-"""The most tokens of one text where positions have no table."""
+"""Maximum tokens of one text if positions have no table."""
 
 
 class _RotaryParameters(BaseModel):
-    """What a config says of rotary positions; scaled ones are not supported."""
+    """Rotary parameters in a config; scaled positions are not supported."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -25,40 +25,40 @@ class _RotaryParameters(BaseModel):
 def rotary_base(
     fields: Mapping[str, Any], old_key: str, default: float, layer_type: LayerType | None = None
 ) -> float:
-    """The base of rotary positions.
+    """Return the base of rotary positions.
 
     Args:
-        fields: a config's; `rope_parameters`, of the kind of layer where it tells kinds apart, or
-            the keys of older configs.
-        old_key: the base's in these.
-        default: transformers'.
-        layer_type: the kind of layer.
+        fields: content of the config: `rope_parameters`, by kind of layer if it distinguishes
+            kinds, or the keys of older configs.
+        old_key: key of the base in older configs.
+        default: default of transformers.
+        layer_type: kind of the layer.
 
     Raises:
-        ValidationError: positions are scaled in some way.
+        ValidationError: the config scales positions.
 
     """
-    found = fields.get("rope_parameters") or {}
-    if layer_type is not None and isinstance(found, Mapping):
-        found = found.get(layer_type) or {}
+    parameters = fields.get("rope_parameters") or {}
+    if layer_type is not None and isinstance(parameters, Mapping):
+        parameters = parameters.get(layer_type) or {}
     scaling = fields.get("rope_scaling") or {}
     if isinstance(scaling, Mapping) and "type" in scaling:
         scaling = {"rope_type": scaling["type"], **scaling}
-    named = [_RotaryParameters.model_validate(each).rope_theta for each in (scaling, found)]
+    named = [_RotaryParameters.model_validate(p).rope_theta for p in (scaling, parameters)]
     return next(filter(None, (*named, fields.get(old_key))), default)
 
 
 def layer_types(
     given: Sequence[LayerType] | None, count: int, full: Callable[[int], bool]
 ) -> list[LayerType]:
-    """The kind of each layer 0 … L−1: as given, or as `full` tells it of the layer's number."""
+    """Return the kind of each layer 0 … L−1: as given, or full if `full` is true of its index."""
     if given is not None:
         return list(given)
     return ["full_attention" if full(i) else "sliding_attention" for i in range(count)]
 
 
 def windows(kinds: Sequence[LayerType], distance: int) -> tuple[int | None, ...]:
-    """The largest distance of each layer; empty where all are full."""
+    """Return the largest distance of an allowed key in each layer; empty if all are full."""
     if "sliding_attention" not in kinds:
         return ()
     return tuple(distance if kind == "sliding_attention" else None for kind in kinds)

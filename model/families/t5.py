@@ -27,9 +27,9 @@ from model.families.keys import EncoderDecoderKeys, PaddingId
 from model.families.rotary import LONGEST
 
 _POSITIONS = 1024
-"""The least limit of a text's tokens, which T5 itself has none of: twice what it was trained on.
+"""Minimum limit of a text's tokens, because T5 has no limit: twice its training length.
 
-A graph for longer ones computes attention in parts, short texts' as well.
+A graph for longer texts computes attention in parts, even for short texts.
 """
 
 
@@ -69,13 +69,13 @@ class T5Config(EncoderDecoderKeys):
 
     @property
     def activation(self) -> str:
-        """Of the feed-forward; what T5 calls gelu is its approximation where it is gated."""
+        """Activation of the feed-forward; T5's gelu is its tanh approximation if gated."""
         name = self.feed_forward_proj.removeprefix("gated-")
         return "gelu_new" if self.feed_forward_proj == "gated-gelu" else name
 
     @property
     def scales_output(self) -> bool:
-        """Whether the last state is scaled before the output map: in T5, not in 1.1 or mT5."""
+        """Whether the last state is scaled before the output map: in T5, but not in 1.1 or mT5."""
         if self.model_type == "mt5":
             return False
         if self.scale_decoder_outputs is not None:
@@ -83,7 +83,7 @@ class T5Config(EncoderDecoderKeys):
         return self.tie_word_embeddings is not False
 
     def stack(self, layers: int, buckets: Literal["t5", "t5_causal"]) -> EncoderConfig:
-        """The encoder, or the layers of the decoder."""
+        """Return the config of the encoder, or of the decoder's layers."""
         fields = {
             "model_type": self.model_type,
             "vocab_size": self.vocab_size,
@@ -108,7 +108,7 @@ class T5Config(EncoderDecoderKeys):
                 head_size=self.d_kv,
                 bias=False,
                 output_bias=False,
-                query_scale=self.d_kv**0.5,  # its scores are not divided by it
+                query_scale=self.d_kv**0.5,  # T5 does not divide its scores by it
                 causal=buckets == "t5_causal",
                 bias_buckets=LogBuckets(
                     kind=buckets,
@@ -127,7 +127,7 @@ _MT5 = {
     "num_heads": 6,
     "feed_forward_proj": "gated-gelu",
 }
-"""transformers' defaults that differ from T5's."""
+"""Defaults of transformers for mT5 that differ from T5's."""
 
 
 def _keys(fields: Mapping[str, Any]) -> T5Config:
@@ -136,7 +136,7 @@ def _keys(fields: Mapping[str, Any]) -> T5Config:
 
 
 def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
-    """The encoder of a T5 checkpoint.
+    """Return the encoder of a T5 checkpoint.
 
     Raises:
         ValidationError: a key is missing, invalid or not supported.
@@ -147,10 +147,10 @@ def read_config(fields: Mapping[str, Any]) -> EncoderConfig:
 
 
 def read_decoder(fields: Mapping[str, Any]) -> DecoderConfig | None:
-    """The decoder of a T5 checkpoint; None for one of the encoder alone.
+    """Return the decoder of a T5 checkpoint; None if it has only an encoder.
 
     Raises:
-        ValidationError: as `read_config`.
+        ValidationError: as for `read_config`.
 
     """
     config = _keys(fields)
