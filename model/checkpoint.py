@@ -1,7 +1,6 @@
-"""A Hugging Face checkpoint folder (safetensors) to an `Encoder`.
+"""Loading of an `Encoder` from a Hugging Face checkpoint folder (safetensors).
 
-Keys are renamed by the checkpoint's family; loading reports missing, unexpected and mis-shaped keys
-together.
+The checkpoint's family renames keys. Errors list missing, unexpected and mis-shaped keys together.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ def load_checkpoint(
     """Build the encoder of a checkpoint, in float32 and in evaluation mode.
 
     Args:
-        folder: with the config and the weights.
-        config: what the encoder is; that of `config.json` when None.
-        apart: keys of tensors that are none of the encoder's, beside those that its family knows.
+        folder: folder with the config and the weights.
+        config: config of the encoder; read from `config.json` when None.
+        apart: keys of tensors of other modules, beside the keys that the family ignores.
 
     Raises:
         ConfigError: `config.json` is missing, invalid or not supported.
@@ -52,15 +51,16 @@ def load_checkpoint(
 def collect(
     folder: Path, family: Family, names_of: Callable[[set[str]], Mapping[str, str]]
 ) -> dict[str, Tensor]:
-    """The tensors of a module of a checkpoint, by the module's own keys.
+    """Return the tensors of a checkpoint's module, by the module's own keys.
 
     Args:
         folder: the checkpoint.
-        family: its family.
-        names_of: all keys of the checkpoint → those of the module, with its own names of them.
+        family: family of the checkpoint.
+        names_of: function from all keys of the checkpoint to the module's: key → its name in the
+            module.
 
     Raises:
-        CheckpointError: a file cannot be read, or a tensor is there twice.
+        CheckpointError: a file cannot be read, or a tensor exists twice.
 
     """
     paths = weight_files(folder)
@@ -68,24 +68,24 @@ def collect(
     tensors: dict[str, Tensor] = {}
     for path in paths:
         for key, tensor in read_tensors(path, names.__contains__).items():
-            found = family.convert(names[key], tensor)
-            if twice := sorted(tensors.keys() & found.keys()):
-                raise CheckpointError(f"{folder} holds {twice[0]} twice")
-            tensors |= found
+            converted = family.convert(names[key], tensor)
+            if duplicates := sorted(tensors.keys() & converted.keys()):
+                raise CheckpointError(f"{folder} holds {duplicates[0]} duplicates")
+            tensors |= converted
     return tensors
 
 
 def build_encoder(config: EncoderConfig, tensors: Mapping[str, Tensor], source: str) -> Encoder:
-    """An encoder that holds exactly these tensors.
+    """Return an encoder that holds exactly these tensors.
 
     Args:
-        config: what the encoder is.
+        config: config of the encoder.
         tensors: its parameters, by the encoder's own keys.
-        source: where they come from, for the report.
+        source: origin of the tensors, for error messages.
 
     Raises:
-        CheckpointError: names all keys that are missing, unexpected, mis-shaped or not finite; or
-            the sizes of the config that no tensors of these could have.
+        CheckpointError: the message names all keys that are missing, unexpected, mis-shaped or not
+            finite; or sizes in the config that none of the tensors has.
 
     """
     return build(lambda: Encoder(config), config, tensors, source)
@@ -94,16 +94,16 @@ def build_encoder(config: EncoderConfig, tensors: Mapping[str, Tensor], source: 
 def build(
     make: Callable[[], Made], config: EncoderConfig, tensors: Mapping[str, Tensor], source: str
 ) -> Made:
-    """A module of an encoder's layers, or a decoder's, that holds exactly these tensors.
+    """Return a module with an encoder's or a decoder's layers that holds exactly these tensors.
 
     Args:
-        make: the module, with any parameters.
-        config: of its layers.
+        make: constructor of the module; its parameter values are replaced.
+        config: config of its layers.
         tensors: its parameters, by its own keys.
-        source: where they come from, for the report.
+        source: origin of the tensors, for error messages.
 
     Raises:
-        CheckpointError: as `build_encoder`.
+        CheckpointError: as for `build_encoder`.
 
     """
     _check_sizes(config, tensors, source)
@@ -135,7 +135,7 @@ def build(
 
 
 def _with_sinusoids(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """The tensors with the position table, where it is one that a checkpoint may leave out."""
+    """Return the tensors, with a sinusoidal position table if the checkpoint does not store it."""
     family = FAMILIES.get(config.model_type)
     name = "embeddings.position.weight"
     if family is None or family.sinusoids is None or name in tensors:
@@ -144,9 +144,10 @@ def _with_sinusoids(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> Map
 
 
 class _Uninitialised(TorchFunctionMode):
-    """Context in which modules leave their parameters as they are allocated.
+    """Context in which modules leave their parameters uninitialised.
 
-    Random numbers of tensors without storage make PyTorch import all of its compiler: a second.
+    Random initialisation of tensors without storage makes PyTorch import all of its compiler, which
+    takes a second.
     """
 
     def __torch_function__(
@@ -156,16 +157,16 @@ class _Uninitialised(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        given = kwargs or {}
+        arguments = kwargs or {}
         if getattr(func, "__module__", None) == "torch.nn.init":
-            return given["tensor"]
-        return func(*args, **given)
+            return arguments["tensor"]
+        return func(*args, **arguments)
 
 
 def _check_sizes(config: EncoderConfig, tensors: Mapping[str, Tensor], source: str) -> None:
-    """Refuse sizes beyond those of the tensors before a module of such a size is built.
+    """Raise an error for sizes beyond the tensors' axes, before a module of that size is built.
 
-    Modules take time and memory a layer, and torch cannot count the elements of any size.
+    Each layer takes time and memory to build, and torch cannot count the elements of any size.
     """
     longest = max((size for tensor in tensors.values() for size in tensor.shape), default=0)
     problems = [
@@ -181,7 +182,7 @@ def _check_sizes(config: EncoderConfig, tensors: Mapping[str, Tensor], source: s
 
 
 def _sizes(config: EncoderConfig) -> dict[str, int]:
-    """Sizes of the config, each of which is an axis of a tensor, or part of one."""
+    """Return sizes of the config that must be an axis of a tensor, or part of one."""
     names = ("vocab_size", "hidden_size", "intermediate_size", "type_vocab_size")
     sizes = {name: getattr(config, name) for name in names}
     family = FAMILIES.get(config.model_type)
@@ -198,7 +199,7 @@ def _sizes(config: EncoderConfig) -> dict[str, int]:
 
 
 def load_weights(path: Path, config: EncoderConfig) -> Encoder:
-    """The encoder back from an artifact's weights, which carry the encoder's own keys.
+    """Load the encoder of an artifact's weights, which have the encoder's own keys.
 
     Raises:
         CheckpointError: the file is damaged or does not fit the config.
@@ -208,7 +209,7 @@ def load_weights(path: Path, config: EncoderConfig) -> Encoder:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a checkpoint: one, or the shards that its index names.
+    """Return the safetensors files of a checkpoint: one, or the shards named by its index.
 
     Raises:
         CheckpointError: there are none, or a shard is missing or lies outside the folder.
@@ -234,7 +235,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def tensor_keys(path: Path) -> list[str]:
-    """The keys of a safetensors file.
+    """Return the keys of a safetensors file.
 
     Raises:
         CheckpointError: the file cannot be read.
@@ -245,11 +246,11 @@ def tensor_keys(path: Path) -> list[str]:
 
 
 def read_tensors(path: Path, wanted: Callable[[str], bool] = lambda _: True) -> dict[str, Tensor]:
-    """The tensors of a safetensors file by their keys.
+    """Return the tensors of a safetensors file by their keys.
 
     Args:
-        path: of the file.
-        wanted: which keys; all by default.
+        path: the file.
+        wanted: predicate of keys; all keys by default.
 
     Raises:
         CheckpointError: the file cannot be read.
@@ -261,7 +262,7 @@ def read_tensors(path: Path, wanted: Callable[[str], bool] = lambda _: True) -> 
 
 
 def stored_tensors(path: Path) -> dict[str, Tensor]:
-    """Copy the tensors of an artifact's safetensors file, with the tensors it names beside it.
+    """Copy the tensors of an artifact's safetensors file, and those it names in other files.
 
     Raises:
         CheckpointError: a file cannot be read, or lacks a tensor.
@@ -282,9 +283,9 @@ def _opened(path: Path) -> Iterator[Any]:
         raise CheckpointError(f"{path} is not a readable safetensors file: {error}") from None
 
 
-def _listed(what: str, names: Iterable[str], limit: int = 8) -> list[str]:
+def _listed(problem: str, names: Iterable[str], limit: int = 8) -> list[str]:
     names = sorted(names)
     if not names:
         return []
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return [f"{len(names)} {what}: {', '.join(names[:limit])}{more}"]
+    remainder = f" and {len(names) - limit} remainder" if len(names) > limit else ""
+    return [f"{len(names)} {problem}: {', '.join(names[:limit])}{remainder}"]

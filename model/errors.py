@@ -1,15 +1,15 @@
 """Errors between a checkpoint and a computed batch.
 
     ModelError
-    ├── ConfigError         the checkpoint's configuration is invalid or not supported
-    ├── CheckpointError     files, keys or shapes do not make up the encoder
-    ├── SourceError         a model name cannot be turned into a local checkpoint
-    ├── ArtifactError       an artifact folder is incomplete, damaged or foreign
-    ├── VerificationError   ONNX and PyTorch disagree beyond tolerance
-    ├── ProviderError       the hardware that was asked for does not work here
-    └── DeviceLostError     the hardware failed, and only another process can use it again
+        ├── ConfigError         the checkpoint's configuration is invalid or not supported
+        ├── CheckpointError     files, keys or shapes do not fit the encoder
+        ├── SourceError         a model name cannot be resolved to a local checkpoint
+        ├── ArtifactError       an artifact folder is incomplete, damaged or foreign
+        ├── VerificationError   ONNX and PyTorch disagree beyond tolerance
+        ├── ProviderError       the requested hardware does not work here
+        └── DeviceLostError     the hardware failed, and only a new process can use it again
 
-Each message is one line, with the remedy where there is one.
+Each message is one line, with the remedy if there is one.
 """
 
 
@@ -18,28 +18,28 @@ class ModelError(Exception):
 
 
 class ConfigError(ModelError):
-    """The checkpoint's configuration is invalid or not supported."""
+    """Invalid or unsupported configuration of a checkpoint."""
 
 
 class CheckpointError(ModelError):
-    """The checkpoint's files, keys or shapes do not make up the encoder."""
+    """Files, keys or shapes of a checkpoint that do not fit the encoder."""
 
 
 class SourceError(ModelError):
-    """A model name cannot be turned into a local checkpoint."""
+    """Model name that cannot be resolved to a local checkpoint."""
 
 
 class ArtifactError(ModelError):
-    """An artifact folder is incomplete, damaged or foreign."""
+    """Artifact folder that is incomplete, damaged or foreign."""
 
 
 class VerificationError(ModelError):
-    """ONNX and PyTorch disagree beyond the stated tolerance."""
+    """Disagreement of ONNX and PyTorch beyond the stated tolerance."""
 
 
 class ProviderError(ModelError):
-    """The hardware that was asked for does not work here."""
+    """Requested hardware that does not work here."""
 
 
 class DeviceLostError(ModelError):
-    """The hardware failed, and only another process can use it again."""
+    """Failure of the hardware, which only a new process can use again."""

@@ -1,4 +1,4 @@
-"""`model.artifact.batch.Batch` as tensors: packed tokens, and the way to the padded grid and back.
+"""Packed batches as tensors, with conversion to the padded grid and back.
 
 Notation: B texts, T tokens of all of them, S tokens of the longest, p any size.
 """
@@ -14,9 +14,10 @@ from model.artifact.batch import Batch
 
 
 class PackedBatch(NamedTuple):
-    """Texts end to end, and their places in the padded grid; int64.
+    """Texts end to end, and the positions of their tokens in the padded grid; int64.
 
-    What looks at one token alone takes `[T]`, or `[1, T]` where a runtime is faster with it.
+    Operations on single tokens take `[T]`, or `[1, T]` for runtimes that are faster with it.
+    `model.artifact.batch.Batch` has the same fields as arrays.
     """
 
     input_ids: Tensor
@@ -24,38 +25,38 @@ class PackedBatch(NamedTuple):
     token_type_ids: Tensor
     """`[T]`, the segment of each token."""
     position_ids: Tensor
-    """`[T]`, the place of each token in its text."""
+    """`[T]`, position of each token in its text."""
     padded_index: Tensor
-    """`[B, S]`, the number n of the token at each place of the grid, −n − 1 of one that no token
-    attends to; −1 where there is none."""
+    """`[B, S]`, index n of the token at each position of the grid; −n − 1 if the token is masked as
+    a key; −1 for a position without a token."""
     packed_index: Tensor
-    """`[T]`, the place of each token in the flattened grid."""
+    """`[T]`, position of each token in the flattened grid."""
 
     @classmethod
     def of(cls, batch: Batch) -> PackedBatch:
-        """The same batch, sharing its memory."""
+        """Return the batch as tensors that share its memory."""
         return cls(*map(torch.from_numpy, batch.inputs))
 
     @property
     def mask(self) -> Tensor:
-        """Boolean `[B, 1, 1, S]`, True on tokens to attend to; each text has at least one."""
+        """Boolean mask `[B, 1, 1, S]`, True for tokens to attend to; each text has at least one."""
         return (self.padded_index >= 0)[:, None, None, :]
 
     def grid_ids(self) -> Tensor:
-        """The token ids `[B, S]`; places without a token hold another's."""
+        """Return the token ids `[B, S]`; positions without a token repeat another token's id."""
         ids = torch.index_select(self.input_ids.flatten(), 0, self._tokens())
         return ids.reshape(self.padded_index.shape)
 
     def pad(self, x: Tensor) -> Tensor:
-        """`[T, p]` or `[1, T, p]` → `[B, S, p]`; places without a token hold another's values."""
+        """Pad `[T, p]` or `[1, T, p]` to `[B, S, p]`; padded positions repeat other values."""
         rows = torch.index_select(x.flatten(0, -2), 0, self._tokens())
         return rows.reshape(*self.padded_index.shape, x.shape[-1])
 
     def pack(self, x: Tensor) -> Tensor:
-        """`[B, S, p]` → `[T, p]`."""
+        """Select the tokens of a padded grid: `[B, S, p]` → `[T, p]`."""
         return torch.index_select(x.flatten(0, 1), 0, self.packed_index)
 
     def _tokens(self) -> Tensor:
-        """The number of the token at each place `[B · S]`; the first where there is none."""
+        """Return the token index at each position `[B · S]`; 0 for a position without a token."""
         index = self.padded_index.flatten()
         return torch.maximum(index, -1 - index)

@@ -1,9 +1,9 @@
 """Telemetry of the libraries that compute or download, switched off before they are imported.
 
-ONNX Runtime reads its variable once, as it is imported: without it, it writes a device id into the
-user's cache folder and sends events, also after `disable_telemetry_events()`. OpenVINO has no
-variable: it imports `openvino_telemetry`, which writes a client id into the home folder and asks an
-analytics host, and takes a stub of its own where that package is missing.
+ONNX Runtime reads its variable once, at import. Without it, ONNX Runtime writes a device id into
+the user's cache folder and sends events, even after `disable_telemetry_events()`. OpenVINO has no
+variable: it imports `openvino_telemetry`, which writes a client id into the home folder and
+contacts an analytics host, and uses a stub of its own if that package is missing.
 docs/decisions/0034-no-telemetry.md compares the ways to switch it off.
 """
 
@@ -23,10 +23,10 @@ OPENVINO = "openvino_telemetry"
 
 
 def switch_off() -> None:
-    """Set the variables that the environment lacks, and hide OpenVINO's telemetry package.
+    """Set the variables that the environment lacks, and block imports of OpenVINO's telemetry.
 
-    Processes that this one starts inherit the variables.
+    Child processes inherit the variables.
     """
     for name, value in VARIABLES.items():
         os.environ.setdefault(name, value)
-    sys.modules.setdefault(OPENVINO, None)  # type: ignore[arg-type] # None: an import fails
+    sys.modules.setdefault(OPENVINO, None)  # type: ignore[arg-type]  # None makes the import fail

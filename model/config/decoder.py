@@ -10,22 +10,23 @@ from model.config.encoder import EncoderConfig
 
 
 class DecoderConfig(BaseModel):
-    """Shapes and functions of a decoder over an encoder's last hidden state."""
+    """Config of a decoder over an encoder's last hidden state."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     layers: EncoderConfig
-    """The decoder's own stack: embeddings, causal self-attention, norms and feed-forward."""
+    """Config of the decoder's own layers: embeddings, causal self-attention, norms,
+    feed-forward."""
     start_token_id: int | None = Field(ge=0)
-    """The token that is read before a target's own; None where the target's last token is, as
-    mBART's."""
+    """Id of the first token that the decoder reads before the target's labels. None: it reads the
+    last label first, as in mBART."""
     cross_bias: bool = True
-    """Of the cross-attention's projections."""
+    """Whether the projections of cross-attention have a bias."""
     output_scale: float = 1.0
-    """What the last hidden state is multiplied by before the output map."""
+    """Factor of the last hidden state before the output map."""
     output_bias: bool = False
     tied_output: bool = True
-    """Whether the output map is the word embedding."""
+    """Whether the output map shares the word embedding."""
 
     @model_validator(mode="after")
     def _starts_with_a_word(self) -> Self:

@@ -28,92 +28,93 @@ class _Part(BaseModel):
 
 
 class EmbeddingLayout(_Part):
-    """How token ids become the first hidden state."""
+    """Layout of the embeddings that make up the first hidden state."""
 
     size: int | None = Field(gt=0, default=None)
-    """Features of a word's embedding; those of the encoder when None."""
+    """Features of a word's embedding; the encoder's hidden size when None."""
     positions: Literal["table", "table_after_padding", "none"] = "table"
-    """`table_after_padding`: a text's positions start after the padding token's id, and a padding
-    token within a text has that id as its position."""
+    """Kind of position embeddings. With `table_after_padding` a text's positions start after the
+    padding token's id, and a padding token within a text has that id as its position."""
     projection: Literal["none", "before_norm", "after_norm"] = "none"
-    """The linear map from an embedding's size to the encoder's, and its place."""
+    """Position of the linear map from the embedding's size to the encoder's, if there is one."""
     projection_bias: bool = True
     norm: bool = True
     scale: float = 1.0
-    """What a word's embedding is multiplied by."""
+    """Factor of a word's embedding."""
 
 
 class LogBuckets(_Part):
-    """Distances of a query from a key, put into buckets that widen with the distance."""
+    """Buckets of distances between query and key, which widen with the distance."""
 
     kind: Literal["t5", "t5_causal", "deberta", "exact"]
-    """`t5_causal`: those of T5's decoder, where no key is after the query. `exact`: a DeBERTa's
-    without buckets, each distance up to the largest has one of its own."""
+    """Kind of buckets. `t5_causal`: the buckets of T5's decoder, where no key is after the query.
+    `exact`: DeBERTa without buckets, where each distance up to the largest has its own."""
     count: int = Field(gt=0)
-    """Buckets of both directions with `t5`, of one with the others."""
+    """Number of buckets: of both directions with `t5`, else of one direction."""
     max_distance: int = Field(gt=0)
-    """The distance from which on all share a bucket."""
+    """Distance from which on all distances share a bucket."""
 
 
 class AttentionLayout(_Part):
-    """What a layer's attention has beside its projections, score and normalizer."""
+    """Layout of a layer's attention, beside its score and normalizer."""
 
     head_size: int | None = Field(gt=0, default=None)
     """Features of a head's queries, keys and values; hidden size / heads when None."""
     num_key_value_heads: int | None = Field(gt=0, default=None)
-    """Heads that keys and values are projected to, each shared by as many query heads (Ainslie et
-    al. 2023, https://arxiv.org/abs/2305.13245); as many as query heads when None."""
+    """Number of key and value heads, each shared by as many query heads (Ainslie et al. 2023,
+    https://arxiv.org/abs/2305.13245); the number of query heads when None."""
     bias: bool = True
-    """Of the query, key and value projections."""
+    """Whether the query, key and value projections have a bias."""
     output_bias: bool = True
     query_scale: float = 1.0
-    """What queries are multiplied by, beside the score's own 1/√p."""
+    """Factor of queries, beside the score's own 1/√p."""
     query_key_norm: bool = False
-    """Whether each head's queries and keys are normalised (RMS) before the score."""
+    """Whether queries and keys of each head are normalised (RMS) before the score."""
     causal: bool = False
-    """Whether a token looks at none after it."""
+    """Whether tokens only attend to themselves and to earlier tokens."""
     windows: tuple[NonNegativeInt | None, ...] = ()
-    """The largest distance at which a token looks, a layer; None for any. Empty: any in all."""
+    """Largest distance of an allowed key in each layer; None for no limit. Empty: no limit in any
+    layer."""
     rotary_bases: tuple[float, ...] = ()
-    """The base of the rotary positions of each layer (Su et al. 2021,
-    https://arxiv.org/abs/2104.09864); empty without."""
+    """Base of the rotary positions of each layer (Su et al. 2021,
+    https://arxiv.org/abs/2104.09864); empty without rotary positions."""
     bias_buckets: LogBuckets | None = None
-    """Of a learned bias of each head, shared by all layers (Raffel et al. 2020, section 2.1,
-    https://arxiv.org/abs/1910.10683)."""
+    """Buckets of a learned bias of each head, shared by all layers (Raffel et al. 2020, section
+    2.1, https://arxiv.org/abs/1910.10683); None without such a bias."""
     disentangled: tuple[Literal["c2p", "p2c"], ...] = ()
-    """Scores of content with relative position (He et al. 2021, eq. 4,
+    """Terms of the score that combine content with relative positions (He et al. 2021, eq. 4,
     https://arxiv.org/abs/2006.03654)."""
     position_buckets: LogBuckets | None = None
-    """Of the relative positions that `disentangled` scores."""
+    """Buckets of the relative positions for `disentangled`."""
     position_norm: bool = False
     """Whether the embeddings of relative positions are normalised."""
     share_position_projections: bool = True
-    """Whether relative positions go through the content's query and key projections."""
+    """Whether the content's query and key projections also project relative positions."""
 
 
 class LayerLayout(_Part):
-    """How the parts of a layer stand to each other."""
+    """Layout of a layer's norms and feed-forward part, and sharing of its parameters."""
 
     order: Literal["post_norm", "pre_norm", "sandwich_norm"] = "post_norm"
-    """A norm after each residual sum; before each part, and after the last layer; or both before
-    and after each part, and after the last layer."""
+    """Position of norms: after each residual sum; before each part and after the last layer; or
+    before and after each part and after the last layer."""
     norm: NormName = "layer_norm"
     norm_bias: bool = True
     first_attention_norm: bool = True
-    """Whether the first layer's attention has a norm before it, with `pre_norm`."""
+    """Whether the first layer has a norm before its attention, with `pre_norm`."""
     gated: bool = False
     """Whether the feed-forward is gated (Shazeer 2020, https://arxiv.org/abs/2002.05202)."""
     feed_forward_bias: bool = True
     groups: int | None = Field(gt=0, default=None)
-    """Layers with parameters of their own, each repeated; all layers when None (Lan et al. 2020,
-    https://arxiv.org/abs/1909.11942)."""
+    """Number of layers with parameters of their own, each used repeatedly (Lan et al. 2020,
+    https://arxiv.org/abs/1909.11942); all layers when None."""
 
 
 class EncoderConfig(BaseModel):
-    """Shapes and functions of an encoder.
+    """Config of an encoder.
 
     `model.families` reads it from a checkpoint's `config.json`. `attention_score` and
-    `attention_normalizer` are Headscope's own keys, and choose how attention is computed.
+    `attention_normalizer` are Headscope's own keys, which select the attention function.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -127,12 +128,12 @@ class EncoderConfig(BaseModel):
     intermediate_size: int = Field(gt=0)
     hidden_act: ActivationName
     max_position_embeddings: int = Field(gt=0)
-    """The most tokens of one text."""
+    """Maximum tokens of one text."""
     type_vocab_size: int = Field(ge=0)
-    """Segments; 0 where the encoder does not tell them apart."""
+    """Number of segments; 0 if the encoder has no segment embeddings."""
     reads_segments: bool = True
-    """Whether a token's segment counts; else all are of the first, as transformers has it where the
-    tokenizer's `model_input_names` lack `token_type_ids`."""
+    """Whether the encoder uses token segments. If not, all tokens belong to the first segment, as
+    in transformers if the tokenizer's `model_input_names` lack `token_type_ids`."""
     layer_norm_eps: float = Field(gt=0)
     pad_token_id: int = Field(ge=0)
     attention_score: ScoreName = "scaled_dot_product"
@@ -144,7 +145,7 @@ class EncoderConfig(BaseModel):
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
         heads, groups = self.num_attention_heads, self.layer_groups
-        if not heads:  # of an `UnknownEncoder` alone
+        if not heads:  # only an `UnknownEncoder` has no heads
             return self
         if self.attention.head_size is None and self.hidden_size % heads:
             raise ValueError(
@@ -173,33 +174,33 @@ class EncoderConfig(BaseModel):
 
     @property
     def num_key_value_heads(self) -> int:
-        """Heads that keys and values are projected to."""
+        """Number of key and value heads."""
         return self.attention.num_key_value_heads or self.num_attention_heads
 
     @property
     def layer_groups(self) -> int:
-        """Layers with parameters of their own."""
+        """Number of layers with parameters of their own."""
         return self.layer.groups or self.num_hidden_layers
 
     def layer_group(self, layer: int) -> int:
-        """Number of the group that layer 0 … L−1 has its parameters of."""
+        """Return the index of the group whose parameters layer 0 … L−1 uses."""
         return int(layer / (self.num_hidden_layers / self.layer_groups))  # as ALBERT rounds
 
     @property
     def segments(self) -> int:
-        """Segments that tokens may have; 0 where a segment makes no difference."""
+        """Number of segments of tokens; 0 if segments make no difference."""
         return self.type_vocab_size if self.reads_segments else 0
 
     def knows_segment(self, segment: int) -> bool:
-        """Whether a token may have that segment; any where segments make no difference."""
+        """Return whether tokens may have the segment; any may if segments make no difference."""
         return not self.segments or segment < self.segments
 
 
 class UnknownEncoder(EncoderConfig):
-    """Config of a foreign graph whose family is not known; 0 and None stand for what nothing says.
+    """Config of a foreign graph of an unknown family; unknown values are 0 or None.
 
-    Its one hidden state, the last, has number 0; that of a graph with attention weights has the
-    number of layers that these are of.
+    Its only hidden state, the last, has index 0. For a graph with attention weights,
+    `num_hidden_layers` is the number of layers that have them.
     """
 
     num_hidden_layers: int = 0
