@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 MAX_LINKS = 5
-"""Links in a short form."""
+"""Maximum number of links in the short form."""
 
 
 class AlignedWord(NamedTuple):
-    """A word, and where it is in its text, in code points."""
+    """Word and its position in its text, in code points."""
 
     text: str
     start: int
@@ -34,7 +34,7 @@ class AlignedWord(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A word of the source and one of the target, by their indices."""
+    """Link between a word of the source and a word of the target, by their indices."""
 
     source: int
     target: int
@@ -43,7 +43,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Alignment(Shown):
-    """Which words of a target translate which of its source; `str` of it has a line a pair."""
+    """Alignment of a target's words with its source's words; `str` has one line per pair."""
 
     model: str
     backend: str
@@ -51,17 +51,17 @@ class Alignment(Shown):
     source: list[AlignedWord]
     target: list[AlignedWord]
     links: list[Link]
-    """Ascending."""
+    """Links in ascending order."""
     pharaoh: str
-    """The same as `i-j`, parted by spaces."""
+    """Links as `i-j`, separated by spaces."""
     truncated: tuple[bool, bool]
-    """Of both texts."""
+    """Whether the source and the target are truncated."""
     scores: NDArray[np.float32] | None
-    """Of all pairs of words, if they were asked for."""
+    """Scores of all pairs of words, if requested; None otherwise."""
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """The words that are aligned."""
+        """Texts of the aligned pairs of words."""
         return [(self.source[i].text, self.target[j].text) for i, j, _ in self.links]
 
     @property
@@ -69,11 +69,11 @@ class Alignment(Shown):
         """Scores of all pairs of words, `[W_s, W_t]`.
 
         Raises:
-            HeadscopeError: they were not asked for.
+            HeadscopeError: they were not requested.
 
         """
         if self.scores is None:
-            raise HeadscopeError("the reply has no matrix: ask for it (matrix=True)")
+            raise HeadscopeError("the reply has no matrix: request it (matrix=True)")
         return self.scores
 
     def to_pandas(self) -> DataFrame:
@@ -99,7 +99,7 @@ class Alignment(Shown):
         return [self.method, words, f"{len(self.links)} links: {short(first)}"]
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: a row a link, shaded by its score."""
+        """Return the notebook's form: a row per link, shaded by its score."""
         about = f"{self.model} ({self.backend}), {self.method}"
         rows = [
             (escape(source), escape(target), shaded([(f"{link.score:.3f}", link.score, "")]))
@@ -113,22 +113,24 @@ class Alignment(Shown):
 
 
 def read_alignments(content: bytes, pairs: Sequence[Any]) -> list[Alignment]:
-    """The reply of /align, an alignment a pair."""
-    told = json.loads(content)
-    named = {name: told[name] for name in ("model", "backend", "method")}
-    every = zip(pairs, told["results"], strict=True)
-    return [_alignment(named, result) for _, result in every]
+    """Parse the reply of /align: one alignment per pair."""
+    reply = json.loads(content)
+    named = {name: reply[name] for name in ("model", "backend", "method")}
+    results = zip(pairs, reply["results"], strict=True)
+    return [_alignment(named, result) for _, result in results]
 
 
 def _alignment(named: Mapping[str, str], result: Mapping[str, Any]) -> Alignment:
     words, cut, matrix = result["words"], result["truncated"], result.get("matrix")
-    source, target = ([AlignedWord(**one) for one in words[side]] for side in ("source", "target"))
+    source, target = (
+        [AlignedWord(**word) for word in words[side]] for side in ("source", "target")
+    )
     shape = len(source), len(target)
     return Alignment(
         **named,
         source=source,
         target=target,
-        links=[Link(**one) for one in result["alignments"]],
+        links=[Link(**link) for link in result["alignments"]],
         pharaoh=result["pharaoh"],
         truncated=(cut["source"], cut["target"]),
         scores=None if matrix is None else np.array(matrix, np.float32).reshape(shape),

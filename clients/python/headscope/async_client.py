@@ -1,4 +1,4 @@
-"""The client for asyncio: `Client` with `await`.
+"""Client for asyncio: `Client` with `await`.
 
 async with AsyncClient("http://localhost:8000") as client:
     await client.embed(["a text", "another"])  # [2, D]
@@ -36,7 +36,7 @@ T = TypeVar("T")
 def method(
     call: Callable[P, Call[Any, T]],
 ) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
-    """A call as a method."""
+    """Turn a call into a method."""
 
     @functools.wraps(call)
     async def wrapped(client: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -47,7 +47,7 @@ def method(
 
 
 class AsyncClient:
-    """A service, over connections that are kept, for the tasks of one event loop."""
+    """Client of a service, with persistent connections, for the tasks of one event loop."""
 
     def __init__(
         self,
@@ -59,18 +59,18 @@ class AsyncClient:
         max_in_flight: int = 4,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """Nothing is sent yet.
+        """Create a client; no request is sent yet.
 
         Args:
-            url: where the service is, such as `http://localhost:8000`.
+            url: address of the service, such as `http://localhost:8000`.
             api_key: sent as `Authorization: Bearer …`.
             timeout: seconds for a whole call, with all its requests and retries.
-            retries: of a request that was refused for now or not answered.
-            max_in_flight: requests of one call at a time.
-            transport: another way to the service, as httpx has them: a Unix socket, a test's own.
+            retries: maximum retries of a request that was temporarily refused or not answered.
+            max_in_flight: maximum number of concurrent requests of one call.
+            transport: another httpx transport, such as a Unix socket, or a fake for tests.
 
         Raises:
-            ValueError: `url` is no address of http or https, or a number makes no sense.
+            ValueError: `url` is not an http or https address, or a number is out of range.
 
         """
         settings = Settings(url, api_key, timeout, retries, max_in_flight)
@@ -105,17 +105,17 @@ class AsyncClient:
         return self._connection.session.fingerprint
 
     async def run(self, call: Call[Any, T]) -> T:
-        """The result of a call.
+        """Run a call and return its result.
 
         Raises:
-            HeadscopeError: there is none; see `headscope.errors`.
+            HeadscopeError: the call has no result; see `headscope.errors`.
 
         """
         result: T = await self._drive(conduct(call, self._connection.session))
         return result
 
     async def aclose(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         await self._http.aclose()
 
     async def __aenter__(self) -> Self:
@@ -130,34 +130,34 @@ class AsyncClient:
         await self.aclose()
 
     async def _drive(self, steps: Steps) -> Any:
-        given: Any = None
+        result: Any = None
         while True:
             try:
-                step = steps.send(given)
+                step = steps.send(result)
             except StopIteration as end:
                 return end.value
             match step:
                 case Send():
-                    given = await self._send(step)
+                    result = await self._send(step)
                 case Wait(seconds):
-                    given = await asyncio.sleep(seconds, None)
+                    result = await asyncio.sleep(seconds, None)
                 case Together(exchanges):
-                    given = await self._together(exchanges)
+                    result = await self._together(exchanges)
 
     async def _together(self, exchanges: Sequence[Steps]) -> list[Any]:
-        """In tasks; the first failure cancels the others."""
+        """Run exchanges in tasks; the first failure cancels the others."""
         room = asyncio.Semaphore(self._connection.max_in_flight)
 
-        async def one(steps: Steps) -> Any:
+        async def limited(steps: Steps) -> Any:
             await room.acquire()
             result = await self._drive(steps)
-            room.release()  # not after a failure: nothing is to begin any more
+            room.release()  # not after a failure, so that no further exchange begins
             return result
 
         failure = None
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(one(steps)) for steps in exchanges]
+                tasks = [group.create_task(limited(steps)) for steps in exchanges]
         except BaseExceptionGroup as errors:
             failure = errors.exceptions[0]
         if failure:

@@ -1,8 +1,8 @@
-"""Long lists of inputs as several requests.
+"""Splitting of long lists of inputs into several requests.
 
-Bounds of one request are what the service says of itself, and sizes at which several of them fit
-into its queue and its memory at a time. A guess that was too high is told by a 413, and the request
-is halved (`headscope.exchange`).
+A request is limited by the limits that the service reports, and so that several requests fit into
+its queue and its memory at once. If an estimate was too high, the service answers 413 and the
+request is split in half (`headscope.exchange`).
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ if TYPE_CHECKING:
 REQUEST_CHARACTERS = 2**18
 REPLY_BYTES = 2**25
 QUEUE_SHARE = 8
-"""A request has at most this part of the queue: the service leaves room for other clients."""
+"""Divisor of the queue's size for one request, which leaves room for other clients."""
 BYTES_PER_TOKEN = 3
-"""UTF-8, of short words and of ideographs; on the safe side of most languages."""
+"""Bytes per token in UTF-8, for short words and ideographs; an overestimate of tokens in most
+languages."""
 
 
 def tokens_of(texts: Sequence[str], info: Info) -> int:
-    """About how many tokens an input of one or more texts has, at most what the model takes."""
+    """Estimate the number of tokens of an input, at most the model's maximum."""
     size = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
     return min(size // BYTES_PER_TOKEN + 2, info.max_input_length)
 
 
 def ranges_of(call: Call[Any, Any], info: Info) -> Iterator[range]:
-    """The inputs of each request, in their order; an input that is large stands alone."""
+    """Yield the inputs of each request, in order; a large input gets a request of its own."""
     bounds = (
         info.max_client_batch_size,
         REQUEST_CHARACTERS,

@@ -1,4 +1,4 @@
-"""A reply's maps as the arguments of BertViz's views (https://github.com/jessevig/bertviz)."""
+"""Maps of a reply as arguments of BertViz's views (https://github.com/jessevig/bertviz)."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ View = Literal["head_view", "model_view"]
 
 
 class HeadMaps(NamedTuple):
-    """The maps of one kind of attention."""
+    """Maps of one kind of attention."""
 
     weights: NDArray[Any]
     """`[layers, heads, queries, keys]`."""
     layers: Sequence[int]
-    """By the numbers that they have in the model."""
+    """Indices of the layers in the model."""
     heads: Sequence[int]
 
 
 def of_one_text(
-    found: HeadMaps, tokens: Sequence[str], sentence_b_start: int | None, view: View
+    head_maps: HeadMaps, tokens: Sequence[str], sentence_b_start: int | None, view: View
 ) -> dict[str, Any]:
-    """The arguments of a view of one text, or of a pair."""
+    """Return the arguments of a view of one text, or of a pair."""
     whole = view == "model_view"
-    places = found.heads if whole else range(len(found.heads))
+    places = head_maps.heads if whole else range(len(head_maps.heads))
     arguments = {
-        "attention": maps(found.weights, found.layers, places),
+        "attention": maps(head_maps.weights, head_maps.layers, places),
         "tokens": tokens,
         "sentence_b_start": sentence_b_start,
-        "include_layers": found.layers,
+        "include_layers": head_maps.layers,
     }
-    return arguments | ({"include_heads": found.heads} if whole else {})
+    return arguments | ({"include_heads": head_maps.heads} if whole else {})
 
 
 def of_text_and_target(
     kinds: Mapping[str, HeadMaps], tokens: Sequence[str], target_tokens: Sequence[str], view: View
 ) -> dict[str, Any]:
-    """The arguments of a view of a text and its target.
+    """Return the arguments of a view of a text and its target.
 
-    Each kind has as many layers and heads as any, as BertViz needs; zeros where it has fewer.
+    Each kind gets the same number of layers and heads, as BertViz requires; missing ones are zeros.
 
     Args:
-        kinds: what there is of `encoder`, `decoder` and `cross`.
-        tokens: the text's.
-        target_tokens: the target's.
-        view: which one.
+        kinds: maps of `encoder`, `decoder` and `cross`, as far as they exist.
+        tokens: tokens of the text.
+        target_tokens: tokens of the target.
+        view: name of the view.
 
     """
     layers = sorted({layer for kind in kinds.values() for layer in kind.layers})
@@ -76,19 +76,19 @@ def maps(
     heads: Sequence[int],
     size: tuple[int, int] | None = None,
 ) -> list[Tensor]:
-    """A tensor `[1, heads, queries, keys]` a layer, by number; zeros for those that are not here.
+    """Return a tensor `[1, heads, queries, keys]` per layer, by index; missing maps are zeros.
 
     Args:
         weights: `[layers, heads, queries, keys]`.
-        layers: their numbers.
-        heads: their places among the heads.
-        size: layers and heads of the result; as many as the numbers need when None.
+        layers: indices of the layers.
+        heads: indices of the heads.
+        size: number of layers and heads of the result; enough for the indices when None.
 
     """
     import torch
 
     rows, columns = size or (max(layers) + 1, max(heads) + 1)
-    found = torch.zeros(rows, 1, columns, *weights.shape[-2:])
+    tensors = torch.zeros(rows, 1, columns, *weights.shape[-2:])
     for layer, of_layer in zip(layers, weights, strict=True):
-        found[layer, 0, list(heads)] = torch.tensor(of_layer, dtype=torch.float32)
-    return list(found)
+        tensors[layer, 0, list(heads)] = torch.tensor(of_layer, dtype=torch.float32)
+    return list(tensors)

@@ -1,4 +1,4 @@
-"""One call of a client as data, whose inputs become those of one request or of several."""
+"""Call of a client as data, to be sent as one or several requests."""
 
 from __future__ import annotations
 
@@ -13,54 +13,54 @@ T = TypeVar("T")
 Raises = Literal["raise"]
 Returns = Literal["return"]
 OnError = Raises | Returns
-"""Handling of an input that is refused: raise its error, or return it in the input's place."""
+"""Handling of a refused input: raise its error, or return the error in the input's place."""
 JSON = "application/json"
 FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True)
 class Call(Generic[P, T]):
-    """One call, of which a request has a part of the inputs, and its reply a `P`."""
+    """Call whose inputs are divided among requests; each reply is parsed to a `P`, all to a `T`."""
 
     path: str
     inputs: Sequence[Any]
-    """Empty for a GET."""
+    """Inputs; empty for a GET."""
     body: Mapping[str, Any] | None
-    """Without the inputs; None for a GET."""
+    """Body without the inputs; None for a GET."""
     read: Callable[[bytes, Sequence[Any]], P]
-    """The content of a 200 and the inputs that were sent."""
+    """Parser of a reply, given its content and the inputs of the request."""
     join: Callable[[Sequence[P]], T]
-    """Of the parts in their order; of none where there are no inputs."""
+    """Function that joins the parts in order; it gets none without inputs."""
     accept: str = JSON
     name: str = "inputs"
-    """The inputs' name in the body."""
+    """Name of the inputs in the body."""
     shared: str = ""
-    """A text that each input is computed with."""
+    """Text that is combined with each input."""
     targets: Sequence[str] = ()
-    """One an input, which is sent beside it; or none."""
+    """Targets, one per input, sent beside the inputs; or none."""
     targets_name: str = "targets"
     """Name of the targets in the body."""
     weigh: Callable[[int, Info], int] = lambda tokens, _: FLOAT_BYTES * tokens
-    """About how many bytes the reply to an input of so many tokens has."""
+    """Estimate of a reply's bytes, given an input's tokens and the service's information."""
     on_error: OnError = "raise"
     whole: bool = False
-    """Whether all inputs go into one request, as they refer to each other."""
+    """Whether all inputs must be in one request, because they refer to each other."""
 
     def __post_init__(self) -> None:
         if self.on_error not in ("raise", "return"):
             raise ValueError(f'on_error is {self.on_error!r}: use "raise" or "return"')
 
     def written(self, part: range) -> dict[str, Any]:
-        """The inputs of a request, as they are sent."""
+        """Return the inputs of a request as fields of the body."""
         rows = slice(part.start, part.stop)
-        found: dict[str, Any] = {self.name: self.inputs[rows]}
-        return found | ({self.targets_name: self.targets[rows]} if self.targets else {})
+        fields: dict[str, Any] = {self.name: self.inputs[rows]}
+        return fields | ({self.targets_name: self.targets[rows]} if self.targets else {})
 
     def read_part(self, content: bytes, part: range) -> P:
-        """The result of a request: `read` has each input with its target where there are targets.
+        """Parse a reply; `read` gets each input with its target if there are targets.
 
         Raises:
-            Exception: one of `headscope.reading.NOT_OURS`, of content of another form.
+            Exception: one of `headscope.reading.NOT_OURS`, for content in another format.
 
         """
         rows = slice(part.start, part.stop)
@@ -68,12 +68,12 @@ class Call(Generic[P, T]):
         return self.read(content, [*zip(inputs, targets, strict=True)] if targets else inputs)
 
     def texts(self, index: int) -> list[str]:
-        """All texts that an input is computed with."""
-        one = self.inputs[index]
+        """Return all texts that the service computes an input with."""
+        entry = self.inputs[index]
         target = self.targets[index : index + 1]
-        return [self.shared, *([one] if isinstance(one, str) else one), *target]
+        return [self.shared, *([entry] if isinstance(entry, str) else entry), *target]
 
     @property
     def model(self) -> str | None:
-        """Which of several models is asked."""
+        """Name of the model that the call is for; None for the default."""
         return None if self.body is None else self.body.get("model")

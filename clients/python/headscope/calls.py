@@ -1,6 +1,6 @@
-"""The calls of the native routes as data: what is asked, how a reply is read and joined.
+"""Calls of the native routes as data: request, parsing and joining of replies.
 
-`Client` and `AsyncClient` have a method of the name and parameters of each call. Further calls are
+`Client` and `AsyncClient` have a method for each call, with its name and parameters. More calls are
 in `headscope.task_calls`, `service_calls`, `scoring`, `tokens`, `explanation` and `head_scores`.
 """
 
@@ -29,7 +29,7 @@ from headscope.service_results import Info
 
 BINARY = "application/vnd.safetensors"
 WORD_BYTES = 200
-"""About what a word and its alignments have in JSON."""
+"""Estimated size in JSON of a word and its alignments."""
 SCORE_BYTES = 15
 
 
@@ -44,19 +44,21 @@ def encode(
 def encode(
     inputs: str | Sequence[Text], *, on_error: OnError = "raise", **fields: Unpack[EncodeFields]
 ) -> Call[Any, Any]:
-    """Return the contextual embeddings of texts: a vector a token, and one of the text.
+    """Return the contextual embeddings of texts: a vector per token, and one per text.
 
     Args:
         inputs: a text, a list of texts, or a list of pairs.
-        on_error: "return" to have the error of an input that is refused in its place.
-        fields: of `POST /encode`.
+        on_error: "return" to get the error of a refused input in the input's place.
+        fields: further fields of `POST /encode`.
 
     Returns:
-        An encoding a text, in their order; `.pooled` of them all is `[B, D]`. With errors in
-        their places it is a list.
+        One encoding per text, in order; `.pooled` of all of them is `[B, D]`. With
+        `on_error="return"` it is a list of encodings and errors.
 
     """
-    return _encoded(inputs, fields, on_error, lambda found: found, lambda one: one)
+    return _encoded(
+        inputs, fields, on_error, lambda encodings: encodings, lambda encoding: encoding
+    )
 
 
 @overload
@@ -70,12 +72,14 @@ def embed(
 def embed(
     inputs: str | Sequence[Text], *, on_error: OnError = "raise", **fields: Unpack[EncodeFields]
 ) -> Call[Any, Any]:
-    """Return the vectors of texts, `[B, D]`: `encode` without the vectors of their tokens.
+    """Return the vectors of texts, `[B, D]`: `encode` without the tokens' vectors.
 
     With `on_error="return"` the result is a list of vectors `[D]` and errors.
     """
-    asked: EncodeFields = {**fields, "outputs": ["pooled"]}
-    return _encoded(inputs, asked, on_error, lambda found: found.pooled, lambda one: one.pooled)
+    all_fields: EncodeFields = {**fields, "outputs": ["pooled"]}
+    return _encoded(
+        inputs, all_fields, on_error, lambda many: many.pooled, lambda encoding: encoding.pooled
+    )
 
 
 def _encoded(
@@ -89,10 +93,10 @@ def _encoded(
 
     Args:
         inputs: a text, a list of texts, or a list of pairs.
-        fields: of `POST /encode`.
+        fields: further fields of `POST /encode`.
         on_error: whether errors are among the results.
-        of_all: makes the result of all encodings, where there are no errors among them.
-        of_each: makes the result of each encoding beside errors.
+        of_all: function from all encodings to the result, if there are no errors among them.
+        of_each: function from each encoding to its result, if errors are among the results.
 
     """
 
@@ -102,10 +106,10 @@ def _encoded(
         return FLOAT_BYTES * rows * (info.hidden_size or 0) * len(fields.get("layers") or (-1,))
 
     def join(parts: Sequence[Sequence[Encoding | Refused]]) -> Any:
-        found = chained(parts)
+        results = chained(parts)
         if on_error == "return":
-            return [one if isinstance(one, Refused) else of_each(one) for one in found]
-        return of_all(Encodings(one for one in found if isinstance(one, Encoding)))
+            return [r if isinstance(r, Refused) else of_each(r) for r in results]
+        return of_all(Encodings(r for r in results if isinstance(r, Encoding)))
 
     return Call(
         "/encode",
@@ -131,22 +135,22 @@ def attention(
 def attention(
     inputs: str | Sequence[Text], *, on_error: OnError = "raise", **fields: Unpack[AttentionFields]
 ) -> Call[Any, Any]:
-    """The attention weights of any head of any layer.
+    """Return the attention weights of any head of any layer.
 
     Args:
         inputs: a text, a list of texts, or a list of pairs.
-        on_error: "return" to have the error of an input that is refused in its place.
-        fields: of `POST /attention`.
+        on_error: "return" to get the error of a refused input in the input's place.
+        fields: further fields of `POST /attention`.
 
     Returns:
-        A reply a text, in their order.
+        One reply per text, in order.
 
     Raises:
-        TypeError: an input or a target is no text.
-        ValueError: there is another number of targets than of inputs.
+        TypeError: an input or a target is not a text.
+        ValueError: the numbers of targets and inputs differ.
 
     """
-    every = texts_of(inputs)
+    texts = texts_of(inputs)
     targets = fields.pop("targets", None)
 
     def weigh(tokens: int, info: Info) -> int:
@@ -158,8 +162,8 @@ def attention(
         maps *= len(fields.get("maps") or ("cross",))
         top_k = fields.get("top_k")
         rows, columns = (
-            min(tokens if asked is None else len(asked), fields.get("max_size") or tokens)
-            for asked in (fields.get("queries"), fields.get("keys"))
+            min(tokens if chosen is None else len(chosen), fields.get("max_size") or tokens)
+            for chosen in (fields.get("queries"), fields.get("keys"))
         )
         row = columns if top_k is None else 2 * min(top_k, tokens)
         row = maps * row if "weights" in included else 0
@@ -170,12 +174,12 @@ def attention(
     included = fields.get("include", ("weights",))
     return Call(
         "/attention",
-        every,
+        texts,
         {**fields},
         reading.read_attention if targets is None else reading.read_aimed_attention,
         chained,
         BINARY,
-        targets=() if targets is None else targets_of(targets, every),
+        targets=() if targets is None else targets_of(targets, texts),
         weigh=weigh,
         on_error=on_error,
     )
@@ -192,15 +196,15 @@ def align(
 def align(
     inputs: Sequence[Sequence[str]], *, on_error: OnError = "raise", **fields: Unpack[AlignFields]
 ) -> Call[Any, Any]:
-    """Which words of a target translate which words of its source.
+    """Return alignments of targets' words with their sources' words.
 
     Args:
         inputs: a list of pairs, each a source and its target.
-        on_error: "return" to have the error of an input that is refused in its place.
-        fields: of `POST /align`.
+        on_error: "return" to get the error of a refused input in the input's place.
+        fields: further fields of `POST /align`.
 
     Returns:
-        An alignment a pair, in their order.
+        One alignment per pair, in order.
 
     """
 

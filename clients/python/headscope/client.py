@@ -1,4 +1,4 @@
-"""The client whose calls wait.
+"""Synchronous client.
 
 with Client("http://localhost:8000") as client:
     client.embed(["a text", "another"])  # [2, D]
@@ -36,11 +36,11 @@ T = TypeVar("T")
 
 
 class Stopped(Exception):
-    """Another request of the same call has failed."""
+    """Cancellation of an exchange because another one of the same call failed."""
 
 
 def method(call: Callable[P, Call[Any, T]]) -> Callable[Concatenate[Client, P], T]:
-    """A call as a method."""
+    """Turn a call into a method."""
 
     @functools.wraps(call)
     def wrapped(client: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -51,7 +51,7 @@ def method(call: Callable[P, Call[Any, T]]) -> Callable[Concatenate[Client, P], 
 
 
 class Client:
-    """A service, over connections that are kept; any number of threads may use it."""
+    """Client of a service, with persistent connections; it is thread-safe."""
 
     def __init__(
         self,
@@ -63,18 +63,18 @@ class Client:
         max_in_flight: int = 4,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        """Nothing is sent yet.
+        """Create a client; no request is sent yet.
 
         Args:
-            url: where the service is, such as `http://localhost:8000`.
+            url: address of the service, such as `http://localhost:8000`.
             api_key: sent as `Authorization: Bearer …`.
             timeout: seconds for a whole call, with all its requests and retries.
-            retries: of a request that was refused for now or not answered.
-            max_in_flight: requests of one call at a time.
-            transport: another way to the service, as httpx has them: a Unix socket, a test's own.
+            retries: maximum retries of a request that was temporarily refused or not answered.
+            max_in_flight: maximum number of concurrent requests of one call.
+            transport: another httpx transport, such as a Unix socket, or a fake for tests.
 
         Raises:
-            ValueError: `url` is no address of http or https, or a number makes no sense.
+            ValueError: `url` is not an http or https address, or a number is out of range.
 
         """
         settings = Settings(url, api_key, timeout, retries, max_in_flight)
@@ -109,17 +109,17 @@ class Client:
         return self._connection.session.fingerprint
 
     def run(self, call: Call[Any, T]) -> T:
-        """The result of a call.
+        """Run a call and return its result.
 
         Raises:
-            HeadscopeError: there is none; see `headscope.errors`.
+            HeadscopeError: the call has no result; see `headscope.errors`.
 
         """
         result: T = self._drive(conduct(call, self._connection.session), threading.Event())
         return result
 
     def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         self._http.close()
 
     def __enter__(self) -> Self:
@@ -134,27 +134,27 @@ class Client:
         self.close()
 
     def _drive(self, steps: Steps, stop: threading.Event) -> Any:
-        given: Any = None
+        result: Any = None
         while True:
             try:
-                step = steps.send(given)
+                step = steps.send(result)
             except StopIteration as end:
                 return end.value
             match step:
                 case Send():
-                    given = self._send(step)
+                    result = self._send(step)
                 case Wait(seconds):
-                    given = stop.wait(seconds)
+                    result = stop.wait(seconds)
                 case Together(exchanges):
-                    given = self._together(exchanges)
+                    result = self._together(exchanges)
             if stop.is_set():
                 raise Stopped
 
     def _together(self, exchanges: Sequence[Steps]) -> list[Any]:
-        """In threads; the first failure ends them all, after the requests that are on their way."""
+        """Run exchanges in threads; the first failure stops all, after the requests in flight."""
         stop = threading.Event()
 
-        def one(steps: Steps) -> Any:
+        def stoppable(steps: Steps) -> Any:
             if stop.is_set():
                 raise Stopped
             try:
@@ -165,9 +165,9 @@ class Client:
 
         workers = min(self._connection.max_in_flight, len(exchanges))
         if workers < 2:
-            return [one(steps) for steps in exchanges]
+            return [stoppable(steps) for steps in exchanges]
         with ThreadPoolExecutor(workers, "headscope") as pool:
-            futures = [pool.submit(one, steps) for steps in exchanges]
+            futures = [pool.submit(stoppable, steps) for steps in exchanges]
             try:
                 wait_for(futures, return_when=FIRST_EXCEPTION)
             finally:

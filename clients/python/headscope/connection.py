@@ -1,4 +1,4 @@
-"""What both clients are made of, beside sending and waiting themselves."""
+"""Parts that both clients share: all but sending and waiting."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from headscope.exchange import Session
 from headscope.wire import Answer, Lost, Send
 
 CONNECT_SECONDS = 5.0
-"""A host that does not take a connection by then is tried again."""
+"""Timeout for connecting to the host, after which the client retries."""
 _KEY = re.compile(r"[!-~]+")
 HTTP_ERRORS = (httpx.TransportError, httpx.DecodingError)
-"""What sending a request and reading its reply may raise."""
+"""Exceptions of sending a request and reading its reply."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """A client's arguments.
+    """Arguments of a client.
 
     Raises:
-        ValueError: `url` is no address of http or https, or a number makes no sense.
+        ValueError: `url` is not an http or https address, or a number is out of range.
 
     """
 
@@ -52,7 +52,7 @@ class Settings:
 
 
 class Connection:
-    """The service that a client talks to, and how."""
+    """Session, headers and limits for the service of a client."""
 
     def __init__(self, settings: Settings) -> None:
         self.session = Session(settings.url.rstrip("/"), settings.timeout, settings.retries)
@@ -61,7 +61,7 @@ class Connection:
         self.max_in_flight = settings.max_in_flight
 
     def options(self, step: Send) -> dict[str, Any]:
-        """The arguments of an httpx client's `build_request`."""
+        """Return the arguments of an httpx client's `build_request`."""
         connect = min(CONNECT_SECONDS, step.seconds)
         return {
             "method": step.method,
@@ -73,22 +73,24 @@ class Connection:
 
 
 def answer_of(response: httpx.Response, content: bytes) -> Answer:
-    """A reply that was read whole."""
+    """Return a reply that was read completely."""
     headers = {name.lower(): value for name, value in response.headers.items()}
     return Answer(response.status_code, headers, content)
 
 
 def lost(error: Exception, *, begun: bool) -> Lost:
-    """A request without a whole reply."""
+    """Return the outcome of a request without a complete reply."""
     slow = isinstance(error, httpx.TimeoutException | TimeoutError)
     late = slow and not isinstance(error, httpx.ConnectTimeout)
     return Lost(str(error) or type(error).__name__, begun, late)
 
 
 def with_signature(method: Callable[..., Any], call: Callable[..., Any]) -> None:
-    """Show a method with the parameters of its call, for `help` and notebooks."""
+    """Give a method the parameters of its call, for `help` and notebooks."""
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     signature = inspect.signature(call)
     parameters = [own, *signature.parameters.values()]
-    told = signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty)
-    method.__dict__["__signature__"] = told
+    own_signature = signature.replace(
+        parameters=parameters, return_annotation=inspect.Signature.empty
+    )
+    method.__dict__["__signature__"] = own_signature

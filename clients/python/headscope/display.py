@@ -1,7 +1,7 @@
-"""The short form of results, as text and as HTML for a notebook.
+"""Short form of results, as text and as HTML for a notebook.
 
-The HTML has neither scripts nor anything from the network. It takes the notebook's own colours,
-light or dark, and shades over them.
+The HTML has no scripts and loads nothing from the network. It uses the notebook's own colours,
+light or dark, under translucent shades.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 SHADE, LOSS_SHADE = "31,119,180", "214,98,20"
-"""Colours of values above and below zero."""
+"""Colours of positive and of negative values."""
 STRONGEST = 0.6
-"""Opacity of the largest value: text on it is readable in a light and in a dark notebook."""
+"""Opacity of the largest value, so that its text is readable in light and dark notebooks."""
 SHORT = 40
-"""Characters of a text in a line about a result."""
+"""Maximum characters of a text in a line about a result."""
 LONG = 300
-"""Characters of a text in a notebook, where they have no shades."""
+"""Maximum characters of an unshaded text in a notebook."""
 Shaded = tuple[str, float | None, str]
-"""Characters, their value from -1 to 1, and what is shown over them; None has no shade."""
+"""Characters, their value from -1 to 1, and their tooltip; None as value means no shade."""
 BORDER = "border:1px solid rgba(127,127,127,.3)"
 CELL = f"{BORDER};padding:2px 8px;text-align:left;vertical-align:top;background:none"
 
@@ -29,19 +29,19 @@ class Shown:
     __slots__ = ()
 
     def _facts(self) -> list[str]:
-        """Return what a line about the result says."""
+        """Return the parts of the line about the result."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self._facts())})"
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the facts, where a result has no picture of its own."""
+        """Return the notebook's form: the facts, unless a result has a form of its own."""
         return box([lines([", ".join(self._facts())])])
 
 
 def start_of(text: str, most: int) -> str:
-    """Return a text, or its start and an ellipsis where it has more characters."""
+    """Return a text, truncated with an ellipsis if it has more than `most` characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
@@ -61,7 +61,7 @@ def box(parts: Iterable[str]) -> str:
 
 
 def lines(texts: Iterable[str]) -> str:
-    """Return a line of plain text each."""
+    """Return one line per plain text."""
     return "".join(f"<div>{escape(text)}</div>" for text in texts)
 
 
@@ -83,8 +83,8 @@ def colour(value: float) -> str:
 
 
 def table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of cells that are HTML already, under names that are plain text."""
+    """Return a table of HTML cells under plain-text names."""
     cells = [f'<th style="{CELL}">{escape(name)}</th>' for name in names]
     body = [[f'<td style="{CELL}">{cell}</td>' for cell in row] for row in rows]
-    every = "".join(f"<tr>{''.join(row)}</tr>" for row in (cells, *body))
-    return f'<table style="border-collapse:collapse;margin:4px 0">{every}</table>'
+    body_html = "".join(f"<tr>{''.join(row)}</tr>" for row in (cells, *body))
+    return f'<table style="border-collapse:collapse;margin:4px 0">{body_html}</table>'

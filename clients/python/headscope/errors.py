@@ -1,32 +1,32 @@
-"""Why a call has no result.
+"""Errors of calls.
 
 HeadscopeError               status
-├── Refused                  any other 4xx, 501   this request is never answered
-│   ├── Unauthorized         401, 403    no key, or a wrong one
-│   ├── NotFound             404         no model of this name, or no such route
-│   └── TooLarge             413         of one input alone
+├── Refused                  any other 4xx, 501   the service never answers this request
+│   ├── Unauthorized         401, 403    the key is missing or wrong
+│   ├── NotFound             404         there is no such model or route
+│   └── TooLarge             413         a single input is too large
 ├── Overloaded               429         also after the last retry
 ├── Unavailable              502, 503    the engine is down
-│   └── NoConnection         none        nobody answered, or the reply broke off
-├── Failed                   500, 504    the engine failed, or hangs
+│   └── NoConnection         none        there is no answer, or the reply is incomplete
+├── Failed                   500, 504    the engine failed, or does not answer in time
 ├── DeadlineExceeded         none        `timeout` passed
-└── InvalidReply             any         what answers is not this service
+└── InvalidReply             any         the answer is not from this service
 """
 
 from __future__ import annotations
 
 
 class HeadscopeError(Exception):
-    """No result.
+    """Base of all errors of calls.
 
     Attributes:
         status: the HTTP status; None if there was no answer.
-        detail: the service's own words; the status's name where it is not the service that speaks.
-        request_id: the service's id of the request, by which its logs have it.
-        retry_after_seconds: what the last answer asked to wait.
-        inputs: the inputs that were asked for together, as a range of the caller's list.
-        index: index in the caller's list of the one input that was refused; None where the error
-            is not about one input.
+        detail: the service's own message; the status's name if the answer is not the service's.
+        request_id: the service's id of the request, which its logs contain.
+        retry_after_seconds: the wait that the last answer requested.
+        inputs: the inputs of the failed request, as a range of the caller's list.
+        index: index in the caller's list of the single refused input; None if the error is not
+            about one input.
 
     """
 
@@ -51,40 +51,40 @@ class HeadscopeError(Exception):
 
 
 class Refused(HeadscopeError):
-    """The service does not answer such a request, however often it is sent."""
+    """Request that the service does not answer, however often it is sent."""
 
 
 class Unauthorized(Refused):
-    """The service wants a key, and the request has none or a wrong one."""
+    """Request without the required key, or with a wrong one."""
 
 
 class NotFound(Refused):
-    """No model has the name, or there is no such route."""
+    """Request for an unknown model or route."""
 
 
 class TooLarge(Refused):
-    """The request or its reply would be too large, for one input alone."""
+    """Request or reply that is too large even for a single input."""
 
 
 class Overloaded(HeadscopeError):
-    """The service has too much to do."""
+    """Service that is overloaded."""
 
 
 class Unavailable(HeadscopeError):
-    """The engine is down, or the service starts or stops."""
+    """Service whose engine is down, or that is starting or stopping."""
 
 
 class NoConnection(Unavailable):
-    """Nobody answers, or the connection ended before the reply was complete."""
+    """Request without an answer, or whose connection ended before the reply was complete."""
 
 
 class Failed(HeadscopeError):
-    """The engine failed, or did not answer in time."""
+    """Failure of the engine, or an engine that did not answer in time."""
 
 
 class DeadlineExceeded(HeadscopeError):
-    """The client's own `timeout` passed."""
+    """Expiry of the client's own `timeout`."""
 
 
 class InvalidReply(HeadscopeError):
-    """An answer that this service does not give."""
+    """Answer that this service never gives."""

@@ -1,7 +1,7 @@
-"""A call as steps: requests of a part of its inputs each, retries, one deadline for all.
+"""Steps of a call: requests for parts of its inputs, retries, one deadline for all.
 
-Retried is what another try may answer: 429, 503, and connections that end before anything of the
-reply has come. Requests change nothing in the service, so that one may be sent twice.
+The client retries after 429 and 503, and after connections that end before any of the reply has
+arrived. Requests change nothing in the service, so they may be sent twice.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MAX_TIMEOUT_MS = 999_999_999
 
 @dataclass
 class Session:
-    """What all calls of a client share."""
+    """State that all calls of a client share."""
 
     url: str
     timeout: float
@@ -46,7 +46,7 @@ class Session:
     clock: Callable[[], float] = time.monotonic
     jitter: Callable[[], float] = random.random
     infos: dict[str | None, Info] = field(default_factory=dict)
-    """What the service says of its models, asked once."""
+    """Information about models by name, requested once each."""
     notices: Notices = field(default_factory=Notices)
     """Counts of texts that may not be computed as the caller expects."""
     fingerprint: str | None = None
@@ -54,65 +54,65 @@ class Session:
 
 
 def conduct(call: Call[Any, T], session: Session) -> Generator[Step, Any, T]:
-    """A whole call.
+    """Yield the steps of a whole call; return its result.
 
     Raises:
-        HeadscopeError: one of its requests has no result; `inputs` of the error tells which.
+        HeadscopeError: a request has no result; the error's `inputs` tells which.
 
     """
     deadline = session.clock() + session.timeout
     if call.body is None:
-        found = yield from exchange(call, range(0), session, deadline, set())
-        return call.join(found)
+        replies = yield from exchange(call, range(0), session, deadline, set())
+        return call.join(replies)
     parts = [range(len(call.inputs))] if call.inputs else []
     answered: set[str] = set()
     if len(call.inputs) > 1 and not call.whole:
         info = session.infos.get(call.model)
         if info is None:
             info_call = service_calls.info(call.model)
-            asked = yield from exchange(info_call, range(0), session, deadline, set())
-            info = session.infos[call.model] = asked[0]
+            infos = yield from exchange(info_call, range(0), session, deadline, set())
+            info = session.infos[call.model] = infos[0]
         parts = list(ranges_of(call, info))
-    replies = yield Together([exchange(call, part, session, deadline, answered) for part in parts])
-    return call.join([one for reply in replies for one in reply])
+    groups = yield Together([exchange(call, part, session, deadline, answered) for part in parts])
+    return call.join([reply for replies in groups for reply in replies])
 
 
 def exchange(
     call: Call[P, Any], part: range, session: Session, deadline: float, answered: set[str]
 ) -> Generator[Step, Any, list[P]]:
-    """Ask for a part of the inputs, in several requests where one is refused.
+    """Yield the steps for some inputs, split into several requests after a refusal.
 
     Args:
         call: the call.
         part: indices of the inputs.
-        session: of the client.
-        deadline: of the call, by the session's clock.
+        session: session of the client.
+        deadline: deadline of the call, by the session's clock.
         answered: fingerprints of the models that answered the call's requests so far.
 
     Returns:
-        The replies in the order of the inputs; in place of a reply a list of one error, for an
-        input whose error is returned.
+        The replies in the order of the inputs. An input whose error is returned has a list with
+        that error as its reply.
 
     """
-    found: list[Any] = []
-    left: deque[range | Refused] = deque([part])
-    while left:
-        piece = left.popleft()
+    replies: list[Any] = []
+    pending: deque[range | Refused] = deque([part])
+    while pending:
+        piece = pending.popleft()
         if isinstance(piece, Refused):
-            found.append([piece])
+            replies.append([piece])
             continue
         try:
             answer = yield from requested(call, piece, session, deadline)
-            found.append(read(call, piece, answer, session, answered))
+            replies.append(read(call, piece, answer, session, answered))
         except HeadscopeError as error:
-            left.extendleft(reversed(pieces_of(error, call, piece)))
-    return found
+            pending.extendleft(reversed(pieces_of(error, call, piece)))
+    return replies
 
 
 def requested(
     call: Call[Any, Any], part: range, session: Session, deadline: float
 ) -> Generator[Step, Any, Answer]:
-    """Send one request, again after a refusal for now, and return its 200.
+    """Yield the steps of one request with its retries; return its answer with status 200.
 
     Raises:
         HeadscopeError: the request has no result.
@@ -135,7 +135,7 @@ def requested(
 
 
 def body_of(call: Call[Any, Any], part: range) -> bytes | None:
-    """The content of a request; None of a GET."""
+    """Return the body of a request; None for a GET."""
     if call.body is None:
         return None
     content = call.written(part) | dict(call.body)
@@ -143,14 +143,14 @@ def body_of(call: Call[Any, Any], part: range) -> bytes | None:
 
 
 def plain(value: Any) -> Any:
-    """A number or an array of numpy's as Python's own."""
+    """Convert a number or an array of numpy to Python's own types."""
     if hasattr(value, "tolist"):
         return value.tolist()
-    raise TypeError(f"{type(value).__name__} is nothing that can be sent")
+    raise TypeError(f"{type(value).__name__} cannot be sent")
 
 
 def request_of(call: Call[Any, Any], content: bytes | None, seconds: float) -> Send:
-    """A request that the service answers before the time that is left has passed."""
+    """Return a request that asks the service to answer within the remaining time."""
     headers = {"accept": call.accept}
     if content is not None:
         milliseconds = max(1, min(int(1000 * seconds), MAX_TIMEOUT_MS))
@@ -164,10 +164,11 @@ def request_of(call: Call[Any, Any], content: bytes | None, seconds: float) -> S
 def read(
     call: Call[P, Any], part: range, answer: Answer, session: Session, answered: set[str]
 ) -> P:
-    """Return the result of a 200, and note which model gave it.
+    """Parse a reply with status 200, and add its model's fingerprint to `answered`.
 
     Raises:
-        InvalidReply: it has not the form of this service, or another model than before gave it.
+        InvalidReply: the reply does not have this service's format, or comes from another model
+            than previous ones.
 
     """
     try:
@@ -177,7 +178,7 @@ def read(
     except NOT_OURS as error:
         address = session.url + call.path
         raise InvalidReply(
-            f"what {address} answers is not of this service",
+            f"the answer of {address} is not from this service",
             answer.status,
             request_id=answer.headers.get("x-request-id"),
         ) from error
@@ -185,7 +186,7 @@ def read(
     if len(answered) > 1:
         raise InvalidReply(
             f"several models answered one call (fingerprints {', '.join(sorted(answered))}): the "
-            "service was changed meanwhile, or its replicas differ; call again",
+            "service was changed during the call, or its replicas differ; call again",
             answer.status,
             request_id=answer.headers.get("x-request-id"),
         )
@@ -195,7 +196,7 @@ def read(
 def error_of(
     answer: Answer | Lost, call: Call[Any, Any], session: Session, before: HeadscopeError | None
 ) -> HeadscopeError:
-    """Why there is no result yet."""
+    """Return the error of an attempt without a result."""
     address = session.url + call.path
     if isinstance(answer, Answer):
         return refusal(answer, address)
@@ -205,24 +206,24 @@ def error_of(
 
 
 def may_succeed(answer: Answer | Lost) -> bool:
-    """Whether another try may be answered."""
+    """Return whether a retry may succeed."""
     if isinstance(answer, Answer):
         return answer.status in RETRIED
     return not (answer.begun or answer.late)
 
 
 def late(session: Session, before: HeadscopeError | None) -> DeadlineExceeded:
-    """The error of a call whose time has passed, with what went wrong until then."""
+    """Return the error of a call whose time has passed, with the previous error."""
     since = f"; before that, {before}" if before else ""
     message = f"no result from {session.url} within {session.timeout:g} seconds{since}"
     return DeadlineExceeded(message, request_id=before.request_id if before else None)
 
 
 def waiting(error: HeadscopeError, attempt: int, jitter: float) -> float:
-    """Seconds before the next try.
+    """Return the seconds to wait before the next retry.
 
-    They double from try to try, and half of them is random, so that clients that were refused
-    together do not come back together. `retry-after` is the least there is.
+    The wait doubles with each retry, and half of it is random, so that clients that were refused
+    together do not return together. It is never shorter than `retry-after`.
     """
     most = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * (1 << attempt))
     return (error.retry_after_seconds or 0) + most * (1 + jitter) / 2

@@ -1,4 +1,4 @@
-"""Why two texts are alike: the call of `POST /explain`, and its result.
+"""Explanations of the similarity of two texts: the call of `POST /explain`, and its result.
 
 Notation: S_a and S_b tokens of two texts, W_a and W_b words.
 """
@@ -34,7 +34,7 @@ Method = Literal["pairs", "decomposition"]
 
 
 class ExplainFields(TextFields, total=False):
-    """`POST /explain`."""
+    """Fields of `POST /explain`."""
 
     include: Sequence[Literal["pairs", "occlusion", "decomposition", "heads", "matches"]] | None
     layer: int
@@ -45,18 +45,18 @@ class ExplainFields(TextFields, total=False):
 
 @dataclass(frozen=True)
 class OccludedSpan:
-    """A word or sentence that is left out as a whole."""
+    """Word or sentence that is occluded as a whole."""
 
     start: int
-    """Code points of the text before it."""
+    """Number of code points of the text before the span."""
     end: int
     tokens: tuple[int, ...]
-    """Indices of its tokens."""
+    """Indices of the span's tokens."""
 
 
 @dataclass(frozen=True, repr=False)
 class WordPair(Shown):
-    """A word of each text, and their share of the similarity."""
+    """Pair of words, one of each text, and their share of the similarity."""
 
     one: Word
     other: Word
@@ -68,80 +68,82 @@ class WordPair(Shown):
 
 @dataclass(frozen=True)
 class TokenMatch:
-    """A product that is part of the similarity: of a token of each text, by their indices."""
+    """Term of the similarity: the product for a token of each text, by their indices."""
 
     query: int
     document: int
     score: float
     token_id: int | None = None
-    """The word of the vocabulary, of a sparse encoder."""
+    """Id of the word in the vocabulary, for a sparse encoder; None otherwise."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation(Shown):
-    """Why two texts are alike; None what was not asked for."""
+    """Explanation of the similarity of two texts; fields that were not requested are None."""
 
     model: str
     backend: str
     similarity: float
     texts: tuple[TokenizedText, TokenizedText]
     pairs: NDArray[np.float32] | None = None
-    """`[S_a, S_b]`, which sum to the similarity up to `completeness_error`."""
+    """`[S_a, S_b]`, shares of tokens, which sum to the similarity up to `completeness_error`."""
     completeness_error: float | None = None
     occlusion: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
-    """`[S_a]` and `[S_b]`, or as many as `spans`: the similarity less the one without that token or
-    span; NaN where it is not computed."""
+    """`[S_a]` and `[S_b]`, or the lengths of `spans`: loss of similarity without that token or
+    span; NaN where it was not computed."""
     decomposition: NDArray[np.float32] | None = None
-    """`[S_a, S_b]` of input tokens, which sum to the similarity up to `decomposition_error`."""
+    """`[S_a, S_b]`, shares of input tokens, which sum to the similarity up to
+    `decomposition_error`."""
     decomposition_error: float | None = None
     agreement: dict[str, float | None] | None = None
-    """Spearman of each method's row and column sums with `occlusion`."""
+    """Spearman correlation of each method's row and column sums with `occlusion`."""
     matches: tuple[TokenMatch, ...] | None = None
     heads: NDArray[np.float32] | None = None
-    """`[layers, heads]`: the similarity less the one with that head switched off in both texts;
-    NaN where it is not computed."""
+    """`[layers, heads]`, loss of similarity with that head ablated in both texts; NaN where it was
+    not computed."""
     spans: tuple[tuple[OccludedSpan, ...], tuple[OccludedSpan, ...]] | None = None
-    """The spans of `occlusion`, where they are not single tokens."""
+    """Spans of `occlusion`; None if they are single tokens."""
     partial: bool = False
-    """Whether the deadline came before all of occlusion, decomposition and heads was computed."""
+    """Whether the deadline passed before occlusion, decomposition and heads were complete."""
     computed: dict[str, int] | None = None
-    """Number of values of `occlusion` and `heads`, and of decompositions, that were computed."""
+    """Number of computed values of `occlusion` and `heads`, and of computed decompositions."""
 
     def shares(self, method: Method = "pairs") -> NDArray[np.float32]:
-        """The shares of words, `[W_a, W_b]`, with the sum of those of tokens.
+        """Return the shares of words, `[W_a, W_b]`: sums of their tokens' shares.
 
         Raises:
-            HeadscopeError: the reply does not have that method.
+            HeadscopeError: the reply lacks that method.
 
         """
-        found = self.pairs if method == "pairs" else self.decomposition
-        if found is None:
+        matrix = self.pairs if method == "pairs" else self.decomposition
+        if matrix is None:
             if self.computed and method in self.computed:
-                raise HeadscopeError(f"the deadline came before the {method}: ask for less")
-            raise HeadscopeError(f'the reply has no {method}: ask for it (include "{method}")')
-        one, other = (_membership(text.words, len(text.tokens)) for text in self.texts)
-        return np.linalg.multi_dot([one, found, other.T]).astype(np.float32)
+                raise HeadscopeError(f"the deadline passed before the {method}: request less")
+            raise HeadscopeError(f'the reply has no {method}: request it (include "{method}")')
+        first, second = (_membership(text.words, len(text.tokens)) for text in self.texts)
+        return np.linalg.multi_dot([first, matrix, second.T]).astype(np.float32)
 
     def top_pairs(self, n: int = 10, method: Method = "pairs") -> list[WordPair]:
-        """The n pairs of words with the largest shares; special tokens are no words.
+        """Return the n pairs of words with the largest shares, without special tokens.
 
         Raises:
-            HeadscopeError: the reply does not have that method.
+            HeadscopeError: the reply lacks that method.
 
         """
-        shares, (one, other) = self.shares(method), self.texts
+        shares, (first, second) = self.shares(method), self.texts
         pairs = (
             WordPair(a, b, float(shares[i, j]))
-            for i, a in enumerate(one.words)
-            for j, b in enumerate(other.words)
+            for i, a in enumerate(first.words)
+            for j, b in enumerate(second.words)
             if not (a.special or b.special)
         )
         return heapq.nlargest(n, pairs, key=lambda pair: pair.share)
 
     def to_pandas(self) -> DataFrame:
-        """Return a row a token of both texts, with a column for each method of the reply.
+        """Return a table with a row per token of both texts, and a column per method of the reply.
 
-        `pairs` and `decomposition` are the sums of a token's shares, which its words' sums follow.
+        `pairs` and `decomposition` are the sums of a token's shares; they add up over the tokens of
+        a word.
 
         Raises:
             ImportError: pandas is not installed.
@@ -150,7 +152,7 @@ class Explanation(Shown):
         return explanation_frame(self)
 
     def _facts(self) -> list[str]:
-        texts = [short(text) for each in self.texts for text in each.texts]
+        texts = [short(text) for tokenized in self.texts for text in tokenized.texts]
         heads = [] if self.heads is None else ["heads"]
         return [*texts, f"similarity={self.similarity:.4f}", *token_values(self), *heads]
 
@@ -169,18 +171,18 @@ def explain(
 def explain(
     inputs: Sequence[Sequence[str]], *, on_error: OnError = "raise", **fields: Unpack[ExplainFields]
 ) -> Call[Any, Any]:
-    """Why the texts of each pair are alike: shares of tokens, and what each token is worth.
+    """Return why the texts of each pair are similar: shares of tokens, and losses without each.
 
     Args:
         inputs: a list of pairs of texts.
-        on_error: "return" to have the error of an input that is refused in its place.
-        fields: of `POST /explain`.
+        on_error: "return" to get the error of a refused input in the input's place.
+        fields: further fields of `POST /explain`.
 
     Returns:
-        An explanation a pair, in their order.
+        One explanation per pair, in order.
 
     Raises:
-        TypeError: something is no pair.
+        TypeError: an input is not a pair.
 
     """
     pairs = texts_of(inputs)
@@ -205,68 +207,68 @@ def explain(
 
 
 def read_explanations(content: bytes, pairs: Sequence[Text]) -> list[Explanation]:
-    """The JSON form of /explain, an explanation a pair."""
+    """Parse the JSON reply of /explain: one explanation per pair."""
     reply = json.loads(content)
     check_count(reply["results"], pairs)
     return [
-        _explanation(found, reply["model"], reply["backend"], tuple(pair))
-        for found, pair in zip(reply["results"], pairs, strict=True)
+        _explanation(result, reply["model"], reply["backend"], tuple(pair))
+        for result, pair in zip(reply["results"], pairs, strict=True)
     ]
 
 
 def _explanation(
-    found: dict[str, Any], model: str, backend: str, pair: tuple[str, ...]
+    result: dict[str, Any], model: str, backend: str, pair: tuple[str, ...]
 ) -> Explanation:
-    one, other = (
+    first, second = (
         TokenizedText(
             model=model,
             backend=backend,
             texts=(text,),
-            tokens=told["tokens"],
-            token_ids=told["token_ids"],
-            segment_ids=[0] * len(told["tokens"]),
-            offsets=[(start, end) for start, end in told["offsets"]],
-            truncated=told["truncated"],
+            tokens=fields["tokens"],
+            token_ids=fields["token_ids"],
+            segment_ids=[0] * len(fields["tokens"]),
+            offsets=[(start, end) for start, end in fields["offsets"]],
+            truncated=fields["truncated"],
         )
-        for text, told in zip(pair, found["texts"], strict=True)
+        for text, fields in zip(pair, result["texts"], strict=True)
     )
-    occlusion, matches, heads = (found.get(name) for name in ("occlusion", "matches", "heads"))
-    spans = found.get("spans")
+    occlusion, matches, heads = (result.get(name) for name in ("occlusion", "matches", "heads"))
+    spans = result.get("spans")
     return Explanation(
         model,
         backend,
-        found["similarity"],
-        (one, other),
-        _matrix(found.get("pairs"), one, other),
-        found.get("completeness_error"),
+        result["similarity"],
+        (first, second),
+        _matrix(result.get("pairs"), first, second),
+        result.get("completeness_error"),
         None if occlusion is None else (_floats(occlusion[0]), _floats(occlusion[1])),
-        _matrix(found.get("decomposition"), one, other),
-        found.get("decomposition_error"),
-        found.get("agreement"),
+        _matrix(result.get("decomposition"), first, second),
+        result.get("decomposition_error"),
+        result.get("agreement"),
         None if matches is None else tuple(TokenMatch(**match) for match in matches),
         None if heads is None else _floats(heads),
         None if spans is None else (_spans(spans[0]), _spans(spans[1])),
-        found.get("partial", False),
-        found.get("computed"),
+        result.get("partial", False),
+        result.get("computed"),
     )
 
 
 def _spans(spans: Any) -> tuple[OccludedSpan, ...]:
-    return tuple(OccludedSpan(one["start"], one["end"], tuple(one["tokens"])) for one in spans)
+    return tuple(OccludedSpan(s["start"], s["end"], tuple(s["tokens"])) for s in spans)
 
 
 def _floats(values: Any) -> NDArray[np.float32]:
     return np.array(values, np.float32)
 
 
-def _matrix(values: Any, one: TokenizedText, other: TokenizedText) -> NDArray[np.float32] | None:
+def _matrix(values: Any, first: TokenizedText, second: TokenizedText) -> NDArray[np.float32] | None:
     if values is None:
         return None
-    return np.array(values, np.float32).reshape(len(one.tokens), len(other.tokens))
+    return np.array(values, np.float32).reshape(len(first.tokens), len(second.tokens))
 
 
 def _membership(words: Sequence[Word], tokens: int) -> NDArray[np.float32]:
-    """`[W, S]`, 1 where a word has a token."""
+    """Return `[W, S]`, 1 if the token belongs to the word, else 0."""
     member = np.zeros((len(words), tokens), np.float32)
     for row, word in zip(member, words, strict=True):
         row[word.tokens] = 1

@@ -1,4 +1,4 @@
-"""The fields of requests beside their texts; the defaults are the service's own."""
+"""Fields of requests beside their texts; the defaults are the service's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MapKind = Literal["encoder", "decoder", "cross"]
 
 
 class Head(TypedDict):
-    """A head of a layer; of the encoder, unless `map` names another kind."""
+    """Head of a layer; of the encoder, unless `map` names another kind."""
 
     layer: int
     head: int
@@ -24,27 +24,27 @@ HeadPatch = TypedDict(
 
 
 class ModelField(TypedDict, total=False):
-    """Which of several models answers."""
+    """Field that selects one of several models."""
 
     model: str | None
 
 
 class TruncationFields(ModelField, total=False):
-    """What becomes of a text that is too long."""
+    """Fields for texts that are too long."""
 
     truncate: bool
     truncation_direction: Direction
 
 
 class TextFields(TruncationFields, total=False):
-    """How texts are tokenised, and what computes."""
+    """Fields for tokenization and the choice of an engine."""
 
     prompt_name: str | None
     backend: Literal["onnx", "torch"] | None
 
 
 class EncodeFields(TextFields, total=False):
-    """`POST /encode`."""
+    """Fields of `POST /encode`."""
 
     outputs: Sequence[Literal["tokens", "pooled"]]
     layer: int
@@ -58,7 +58,7 @@ class EncodeFields(TextFields, total=False):
 
 
 class AttentionFields(TextFields, total=False):
-    """`POST /attention`."""
+    """Fields of `POST /attention`."""
 
     targets: str | Sequence[str] | None
     maps: Sequence[MapKind] | None
@@ -74,7 +74,7 @@ class AttentionFields(TextFields, total=False):
 
 
 class HeadScoresFields(TextFields, total=False):
-    """`POST /attention/scores`."""
+    """Fields of `POST /attention/scores`."""
 
     layer: Required[int]
     head: Required[int]
@@ -84,7 +84,7 @@ class HeadScoresFields(TextFields, total=False):
 
 
 class AlignFields(TextFields, total=False):
-    """`POST /align`."""
+    """Fields of `POST /align`."""
 
     method: Literal["cross", "mutual", "itermax", "softmax"] | None
     layer: int | None
@@ -96,33 +96,33 @@ class AlignFields(TextFields, total=False):
 
 
 class VerifyFields(ModelField, total=False):
-    """`POST /verify`."""
+    """Fields of `POST /verify`."""
 
     truncate: bool
 
 
 class PredictFields(TruncationFields, total=False):
-    """`POST /predict`."""
+    """Fields of `POST /predict`."""
 
     raw_scores: bool
     aggregation: Literal["none", "simple", "first", "average", "max"] | None
 
 
 class RerankFields(TruncationFields, total=False):
-    """`POST /rerank`."""
+    """Fields of `POST /rerank`."""
 
     raw_scores: bool
 
 
 class SparseFields(TruncationFields, total=False):
-    """`POST /embed_sparse`."""
+    """Fields of `POST /embed_sparse`."""
 
     prompt_name: str | None
     method: Literal["bm42"] | None
 
 
 class ScoreFields(ModelField, total=False):
-    """`POST /score`."""
+    """Fields of `POST /score`."""
 
     truncate_prompt_tokens: int | None
     truncation_side: Direction | None
@@ -130,7 +130,7 @@ class ScoreFields(ModelField, total=False):
 
 
 class TokenizeFields(ModelField, total=False):
-    """`POST /tokenize`."""
+    """Fields of `POST /tokenize`."""
 
     add_special_tokens: bool
     prompt_name: str | None

@@ -1,4 +1,4 @@
-"""What a head compares to come to its weights: `POST /attention/scores`, and its result.
+"""Inputs of a head's weights: the call of `POST /attention/scores`, and its result.
 
 Notation: S tokens of a text, Q queries and K keys of them, p features of a head.
 """
@@ -32,16 +32,16 @@ JSON_BYTES = 15
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeadScores(TokenizedText):
-    """The queries and keys of one head, and the scores that its weights are made of."""
+    """Queries and keys of one head, and the scores that its weights follow from."""
 
     layer: int
     head: int
     scale: float | None
-    """Of each product of features in a score; None where a score is no sum of products."""
+    """Factor of each product of features in a score; None if scores are not sums of products."""
     queries: list[int]
-    """Of which token each row is."""
+    """Index of the token of each row."""
     keys: list[int]
-    """Of which token each column is."""
+    """Index of the token of each column."""
     query_vectors: NDArray[np.float32]
     """`[Q, p]`."""
     key_vectors: NDArray[np.float32]
@@ -49,23 +49,23 @@ class HeadScores(TokenizedText):
     scores: NDArray[np.float32]
     """`[Q, K]`."""
     weights: NDArray[np.float32]
-    """`[Q, K]`; a row of all keys sums to 1."""
+    """`[Q, K]`; a row with all keys sums to 1."""
 
     @property
     def products(self) -> NDArray[np.float32]:
-        """What each feature adds to each score, `[Q, K, p]`; relative positions add to their sum.
+        """Contribution of each feature to each score, `[Q, K, p]`, without relative positions.
 
         Raises:
-            HeadscopeError: the scores of this model are no sums of products.
+            HeadscopeError: the scores of this model are not sums of products.
 
         """
         if self.scale is None:
-            raise HeadscopeError("the scores of this model are no sums of products of features")
+            raise HeadscopeError("the scores of this model are not sums of products of features")
         products = self.query_vectors[:, None] * self.key_vectors
         return products * np.float32(self.scale)
 
     def heat_map(self) -> HeatMap:
-        """Return the map of the head's weights, which a notebook shows."""
+        """Return the map of the head's weights, as a notebook shows it."""
         queries, keys = (
             tuple(self.tokens[token] for token in axis) for axis in (self.queries, self.keys)
         )
@@ -99,23 +99,23 @@ def head_scores(
 def head_scores(
     inputs: str | Sequence[Text], *, on_error: OnError = "raise", **fields: Unpack[HeadScoresFields]
 ) -> Call[Any, Any]:
-    """The queries, keys and scores of one head.
+    """Return the queries, keys and scores of one head.
 
     Args:
         inputs: a text, a list of texts, or a list of pairs.
-        on_error: "return" to have the error of an input that is refused in its place.
-        fields: of `POST /attention/scores`; `layer` and `head` are needed.
+        on_error: "return" to get the error of a refused input in the input's place.
+        fields: further fields of `POST /attention/scores`; `layer` and `head` are required.
 
     Returns:
-        What the head compares in each text, in their order.
+        One result per text, in order.
 
     """
 
     def weigh(tokens: int, info: Info) -> int:
         size = (info.hidden_size or 0) // max(info.heads or 0, 1)
         rows, columns = (
-            tokens if asked is None else len(asked)
-            for asked in (fields.get("queries"), fields.get("keys"))
+            tokens if chosen is None else len(chosen)
+            for chosen in (fields.get("queries"), fields.get("keys"))
         )
         return JSON_BYTES * ((rows + columns) * size + 2 * rows * columns)
 
@@ -131,27 +131,27 @@ def head_scores(
 
 
 def read_head_scores(content: bytes, texts: Sequence[Text]) -> list[HeadScores]:
-    """The reply of /attention/scores, a result a text."""
-    told = json.loads(content)
-    named = {name: told[name] for name in ("model", "backend", "layer", "head", "scale")}
-    check_count(told["results"], texts)
-    return [_read(named, *each) for each in zip(told["results"], texts, strict=True)]
+    """Parse the reply of /attention/scores: one result per text."""
+    reply = json.loads(content)
+    named = {name: reply[name] for name in ("model", "backend", "layer", "head", "scale")}
+    check_count(reply["results"], texts)
+    return [_read(named, *pair) for pair in zip(reply["results"], texts, strict=True)]
 
 
-def _read(named: dict[str, Any], found: dict[str, Any], text: Text) -> HeadScores:
-    every = list(range(len(found["tokens"])))
-    queries, keys = (found.get(axis, every) for axis in ("queries", "keys"))
+def _read(named: dict[str, Any], result: dict[str, Any], text: Text) -> HeadScores:
+    all_tokens = list(range(len(result["tokens"])))
+    queries, keys = (result.get(axis, all_tokens) for axis in ("queries", "keys"))
     shape = len(queries), len(keys)
     plain = ("tokens", "token_ids", "segment_ids", "truncated")
     return HeadScores(
         **named,
-        **{name: found[name] for name in plain},
+        **{name: result[name] for name in plain},
         texts=(text,) if isinstance(text, str) else tuple(text),
-        offsets=[(start, end) for start, end in found["offsets"]],
+        offsets=[(start, end) for start, end in result["offsets"]],
         queries=queries,
         keys=keys,
-        query_vectors=np.array(found["query_vectors"], np.float32).reshape(len(queries), -1),
-        key_vectors=np.array(found["key_vectors"], np.float32).reshape(len(keys), -1),
-        scores=np.array(found["scores"], np.float32).reshape(shape),
-        weights=np.array(found["weights"], np.float32).reshape(shape),
+        query_vectors=np.array(result["query_vectors"], np.float32).reshape(len(queries), -1),
+        key_vectors=np.array(result["key_vectors"], np.float32).reshape(len(keys), -1),
+        scores=np.array(result["scores"], np.float32).reshape(shape),
+        weights=np.array(result["weights"], np.float32).reshape(shape),
     )

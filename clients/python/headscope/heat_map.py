@@ -1,4 +1,4 @@
-"""A map as HTML for a notebook: a table with shades, no scripts, nothing from the network."""
+"""Map as HTML for a notebook: a shaded table without scripts or network access."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 MAX_TOKENS = 48
-"""Of a longer text the first ones are shown: a cell each of 512² tokens would weigh 25 MB."""
+"""Maximum number of tokens shown; longer texts are cut, because 512² cells would be 25 MB of
+HTML."""
 CELL = "width:11px;height:11px;min-width:11px;padding:0;border:1px solid rgba(127,127,127,.15)"
 PLAIN = "padding:0 3px;font-weight:normal;border:0;background:none"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeatMap(Shown):
-    """The weights between the tokens of one text, queries × keys."""
+    """Weights between the tokens of one text, queries × keys."""
 
     title: str
     tokens: tuple[str, ...]
-    """Those of the rows."""
+    """Tokens of the rows."""
     weights: NDArray[Any] | None
-    """`[Q, K]`; None shows the tokens alone."""
+    """`[Q, K]`; only the tokens are shown when None."""
     keys: tuple[str, ...] | None = None
-    """Those of the columns; of the rows when None."""
+    """Tokens of the columns; the rows' tokens when None."""
 
     def html(self, about: str = "") -> str:
-        """A table whose darkest cell is the largest weight, with `about` above it."""
+        """Return a table whose darkest cell is the largest weight, with `about` above it."""
         shown = self.tokens[:MAX_TOKENS]
         lines = [about, self.title] if about else [self.title]
         size = max(len(self.tokens), len(self.keys or ()))

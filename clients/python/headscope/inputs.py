@@ -1,7 +1,7 @@
-"""The inputs of calls, checked before anything is sent.
+"""Validation of the inputs of calls, before anything is sent.
 
-A list is a list of texts or of pairs, as on the wire: `("a", "b")` are two texts, and
-`[("a", "b")]` is one pair.
+A list is a list of texts or of pairs, as on the wire: `("a", "b")` is two texts, and `[("a", "b")]`
+is one pair.
 """
 
 from __future__ import annotations
@@ -9,72 +9,72 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 Text = str | Sequence[str]
-"""One text, or a pair of them."""
+"""Text, or pair of texts."""
 
 
 def texts_of(inputs: str | Sequence[Text], *, mixed: bool = False) -> list[str | list[str]]:
-    """A list of texts or of pairs, or of both where they may be mixed.
+    """Return a list of texts or of pairs; of both if they may be mixed.
 
     Raises:
-        TypeError: something is neither, or both are mixed.
+        TypeError: an input is neither, or texts and pairs are mixed.
 
     """
-    every: list[str | list[str]] = []
-    for i, one in enumerate([inputs] if isinstance(inputs, str) else inputs):
-        if isinstance(one, str):
-            every.append(one)
-        elif len(one) == 2 and all(isinstance(text, str) for text in one):
-            every.append(list(one))
+    checked: list[str | list[str]] = []
+    for i, text in enumerate([inputs] if isinstance(inputs, str) else inputs):
+        if isinstance(text, str):
+            checked.append(text)
+        elif len(text) == 2 and all(isinstance(part, str) for part in text):
+            checked.append(list(text))
         else:
             raise TypeError(f"inputs[{i}] is neither a text nor a pair of texts")
-        if not mixed and isinstance(one, str) != isinstance(every[0], str):
+        if not mixed and isinstance(text, str) != isinstance(checked[0], str):
             raise TypeError(f"inputs[{i}]: texts and pairs cannot be in one list")
-    return every
+    return checked
 
 
 def targets_of(
     targets: str | Sequence[str], inputs: Sequence[Text], name: str = "targets"
 ) -> list[str]:
-    """Return the targets of inputs, one an input.
+    """Return the targets of inputs, one per input.
 
     Raises:
         TypeError: a target is not a text.
-        ValueError: there is another number of targets than of inputs.
+        ValueError: the numbers of targets and inputs differ.
 
     """
-    every = [targets] if isinstance(targets, str) else list(targets)
-    for i, one in enumerate(every):
-        if not isinstance(one, str):
+    checked = [targets] if isinstance(targets, str) else list(targets)
+    for i, target in enumerate(checked):
+        if not isinstance(target, str):
             raise TypeError(f"{name}[{i}] is not a text")
-    if len(every) != len(inputs):
-        raise ValueError(f"{len(every)} {name} of {len(inputs)} inputs: give one for each input")
-    return every
+    if len(checked) != len(inputs):
+        raise ValueError(f"{len(checked)} {name} of {len(inputs)} inputs: give one for each input")
+    return checked
 
 
 def only_pairs(pairs: Sequence[Sequence[str]]) -> list[list[str]]:
-    """A list of pairs.
+    """Return a list of pairs.
 
     Raises:
-        TypeError: something is no pair of texts.
+        TypeError: an input is not a pair of texts.
 
     """
-    every = texts_of(pairs)
-    for i, one in enumerate(every):
-        if isinstance(one, str):
-            raise TypeError(f"inputs[{i}] is no pair of texts")
-    return [list(one) for one in every]
+    checked = texts_of(pairs)
+    for i, pair in enumerate(checked):
+        if isinstance(pair, str):
+            raise TypeError(f"inputs[{i}] is not a pair of texts")
+    return [list(pair) for pair in checked]
 
 
 def only_texts(texts: Sequence[str]) -> list[str]:
-    """A list of texts.
+    """Return a list of texts.
 
     Raises:
-        TypeError: something is no text, or the list is one.
+        TypeError: an input is not a text, or the argument is a single text.
 
     """
     if isinstance(texts, str):
         raise TypeError("a list of texts is needed")
     for i, text in enumerate(texts):
         if not isinstance(text, str):
-            raise TypeError(f"inputs[{i}] is no text")
+            raise TypeError(f"inputs[{i}] is not a text")
     return list(texts)

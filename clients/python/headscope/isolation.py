@@ -1,8 +1,8 @@
-"""Inputs that are refused, apart from those that are asked for together with them.
+"""Isolation of refused inputs from the other inputs of their requests.
 
-A reply that is too large is asked for in halves. With `on_error="return"` a refused input becomes
-its error, and the others of its request are asked for again: at once where the service names the
-input, as it does in `inputs[3] has 302 tokens`, and else by halves.
+If a reply is too large, the client requests both halves of the inputs. With `on_error="return"` a
+refused input is replaced by its error, and the other inputs of its request are sent again: at once
+if the service names the input, as in `inputs[3] has 302 tokens`, and in halves otherwise.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from headscope.errors import HeadscopeError, Refused
 
 Failure = TypeVar("Failure", bound=HeadscopeError)
 OF_INPUTS = (400, 413, 422)
-"""Statuses of refusals that may be about one input; others are about the whole service."""
+"""Statuses of refusals that may be about one input; all others are about the whole service."""
 TOO_LARGE = 413
 
 
 def pieces_of(error: HeadscopeError, call: Call[Any, Any], part: range) -> list[range | Refused]:
-    """Return what to ask for instead of a refused request, and errors of single inputs, in order.
+    """Return the replacements of a refused request, and errors of single inputs, in order.
 
     Raises:
-        HeadscopeError: the error, whose `inputs` and `index` say what it is about.
+        HeadscopeError: the error, with the refused inputs in `inputs` and `index`.
 
     """
     index = index_of(error, call, part)
@@ -36,21 +36,21 @@ def pieces_of(error: HeadscopeError, call: Call[Any, Any], part: range) -> list[
         raise placed(error, call, part, index)
     own = part.start if index is None else index
     before, after = range(part.start, own), range(own + 1, part.stop)
-    # where the first input is refused others may be too: a part is not sent whole for each of them
-    rest = [after] if before else halves(after)
-    return [piece for piece in (before, placed(error, call, part, own), *rest) if piece]
+    # the inputs after a refused first one may be refused too, so they are sent in halves
+    remaining = [after] if before else halves(after)
+    return [piece for piece in (before, placed(error, call, part, own), *remaining) if piece]
 
 
 def halves(part: range) -> list[range | Refused]:
-    """Return both halves of some inputs; the first is empty where there is one input."""
+    """Return both halves of some inputs; the first is empty for a single input."""
     middle = part.start + len(part) // 2
     return [range(part.start, middle), range(middle, part.stop)]
 
 
 def is_about_inputs(error: HeadscopeError, call: Call[Any, Any], index: int | None) -> bool:
-    """Return whether a refusal may be about one input, and not about a field or the service.
+    """Return whether a refusal may be about one input, rather than a field or the service.
 
-    A refusal that names no input, and that names a field of the request, is about the field.
+    A refusal that names a field of the request, but no input, is about the field.
     """
     if error.status not in OF_INPUTS:
         return False
@@ -60,36 +60,36 @@ def is_about_inputs(error: HeadscopeError, call: Call[Any, Any], index: int | No
 
 
 def index_of(error: HeadscopeError, call: Call[Any, Any], part: range) -> int | None:
-    """Return the index of the input that a refusal names, in the caller's list."""
-    found = names_of(call).search(error.detail)
-    index = part.start + int(found[2]) if found else -1
+    """Return the index in the caller's list of the input that a refusal names; None without one."""
+    match = names_of(call).search(error.detail)
+    index = part.start + int(match[2]) if match else -1
     return index if index in part else None
 
 
 def names_of(call: Call[Any, Any]) -> re.Pattern[str]:
-    """Return the pattern of an input in a message: the field, and its index in the request."""
+    """Return a pattern for an input in a message: its field, and its index in the request."""
     names = {call.name, "inputs"} | ({call.targets_name} if call.targets else set())
     return re.compile(rf"\b({'|'.join(sorted(names))})\[(\d+)\]")
 
 
 def placed(error: Failure, call: Call[Any, Any], part: range, index: int | None) -> Failure:
-    """Set what an error is about, by indices of the caller's list also in its message.
+    """Set the inputs that an error is about, and shift indices in its message to the caller's list.
 
     Args:
         error: the error of a request.
         call: the call that the request is part of.
         part: the inputs of the request.
-        index: the one of them that was refused, if it is known.
+        index: index of the refused input, if it is known.
 
     """
     if not part:
         return error
     error.inputs, error.index = part, index
     if len(part) < len(call.inputs):
-        first, last, every = part.start, part.stop - 1, len(call.inputs)
+        first, last, total = part.start, part.stop - 1, len(call.inputs)
         message = names_of(call).sub(
-            lambda found: f"{found[1]}[{int(found[2]) + first}]", str(error)
+            lambda match: f"{match[1]}[{int(match[2]) + first}]", str(error)
         )
         which = f"{call.name}[{first}]" if first == last else f"{call.name}[{first}] to [{last}]"
-        error.args = (f"{message} ({which} of {every})",)
+        error.args = (f"{message} ({which} of {total})",)
     return error

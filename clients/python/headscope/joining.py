@@ -1,4 +1,4 @@
-"""The parts of a call's replies, in the order of its inputs → its result."""
+"""Joining of the parts of a call's replies to its result."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ T = TypeVar("T")
 
 
 def only(parts: Sequence[T]) -> T:
-    """That of the one request there was."""
+    """Return the part of the only request."""
     (part,) = parts
     return part
 
 
 def chained(parts: Iterable[Sequence[T]]) -> list[T]:
-    """Lists, end to end."""
+    """Concatenate lists."""
     return list(itertools.chain.from_iterable(parts))
 
 
 def ranked(parts: Iterable[Sequence[Rank | Refused]]) -> list[Rank | Refused]:
-    """Return the ranks of all parts, the largest score first, and after them the errors."""
+    """Return the ranks of all parts, the largest score first, followed by the errors."""
     start, moved, refused = 0, [], []
     for part in parts:
-        ranks = [one for one in part if isinstance(one, Rank)]
-        moved.append([replace(one, index=one.index + start) for one in ranks])
-        refused += [one for one in part if isinstance(one, Refused)]
+        ranks = [rank for rank in part if isinstance(rank, Rank)]
+        moved.append([replace(rank, index=rank.index + start) for rank in ranks])
+        refused += [error for error in part if isinstance(error, Refused)]
         start += len(part)
-    return [*heapq.merge(*moved, key=lambda one: -one.score), *refused]
+    return [*heapq.merge(*moved, key=lambda rank: -rank.score), *refused]
 
 
 def worst(parts: Sequence[Verification]) -> Verification:
-    """Verifications of some texts each as one of all."""
+    """Combine verifications of parts of the texts to one of all texts."""
     tasks = [part.task for part in parts if part.task]
     return replace(
         parts[0],
@@ -52,10 +52,10 @@ def worst(parts: Sequence[Verification]) -> Verification:
 
 
 def farthest(differences: Sequence[Difference]) -> Difference:
-    """The differences of one tensor as one."""
+    """Combine differences of one tensor to the worst."""
     return replace(
         differences[0],
-        max_abs_diff=max(one.max_abs_diff for one in differences),
-        min_cosine=min(one.min_cosine for one in differences),
-        passed=all(one.passed for one in differences),
+        max_abs_diff=max(d.max_abs_diff for d in differences),
+        min_cosine=min(d.min_cosine for d in differences),
+        passed=all(d.passed for d in differences),
     )

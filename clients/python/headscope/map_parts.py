@@ -1,4 +1,4 @@
-"""The tokens that rows and columns of a reply's maps are of, where a part was asked for."""
+"""Tokens of the rows and columns of a reply's maps, which may be parts or pooled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PREFIXES: Mapping[MapKind, str] = {"encoder": "", "decoder": "decoder_", "cross"
 def tokens_of(
     tensors: Mapping[str, NDArray[Any]], kind: MapKind, axis: Axis, size: int
 ) -> list[list[int]]:
-    """The tokens of each row or column, of so many: one, but for a pooled map."""
+    """Return the tokens of each of `size` rows or columns: several only in a pooled map."""
     prefix = PREFIXES[kind]
     chosen, bins = tensors.get(f"{prefix}{axis}"), tensors.get(f"{prefix}bins.{axis}")
     places = list(range(size)) if chosen is None else chosen.tolist()
@@ -27,17 +27,19 @@ def tokens_of(
 
 
 def check_whole(tensors: Mapping[str, NDArray[Any]], kind: MapKind) -> None:
-    """Refuse maps of a kind that are a part, or are pooled.
+    """Raise an error if maps of a kind are incomplete or pooled.
 
     Raises:
-        HeadscopeError: they are.
+        HeadscopeError: the maps are incomplete or pooled.
 
     """
     names = {f"{PREFIXES[kind]}{name}" for name in ("queries", "keys", "bins.queries")}
     if names & tensors.keys():
-        raise HeadscopeError("whole maps are needed: ask without queries, keys and max_size")
+        raise HeadscopeError(
+            "whole maps are required: request them without queries, keys and max_size"
+        )
 
 
-def names_of(found: Sequence[Sequence[int]], tokens: Sequence[str]) -> tuple[str, ...]:
-    """A row's or column's token, or the first and the last of several."""
-    return tuple("…".join(tokens[i] for i in dict.fromkeys((own[0], own[-1]))) for own in found)
+def names_of(groups: Sequence[Sequence[int]], tokens: Sequence[str]) -> tuple[str, ...]:
+    """Return the token of each row or column; the first and the last of several."""
+    return tuple("…".join(tokens[i] for i in dict.fromkeys((own[0], own[-1]))) for own in groups)

@@ -24,18 +24,18 @@ def attention(
     timeout_seconds: float = 120,
     **fields: Unpack[AttentionFields],
 ) -> Reply:
-    """One text's attention from the service at `url`.
+    """Return one text's attention from the service at `url`.
 
     Args:
-        url: where the service is, such as `http://localhost:8000`.
+        url: address of the service, such as `http://localhost:8000`.
         text: a text, or a pair `("question", "answer")`.
         api_key: sent as `Authorization: Bearer …`.
-        timeout_seconds: after which it is given up.
-        fields: the others of `POST /attention`: `layers`, `heads`, `include`, `ablate`, `top_k`, …
+        timeout_seconds: maximum seconds for the call.
+        fields: further fields of `POST /attention`: `layers`, `heads`, `include`, `ablate`, …
 
     Raises:
-        HeadscopeError: the service refuses, fails, or does not answer; its own words, and status.
-        ValueError: `url` is not one of http or https.
+        HeadscopeError: the service refuses, fails, or does not answer.
+        ValueError: `url` is not an http or https address.
 
     """
     return attentions(url, [text], api_key=api_key, timeout_seconds=timeout_seconds, **fields)[0]
@@ -49,6 +49,6 @@ def attentions(
     timeout_seconds: float = 120,
     **fields: Unpack[AttentionFields],
 ) -> list[Reply]:
-    """The attention of many texts, or of many pairs; else as `attention`."""
+    """Return the attention of several texts or pairs; arguments as for `attention`."""
     with Client(url, api_key=api_key, timeout=timeout_seconds) as client:
         return client.attention(texts, **fields)

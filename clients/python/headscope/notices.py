@@ -1,4 +1,4 @@
-"""Counts of texts that were cut, lack a prompt, or have many unknown tokens, and a warning of each.
+"""Warnings and counts of texts that were truncated, lack a prompt, or have many unknown tokens.
 
 The service sends them as headers of every reply (docs/api.md#headers).
 """
@@ -18,23 +18,23 @@ MEANINGS = {
 
 
 class TextWarning(UserWarning):
-    """Warning that a text was computed otherwise than its caller may expect."""
+    """Warning about a text that may not be computed as its caller expects."""
 
 
 @dataclass
 class Notices:
-    """Numbers of texts in all replies to a client so far."""
+    """Counts of texts in all replies to a client so far."""
 
     truncated: int = 0
-    """Texts that were cut; `truncated` of a result says which."""
+    """Number of truncated texts; `truncated` of a result identifies them."""
     prompt_missing: int = 0
-    """Texts without a prompt, of a model that names prompts and no default."""
+    """Number of texts without a prompt, for a model that names prompts but no default."""
     unknown_tokens: int = 0
-    """Texts in which more than a tenth of the tokens are the unknown token."""
+    """Number of texts in which more than a tenth of the tokens are the unknown token."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def note(self, headers: Mapping[str, str]) -> None:
-        """Add the counts of a reply, and warn of each kind the first time that it occurs.
+        """Add the counts of a reply, and warn of each kind when it first occurs.
 
         Raises:
             ValueError: a header is not a number.

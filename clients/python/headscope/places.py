@@ -1,7 +1,7 @@
-"""Which text of a pair each token is of.
+"""Assignment of a pair's tokens to its two texts.
 
-Tokenizers of RoBERTa, XLM-RoBERTa and MPNet give both texts of a pair the segment 0, so that
-`segment_ids` alone do not tell. Notation: S tokens.
+Tokenizers of RoBERTa, XLM-RoBERTa and MPNet give both texts of a pair segment 0, so `segment_ids`
+alone are not sufficient. Notation: S tokens.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 Offset = tuple[int, int]
 SPECIAL = (0, 0)
-"""Offsets of special tokens and of those of a prompt."""
+"""Offsets of special tokens and of a prompt's tokens."""
 
 
 def second_start(
@@ -19,13 +19,13 @@ def second_start(
     segment_ids: Sequence[int],
     texts: Sequence[str],
 ) -> int | None:
-    """The index of the first token of a pair's second part; None of one text alone.
+    """Return the index of the first token of a pair's second part; None for a single text.
 
-    `segment_ids` tell where they differ. Else a pair ends with a separator, and its second text
-    begins after the last but one: after `</s></s>`, also where a text is empty. A separator that
-    stands in a text has a place there, and is none. Without separators between, the second text
-    begins where offsets go back, or where one does not lie in the first text; equal ones in turn
-    are the bytes of one character.
+    Differing `segment_ids` decide. Otherwise a pair ends with a separator, and its second text
+    begins after the separator before that, as after `</s></s>`, even if a text is empty. A
+    separator within a text has offsets there, and does not count. Without separators in between,
+    the second text begins where offsets decrease, or where an offset is outside the first text;
+    equal consecutive offsets are the bytes of one character.
     """
     if len(texts) < 2:
         return None
@@ -53,7 +53,7 @@ def places_of(
     segment_ids: Sequence[int],
     texts: Sequence[str],
 ) -> list[int]:
-    """The number of each token's text, `[S]`: 0, or 1 from a pair's second part on."""
+    """Return the index of each token's text, `[S]`: 0, or 1 from a pair's second part on."""
     second = second_start(tokens, offsets, segment_ids, texts)
     first = len(tokens) if second is None else second
     return [0] * first + [1] * (len(tokens) - first)

@@ -1,4 +1,4 @@
-"""The bodies of replies → results. What is not as it should be raises one of `NOT_OURS`.
+"""Parsing of replies; a body in another format raises one of `NOT_OURS`.
 
 Notation: B texts of a request, T tokens of all of them.
 """
@@ -22,7 +22,7 @@ from headscope.results import Encoding, Label, Rank, Span, SparseVector, Target
 from headscope.service_results import Difference, Info, ServedModel, Verification
 
 NOT_OURS = (ValueError, KeyError, TypeError, IndexError, AttributeError, SafetensorError)
-"""Raised by a body of another form; JSON's and Unicode's errors are ValueErrors."""
+"""Exceptions for a body in another format; JSON's and Unicode's errors are ValueErrors."""
 OF_TOKENS = ("embeddings", "attended", "residual", "mlp")
 """Tensors of /encode with a row for each token."""
 Tensors = dict[str, NDArray[Any]]
@@ -30,49 +30,55 @@ T = TypeVar("T", bound=Label | Difference | Verification | Info | ServedModel)
 
 
 def read_encodings(content: bytes, texts: Sequence[Text]) -> list[Encoding]:
-    """Return an encoding a text of the binary form of /encode."""
+    """Parse the binary reply of /encode: one encoding per text."""
     tensors, metadata = binary(content)
     pooled = tensors.get("pooled")
     of_tokens = {name: tensors[name] for name in OF_TOKENS if name in tensors}
     if pooled is not None and pooled.shape[-2] != len(texts):
         raise ValueError(f"{pooled.shape[-2]} pooled vectors of {len(texts)} texts")
     layers = json.loads(metadata.get("layers", "[]"))
-    found = []
-    for i, (rows, told) in enumerate(tokenized(tensors, metadata, texts)):
+    encodings = []
+    for i, (rows, text_fields) in enumerate(tokenized(tensors, metadata, texts)):
         own: Tensors = {name: tensor[..., rows, :] for name, tensor in of_tokens.items()}
         own |= {} if pooled is None else {"pooled": pooled[..., i, :]}
-        found.append(Encoding(**told, tensors=own, layers=layers))
-    return found
+        encodings.append(Encoding(**text_fields, tensors=own, layers=layers))
+    return encodings
 
 
 def read_attention(content: bytes, texts: Sequence[Text]) -> list[Reply]:
-    """The binary form of /attention, a reply a text."""
+    """Parse the binary reply of /attention: one reply per text."""
     tensors, metadata = binary(content)
     lists = {name: json.loads(metadata[name]) for name in ("layers", "heads")}
-    every = zip(tokenized(tensors, metadata, texts), tensors_of(tensors, len(texts)), strict=True)
-    return [Reply(**told, **lists, tensors=own) for (_, told), own in every]
+    texts_and_tensors = zip(
+        tokenized(tensors, metadata, texts), tensors_of(tensors, len(texts)), strict=True
+    )
+    return [
+        Reply(**text_fields, **lists, tensors=own) for (_, text_fields), own in texts_and_tensors
+    ]
 
 
 def read_aimed_attention(content: bytes, pairs: Sequence[tuple[Text, str]]) -> list[Reply]:
-    """The same of texts with targets."""
+    """Parse the binary reply of /attention for texts with targets."""
     tensors, metadata = binary(content)
     lists = {name: json.loads(metadata[name]) for name in ("decoder_layers", "decoder_heads")}
     targets = targets_of(tensors, metadata, [target for _, target in pairs])
-    every = zip(read_attention(content, [text for text, _ in pairs]), targets, strict=True)
-    found = []
-    for reply, (rows, target) in every:
+    replies_and_targets = zip(
+        read_attention(content, [text for text, _ in pairs]), targets, strict=True
+    )
+    replies = []
+    for reply, (rows, target) in replies_and_targets:
         if "target_logprobs" in tensors:
             reply.tensors["target_logprobs"] = tensors["target_logprobs"][rows]
-        found.append(replace(reply, target=target, **lists))
-    return found
+        replies.append(replace(reply, target=target, **lists))
+    return replies
 
 
 def tensors_of(tensors: Tensors, count: int) -> list[Tensors]:
-    """Those of each text of /attention, by their names without its number."""
+    """Return the tensors of each text of /attention, by their names without its index."""
     parts: list[Tensors] = [{} for _ in range(count)]
     for name, tensor in tensors.items():
-        kind, _, rest = name.partition(".")
-        number, _, part = rest.partition(".")
+        kind, _, suffix = name.partition(".")
+        number, _, part = suffix.partition(".")
         if number:
             parts[int(number)][f"{kind}.{part}" if part else kind] = tensor
     for shift in {"pooled_shift", "target_logprob_shift"} & tensors.keys():
@@ -84,10 +90,10 @@ def tensors_of(tensors: Tensors, count: int) -> list[Tensors]:
 def targets_of(
     tensors: Tensors, metadata: Mapping[str, str], texts: Sequence[str]
 ) -> list[tuple[slice, Target]]:
-    """The rows of each target among those of all targets, and its tokens."""
+    """Return the rows of each target among all targets' rows, and its tokens."""
     lists = [json.loads(metadata[f"target_{name}"]) for name in ("tokens", "offsets")]
     rows = [slice(*pair) for pair in itertools.pairwise(tensors["target_cu_seqlens"].tolist())]
-    every = zip(texts, rows, *lists, tensors["target_truncated"], strict=True)
+    targets = zip(texts, rows, *lists, tensors["target_truncated"], strict=True)
     return [
         (
             row,
@@ -99,12 +105,12 @@ def targets_of(
                 bool(cut),
             ),
         )
-        for text, row, tokens, offsets, cut in every
+        for text, row, tokens, offsets, cut in targets
     ]
 
 
 def binary(content: bytes) -> tuple[Tensors, Mapping[str, str]]:
-    """The tensors of a safetensors file, and its `__metadata__`."""
+    """Return the tensors of a safetensors file, and its `__metadata__`."""
     size = int.from_bytes(content[:8], "little")
     return load(content), json.loads(content[8 : 8 + size])["__metadata__"]
 
@@ -112,16 +118,16 @@ def binary(content: bytes) -> tuple[Tensors, Mapping[str, str]]:
 def tokenized(
     tensors: Tensors, metadata: Mapping[str, str], texts: Sequence[Text]
 ) -> list[tuple[slice, dict[str, Any]]]:
-    """The rows of each text among T, and the fields of its `TokenizedText`."""
+    """Return the rows of each text among T, and the fields of its `TokenizedText`."""
     lists = {name: json.loads(metadata[name]) for name in ("tokens", "offsets")}
     bounds, truncated = tensors["cu_seqlens"].tolist(), tensors["truncated"]
     rows = [slice(*pair) for pair in itertools.pairwise(bounds)]
-    every = zip(texts, rows, lists["tokens"], lists["offsets"], truncated, strict=True)
-    found = []
-    for text, row, tokens, offsets, cut in every:
+    parts = zip(texts, rows, lists["tokens"], lists["offsets"], truncated, strict=True)
+    rows_and_fields = []
+    for text, row, tokens, offsets, cut in parts:
         if not len(tokens) == len(offsets) == row.stop - row.start:
             raise ValueError("a text has another number of tokens than of offsets or rows")
-        told = {
+        text_fields = {
             "model": metadata["model"],
             "backend": metadata["backend"],
             "texts": (text,) if isinstance(text, str) else tuple(text),
@@ -131,93 +137,94 @@ def tokenized(
             "offsets": [(start, end) for start, end in offsets],
             "truncated": bool(cut),
         }
-        found.append((row, told))
-    return found
+        rows_and_fields.append((row, text_fields))
+    return rows_and_fields
 
 
 def read_labels(content: bytes, texts: Sequence[Text]) -> list[tuple[Label, ...]]:
-    """The labels of each text, or its labelled spans."""
-    every = json.loads(content)
-    check_count(every, texts)
+    """Parse the labels of each text, or its labelled spans."""
+    results = json.loads(content)
+    check_count(results, texts)
     return [
-        tuple(build(Span if "start" in one else Label, one) for one in found) for found in every
+        tuple(build(Span if "start" in label else Label, label) for label in labels)
+        for labels in results
     ]
 
 
 def read_ranks(content: bytes, texts: Sequence[str]) -> list[Rank]:
-    """The texts by their scores, the largest first."""
-    found = [(int(one["index"]), float(one["score"])) for one in json.loads(content)]
-    if sorted(index for index, _ in found) != list(range(len(texts))):
+    """Parse the ranks of texts, the largest score first."""
+    ranks = [(int(rank["index"]), float(rank["score"])) for rank in json.loads(content)]
+    if sorted(index for index, _ in ranks) != list(range(len(texts))):
         raise ValueError("not every text has one rank")
-    return [Rank(index, score, texts[index]) for index, score in found]
+    return [Rank(index, score, texts[index]) for index, score in ranks]
 
 
 def read_sparse(content: bytes, texts: Sequence[str]) -> list[SparseVector]:
-    """A sparse vector a text."""
-    every = json.loads(content)
-    check_count(every, texts)
+    """Parse one sparse vector per text."""
+    results = json.loads(content)
+    check_count(results, texts)
     return [
         SparseVector(
-            np.array([one["index"] for one in found], np.int64),
-            np.array([one["value"] for one in found], np.float32),
+            np.array([weight["index"] for weight in weights], np.int64),
+            np.array([weight["value"] for weight in weights], np.float32),
         )
-        for found in every
+        for weights in results
     ]
 
 
 def read_verification(content: bytes, texts: Sequence[Text]) -> Verification:
-    """How far the engine is from PyTorch for some texts."""
-    found = json.loads(content)
-    if found["inputs"] != len(texts):
-        raise ValueError(f"{found['inputs']} texts of {len(texts)} were compared")
+    """Parse the differences of the engine from PyTorch for some texts."""
+    reply = json.loads(content)
+    if reply["inputs"] != len(texts):
+        raise ValueError(f"{reply['inputs']} texts of {len(texts)} were compared")
     parts: dict[str, Any] = {
-        name: tuple(build(Difference, one) for one in found[name])
+        name: tuple(build(Difference, difference) for difference in reply[name])
         for name in ("hidden", "attention")
     }
     parts |= {
-        name: build(Difference, found[name]) if found.get(name) else None
+        name: build(Difference, reply[name]) if reply.get(name) else None
         for name in ("pooled", "task")
     }
-    return build(Verification, found | parts)
+    return build(Verification, reply | parts)
 
 
 def read_info(content: bytes, _: Sequence[Any] = ()) -> Info:
-    """What the service says about a model."""
-    found = json.loads(content)
+    """Parse the information about a model."""
+    reply = json.loads(content)
     limits = ("max_client_batch_size", "max_input_length", "max_queue_tokens")
-    if not all(type(found[name]) is int and found[name] > 0 for name in limits):
-        raise ValueError("a limit is no positive number")
-    return build(Info, found | {"fields": found})
+    if not all(type(reply[name]) is int and reply[name] > 0 for name in limits):
+        raise ValueError("a limit is not a positive number")
+    return build(Info, reply | {"fields": reply})
 
 
 def read_models(content: bytes, _: Sequence[Any] = ()) -> list[ServedModel]:
-    """The models that are served."""
-    return [build(ServedModel, one) for one in json.loads(content)["data"]]
+    """Parse the list of served models."""
+    return [build(ServedModel, model) for model in json.loads(content)["data"]]
 
 
 def read_vocabulary(content: bytes, _: Sequence[Any] = ()) -> list[str | None]:
-    """The tokens that indices of sparse vectors stand for."""
-    found = json.loads(content)
-    if type(found) is not list or not all(isinstance(token, str | None) for token in found):
+    """Parse the tokens that indices of sparse vectors stand for."""
+    tokens = json.loads(content)
+    if type(tokens) is not list or not all(isinstance(token, str | None) for token in tokens):
         raise ValueError("not a list of tokens")
-    return found
+    return tokens
 
 
-def build(kind: type[T], found: Mapping[str, Any]) -> T:
-    """A result of the fields that it has in a reply; further ones of the reply are left out."""
+def build(kind: type[T], values: Mapping[str, Any]) -> T:
+    """Build a result from a reply's fields; additional fields of the reply are ignored."""
     names = fields(kind)
-    needed = {one.name for one in names if one.default is MISSING} - found.keys()
+    needed = {name.name for name in names if name.default is MISSING} - values.keys()
     if needed:
         raise KeyError(*needed)
-    return kind(**{one.name: found[one.name] for one in names if one.name in found})
+    return kind(**{name.name: values[name.name] for name in names if name.name in values})
 
 
-def check_count(found: Sequence[Any], texts: Sequence[Any]) -> None:
-    """As many results as texts.
+def check_count(results: Sequence[Any], texts: Sequence[Any]) -> None:
+    """Raise an error unless there are as many results as texts.
 
     Raises:
-        ValueError: there are others.
+        ValueError: the numbers differ, or the results are not a list.
 
     """
-    if not isinstance(found, list) or len(found) != len(texts):
+    if not isinstance(results, list) or len(results) != len(texts):
         raise ValueError(f"not a result for each of {len(texts)} texts")

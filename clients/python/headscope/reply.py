@@ -1,4 +1,4 @@
-"""One text's attention: as arrays, as words, and in BertViz's views."""
+"""Attention of one text: as arrays, as words, and in BertViz's views."""
 
 from __future__ import annotations
 
@@ -35,48 +35,49 @@ LABELS = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Reply(TokenizedText):
-    """One text's attention: S tokens, of the layers and heads that were asked for.
+    """Attention of one text of S tokens, for the requested layers and heads.
 
-    With a target T tokens of that: row t of its maps belongs to the t-th of them.
+    With a target of T tokens, row t of its maps belongs to the target's token t.
     """
 
     layers: list[int]
     heads: list[int]
     tensors: dict[str, NDArray[Any]]
-    """By the binary form's names without the text's number: `attention`, `stats.entropy`, …"""
+    """Tensors by their names in the binary form, without the text's index: `attention`,
+    `stats.entropy`, …"""
     target: Target | None = None
     decoder_layers: list[int] = field(default_factory=list)
-    """Of the decoder's own maps and of cross-attention."""
+    """Layers of the decoder's self-attention and cross-attention."""
     decoder_heads: list[int] = field(default_factory=list)
 
     @property
     def weights(self) -> NDArray[Any]:
-        """`[layers, heads, S, S]`, queries × keys, or the part of them that was asked for."""
+        """Weights `[layers, heads, S, S]`, queries × keys, or the requested part of them."""
         return self._tensor("attention", 'include "weights", without top_k')
 
     @property
     def decoder_weights(self) -> NDArray[Any]:
-        """`[layers, heads, T, T]`; key k is what the decoder reads before it writes token k."""
+        """Weights `[layers, heads, T, T]`; key k is the decoder's input for target token k."""
         return self._tensor("decoder_attention", 'maps "decoder"')
 
     @property
     def cross_weights(self) -> NDArray[Any]:
-        """`[layers, heads, T, S]`, over the text's tokens."""
+        """Weights `[layers, heads, T, S]`, over the text's tokens."""
         return self._tensor("cross_attention", 'maps "cross"')
 
     @property
     def target_logprobs(self) -> NDArray[np.float32]:
-        """The log-probability of each of the target's tokens, `[T]`."""
+        """Log-probability of each of the target's tokens, `[T]`."""
         return self._tensor("target_logprobs", 'include "logprobs"')
 
     @property
     def rollout(self) -> NDArray[Any]:
-        """`[S, S]`, through all layers (Abnar & Zuidema 2020)."""
+        """Attention rollout `[S, S]` through all layers (Abnar & Zuidema 2020)."""
         return self._tensor("rollout", 'include "rollout"')
 
     @property
     def norms(self) -> NDArray[np.float32]:
-        """`[layers, heads, S, S]`: length of the vector that a key adds to a query in a head.
+        """Norms `[layers, heads, S, S]` of the vector that a key adds to a query in a head.
 
         Kobayashi et al. 2020, https://arxiv.org/abs/2004.10102.
         """
@@ -84,23 +85,23 @@ class Reply(TokenizedText):
 
     @property
     def decoder_norms(self) -> NDArray[np.float32]:
-        """`[layers, heads, T, T]`, of the decoder's own heads."""
+        """Norms `[layers, heads, T, T]` for the decoder's self-attention."""
         return self._tensor("decoder_norms", 'maps "decoder", include "norms"')
 
     @property
     def cross_norms(self) -> NDArray[np.float32]:
-        """`[layers, heads, T, S]`: of what heads of cross-attention add of each source token."""
+        """Norms `[layers, heads, T, S]` of cross-attention's added vectors per source token."""
         return self._tensor("cross_norms", 'maps "cross", include "norms"')
 
     @property
     def norm_rollout(self) -> NDArray[np.float32]:
-        """`[S, S]`, through all layers, by norms of what the heads of each add together."""
+        """Rollout `[S, S]` through all layers, by norms of the sums of a layer's heads."""
         return self._tensor("norm_rollout", 'include "norm_rollout"')
 
     def tokens_of(self, axis: Axis, kind: MapKind = "encoder") -> list[list[int]]:
-        """The places of the tokens that each row (`queries`) or column (`keys`) of maps is of.
+        """Return the indices of the tokens of each row (`queries`) or column (`keys`) of maps.
 
-        One each, unless maps are pooled (`max_size`): then those of a bin.
+        There is one token each, or the tokens of a bin if maps are pooled (`max_size`).
         """
         aimed = kind == "decoder" or (kind == "cross" and axis == "queries")
         tokens = self.target.tokens if aimed and self.target else self.tokens
@@ -108,60 +109,60 @@ class Reply(TokenizedText):
 
     @cached_property
     def statistics(self) -> dict[str, NDArray[Any]]:
-        """`[layers, heads]` by name: entropy, distance, confidence, cls, sep, self, and so on."""
+        """Statistics `[layers, heads]` by name, such as entropy, distance, confidence and cls."""
         return self._statistics("stats")
 
     @cached_property
     def decoder_statistics(self) -> dict[str, NDArray[Any]]:
-        """The same of the decoder's own heads."""
+        """Statistics of the decoder's self-attention, likewise."""
         return self._statistics("decoder_stats")
 
     @cached_property
     def cross_statistics(self) -> dict[str, NDArray[Any]]:
-        """`[layers, heads]` by name of cross-attention: entropy, confidence, cls and sep."""
+        """Statistics of cross-attention, likewise: entropy, confidence, cls and sep."""
         return self._statistics("cross_stats")
 
     def label(self, layer: int, head: int) -> str | None:
-        """What dominates a head, if anything does, by the numbers the layer and head have.
+        """Return what dominates a head, given the layer's and head's indices in the model.
 
-        The largest of its shares, when it is at least one half and twice what even attention would
-        give; else "broad", when its entropy is at least 0.8 · ln S.
+        It is the largest of the head's shares, if that is at least one half and twice the share
+        under even attention; else "broad", if the entropy is at least 0.8 · ln S; else None.
         """
         place = self.layers.index(layer), self.heads.index(head)
-        found = {name: float(array[place]) for name, array in self.statistics.items()}
-        top = max(LABELS, key=found.__getitem__)
+        shares = {name: float(array[place]) for name, array in self.statistics.items()}
+        top = max(LABELS, key=shares.__getitem__)
         size = len(self.tokens)
         targets = self._separators() if top == "sep" else 1
-        if found[top] >= max(DOMINANT, ABOVE_EVEN * targets / size):
+        if shares[top] >= max(DOMINANT, ABOVE_EVEN * targets / size):
             return LABELS[top]
-        return "broad" if size > 1 and found["entropy"] >= BROAD * np.log(size) else None
+        return "broad" if size > 1 and shares["entropy"] >= BROAD * np.log(size) else None
 
     @cached_property
     def word_weights(self) -> NDArray[np.float32]:
-        """`[layers, heads, W, W]`: summed over a target's tokens, averaged over a source's."""
+        """Weights of words, `[layers, heads, W, W]`: summed over keys, averaged over queries."""
         check_whole(self.tensors, "encoder")
         return merge(self.weights, [word.tokens for word in self.words])
 
     def head_view(self, **options: Any) -> Any:
-        """BertViz's head view; `options` are its own. It numbers a selection of heads from 0."""
+        """Show BertViz's head view with its `options`. It numbers a selection of heads from 0."""
         from bertviz import head_view
 
         return head_view(**(self.to_bertviz("head_view") | options))
 
     def model_view(self, **options: Any) -> Any:
-        """BertViz's model view; `options` are its own."""
+        """Show BertViz's model view with its `options`."""
         from bertviz import model_view
 
         return model_view(**(self.to_bertviz("model_view") | options))
 
     def to_bertviz(self, view: View = "head_view") -> dict[str, Any]:
-        """The arguments of one of BertViz's views: `head_view(**reply.to_bertviz())`.
+        """Return the arguments of one of BertViz's views: `head_view(**reply.to_bertviz())`.
 
-        `attention` is a tensor `[1, heads, S, S]` a layer, by the layers' own numbers, with zeros
-        for those that were not asked for. The head view, which shows every head, has the heads of
-        the reply; the model view has them at their own numbers, and `include_heads` beside. With a
-        target there are `encoder_attention`, `decoder_attention` and `cross_attention`, as far as
-        they were asked for.
+        `attention` is a tensor `[1, heads, S, S]` per layer, by the layers' indices in the model,
+        with zeros for layers that were not requested. The head view, which shows all heads, gets
+        the reply's heads; the model view gets them at their own indices, and `include_heads`. With
+        a target the arguments are `encoder_attention`, `decoder_attention` and `cross_attention`,
+        as far as they were requested.
         """
         for kind in PREFIXES:
             check_whole(self.tensors, kind)
@@ -178,11 +179,11 @@ class Reply(TokenizedText):
         return of_text_and_target(kinds, self.tokens, self.target.tokens, view)
 
     def heat_map(self, layer: int | None = None, head: int | None = None) -> HeatMap:
-        """The map of a head, or the mean over those of the reply, which a notebook shows.
+        """Return the map of a head, or the mean map of several, as a notebook shows it.
 
         Args:
-            layer: by the number it has in the model; None for the mean over all of the reply.
-            head: likewise.
+            layer: index of the layer in the model; None for the mean over all layers of the reply.
+            head: index of the head in the model; None for the mean over all heads of the reply.
 
         """
         layers = slice(None) if layer is None else [self.layers.index(layer)]
@@ -193,7 +194,7 @@ class Reply(TokenizedText):
         return HeatMap(title, queries, chosen.mean(axis=(0, 1)), keys)
 
     def to_pandas(self, layer: int | None = None, head: int | None = None) -> DataFrame:
-        """Return a table of the map that `heat_map` shows, queries × keys.
+        """Return a table of the map of `heat_map`, queries × keys.
 
         Raises:
             ImportError: pandas is not installed.
@@ -208,7 +209,7 @@ class Reply(TokenizedText):
         return [*super()._facts(), *named]
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the mean map where there are weights, else the tokens."""
+        """Return the notebook's form: the mean map if there are weights, else the tokens."""
         if "attention" not in self.tensors:
             return super()._repr_html_()
         about = f"{self.model} ({self.backend}), {len(self.tokens)} tokens"
@@ -225,17 +226,17 @@ class Reply(TokenizedText):
 
     def _tensor(self, name: str, how: str) -> NDArray[Any]:
         if name not in self.tensors:
-            raise HeadscopeError(f"the reply has no {name}: ask for it ({how})")
+            raise HeadscopeError(f"the reply has no {name}: request it ({how})")
         return self.tensors[name]
 
     def _separators(self) -> int:
-        """How many tokens are separators: a text's last token is one."""
+        """Return the number of separators among the tokens; a text's last token is one."""
         special = zip(self.token_ids, self.offsets, strict=True)
         return sum(pair == (self.token_ids[-1], (0, 0)) for pair in special)
 
 
-def named(kind: str, there: Sequence[int], asked: int | None) -> str:
-    """The one layer or head that a map shows, or of how many it is the mean."""
-    if asked is None and len(there) > 1:
-        return f"mean of {len(there)} {kind}s"
-    return f"{kind} {there[0] if asked is None else asked}"
+def named(kind: str, available: Sequence[int], chosen: int | None) -> str:
+    """Return the layer or head of a map, or for a mean map the number of layers or heads."""
+    if chosen is None and len(available) > 1:
+        return f"mean of {len(available)} {kind}s"
+    return f"{kind} {available[0] if chosen is None else chosen}"

@@ -1,4 +1,4 @@
-"""What calls answer with.
+"""Results of calls.
 
 Notation: S tokens of one text, H features of a token's vector, D of a text's.
 """
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 MAX_ROWS = 10
-"""Texts of a list that a notebook shows."""
+"""Maximum number of texts of a list that a notebook shows."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TokenizedText(Shown):
-    """One text, or one pair, as the encoder saw it."""
+    """Text or pair of texts, as the encoder reads it."""
 
     model: str
     backend: str
     texts: tuple[str, ...]
-    """The caller's: one, or a pair's two."""
+    """Texts of the caller: one, or two of a pair."""
     tokens: list[str]
     token_ids: list[int]
     segment_ids: list[int]
@@ -44,12 +44,12 @@ class TokenizedText(Shown):
 
     @property
     def sentence_b_start(self) -> int | None:
-        """The index of the first token of a pair's second part; None of one text."""
+        """Index of the first token of a pair's second part; None for a single text."""
         return second_start(self.tokens, self.offsets, self.segment_ids, self.texts)
 
     @cached_property
     def words(self) -> list[Word]:
-        """The words with their tokens, special tokens among them."""
+        """Words with their tokens, including special tokens."""
         return words_of(self.tokens, self.offsets, self.segment_ids, self.texts)
 
     def _facts(self) -> list[str]:
@@ -57,7 +57,7 @@ class TokenizedText(Shown):
         return [*map(short, self.texts), f"{len(self.tokens)} tokens", *cut]
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the tokens."""
+        """Return the notebook's form: the tokens."""
         about = f"{self.model} ({self.backend}), {self._about()}"
         return HeatMap(about, tuple(self.tokens), None).html()
 
@@ -68,10 +68,10 @@ class TokenizedText(Shown):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Target(Shown):
-    """What a decoder was to have written of a text."""
+    """Target text that a decoder reads for a text."""
 
     text: str
-    """The caller's."""
+    """Text of the caller."""
     tokens: list[str]
     token_ids: list[int]
     offsets: list[Offset]
@@ -84,40 +84,40 @@ class Target(Shown):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Encoding(TokenizedText):
-    """One text's vectors."""
+    """Vectors of one text."""
 
     tensors: dict[str, NDArray[np.float32]]
-    """`embeddings` and `pooled`, as far as they were asked for."""
+    """Tensors `embeddings`, `pooled` and others, as far as they were requested."""
     layers: list[int] = field(default_factory=list)
-    """Numbers of the hidden states, where several were asked for."""
+    """Indices of the hidden states, if several were requested."""
 
     @property
     def embeddings(self) -> NDArray[np.float32]:
-        """A vector a token, `[S, H]`; of several layers `[layers, S, H]`."""
+        """Vectors of the tokens, `[S, H]`; for several layers `[layers, S, H]`."""
         return self._tensor("embeddings", 'outputs "tokens"')
 
     @property
     def pooled(self) -> NDArray[np.float32]:
-        """The vector of the text, `[D]`; of several layers `[layers, D]`."""
+        """Vector of the text, `[D]`; for several layers `[layers, D]`."""
         return self._tensor("pooled", 'outputs "pooled"')
 
     @property
     def attended(self) -> NDArray[np.float32]:
-        """Vectors that the heads of the layer before add, like `embeddings`."""
+        """Vectors that the heads of the preceding layer add, in the shape of `embeddings`."""
         return self._tensor("attended", 'include "attended"')
 
     @property
     def residual(self) -> NDArray[np.float32]:
-        """States that the feed-forward part of that layer reads, like `embeddings`."""
+        """States that the feed-forward part of that layer reads, in the shape of `embeddings`."""
         return self._tensor("residual", 'include "residual"')
 
     @property
     def mlp(self) -> NDArray[np.float32]:
-        """Vectors that the feed-forward part of that layer adds, like `embeddings`."""
+        """Vectors that the feed-forward part of that layer adds, in the shape of `embeddings`."""
         return self._tensor("mlp", 'include "mlp"')
 
     def to_pandas(self) -> DataFrame:
-        """Return a table of the tokens' vectors, a row a token; of several layers by layer.
+        """Return a table with a row per token's vector; for several layers, indexed by layer.
 
         Raises:
             ImportError: pandas is not installed.
@@ -132,50 +132,54 @@ class Encoding(TokenizedText):
 
     def _tensor(self, name: str, how: str) -> NDArray[np.float32]:
         if name not in self.tensors:
-            raise HeadscopeError(f"the reply has no {name}: ask for it ({how})")
+            raise HeadscopeError(f"the reply has no {name}: request it ({how})")
         return self.tensors[name]
 
 
 class Encodings(Shown, tuple[Encoding, ...]):
-    """The encodings of B texts, in their order."""
+    """Encodings of B texts, in order."""
 
     __slots__ = ()
 
     @property
     def pooled(self) -> NDArray[np.float32]:
-        """The vectors of all texts, `[B, D]` or `[layers, B, D]`; of no texts `[0, 0]`."""
-        vectors = [one.pooled for one in self]
+        """Vectors of all texts, `[B, D]` or `[layers, B, D]`; `[0, 0]` without texts."""
+        vectors = [encoding.pooled for encoding in self]
         return np.stack(vectors, axis=-2) if vectors else np.empty((0, 0), np.float32)
 
     def to_pandas(self) -> DataFrame:
-        """Return a table of the texts' vectors, a row a text; of several layers by layer.
+        """Return a table with a row per text's vector; for several layers, indexed by layer.
 
         Raises:
             ImportError: pandas is not installed.
             HeadscopeError: the reply has no vectors of texts.
 
         """
-        texts = [" | ".join(one.texts) for one in self]
+        texts = [" | ".join(encoding.texts) for encoding in self]
         return vectors_frame(self.pooled, texts, self[0].layers if self else ())
 
     def _facts(self) -> list[str]:
-        pooled = bool(self) and all("pooled" in one.tensors for one in self)
+        pooled = bool(self) and all("pooled" in encoding.tensors for encoding in self)
         shape = [shape_of("pooled", self.pooled.shape)] if pooled else []
-        return [f"{len(self)} texts", f"{sum(len(one.tokens) for one in self)} tokens", *shape]
+        return [
+            f"{len(self)} texts",
+            f"{sum(len(encoding.tokens) for encoding in self)} tokens",
+            *shape,
+        ]
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: a row for each of the first texts."""
-        more = [f"the first {MAX_ROWS} of {len(self)} texts"] if len(self) > MAX_ROWS else []
+        """Return the notebook's form: a row for each of the first texts."""
+        omission = [f"the first {MAX_ROWS} of {len(self)} texts"] if len(self) > MAX_ROWS else []
         rows = [
-            (escape(" | ".join(start_of(text, LONG) for text in one.texts)), escape(one._about()))
-            for one in self[:MAX_ROWS]
+            (escape(" | ".join(start_of(text, LONG) for text in own.texts)), escape(own._about()))
+            for own in self[:MAX_ROWS]
         ]
-        return box([lines([", ".join(self._facts()), *more]), table(("text", ""), rows)])
+        return box([lines([", ".join(self._facts()), *omission]), table(("text", ""), rows)])
 
 
 @dataclass(frozen=True)
 class Label:
-    """A label of a text, and its score."""
+    """Label of a text, and its score."""
 
     score: float
     label: str
@@ -183,7 +187,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Span(Label):
-    """Characters `start` to `end` of a text, of which `text` is that part, and their label."""
+    """Span of a text with a label: characters `start` to `end`, which are `text`."""
 
     start: int
     end: int
@@ -192,10 +196,10 @@ class Span(Label):
 
 @dataclass(frozen=True, repr=False)
 class Rank(Shown):
-    """One of the texts that were ranked."""
+    """Rank of one text among several."""
 
     index: int
-    """Of the text in the caller's list."""
+    """Index of the text in the caller's list."""
     score: float
     text: str
 
@@ -205,12 +209,12 @@ class Rank(Shown):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SparseVector(Shown):
-    """The weights of n words of a vocabulary."""
+    """Weights of n words of a vocabulary."""
 
     indices: NDArray[np.int64]
-    """Token ids, or hashes of bm42, ascending, `[n]`."""
+    """Token ids, or hashes of BM42, ascending, `[n]`."""
     values: NDArray[np.float32]
-    """`[n]`."""
+    """Weights `[n]`."""
 
     def to_pandas(self) -> DataFrame:
         """Return a table of indices and values.

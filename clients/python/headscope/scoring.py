@@ -1,6 +1,6 @@
-"""Scores of pairs of texts, and texts ranked by them: `POST /score`, of any model.
+"""Scores of pairs of texts, and texts ranked by them: `POST /score`, for any model.
 
-They are a cross-encoder's probability, MaxSim of a late-interaction model, or the cosine of the
+A score is a cross-encoder's probability, a late-interaction model's MaxSim, or the cosine of the
 vectors of a model without a task head. Notation: B texts.
 """
 
@@ -23,7 +23,7 @@ from headscope.results import Rank
 
 Scores = Sequence[float | Refused]
 SCORE_BYTES = 64
-"""About how many bytes a score has in JSON."""
+"""Estimated size of a score in JSON, in bytes."""
 
 
 @overload
@@ -52,19 +52,19 @@ def score(
     """Return the score of each text with a query, or with its own query, `[B]`.
 
     Args:
-        queries: one for all texts, or a list with one a text.
-        texts: what is scored.
-        on_error: "return" to have a list of scores, and of errors of texts that are refused.
-        fields: of `POST /score`.
+        queries: one query for all texts, or a list with one query per text.
+        texts: the texts to score.
+        on_error: "return" to get a list of scores, and errors of refused texts.
+        fields: further fields of `POST /score`.
 
     Raises:
-        ValueError: there is another number of queries than of texts.
+        ValueError: the numbers of queries and texts differ.
 
     """
 
     def join(parts: Sequence[Scores]) -> Any:
-        found = chained(parts)
-        return found if on_error == "return" else np.array(found, np.float32)
+        scores = chained(parts)
+        return scores if on_error == "return" else np.array(scores, np.float32)
 
     return _scored(queries, only_texts(texts), fields, on_error, join)
 
@@ -83,24 +83,24 @@ def rank(
     """Rank texts by their scores with a query; a model of vectors ranks them by cosine.
 
     Args:
-        query: what is looked for.
-        texts: what is ranked.
-        on_error: "return" to have the errors of texts that are refused after the ranks.
-        fields: of `POST /score`.
+        query: the query.
+        texts: the texts to rank.
+        on_error: "return" to get the errors of refused texts after the ranks.
+        fields: further fields of `POST /score`.
 
     Returns:
-        All texts, the largest score first; `index` is that of the list.
+        All texts, the largest score first; `index` is the index in the list.
 
     """
-    every = only_texts(texts)
+    checked = only_texts(texts)
 
     def join(parts: Sequence[Scores]) -> list[Rank | Refused]:
         scores = list(enumerate(chained(parts)))
-        ranks = [Rank(i, one, every[i]) for i, one in scores if not isinstance(one, Refused)]
-        refused = [one for _, one in scores if isinstance(one, Refused)]
-        return [*sorted(ranks, key=lambda one: -one.score), *refused]
+        ranks = [Rank(i, s, checked[i]) for i, s in scores if not isinstance(s, Refused)]
+        refused = [error for _, error in scores if isinstance(error, Refused)]
+        return [*sorted(ranks, key=lambda ranked: -ranked.score), *refused]
 
-    return _scored(query, every, fields, on_error, join)
+    return _scored(query, checked, fields, on_error, join)
 
 
 def _scored(
@@ -128,8 +128,8 @@ def _scored(
 
 
 def read_scores(content: bytes, texts: Sequence[Any]) -> list[float]:
-    """Return the scores of a reply of /score, in the order of the texts."""
+    """Parse the scores of a reply of /score, in the order of the texts."""
     data = json.loads(content)["data"]
     check_count(data, texts)
-    scores = {one["index"]: float(one["score"]) for one in data}
+    scores = {item["index"]: float(item["score"]) for item in data}
     return [scores[index] for index in range(len(texts))]

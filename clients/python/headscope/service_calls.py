@@ -1,4 +1,4 @@
-"""The calls that ask a service about itself: its models, and how exact they are."""
+"""Calls for information about a service: its models, and their verification."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from headscope.service_results import Info, ServedModel, Verification
 
 
 def info(model: str | None = None) -> Call[Any, Info]:
-    """What is served, by what, and its limits: of the first model, or of the one that is named."""
+    """Return information about a model and its limits: the first model, or the named one."""
     query = "" if model is None else "?" + urlencode({"model": model})
     return Call(f"/info{query}", (), None, reading.read_info, only)
 
 
 def models() -> Call[Any, list[ServedModel]]:
-    """The models that are served."""
+    """Return the served models."""
     return Call("/v1/models", (), None, reading.read_models, only)
 
 
 def verify(inputs: str | Sequence[Text], **fields: Unpack[VerifyFields]) -> Call[Any, Verification]:
-    """Texts through PyTorch and through the engine; of several requests the worst difference.
+    """Compare the engine with PyTorch on some texts; return the worst differences.
 
     Raises:
-        ValueError: there is no text.
+        ValueError: there are no texts.
 
     """
-    every = texts_of(inputs)
-    if not every:
+    texts = texts_of(inputs)
+    if not texts:
         raise ValueError("inputs is empty: nothing can be compared")
-    return Call("/verify", every, {**fields}, reading.read_verification, worst)
+    return Call("/verify", texts, {**fields}, reading.read_verification, worst)

@@ -1,4 +1,4 @@
-"""What a service says about itself: its models, and how exact they are."""
+"""Information about a service: its models, and their verification."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Difference:
-    """How far a tensor of the engine is from PyTorch's, of all texts the worst."""
+    """Largest difference of an engine's tensor from PyTorch's, over all texts."""
 
     max_abs_diff: float
     min_cosine: float
@@ -24,14 +24,14 @@ class Difference:
     passed: bool
     cosine_at_least: float | None = None
     layer: int | None = None
-    """Of a hidden state or of a map."""
+    """Layer of a hidden state or map; None for other tensors."""
     head: int | None = None
-    """Of a map."""
+    """Head of a map; None for other tensors."""
 
 
 @dataclass(frozen=True, repr=False)
 class Verification(Shown):
-    """Texts through PyTorch and through the engine, compared tensor by tensor."""
+    """Comparison of an engine with PyTorch on some texts, tensor by tensor."""
 
     passed: bool
     reference: str
@@ -41,7 +41,7 @@ class Verification(Shown):
     attention: tuple[Difference, ...]
     pooled: Difference
     task: Difference | None
-    """Of a model with a task head."""
+    """Difference of the task head's outputs; None without a task head."""
 
     @property
     def differences(self) -> dict[str, tuple[Difference, ...]]:
@@ -51,23 +51,23 @@ class Verification(Shown):
         return kinds | task
 
     def to_pandas(self) -> DataFrame:
-        """Return a table of the differences, a row a tensor.
+        """Return a table of the differences, with a row per tensor.
 
         Raises:
             ImportError: pandas is not installed.
 
         """
-        every = [(kind, one) for kind, found in self.differences.items() for one in found]
+        pairs = [(kind, d) for kind, several in self.differences.items() for d in several]
         columns = {
-            name.name: [getattr(one, name.name) for _, one in every] for name in fields(Difference)
+            name.name: [getattr(d, name.name) for _, d in pairs] for name in fields(Difference)
         }
-        return frame({"tensor": [kind for kind, _ in every], **columns})
+        return frame({"tensor": [kind for kind, _ in pairs], **columns})
 
     def _facts(self) -> list[str]:
         most = {
-            kind: max(one.max_abs_diff for one in found)
-            for kind, found in self.differences.items()
-            if found
+            kind: max(difference.max_abs_diff for difference in differences)
+            for kind, differences in self.differences.items()
+            if differences
         }
         passed = "passed" if self.passed else "failed"
         against = f"{self.against} against {self.reference}"
@@ -77,17 +77,17 @@ class Verification(Shown):
 
 @dataclass(frozen=True, repr=False)
 class Info(Shown):
-    """What a service says about a model; see `GET /info`."""
+    """Information of a service about a model; see `GET /info`."""
 
     model_id: str
     version: str
     max_input_length: int
-    """Tokens of one text."""
+    """Maximum tokens of one text."""
     max_client_batch_size: int
-    """Inputs of one request."""
+    """Maximum number of inputs of one request."""
     max_queue_tokens: int
     layers: int | None
-    """None where nothing tells those of a foreign graph; so for the next two."""
+    """Number of layers; None if it is unknown, for a foreign graph. So for the next two."""
     heads: int | None
     hidden_size: int | None
     embedding_dimension: int
@@ -96,11 +96,11 @@ class Info(Shown):
     precision: str
     backend: str
     status: str
-    """`working`, `degraded` or `failed`."""
+    """Status of the service: `working`, `degraded` or `failed`."""
     fields: Mapping[str, Any]
-    """All of the reply, by its names."""
+    """All fields of the reply, by their names."""
     decoder_layers: int | None = None
-    """None without a decoder; so for the next one."""
+    """Number of layers of the decoder; None without a decoder. So for the next one."""
     decoder_heads: int | None = None
 
     def _facts(self) -> list[str]:
@@ -112,9 +112,9 @@ class Info(Shown):
 
 @dataclass(frozen=True)
 class ServedModel:
-    """One of the models of a service."""
+    """Model of a service."""
 
     id: str
-    """Its name, for `model` of requests."""
+    """Name of the model, for `model` in requests."""
     created: int
-    """When its artifact came to be, in seconds since 1970."""
+    """Time when its artifact was created, in seconds since 1970."""

@@ -1,4 +1,4 @@
-"""Results as pandas' tables; pandas is imported when one is asked for."""
+"""Results as pandas tables; pandas is only imported on demand."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def matrix_frame(
 
 
 def vectors_frame(vectors: NDArray[Any], rows: Sequence[str], layers: Sequence[int]) -> DataFrame:
-    """Return a table of vectors `[rows, D]`, or of `[layers, rows, D]` by layer and row.
+    """Return a table of vectors `[rows, D]`, or `[layers, rows, D]` indexed by layer and row.
 
     Raises:
         ImportError: pandas is not installed.

@@ -1,4 +1,4 @@
-"""The calls of models with a task head: labels, ranks, sparse vectors and their vocabulary."""
+"""Calls of models with a task head: labels, ranks, sparse vectors and their vocabulary."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def predict(
 def predict(
     inputs: str | Sequence[Text], *, on_error: OnError = "raise", **fields: Unpack[PredictFields]
 ) -> Call[Any, Any]:
-    """The labels of each text or pair, the largest score first; of a classifier of tokens spans.
+    """Return the labels of each text or pair, the largest score first.
 
     Args:
         inputs: a text, or a list of texts and pairs.
-        on_error: "return" to have the error of an input that is refused in its place.
-        fields: of `POST /predict`.
+        on_error: "return" to get the error of a refused input in the input's place.
+        fields: further fields of `POST /predict`.
 
     Returns:
-        For each text its labels, which are `Span` where the model labels parts of a text.
+        The labels of each text. They are `Span`s if the model labels parts of a text.
 
     """
-    every = texts_of(inputs, mixed=True)
-    batch = [[one] if isinstance(one, str) else one for one in every]
+    texts = texts_of(inputs, mixed=True)
+    batch = [[text] if isinstance(text, str) else text for text in texts]
     return Call("/predict", batch, {**fields}, reading.read_labels, chained, on_error=on_error)
 
 
@@ -53,22 +53,24 @@ def rerank(
 def rerank(
     query: str, texts: Sequence[str], *, on_error: OnError = "raise", **fields: Unpack[RerankFields]
 ) -> Call[Any, Any]:
-    """Texts by a cross-encoder's or a late-interaction model's score of each with a query.
+    """Rank texts by a cross-encoder's or a late-interaction model's scores with a query.
 
     Args:
-        query: what is looked for.
-        texts: what is ranked.
-        on_error: "return" to have the error of an input that is refused after the ranks.
-        fields: of `POST /rerank`.
+        query: the query.
+        texts: the texts to rank.
+        on_error: "return" to get the errors of refused texts after the ranks.
+        fields: further fields of `POST /rerank`.
 
     Returns:
-        All texts, the largest score first; `index` is that of the list.
+        All texts, the largest score first; `index` is the index in the list.
 
     """
-    every = only_texts(texts)
+    checked = only_texts(texts)
     body = {**fields, "query": query}
     read = reading.read_ranks
-    return Call("/rerank", every, body, read, ranked, name="texts", shared=query, on_error=on_error)
+    return Call(
+        "/rerank", checked, body, read, ranked, name="texts", shared=query, on_error=on_error
+    )
 
 
 @overload
@@ -82,22 +84,22 @@ def embed_sparse(
 def embed_sparse(
     inputs: str | Sequence[str], *, on_error: OnError = "raise", **fields: Unpack[SparseFields]
 ) -> Call[Any, Any]:
-    """A weight for some words of a vocabulary (SPLADE), or of a text (BM42).
+    """Return sparse vectors: weights of words of a vocabulary (SPLADE), or of a text (BM42).
 
     Args:
         inputs: a text, or a list of texts.
-        on_error: "return" to have the error of an input that is refused in its place.
-        fields: of `POST /embed_sparse`.
+        on_error: "return" to get the error of a refused input in the input's place.
+        fields: further fields of `POST /embed_sparse`.
 
     """
-    every = only_texts([inputs] if isinstance(inputs, str) else inputs)
-    return Call("/embed_sparse", every, {**fields}, reading.read_sparse, chained, on_error=on_error)
+    texts = only_texts([inputs] if isinstance(inputs, str) else inputs)
+    return Call("/embed_sparse", texts, {**fields}, reading.read_sparse, chained, on_error=on_error)
 
 
 def vocabulary(
     indices: Sequence[int] | None = None, model: str | None = None
 ) -> Call[Any, list[str | None]]:
-    """The tokens that indices of sparse vectors stand for; without indices all."""
+    """Return the tokens that indices of sparse vectors stand for; all tokens without indices."""
     pairs: list[tuple[str, int | str]] = [("index", int(index)) for index in indices or ()]
     pairs += [] if model is None else [("model", model)]
     path = "/vocabulary" + ("?" + urlencode(pairs) if pairs else "")

@@ -1,4 +1,4 @@
-"""The tokens of texts, without computing anything: `POST /tokenize`, and its result.
+"""Tokens of texts, without a forward pass: the call of `POST /tokenize`, and its result.
 
 Notation: S tokens of a text.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 TOKEN_BYTES = 96
-"""About how many bytes a token has in JSON."""
+"""Estimated size of a token in JSON, in bytes."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,20 +34,20 @@ class Tokens(Shown):
     """Tokens of one text, of any length."""
 
     text: str
-    """The caller's."""
+    """Text of the caller."""
     tokens: list[str]
-    """Characters that each token stands for, `[S]`; the name of a special token."""
+    """Characters of each token, `[S]`; the name of a special token."""
     token_ids: list[int]
     offsets: list[Offset]
-    """Code points in the text; `(0, 0)` for special tokens and those of a prompt."""
+    """Code points in the text; `(0, 0)` for special tokens and a prompt's tokens."""
     special: list[bool]
-    """Whether the tokenizer put the token around the text."""
+    """Whether the tokenizer added the token around the text."""
 
     def __len__(self) -> int:
         return len(self.token_ids)
 
     def to_pandas(self) -> DataFrame:
-        """Return a table of the tokens, with their places in the text.
+        """Return a table of the tokens, with their positions in the text.
 
         Raises:
             ImportError: pandas is not installed.
@@ -81,21 +81,21 @@ def tokenize(
 def tokenize(
     inputs: str | Sequence[str], *, on_error: OnError = "raise", **fields: Unpack[TokenizeFields]
 ) -> Call[Any, Any]:
-    """Return the tokens of texts that may be longer than the model takes.
+    """Return the tokens of texts, which may exceed the model's maximum length.
 
     Args:
         inputs: a text, or a list of texts.
-        on_error: "return" to have the error of an input that is refused in its place.
-        fields: of `POST /tokenize`.
+        on_error: "return" to get the error of a refused input in the input's place.
+        fields: further fields of `POST /tokenize`.
 
     Returns:
-        The tokens of each text, in their order.
+        The tokens of each text, in order.
 
     """
-    every = only_texts([inputs] if isinstance(inputs, str) else inputs)
+    texts = only_texts([inputs] if isinstance(inputs, str) else inputs)
     return Call(
         "/tokenize",
-        every,
+        texts,
         {**fields},
         read_tokens,
         chained,
@@ -105,14 +105,14 @@ def tokenize(
 
 
 def read_tokens(content: bytes, texts: Sequence[str]) -> list[Tokens]:
-    """Return the tokens of each text in a reply of /tokenize."""
-    every = json.loads(content)
-    check_count(every, texts)
-    return [_tokens(text, pieces) for text, pieces in zip(texts, every, strict=True)]
+    """Parse the tokens of each text in a reply of /tokenize."""
+    results = json.loads(content)
+    check_count(results, texts)
+    return [_tokens(text, pieces) for text, pieces in zip(texts, results, strict=True)]
 
 
 def _tokens(text: str, pieces: Sequence[Mapping[str, Any]]) -> Tokens:
-    bytes_before = itertools.accumulate((len(one.encode()) for one in text), initial=0)
+    bytes_before = itertools.accumulate((len(character.encode()) for character in text), initial=0)
     place = {size: index for index, size in enumerate(bytes_before)}
     prompt = _prompt_bytes(text, pieces)
 
@@ -131,9 +131,9 @@ def _tokens(text: str, pieces: Sequence[Mapping[str, Any]]) -> Tokens:
 
 
 def _prompt_bytes(text: str, pieces: Sequence[Mapping[str, Any]]) -> int:
-    """Return the size of the prompt before a text, in UTF-8, which the reply does not tell.
+    """Return the size in UTF-8 of the prompt before a text, which the reply does not contain.
 
-    It is the least size at which every token behind the prompt stands where the text has it.
+    It is the smallest size for which every token after the prompt matches the text.
     """
     whole = text.encode()
     places = [

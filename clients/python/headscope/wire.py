@@ -1,7 +1,7 @@
-"""What a client does, without doing it: a request to send, a time to wait, several at a time.
+"""Steps of a client as data: a request to send, a time to wait, several exchanges at once.
 
-The generators of `headscope.exchange` yield these steps; a client carries each out and sends back
-what came of it, so that only sending and waiting are written twice, for `Client` and `AsyncClient`.
+The generators of `headscope.exchange` yield these steps. A client executes each step and sends back
+its outcome, so that only sending and waiting are written twice, for `Client` and `AsyncClient`.
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ KINDS: Mapping[int, type[HeadscopeError]] = {
     503: Unavailable,
 }
 RETRIED = (429, 503)
-"""Statuses of what may be answered a little later."""
+"""Statuses of requests that may succeed a little later."""
 MAX_DETAIL_CHARACTERS = 1000
 
 
 @dataclass(frozen=True)
 class Send:
-    """Send a request; gives an `Answer` or `Lost`."""
+    """Step that sends a request; its outcome is an `Answer` or `Lost`."""
 
     method: str
     path: str
     headers: Mapping[str, str]
     content: bytes | None
     seconds: float
-    """Left for its whole reply."""
+    """Remaining seconds for the whole reply."""
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Do nothing for some seconds; gives nothing."""
+    """Step that waits for some seconds; it has no outcome."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class Together:
-    """Go through several, some at a time; gives their results in order, or raises."""
+    """Step that runs several exchanges concurrently; its outcome is their results in order."""
 
     exchanges: Sequence[Steps]
 
@@ -74,33 +74,33 @@ Steps = Generator[Step, Any, Any]
 
 @dataclass(frozen=True)
 class Answer:
-    """A whole reply."""
+    """Complete reply."""
 
     status: int
     headers: Mapping[str, str]
-    """Names in lower case."""
+    """Headers, with names in lower case."""
     content: bytes
 
 
 @dataclass(frozen=True)
 class Lost:
-    """No whole reply."""
+    """Request without a complete reply."""
 
     why: str
     begun: bool = False
-    """Whether some of it had come."""
+    """Whether a part of the reply had arrived."""
     late: bool = False
-    """Whether the time that was left has passed."""
+    """Whether the remaining time has passed."""
 
 
 def refusal(answer: Answer, url: str) -> HeadscopeError:
-    """The error that an answer with another status than 200 is."""
-    status, (detail, ours) = answer.status, words_of_error(answer)
+    """Return the error for an answer with a status other than 200."""
+    status, (detail, from_service) = answer.status, words_of_error(answer)
     kind = KINDS.get(status, Refused if 400 <= status < 500 else Failed)
     message = f"{status}: {detail}"
     if status < 400:
-        kind, message = InvalidReply, f"{message} (what {url} answers is not of this service)"
-    elif status == 404 and not ours:
+        kind, message = InvalidReply, f"{message} (the answer of {url} is not from this service)"
+    elif status == 404 and not from_service:
         message = f"{message} (is {url} this service?)"
     return kind(
         message,
@@ -112,10 +112,10 @@ def refusal(answer: Answer, url: str) -> HeadscopeError:
 
 
 def words_of_error(answer: Answer) -> tuple[str, bool]:
-    """What the service says went wrong; else the status's name, as another program speaks."""
+    """Return the service's error message and True, or the status's name and False without one."""
     try:
-        found = json.loads(answer.content)
-        error = found["detail"] if "detail" in found else found["error"]
+        content = json.loads(answer.content)
+        error = content["detail"] if "detail" in content else content["error"]
         words = error["message"] if isinstance(error, dict) else error
     except (ValueError, KeyError, TypeError):
         words = None
@@ -128,7 +128,10 @@ def words_of_error(answer: Answer) -> tuple[str, bool]:
 
 
 def retry_after(value: str | None) -> float | None:
-    """Seconds of a `retry-after` header: a number or a date (RFC 9110, 10.2.3); None of neither."""
+    """Return the seconds of a `retry-after` header, a number or a date (RFC 9110, 10.2.3).
+
+    Other values are ignored: the result is None.
+    """
     if value is None:
         return None
     if re.fullmatch(r"[0-9]{1,9}", value):

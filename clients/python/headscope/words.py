@@ -1,4 +1,4 @@
-"""Tokens to words, and maps over tokens to maps over words.
+"""Grouping of tokens to words, and of maps over tokens to maps over words.
 
 Notation: S tokens, W words, `…` any leading axes (layers, heads).
 """
@@ -20,15 +20,16 @@ IDEOGRAPHS = ("CJK UNIFIED", "CJK COMPATIBILITY", "HIRAGANA", "KATAKANA")
 
 @dataclass(frozen=True)
 class Word:
-    """One row of a merged map."""
+    """Word of a text, which is one row of a merged map."""
 
     text: str
-    """As the caller wrote it; of a special token, its name."""
+    """Text of the word as the caller wrote it; the name of a special token."""
     tokens: list[int]
     segment: int
-    """Which of the caller's texts it is of."""
+    """Index of the caller's text that contains the word."""
     special: bool
-    """A special token, one of a prompt, or a bare space: it has no character of the text."""
+    """Whether the word has no character of the text: a special token, a prompt's, or a bare
+    space."""
 
 
 def words_of(
@@ -37,16 +38,16 @@ def words_of(
     segment_ids: Sequence[int],
     texts: Sequence[str],
 ) -> list[Word]:
-    """Words: tokens with no gap between them in the text.
+    """Group tokens to words, without gaps between the tokens of a word.
 
-    Punctuation at such a run's ends stands alone; inside it (didn't, open-source) it belongs to
-    the word. An ideograph is a word, with the pieces that continue it.
+    Punctuation at the ends of a run of tokens is separate; inside a run (didn't, open-source) it
+    belongs to the word. An ideograph is a word, with the pieces that continue it.
 
     Args:
-        tokens: their names.
-        offsets: of each, in code points of its own text; `(0, 0)` for special ones.
-        segment_ids: the model's, which of RoBERTa's kind are all 0.
-        texts: the caller's: one, or a pair's two.
+        tokens: names of the tokens.
+        offsets: offsets of each token, in code points of its own text; `(0, 0)` for special tokens.
+        segment_ids: segments of the tokens, which are all 0 for RoBERTa-like models.
+        texts: the caller's texts: one, or two of a pair.
 
     """
     places = places_of(tokens, offsets, segment_ids, texts)
@@ -68,7 +69,7 @@ def touching(
     places: Sequence[int],
     pieces: Sequence[str],
 ) -> list[list[int]]:
-    """Runs of tokens that touch each other in the text; a special token is a run of its own."""
+    """Return runs of adjacent tokens in the text; a special token is a run of its own."""
     runs: list[list[int]] = []
     for i, (start, end) in enumerate(offsets):
         before = offsets[i - 1] if i else (0, 0)
@@ -82,7 +83,7 @@ def touching(
 
 
 def split(run: Sequence[int], tokens: Sequence[str], pieces: Sequence[str]) -> Iterator[list[int]]:
-    """A run's words: what lies between its first and last piece with a letter is one of them."""
+    """Yield a run's words; all between its first and last piece with a letter is one word."""
     wordy = [place for place, token in enumerate(run) if is_wordy(pieces[token])]
     first, last = (wordy[0], wordy[-1]) if wordy else (len(run), -1)
     group = [run[0]]
@@ -98,30 +99,30 @@ def split(run: Sequence[int], tokens: Sequence[str], pieces: Sequence[str]) -> I
 
 
 def is_nowhere(offset: Offset) -> bool:
-    """Without a character: a special token, or a space that stands before a word, as `Ġ`."""
+    """Return whether a token has no characters: a special token, or a space such as `Ġ`."""
     return offset[0] == offset[1]
 
 
 def continues(token: str) -> bool:
-    """WordPiece's mark of a token that is not its word's first."""
+    """Return whether a token has WordPiece's mark of continuation."""
     return token.startswith("##")
 
 
 def is_wordy(piece: str) -> bool:
-    """With a letter, a mark or a digit in it."""
+    """Return whether a piece has a letter, a mark or a digit."""
     return any(unicodedata.category(character)[0] in "LMN" for character in piece)
 
 
 def is_ideographic(piece: str) -> bool:
-    """With a Chinese or Japanese character in it."""
+    """Return whether a piece has a Chinese or Japanese character."""
     return any(unicodedata.name(character, "").startswith(IDEOGRAPHS) for character in piece)
 
 
 def merge(weights: NDArray[Any], groups: Sequence[Sequence[int]]) -> NDArray[np.float32]:
-    """Attention between words: summed over the tokens looked at, averaged over those that look.
+    """Return attention between words: summed over keys' tokens, averaged over queries' tokens.
 
-    As Clark et al. 2019 do (https://arxiv.org/abs/1906.04341, section 4.1). Rows still sum to 1
-    when every token is in one group.
+    This follows Clark et al. 2019 (https://arxiv.org/abs/1906.04341, section 4.1). Rows still sum
+    to 1 if every token belongs to one group.
 
     Shape: `[…, S, S]` → `[…, W, W]` for W groups of token indices.
     """
