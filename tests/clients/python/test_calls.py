@@ -348,7 +348,7 @@ async def test_align(both):
         assert one.matrix.shape == (len(one.source), len(one.target))
         np.testing.assert_array_equal(one.matrix.ravel(), np.ravel(result["matrix"]).astype("f4"))
     assert len((await client.align(pairs[:1], split="spaces"))[0].source) == 3
-    with pytest.raises(TypeError, match=r"inputs\[0\] is no pair"):
+    with pytest.raises(TypeError, match=r"inputs\[0\] is not a pair"):
         await client.align(["a", "b"])
     with pytest.raises(Refused, match="no decoder"):
         await client.align(pairs, method="cross")

@@ -142,7 +142,7 @@ def test_what_is_not_of_the_service_is_told(kind, status, body):
     calls = {"embed": ["7"], "attention": ["7"], "predict": ["7"], "embed_sparse": ["7"]}
     calls |= {"verify": ["7"]}
     for name, inputs in calls.items():
-        with pytest.raises(InvalidReply, match=f"what {URL}/.* answers is not of this service"):
+        with pytest.raises(InvalidReply, match=f"the answer of {URL}/.* is not from this service"):
             asked(kind, name, other, inputs)
     for name, arguments in {"rerank": ("q", ["7"]), "models": (), "vocabulary": ()}.items():
         with pytest.raises(InvalidReply, match="is not of this service"):

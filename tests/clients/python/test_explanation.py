@@ -51,7 +51,7 @@ def test_the_largest_shares_of_words():
     assert best == [("cats", "cat"), ("cats", "a")]
     assert read.top_pairs(1)[0].share == pytest.approx(0.14 + 0.18)
     assert len(read.top_pairs(99)) == 3 * 2
-    with pytest.raises(HeadscopeError, match="no decomposition: ask for it"):
+    with pytest.raises(HeadscopeError, match="no decomposition: request it"):
         read.top_pairs(method="decomposition")
     assert read.agreement == {"pairs": None}
     assert read.occlusion is None
@@ -88,7 +88,7 @@ def test_values_that_were_not_computed_are_nan():
     assert read.occlusion[0].tolist() == [0.25]
     assert np.isnan(read.occlusion[1]).all()
     assert np.isnan(read.heads[0, 1])
-    with pytest.raises(HeadscopeError, match="the deadline came before the decomposition"):
+    with pytest.raises(HeadscopeError, match="the deadline passed before the decomposition"):
         read.top_pairs(method="decomposition")
     call = explanation.explain([(ONE, OTHER)], include=["occlusion"], spans="words", top=3)
     assert call.body == {"include": ["occlusion"], "spans": "words", "top": 3}

@@ -81,7 +81,7 @@ def test_products_are_of_features():
     assert isinstance(one, HeadScores)
     assert one.products.tolist() == [[[1.5, -1.0], [0.25, 0.0]]]
     (one,) = head_scores.read_head_scores(content(scale=None), ["a b"])
-    with pytest.raises(HeadscopeError, match="no sums of products"):
+    with pytest.raises(HeadscopeError, match="not sums of products"):
         _ = one.products
 
 

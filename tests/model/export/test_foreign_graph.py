@@ -78,8 +78,12 @@ def test_the_output_is_found_by_what_it_holds(
 @pytest.mark.parametrize(
     ("inputs", "outputs", "part"),
     [
-        ([IDS], ["y"], "takes no attention_mask: it is no text encoder"),
-        ([*BOTH, ("task_id", TensorProto.INT64, ("b",))], ["y"], "takes task_id, which nothing"),
+        ([IDS], ["y"], "takes no attention_mask: it is not a text encoder"),
+        (
+            [*BOTH, ("task_id", TensorProto.INT64, ("b",))],
+            ["y"],
+            "takes an unsupported input task_id",
+        ),
         ([IDS, ("attention_mask", TensorProto.FLOAT, ("b", "s"))], ["y"], "is FLOAT, not int64"),
         ([("input_ids", TensorProto.INT64, (1, 128)), MASK], ["y"], "two axes of any size"),
         ([("input_ids", TensorProto.INT64, ("s",)), MASK], ["y"], "two axes of any size"),
@@ -140,7 +144,7 @@ def test_tensors_elsewhere(tmp_path: Path, case: str) -> None:
     for entry in model.graph.initializer[0].external_data:
         if entry.key == "location":
             entry.value = places[case]
-    with pytest.raises(CheckpointError, match="which is no plain file beside it"):
+    with pytest.raises(CheckpointError, match="which is not a plain file beside it"):
         save_foreign(model, path, tmp_path / "encoder.onnx")
 
 
@@ -161,5 +165,5 @@ def _saved(path: Path, out: Path) -> Path:
 
 def test_no_onnx_file(tmp_path: Path) -> None:
     (tmp_path / "x.onnx").write_text("no graph")
-    with pytest.raises(CheckpointError, match="is no ONNX file"):
+    with pytest.raises(CheckpointError, match="is not an ONNX file"):
         read_graph(tmp_path / "x.onnx")

@@ -78,5 +78,5 @@ def test_a_decoder_answers_too(bart_artifact: Artifact, tmp_path: Path) -> None:
 
 def test_it_cannot_be_made_smaller_again(tiny_artifact: Artifact, tmp_path: Path) -> None:
     copy = serving_copy(tiny_artifact, tmp_path / "serving")
-    with pytest.raises(ArtifactError, match="was exported with --serving-only already"):
+    with pytest.raises(ArtifactError, match="was already exported with --serving-only"):
         serving_copy(copy, tmp_path / "again")

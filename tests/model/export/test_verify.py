@@ -158,7 +158,9 @@ def test_changed_values_of_a_head_fail_alone(artifact_copy: Path, parameter: str
     edit_tensor(artifact_copy / "heads.safetensors", f"{parameter}.1", lambda w: w[2].add_(0.5))
     result = verified(artifact_copy)
     assert failed_keys(result) == {Key("values", 1)}
-    assert (result.failed or "").startswith("1 of 12 tensors, first what the heads of layer 1 add:")
+    assert (result.failed or "").startswith(
+        "1 of 12 tensors, first vectors added by the heads of layer 1:"
+    )
 
 
 def test_a_graph_that_sees_padding_fails(artifact_copy: Path) -> None:

@@ -75,7 +75,7 @@ DAMAGED = [
 @pytest.mark.parametrize("content", DAMAGED)
 def test_damaged_weights(folder: Path, content: bytes) -> None:
     (folder / "model.safetensors").write_bytes(content)
-    assert "is no safetensors file, or its beginning is damaged: fetch it" in refusal(folder)
+    assert "is not a safetensors file, or its header is damaged: fetch it" in refusal(folder)
     with pytest.raises(CheckpointError):
         load_checkpoint(folder)
 

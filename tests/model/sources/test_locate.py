@@ -80,7 +80,9 @@ def test_a_folder_goes_before_the_hubs_model_of_its_name(
     monkeypatch.chdir(tmp_path)
     found, said = find(NAME, tmp_path)
     assert found == Path(NAME)
-    assert said == [f"{NAME} is a folder here, which is taken, not the hub's model of that name"]
+    assert said == [
+        f"{NAME} is a local folder, which is used instead of the hub's model of that name"
+    ]
     assert find(f"./{NAME}", tmp_path)[1] == []
 
 
@@ -191,7 +193,7 @@ def test_where_nobody_can_tell_of_modules_it_is_said(
     (folder / "modules.json").unlink()
     found, said = find(NAME, tmp_path, offline=True)
     assert found == folder
-    assert said == [f"{folder} does not tell whether there is a modules.json; assuming none"]
+    assert said == [f"{folder} does not show whether there is a modules.json; assuming none"]
     found, said = find(NAME, tmp_path)
     assert found == folder
     assert said[-1].endswith(f"; taking {folder}, assuming no modules.json")

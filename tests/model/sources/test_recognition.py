@@ -34,9 +34,9 @@ FOREIGN = {
     PegasusConfig: "is an encoder–decoder of a kind that is not served: its model_type is "
     "'pegasus'",
     GPT2Config: "is a decoder-only language model, which is not served: its model_type is 'gpt2'",
-    CLIPConfig: "is a model of text and images, no text encoder: its model_type is 'clip'",
-    ViTConfig: "is a vision model, no text encoder: its model_type is 'vit'",
-    WhisperConfig: "is an audio model, no text encoder: its model_type is 'whisper'",
+    CLIPConfig: "is a model of text and images, not a text encoder: its model_type is 'clip'",
+    ViTConfig: "is a vision model, not a text encoder: its model_type is 'vit'",
+    WhisperConfig: "is an audio model, not a text encoder: its model_type is 'whisper'",
 }
 
 

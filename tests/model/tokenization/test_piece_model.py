@@ -37,7 +37,7 @@ def test_pieces_scores_and_normalisation(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"none", "is no SentencePiece model"),
+        (b"none", "is not a SentencePiece model"),
         (b"", "no pieces"),
         (piece_model("char"), "words or characters"),
         (piece_model(user_defined_symbols="<x>"), "user-defined pieces"),

@@ -81,6 +81,6 @@ def test_a_refusal_loads_nothing_heavy(command: list[str], tmp_path: Path) -> No
         check=False,
     )
     assert done.returncode == 1
-    line = f"headscope {command[0]}: {tmp_path} is an audio model, no text encoder: its model_type"
+    line = f"headscope {command[0]}: {tmp_path} is an audio model, not a text encoder: its"
     assert done.stderr.startswith(line)
     assert len(done.stderr.splitlines()) == 1
