@@ -1,4 +1,4 @@
-"""Errors between a checkpoint and a computed batch.
+"""Errors of loading, exporting and computing a model.
 
     ModelError
         ├── ConfigError         the checkpoint's configuration is invalid or not supported

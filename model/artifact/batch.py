@@ -37,7 +37,7 @@ class Batch:
 
     @property
     def inputs(self) -> tuple[Ids, Ids, Ids, Ids, Ids]:
-        """The five arrays, in the order in which an encoder takes them."""
+        """Five arrays of the batch, in the order of an encoder's inputs."""
         return (
             self.input_ids,
             self.token_type_ids,

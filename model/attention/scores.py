@@ -32,7 +32,7 @@ def scaled_dot_product_score(query: Tensor, key: Tensor) -> Tensor:
 def cosine_score(query: Tensor, key: Tensor) -> Tensor:
     """Return q·k / (‖q‖‖k‖) (Graves et al. 2014, eq. 6, https://arxiv.org/abs/1410.5401).
 
-    Each norm is held at or above 1e-8, so a zero vector scores 0 with everything.
+    Each norm is raised to at least 1e-8, so a zero vector scores 0 with every vector.
 
     Args:
         query: `[B, N, T, p]`.

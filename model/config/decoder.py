@@ -1,4 +1,4 @@
-"""The decoder's configuration. Without torch."""
+"""Configuration of decoders. Without torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The encoder's configuration, independent of the checkpoint's family."""
+"""Configuration of encoders, independent of the checkpoint's family."""
 
 from __future__ import annotations
 

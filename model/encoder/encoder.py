@@ -92,7 +92,7 @@ class Encoder(nn.Module):
         return [self.layer(number).head_parameters(of_heads) for number, of_heads in relative]
 
     def value_parameters(self) -> list[dict[str, Tensor]]:
-        """Return the parameters of the vectors that each layer's heads add, likewise."""
+        """Return the parameters of each layer's value vectors, as `head_parameters`."""
         layers = range(self.config.num_hidden_layers)
         return [self.layer(number).value_parameters() for number in layers]
 

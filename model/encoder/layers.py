@@ -20,7 +20,7 @@ from model.packing import PackedBatch
 
 
 class Layer(nn.Module, ABC):
-    """Self-attention, then feed-forward."""
+    """Layer of self-attention, then feed-forward."""
 
     def __init__(self, config: EncoderConfig, number: int, rule: AttentionRule) -> None:
         """Allocate layer 0 … L−1, whose heads follow the rule of all layers."""

@@ -20,7 +20,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Exported:
-    """A new artifact and the result of its verification."""
+    """New artifact, and the result of its verification."""
 
     artifact: Artifact
     verification: VerificationRecord

@@ -41,7 +41,7 @@ class Resources:
     """Device, threads and memory of a runtime."""
 
     device: Device = "cpu"
-    """Device to use; "auto" selects CUDA if there is a device."""
+    """Device to use; "auto" selects CUDA if there is a CUDA device."""
     threads: int = 1
     """Number of concurrent calls."""
     device_id: int = 0

@@ -57,7 +57,7 @@ class HeadParameters:
 
 
 def chosen_heads(parameters: Mapping[str, Floats], heads: Sequence[int]) -> dict[str, Floats]:
-    """Return the parameters of chosen heads by name, contiguous; all heads are not copied."""
+    """Return parameters `[N, …]` of chosen heads by name, contiguous; all heads are no copy."""
     chosen = list(heads)
     return {
         name: np.ascontiguousarray(tensor if chosen == list(range(len(tensor))) else tensor[chosen])

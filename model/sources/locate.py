@@ -83,7 +83,7 @@ def local(name: str) -> Path | None:
 
 
 def display_name(name: str) -> str:
-    """Return a model's name for replies and manifests: the hub's, or a folder's own, unversioned.
+    """Return a model's name in replies and manifests: the hub's without revision, or a folder's.
 
     The name of an ONNX file is that of the folder with its descriptions.
     """

@@ -96,7 +96,7 @@ class AsyncClient:
 
     @property
     def notices(self) -> Notices:
-        """Counts of texts that were cut, lack a prompt, or have many unknown tokens."""
+        """Counts of texts that were truncated, lack a prompt, or have many unknown tokens."""
         return self._connection.session.notices
 
     @property

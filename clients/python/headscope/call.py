@@ -28,7 +28,7 @@ class Call(Generic[P, T]):
     body: Mapping[str, Any] | None
     """Body without the inputs; None for a GET."""
     read: Callable[[bytes, Sequence[Any]], P]
-    """Parser of a reply, given its content and the inputs of the request."""
+    """Parser of a reply with status 200, given its content and the inputs of the request."""
     join: Callable[[Sequence[P]], T]
     """Function that joins the parts in order; it gets none without inputs."""
     accept: str = JSON
