@@ -29,7 +29,10 @@ class HeadScores(nn.Module):
         self.parameter_names = [spec.name for spec in signature.inputs[1:]]
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return `[n, S, p_q]`, `[n, S, p_k]`, `[n, S, S]` of states `[S, H]`, parameters `[n, …]`."""
+        """Return queries, keys and scores of states `[S, H]`, given parameters `[n, …]`.
+
+        Their shapes are `[n, S, p_q]`, `[n, S, p_k]` and `[n, S, S]`.
+        """
         states, *parameters = inputs
         named = dict(zip(self.parameter_names, parameters, strict=True))
         heads = Heads.from_parameters(named, self.rule)

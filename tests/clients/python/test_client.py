@@ -145,9 +145,9 @@ def test_what_is_not_of_the_service_is_told(kind, status, body):
         with pytest.raises(InvalidReply, match=f"the answer of {URL}/.* is not from this service"):
             asked(kind, name, other, inputs)
     for name, arguments in {"rerank": ("q", ["7"]), "models": (), "vocabulary": ()}.items():
-        with pytest.raises(InvalidReply, match="is not of this service"):
+        with pytest.raises(InvalidReply, match="is not from this service"):
             asked(kind, name, other, *arguments)
-    with pytest.raises(InvalidReply, match="is not of this service"):
+    with pytest.raises(InvalidReply, match="is not from this service"):
         asked(kind, "info", lambda _: httpx.Response(status, content=body))
 
 
