@@ -70,7 +70,7 @@ def collect(
         for key, tensor in read_tensors(path, names.__contains__).items():
             converted = family.convert(names[key], tensor)
             if duplicates := sorted(tensors.keys() & converted.keys()):
-                raise CheckpointError(f"{folder} holds {duplicates[0]} duplicates")
+                raise CheckpointError(f"{folder} holds {duplicates[0]} twice")
             tensors |= converted
     return tensors
 
@@ -287,5 +287,5 @@ def _listed(problem: str, names: Iterable[str], limit: int = 8) -> list[str]:
     names = sorted(names)
     if not names:
         return []
-    remainder = f" and {len(names) - limit} remainder" if len(names) > limit else ""
+    remainder = f" and {len(names) - limit} more" if len(names) > limit else ""
     return [f"{len(names)} {problem}: {', '.join(names[:limit])}{remainder}"]

@@ -53,7 +53,7 @@ def first_failure(comparison: Comparison, tolerances: Mapping[Kind, Tolerance]) 
     """
     if comparison.mismatches:
         first, *others = comparison.mismatches
-        return f"{first}, and {len(others)} others mismatches" if others else first
+        return f"{first}, and {len(others)} more mismatches" if others else first
     failed = [key for key, difference in comparison.differences.items() if not difference.passed]
     key = min(failed, key=_order)
     difference, tolerance = comparison.differences[key], key.tolerance(tolerances)

@@ -25,9 +25,9 @@ TINY: dict[str, Any] = {
 
 
 def write_checkpoint(folder: Path, *, seed: int = 0, **overrides: Any) -> Path:
-    """A random BERT with its tokenizer; a score's own parameters come with it.
+    """Write a random BERT with its tokenizer and the parameters of its score.
 
-    Weights are ten times as wide as BERT's own start, so that attention is far from uniform.
+    Weights are ten times as large as BERT's initial ones, so that attention is far from uniform.
     """
     config = TINY | overrides
     torch.manual_seed(seed)
@@ -43,12 +43,12 @@ def write_checkpoint(folder: Path, *, seed: int = 0, **overrides: Any) -> Path:
 
 
 def write_tokenizer(folder: Path) -> None:
-    """A WordPiece tokenizer of single letters and two words."""
+    """Write a WordPiece tokenizer of single letters and two words."""
     BertTokenizer(vocab={token: i for i, token in enumerate(VOCABULARY)}).save_pretrained(folder)
 
 
 def score_parameters(config: dict[str, Any]) -> dict[str, Tensor]:
-    """Random parameters of the config's score, by their checkpoint keys."""
+    """Return random parameters of the config's score, by their checkpoint keys."""
     n = config["num_attention_heads"]
     p = config["hidden_size"] // n
     shapes: dict[str, dict[str, tuple[int, ...]]] = {
@@ -63,7 +63,7 @@ def score_parameters(config: dict[str, Any]) -> dict[str, Tensor]:
 
 
 def edit_json(path: Path, **changes: Any) -> None:
-    """Set keys of a JSON file; None removes one."""
+    """Set keys of a JSON file; None removes a key."""
     content = json.loads(path.read_text()) if path.exists() else {}
     content |= changes
     kept = {key: value for key, value in content.items() if value is not None}

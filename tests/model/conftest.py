@@ -17,48 +17,48 @@ from tests.hub import NAME, StandIn, running
 from tests.model.checkpoints import write_checkpoint
 
 transformers_logging.disable_progress_bar()
-torch.set_num_threads(1)  # tiny tensors only: a second thread costs more than it gives
+torch.set_num_threads(1)  # tiny tensors only: a second thread costs more time than it saves
 
 
 @pytest.fixture
 def make_checkpoint(tmp_path: Path) -> Callable[..., Path]:
-    """A factory of tiny random checkpoints, one at a time: `make_checkpoint(seed=…, **config)`."""
+    """Return a factory of tiny random checkpoints: `make_checkpoint(seed=…, **config)`."""
     return functools.partial(write_checkpoint, tmp_path / "checkpoint")
 
 
 @pytest.fixture(scope="session")
 def tiny_artifact(exported: Callable[..., Artifact], tiny_checkpoint: Path) -> Artifact:
-    """The artifact of `tiny_checkpoint`; read only."""
+    """Return the artifact of `tiny_checkpoint`; read only."""
     return exported(tiny_checkpoint, "tiny")
 
 
 @pytest.fixture(scope="session")
 def tiny_fp16(exported: Callable[..., Artifact], tiny_checkpoint: Path) -> Artifact:
-    """The fp16 artifact of `tiny_checkpoint`; read only."""
+    """Return the fp16 artifact of `tiny_checkpoint`; read only."""
     return exported(tiny_checkpoint, "tiny", "fp16")
 
 
 @pytest.fixture(scope="session")
 def tiny_bf16(exported: Callable[..., Artifact], tiny_checkpoint: Path) -> Artifact:
-    """The bf16 artifact of `tiny_checkpoint`; read only."""
+    """Return the bf16 artifact of `tiny_checkpoint`; read only."""
     return exported(tiny_checkpoint, "tiny", "bf16")
 
 
 @pytest.fixture(scope="session")
 def tiny_int8(exported: Callable[..., Artifact], tiny_checkpoint: Path) -> Artifact:
-    """The int8 artifact of `tiny_checkpoint`; read only."""
+    """Return the int8 artifact of `tiny_checkpoint`; read only."""
     return exported(tiny_checkpoint, "tiny", "int8")
 
 
 @pytest.fixture
 def artifact_copy(tiny_artifact: Artifact, tmp_path: Path) -> Path:
-    """A copy of `tiny_artifact` to damage."""
+    """Return a copy of `tiny_artifact` to damage."""
     return Path(shutil.copytree(tiny_artifact.folder, tmp_path / "artifact"))
 
 
 @pytest.fixture
 def repository(tiny_checkpoint: Path, tmp_path: Path) -> Path:
-    """The tiny checkpoint as a repository of a hub, among files that nobody needs."""
+    """Return the tiny checkpoint as a repository of a hub, with further unneeded files."""
     folder = Path(shutil.copytree(tiny_checkpoint, tmp_path / "repository"))
     for unwanted in (
         *("pytorch_model.bin", "tf_model.h5", "flax_model.msgpack", "README.md", "image.png"),
@@ -73,7 +73,7 @@ def repository(tiny_checkpoint: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def hub(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
-    """A stand-in for a hub, which has the repository twice."""
+    """Return a fake hub with the repository under two names."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("time.sleep", lambda _: None)  # between huggingface_hub's own attempts
     monkeypatch.setenv("NO_PROXY", "*")

@@ -1,6 +1,6 @@
-"""Small random encoder–decoders as transformers writes them, and what it computes of a pair.
+"""Small random encoder–decoders, written by transformers, and its results for pairs.
 
-Encoders and decoders differ in depth, those of BART and Marian also in their number of heads.
+Encoders and decoders differ in depth; BART's and Marian's also differ in their number of heads.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from tests.model.families.parity import randomized
 
 WORDS = ["<s>", "<pad>", "</s>", "<unk>", *(f"w{n}" for n in range(56))]
 PAIRS = [(9, 4), (1, 1), (3, 12), (17, 6)]
-"""Tokens of sources and their targets."""
+"""Numbers of tokens of sources and of their targets."""
 
 
 def write_encoder_decoder(folder: Path, family: str) -> Path:
-    """A checkpoint and its tokenizer."""
+    """Write a checkpoint and its tokenizer."""
     torch.manual_seed(0)
     {"bart": _bart, "marian": _marian, "t5": _t5}[family]().save_pretrained(folder)
     tokenizer = Tokenizer(models.WordLevel({w: n for n, w in enumerate(WORDS)}, unk_token="<unk>"))
@@ -100,31 +100,31 @@ def _t5() -> T5ForConditionalGeneration:
 
 
 def pairs(lengths: list[tuple[int, int]]) -> list[tuple[Ids, Ids]]:
-    """Random ids of sources and labels of their targets; no padding among them."""
+    """Return random ids of sources and labels of their targets, without padding tokens."""
     rng = np.random.default_rng(3)
     return [(rng.integers(3, 60, s), rng.integers(3, 60, t)) for s, t in lengths]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """What transformers computes of a source and the labels of its target."""
+    """Results of transformers for a source and the labels of its target."""
 
     encoded: list[np.ndarray]
-    """Every hidden state of the encoder, `[S, H]`."""
+    """Hidden states of the encoder, `[S, H]` each."""
     encoder_maps: list[np.ndarray]
-    """`[N, S, S]` a layer."""
+    """Maps of the encoder, `[N, S, S]` per layer."""
     hidden: list[np.ndarray]
-    """Every hidden state of the decoder, `[T, H]`."""
+    """Hidden states of the decoder, `[T, H]` each."""
     maps: np.ndarray
-    """`[L_d, N_d, T, T]`."""
+    """Maps of the decoder's self-attention, `[L_d, N_d, T, T]`."""
     cross_maps: np.ndarray
-    """`[L_d, N_d, T, S]`."""
+    """Maps of cross-attention, `[L_d, N_d, T, S]`."""
     logprobs: np.ndarray
-    """`[T]`."""
+    """Log-probabilities, `[T]`."""
     norms: np.ndarray
-    """‖a · f‖ `[L_d, N_d, T, T]`, of its own value and output projections."""
+    """Norms ‖a · f‖ of self-attention `[L_d, N_d, T, T]`, by its value and output projections."""
     cross_norms: np.ndarray
-    """The same of cross-attention, `[L_d, N_d, T, S]`."""
+    """Norms of cross-attention, likewise, `[L_d, N_d, T, S]`."""
 
 
 @functools.cache
@@ -136,7 +136,7 @@ def _reference(checkpoint: Path) -> tuple[Any, Added]:
 
 
 def transformers_says(checkpoint: Path, source: Ids, labels: Ids) -> Pair:
-    """One pair alone, in float32."""
+    """Return the results of transformers for one pair alone, in float32."""
     model, added = _reference(checkpoint)
     with torch.inference_mode():
         found = model(
@@ -147,7 +147,7 @@ def transformers_says(checkpoint: Path, source: Ids, labels: Ids) -> Pair:
         )
 
     def norms(kind: MapKind, maps: tuple[torch.Tensor, ...]) -> np.ndarray:
-        """`[L_d, N_d, T, keys]`."""
+        """Return norms `[L_d, N_d, T, keys]`."""
         sizes = [added.each(n, kind, of.shape[1]).norm(dim=-1).T for n, of in enumerate(maps)]
         with torch.inference_mode():
             return (torch.cat(maps) * torch.stack(sizes)[:, :, None]).numpy()
@@ -171,7 +171,7 @@ def transformers_says(checkpoint: Path, source: Ids, labels: Ids) -> Pair:
 
 
 def assert_equal(found: TargetTensors, expected: Pair) -> None:
-    """Hidden states and log-probabilities within 1e-4, maps within 1e-5; nothing looks ahead."""
+    """Compare states and log-probabilities within 1e-4, maps within 1e-5; check causality."""
     for ours, theirs in zip(found.hidden, expected.hidden, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-4 * max(1, np.abs(theirs).max()), rtol=0)
     np.testing.assert_allclose(found.maps, expected.maps, atol=1e-5, rtol=0, strict=True)

@@ -1,4 +1,4 @@
-"""Small random late-interaction models in the three forms that they are published in."""
+"""Small random late-interaction models in the three published formats."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EXPANSION: dict[str, Any] = {"strategy": "fixed", "length": 12}
 
 
 def write_encoder(folder: Path, family: str = "Bert", **config: Any) -> Path:
-    """An encoder alone, and a tokenizer that knows the markers."""
+    """Write an encoder, and a tokenizer that knows the markers."""
     sizes = {"vocab_size": len(WORDS) + len(ADDED), **_OWN.get(family, {}), **config}
     write_task_checkpoint(folder, "Model", family, **sizes)
     tokenizer = BertTokenizer(vocab={word: number for number, word in enumerate(WORDS)})
@@ -45,7 +45,7 @@ def write_encoder(folder: Path, family: str = "Bert", **config: Any) -> Path:
 def write_late(
     folder: Path, family: str = "Bert", skipped: Any = (".", "!", "nothing"), **transformer: Any
 ) -> Path:
-    """As sentence-transformers saves it, by itself."""
+    """Write a model with sentence-transformers itself."""
     inside = write_encoder(folder.with_name(f"{folder.name}-encoder"), family)
     torch.manual_seed(1)
     name = "token_embeddings"
@@ -62,7 +62,7 @@ def write_late(
 
 
 def write_pylate(folder: Path, family: str = "Bert", **settings: Any) -> Path:
-    """As PyLate saves it, with two projections, of which one has a residual."""
+    """Write PyLate's format, with two projections, one with a residual."""
     write_encoder(folder, family)
     hidden = TINY["hidden_size"]
     kinds = ["sentence_transformers.models.Transformer", *["pylate.models.Dense.Dense"] * 2]
@@ -101,7 +101,7 @@ def write_pylate(folder: Path, family: str = "Bert", **settings: Any) -> Path:
 
 
 def write_stanford(folder: Path, **metadata: Any) -> Path:
-    """As Stanford's ColBERT saves it: a BERT with a projection beside it."""
+    """Write the format of Stanford's ColBERT: a BERT with a projection beside it."""
     write_encoder(folder)
     path = folder / "model.safetensors"
     save_file(

@@ -20,7 +20,7 @@ CODES = [">>fra<<", ">>deu<<", ">>zho_Hans<<"]
 
 @functools.cache
 def piece_model(kind: str = "unigram", vocab_size: int = 600, **options: Any) -> bytes:
-    """A SentencePiece model that is always the same."""
+    """Return a SentencePiece model that is always the same."""
     content = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([*LINES, *MORE_TEXTS[:40]]),
@@ -38,13 +38,13 @@ def piece_model(kind: str = "unigram", vocab_size: int = 600, **options: Any) ->
 def write_marian(
     folder: Path, lacking: int = 30, *, separate: bool = False, **settings: Any
 ) -> Path:
-    """A folder whose two sides cut differently; some pieces have no id.
+    """Write a folder whose two sides segment differently; some pieces have no id.
 
     Args:
-        folder: that is made.
+        folder: the folder to create.
         lacking: pieces of either side without an id.
         separate: whether each side has ids of its own.
-        settings: of tokenizer_config.json.
+        settings: content of tokenizer_config.json.
 
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def write_marian(
 
 
 def write_m2m_100(folder: Path, kind: str = "bpe", **settings: Any) -> Path:
-    """A folder with a model of a kind, and a source's and a target's language."""
+    """Write a folder with a model of a kind, and a source's and a target's language."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sentencepiece.bpe.model").write_bytes(piece_model(kind))
     pieces = _pieces(folder / "sentencepiece.bpe.model", 20)
@@ -76,7 +76,7 @@ def write_m2m_100(folder: Path, kind: str = "bpe", **settings: Any) -> Path:
 
 
 def _pieces(path: Path, lacking: int) -> list[str]:
-    """Pieces in an order of their own, but for some."""
+    """Return the pieces in an order of their own, without some of them."""
     pieces = [piece for piece, _ in read_piece_model(path).pieces]
     return random.Random(0).sample(pieces, len(pieces) - lacking)
 

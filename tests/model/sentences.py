@@ -1,4 +1,4 @@
-"""Folders with a `modules.json`, by hand."""
+"""Folders with a handwritten `modules.json`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def modules_of(*types: str) -> list[dict[str, Any]]:
-    """The content of a `modules.json` of versions up to 5."""
+    """Return the content of a `modules.json` of versions up to 5."""
     paths = ["", *(f"{i}_{kind}" for i, kind in enumerate(types[1:], start=1))]
     return [
         {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
@@ -17,7 +17,7 @@ def modules_of(*types: str) -> list[dict[str, Any]]:
 
 
 def write_modules(folder: Path, *types: str) -> None:
-    """The file, and a folder for each module."""
+    """Write the file, and a folder for each module."""
     modules = modules_of(*types)
     (folder / "modules.json").write_text(json.dumps(modules))
     for module in modules:

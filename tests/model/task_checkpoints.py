@@ -40,13 +40,13 @@ FAMILIES += ("Roberta", "XLMRoberta")
 def write_task_checkpoint(
     folder: Path, task: str = "ForSequenceClassification", family: str = "Bert", **config: Any
 ) -> Path:
-    """A random model of one of transformers' task classes, with a tokenizer.
+    """Write a random model of one of transformers' task classes, with a tokenizer.
 
     Args:
-        folder: where it is written.
-        task: the end of the class's name.
-        family: the start of it.
-        config: of the model, beside the sizes.
+        folder: the folder to write.
+        task: suffix of the class's name.
+        family: prefix of the class's name.
+        config: further fields of the model's config, beside the sizes.
 
     """
     of_family = getattr(transformers, f"{family}Config")
@@ -69,7 +69,7 @@ def write_task_checkpoint(
 def write_sparse_checkpoint(
     folder: Path, family: str = "Bert", pooling: str = "max", activation: str = "relu"
 ) -> Path:
-    """A random SPLADE model, saved by sentence-transformers."""
+    """Write a random SPLADE model with sentence-transformers."""
     inside = folder.with_name(f"{folder.name}-transformer")
     write_task_checkpoint(inside, "ForMaskedLM", family)
     transformer = Transformer(str(inside), transformer_task="fill-mask")

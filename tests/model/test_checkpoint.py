@@ -58,7 +58,7 @@ def assert_loads_as_transformers_does(folder: Path) -> None:
 def test_no_parameter_is_random_before_it_is_read(
     tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For which PyTorch would import its compiler."""
+    """PyTorch would import its compiler for random initialisation."""
     for name in ("normal_", "uniform_"):
         monkeypatch.delattr(f"torch.nn.init._no_grad_{name}")
     load_checkpoint(tiny_checkpoint)

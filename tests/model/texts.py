@@ -1,4 +1,4 @@
-"""Texts of every kind that a tokenizer may treat in its own way."""
+"""Texts of every kind that tokenizers may treat differently."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ MORE_TEXTS = (
     "[E] a <sep> b<cls>",
     "a <unk>NOTUSED <s>NOTUSED",
 )
-"""For tests that add tokens."""
+"""Texts for tests that add tokens."""
 PAIRS = [
     ("The animal didn't cross the street", "it was too tired"),
     ("", ""),

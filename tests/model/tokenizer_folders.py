@@ -1,4 +1,4 @@
-"""Small tokenizers of every class that is built, as transformers itself saves them."""
+"""Small tokenizers of every supported class, saved by transformers itself."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ CLASSES = {
     "MBartTokenizer": "mbart",
     "MBart50Tokenizer": "mbart50",
 }
-"""Each class, under one name, and a `model_type` that has it."""
+"""Names of the classes, each with a `model_type` that has it."""
 VOCAB_SIZE = 2000
-"""More than the ids of any of them."""
+"""Vocabulary size larger than the ids of any of them."""
 
 
 def write_tokenizer_folder(folder: Path, name: str, **settings: Any) -> Path:
-    """A config of the class's family and its tokenizer, and settings added to those saved."""
+    """Write a config of the class's family and its tokenizer, with additional settings."""
     folder.mkdir(parents=True, exist_ok=True)
     for file, content in _saved(name).items():
         (folder / file).write_bytes(content)
@@ -95,7 +95,7 @@ def _tokenizer(name: str) -> Any:
 
 @functools.cache
 def word_pieces(*special: str) -> dict[str, int]:
-    """Ids of word pieces of lower-case text and of some of its capitals."""
+    """Return ids of word pieces of lower-case text and of some capitals in it."""
     tokenizer = Tokenizer(models.WordPiece())
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     lines = [*LINES, *map(str.lower, LINES)]
@@ -108,7 +108,7 @@ def word_pieces(*special: str) -> dict[str, int]:
 
 @functools.cache
 def byte_pairs(*special: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Ids and merges of pairs of bytes."""
+    """Return ids and merges of byte pairs."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = BpeTrainer(
@@ -123,7 +123,7 @@ def byte_pairs(*special: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
 
 @functools.cache
 def spaced_byte_pairs() -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Ids and merges of pairs of characters, with every byte for those that are not there."""
+    """Return ids and merges of character pairs, with a byte fallback for other characters."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Replace(" ", "▁")
     tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous")
@@ -144,7 +144,7 @@ def _pairs(tokenizer: Tokenizer) -> tuple[dict[str, int], list[tuple[str, str]]]
 
 @functools.cache
 def sentence_pieces(*special: str) -> list[tuple[str, float]]:
-    """Pieces and their log probabilities, by id; those of special tokens are 0."""
+    """Return pieces and their log probabilities, by id; special tokens have 0."""
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.NFKC()
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -159,7 +159,7 @@ def sentence_pieces(*special: str) -> list[tuple[str, float]]:
 
 
 def modernbert() -> Tokenizer:
-    """ModernBERT's tokenizer: bytes, and BERT's special tokens."""
+    """Return ModernBERT's tokenizer: bytes, and BERT's special tokens."""
     vocabulary, merges = byte_pairs(*BERTS)
     tokenizer = Tokenizer(models.BPE(vocabulary, merges))
     tokenizer.normalizer = normalizers.NFC()
@@ -171,10 +171,10 @@ def modernbert() -> Tokenizer:
 
 @functools.cache
 def charsmap() -> bytes:
-    """SentencePiece's normalisation of a few characters.
+    """Return SentencePiece's normalisation of a few characters.
 
-    A trie of their bytes (Darts-clone: the units of a node's children lie at its base, by byte)
-    and what becomes of them, each ended by a zero.
+    It is a trie of their bytes (Darts-clone: the units of a node's children lie at its base, by
+    byte), followed by their replacements, each ended by a zero.
     """
     replaced = {"ﬁ": "fi", "Ａ": "A", "　": " ", "½": "1/2", "\u200b": " ", "™": "TM"}
     starts, texts = {}, b""

@@ -1,4 +1,4 @@
-"""The oracle of a tokenizer, of either side: transformers' AutoTokenizer on the same folder."""
+"""Comparison of tokenizers of either side with transformers' AutoTokenizer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.model.checkpoints import TINY
 from tests.model.texts import MORE_TEXTS, PAIRS, TEXTS
 
 SOME_TEXTS = [*MORE_TEXTS, *TEXTS[::6]]
-"""Enough where it is a matter of which tokens there are."""
+"""Texts that suffice for tests of the set of tokens."""
 
 _RUN = re.compile(r"(.{1,2})\1{7,}")
 
@@ -27,9 +27,9 @@ _RUN = re.compile(r"(.{1,2})\1{7,}")
 def assert_equals_transformers(
     folder: Path, vocab_size: int = TINY["vocab_size"], texts: Sequence[str] = (*TEXTS, *MORE_TEXTS)
 ) -> Tokenizer:
-    """Ids, segments, offsets and tokens of texts and pairs, in ours and in transformers'.
+    """Compare ids, segments, offsets and tokens of texts and pairs with transformers'.
 
-    In ours as it is loaded, and as it is saved for the service.
+    Our tokenizer is compared as loaded, and as saved for the service.
     """
     config = parse_config(TINY | {"model_type": "bert", "vocab_size": vocab_size})
     ours = load_tokenizer(folder, config, lowercase=False)
@@ -56,7 +56,7 @@ def assert_equals_transformers(
 
 
 def assert_targets_equal_transformers(folder: Path, texts: Sequence[str] = TEXTS) -> None:
-    """Ids, offsets and tokens of targets."""
+    """Compare ids, offsets and tokens of targets."""
     ours = _loaded(folder, target=True)
     expected = AutoTokenizer.from_pretrained(folder)(
         text_target=list(texts), return_offsets_mapping=True
@@ -70,10 +70,10 @@ def assert_targets_equal_transformers(folder: Path, texts: Sequence[str] = TEXTS
 def assert_pieces_equal_transformers(
     folder: Path, texts: Sequence[str] = (*TEXTS, *MORE_TEXTS), *, target: bool = False
 ) -> Tokenizer:
-    """Ids and tokens of one side, of a class without a tokenizer.json, which knows no offsets.
+    """Compare ids and tokens of one side, for a class without a tokenizer.json or offsets.
 
-    Long runs are left out: the ways to cut one are equally likely, and SentencePiece's sums of
-    four bytes then go by where they are rounded.
+    Long runs are left out: their segmentations are equally likely, and the rounding of
+    SentencePiece's four-byte sums decides between them.
     """
     ours = _loaded(folder, target=target)
     with warnings.catch_warnings():
@@ -96,7 +96,7 @@ def assert_pieces_equal_transformers(
 
 
 def _loaded(folder: Path, *, target: bool) -> Tokenizer:
-    """A side's tokenizer as it is saved for the service."""
+    """Return a side's tokenizer as saved for the service."""
     config = parse_config(TINY | {"model_type": "bert", "vocab_size": 10_000})
     found = load_target_tokenizer(folder, 10_000, lowercase=False) if target else None
     ours = found or load_tokenizer(folder, config, lowercase=False)

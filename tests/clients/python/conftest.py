@@ -1,4 +1,4 @@
-"""The artifact behind the clients' own tests."""
+"""Artifact of the client's tests."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session")
 def artifact(exported: Callable[..., Artifact], small_checkpoint: Path) -> Artifact:
-    """The one of the service's tests: L = 2, N = 2, H = 128; read only."""
+    """Return the artifact of the service's tests: L = 2, N = 2, H = 128; read only."""
     return exported(small_checkpoint, "small")
 
 
 @pytest.fixture(params=["sync", "async"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Which of the two clients is asked."""
+    """Return the kind of client, sync or async."""
     return str(request.param)

@@ -1,4 +1,4 @@
-"""A service of a few lines, and both clients against it."""
+"""Small fake service, and both clients connected to it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def binary(
     model: str = "m",
     **lists: Any,
 ) -> bytes:
-    """The binary form: one token a character, and `tensors` beside those of every reply."""
+    """Return the binary reply: one token per character, and `tensors` beside the usual ones."""
     lengths = [len(text) for text in texts]
     common = {
         "cu_seqlens": np.cumsum([0, *lengths], dtype=np.int32),
@@ -55,18 +55,18 @@ def binary(
 
 
 def lengths_of(texts: Sequence[str], model: str = "m") -> httpx.Response:
-    """Every text's vector is its number, which it has for a text."""
+    """Return a reply in which every text's vector is the number that the text spells."""
     pooled = np.array([[float(text)] for text in texts], np.float32)
     return httpx.Response(200, content=binary(texts, {"pooled": pooled}, model))
 
 
 def sent(request: httpx.Request) -> Any:
-    """The body of a request."""
+    """Return the body of a request."""
     return json.loads(request.content)
 
 
 def asked(kind: str, name: str, handler: Handler, *arguments: Any, **settings: Any) -> Any:
-    """What a method of one of the clients gives; `fields` of the settings are those of the call."""
+    """Call a method of one of the clients; `fields` of the settings are those of the call."""
     fields = settings.pop("fields", {})
     transport = httpx.MockTransport(handler)
     if kind == "sync":
@@ -81,7 +81,7 @@ def asked(kind: str, name: str, handler: Handler, *arguments: Any, **settings: A
 
 
 class Service:
-    """Answers `/embed` calls of numbers; `trouble` may answer or raise before it does."""
+    """Fake that answers `/embed` calls of numbers; `trouble` may answer or raise before."""
 
     def __init__(self, trouble=lambda request, count: None) -> None:
         self.trouble, self.requests = trouble, []
@@ -103,6 +103,6 @@ class Service:
 
 
 def problem(status: int, detail: str, **headers: str) -> httpx.Response:
-    """An error in the words of the native routes and of TEI's."""
+    """Return an error in the format of the native routes and of TEI's."""
     names = {name.replace("_", "-"): value for name, value in headers.items()}
     return httpx.Response(status, json={"detail": detail, "error": detail}, headers=names)

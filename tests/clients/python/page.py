@@ -1,4 +1,4 @@
-"""A page of HTML, read back by a parser, and texts that are markup."""
+"""HTML page parsed again, and texts that contain markup."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SAFE = {"br", "code", "div", "small", "span", "table", "td", "th", "tr"}
 
 
 class Page(html.parser.HTMLParser):
-    """The tags, attributes and text of a page."""
+    """Tags, attributes and text of a page."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Page(html.parser.HTMLParser):
         self.text.append(data)
 
     def assert_inert(self) -> None:
-        """Nothing runs, and nothing is fetched."""
+        """Assert that nothing runs, and nothing is fetched."""
         assert {tag for tag, _ in self.tags} <= SAFE
         for _, attributes in self.tags:
             assert attributes.keys() <= {"style", "title"}

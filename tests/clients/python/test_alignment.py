@@ -1,4 +1,4 @@
-"""An alignment as it is read, and as it prints."""
+"""Parsing and printing of alignments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arguments of BertViz's views, which its own functions take."""
+"""Arguments of BertViz's views, given to its own functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ S, T = 3, 4
 
 
 def aimed(**tensors: np.ndarray) -> Reply:
-    """Of two layers of the encoder and one of the decoder, each with heads of its own."""
+    """Return maps of two encoder layers and one decoder layer, each with its own heads."""
     return Reply(
         model="m",
         backend="onnx",

@@ -1,4 +1,4 @@
-"""Every call against the application itself, in this process, held against its own JSON."""
+"""Every call against the application itself, in this process, compared with its own JSON."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from tests.service.several import fake_of, variant
 pytestmark = pytest.mark.anyio
 TEXTS = ["The cat sat.", "", f"naïve 🙂 </s> [SEP] {'a word ' * 9}", "a dog", "on the mat"]
 FILLED = [text for text in TEXTS if text]
-"""TEI's routes refuse an empty text."""
+"""Routes of TEI, which reject an empty text."""
 PAIRS = [("What?", "The cat."), ("a", "")]
 WITHOUT = {"inputs", "texts", "query", "encoding_format", "return_text"}
-"""What the client sets itself, or needs not."""
+"""Fields that the client sets itself, or does not need."""
 
 
 def client_of(served: Any) -> AsyncClient:
-    """A client of the application that another talks to."""
+    """Return a client of the application that another client uses."""
     return AsyncClient("http://localhost", transport=httpx.ASGITransport(served.app))
 
 
 @pytest.fixture(scope="module")
 async def both(artifact: Artifact, anyio_backend: str) -> AsyncIterator[Any]:
-    """The client, and one of plain JSON, of a service that takes two texts a request."""
+    """Return the client, and a plain JSON client, of a service that takes two texts a request."""
     engine = FakeEngine(artifact.manifest.config)
     async with (
         serving(artifact, engine, max_client_batch_size=2) as plain,
@@ -97,7 +97,7 @@ async def test_several_layers(both):
 
 
 async def test_patched_heads_and_parts_of_layers(both):
-    """Both texts in one request, as a patch names them by their places."""
+    """Both texts are in one request, because a patch refers to them by index."""
     client, plain = both
     asked = {"patch": [{"layer": 0, "head": 1, "from": 1}], "layers": [1, 2]}
     asked |= {"include": ["attended", "residual", "mlp"]}
@@ -275,7 +275,7 @@ async def test_a_key(artifact):
 
 
 async def test_attention_of_texts_with_targets(artifact):
-    """Two texts a request: each keeps its own target."""
+    """With two texts per request, each keeps its own target."""
     served = with_decoder(artifact)
     targets = ["Le chat.", "", f"naïf 🙂 {'un mot ' * 9}", "un chien", "sur le tapis"]
     asked = {
@@ -333,7 +333,7 @@ def test_each_input_has_one_target():
 
 
 async def test_align(both):
-    """In parts of two pairs, as one by one."""
+    """Requests of two pairs give the same as single ones."""
     client, plain = both
     pairs = [("The cat sat.", "Die Katze saß."), ("", "a"), *PAIRS]
     asked = {"method": "softmax", "matrix": True}

@@ -1,4 +1,4 @@
-"""Both clients against services that behave well and badly: lists, retries, errors, deadlines."""
+"""Both clients against well-behaved and broken services: lists, retries, errors, deadlines."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_long_list_is_several_requests_and_one_result_in_order(kind):
-    """Whichever is answered first: the first request waits for the others."""
+    """The order of answers does not matter: the first request waits for the others."""
 
     def last_comes_first(request, _):
         if kind == "sync" and "0" in sent(request)["inputs"]:
@@ -166,7 +166,7 @@ def test_one_failure_fails_the_list_and_tells_which_inputs(kind):
 
 
 def test_a_failure_ends_the_waits_of_the_others(kind):
-    """The last request is refused for good while the first has half a minute to wait."""
+    """The last request is finally refused while the first has half a minute to wait."""
     waits = threading.Event()
 
     def answer(request, _):

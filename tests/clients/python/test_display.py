@@ -1,4 +1,4 @@
-"""What a prompt and a notebook show of each result: short, inert, readable on light and dark."""
+"""Short forms of results in a prompt and a notebook: inert, readable on light and dark."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_of_many_texts_the_first_are_shown():
 @pytest.mark.parametrize("value", [1.0, -1.0, 2.0])
 @pytest.mark.parametrize(("paper", "ink"), [(255, 0), (17, 212)])
 def test_text_on_the_strongest_shade_is_readable(value, paper, ink):
-    """Contrast of 4.5 and more, as WCAG 2.2 asks for (1.4.3), by its own formula."""
+    """The contrast is at least 4.5, as WCAG 2.2 requires (1.4.3), by its own formula."""
     *shade, alpha = map(float, colour(value).removeprefix("rgba(").rstrip(")").split(","))
     assert alpha == STRONGEST
 

@@ -1,4 +1,4 @@
-"""A call's steps, carried out by hand with a clock of our own; how lists become requests."""
+"""Steps of a call, executed by hand with a fake clock; splitting of lists into requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FULL = Answer(429, {}, b'{"detail": "full"}')
 
 
 class Clock:
-    """Stands still until a step has been waited for."""
+    """Clock that only advances when a step waits."""
 
     now = 100.0
 
@@ -28,7 +28,7 @@ class Clock:
 
 
 def steps_of(answers, jitter=0.5, timeout=60.0, retries=5):
-    """Every step of a call of one text, answered in turn; what ends it is raised or returned."""
+    """Yield every step of a call of one text, answered in turn; return or raise its outcome."""
     clock = Clock()
     session = Session(URL, timeout, retries, clock, lambda: jitter)
     (steps,) = next(conduct(calls.embed("7"), session)).exchanges
@@ -139,7 +139,7 @@ def test_a_request_is_bounded_by_what_its_reply_weighs():
 
 
 def test_replies_of_a_fake_are_read():
-    """The helper of these tests writes what the client reads."""
+    """The fake of these tests writes replies that the client can read."""
     content = lengths_of(["7", "12"]).content
     assert isinstance(lengths_of(["7"]), httpx.Response)
     assert [one.pooled[0] for one in calls.encode(["7", "12"]).read(content, ["7", "12"])] == [
@@ -149,7 +149,7 @@ def test_replies_of_a_fake_are_read():
 
 
 def test_targets_count_as_their_inputs_do_and_go_with_them():
-    """Three inputs a request; a long target fills one."""
+    """Three inputs fit into a request; a long target fills one."""
     info = read_info(json.dumps(INFO | {"max_queue_tokens": 10**9}).encode())
     long = "x" * REQUEST_CHARACTERS
     call = calls.attention(list("abcde"), targets=["A", "B", "C", long, "E"])

@@ -1,4 +1,4 @@
-"""The client's explanations, from a reply of the service's own form."""
+"""Explanations of the client, from a reply in the service's own format."""
 
 from __future__ import annotations
 

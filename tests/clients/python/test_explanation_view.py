@@ -1,4 +1,4 @@
-"""An explanation as a notebook shows it, and as a table."""
+"""An explanation in a notebook, and as a table."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def explanation(pair=(ONE, OTHER), **more) -> Explanation:
 
 
 def spans(page: Page) -> dict[str, float]:
-    """The opacity of each shade, by what is shown over it."""
+    """Return the opacity of each shade, by its tooltip."""
     return {
         found["title"]: float(found["style"].split(",")[3].partition(")")[0])
         for tag, found in page.tags
@@ -84,7 +84,7 @@ def test_pairs_of_words_stand_below(method):
 
 @pytest.mark.parametrize("more", [{}, {"pairs": PAIRS.tolist()}, {"heads": [[0.5, -0.5, 1]]}])
 def test_a_text_that_is_markup_is_text(more):
-    """What tokens leave out is shown as well: spaces, and the end of a text that was cut."""
+    """Text outside tokens is shown as well: spaces, and the end of a truncated text."""
     pair = "<b>&x</b><script>alert(1)</script>", '<i onclick="x">'
     page = Page(explanation(pair, **more)._repr_html_())
     page.assert_inert()

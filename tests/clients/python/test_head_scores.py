@@ -1,4 +1,4 @@
-"""What a head compares, by the client: of the application itself, and of replies of its form."""
+"""Head scores by the client: from the application itself, and from replies in its format."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TEXTS = ["The cat sat.", "", "a dog", ("What?", "The cat.")]
 
 @pytest.mark.anyio
 async def test_they_are_those_of_the_application(artifact: Artifact) -> None:
-    """More texts than a request takes, of a real engine; products add up to the scores."""
+    """More texts than fit into a request, with a real engine; products add up to the scores."""
     async with (
         serving(artifact, OnnxEngine(artifact), max_client_batch_size=2) as plain,
         AsyncClient("http://localhost", transport=httpx.ASGITransport(plain.app)) as client,

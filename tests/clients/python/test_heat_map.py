@@ -1,4 +1,4 @@
-"""What a notebook shows: read back by an HTML parser, with names that are markup."""
+"""Heat maps in a notebook: read back by an HTML parser, with names that contain markup."""
 
 from __future__ import annotations
 

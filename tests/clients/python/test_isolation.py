@@ -1,4 +1,4 @@
-"""Inputs that are refused: their errors in their places, and the others answered."""
+"""Refused inputs: their errors in their places, and answers for all others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXTS = [str(i) for i in range(10)]
 
 
 def refusing(*bad: str, status: int = 422, words: str = "inputs[{}] has 302 tokens") -> Service:
-    """A service that refuses the first of some texts in a request, as the real one does."""
+    """Return a service that refuses the first of some texts in a request, as the real one does."""
 
     def refuse(request: httpx.Request, _: int) -> httpx.Response | None:
         found = [i for i, text in enumerate(sent(request)["inputs"]) if text in bad]
@@ -38,7 +38,7 @@ def asked_for(service: Service) -> list[str]:
 
 
 def vectors(found: list) -> list[float | int]:
-    """The number that each vector is, and the index of each error."""
+    """Return the number in each vector, and the index of each error."""
     return [-one.index if isinstance(one, Refused) else one[0] for one in found]
 
 
@@ -62,7 +62,7 @@ def test_an_input_that_is_not_named_is_found_by_halves(kind):
 
 
 def test_a_reply_of_one_input_that_is_too_large_is_its_error(kind):
-    """Also where the service advises to ask for less of a field that was asked for."""
+    """Even if the service advises to request less of a field in the request."""
     words = "the reply would have 9 bytes: ask for fewer outputs"
     service = refusing("1", status=413, words=words)
     found = asked(kind, "embed", service, TEXTS[:3], fields={"on_error": "return"})
@@ -78,7 +78,7 @@ def test_a_list_of_which_all_are_refused(kind):
 
 
 def test_of_many_that_are_refused_few_are_sent_often(kind):
-    """Each input is asked for about log₂ n times, and no request is wasted: one an error."""
+    """Each input is sent about log₂ n times, and each extra request isolates one error."""
     bad = [str(i) for i in range(100, 164)]
     service = refusing(*bad)
 
@@ -123,7 +123,7 @@ def test_the_input_that_is_named_is_the_error_s_where_it_is_raised(kind):
 
 
 def test_errors_stand_after_the_ranks(kind):
-    """The score of a text is its number."""
+    """The score of a text is the number that it spells."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path == "/info":

@@ -11,7 +11,7 @@ from tests.clients.python.fake import INFO
 
 
 def service(**headers):
-    """A service whose every reply has these headers."""
+    """Return a service whose every reply has these headers."""
     sent = {f"x-{name.replace('_', '-')}": value for name, value in headers.items()}
 
     def answer(request):

@@ -1,4 +1,4 @@
-"""Which text of a pair a token is of, against what the tokenizers themselves say of it."""
+"""Assignment of a pair's tokens to its texts, against the tokenizers' own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def tokenized(tokenizer: Any, pair: tuple[str, str], **options: Any) -> tuple[Any, Any]:
-    """The arguments of `places_of`, and each token's text as the tokenizer has it."""
+    """Return the arguments of `places_of`, and each token's text by the tokenizer."""
     told = tokenizer(*pair, return_offsets_mapping=True, return_token_type_ids=True, **options)
     encoding = told.encodings[0]
     return (
@@ -42,7 +42,7 @@ def tokenized(tokenizer: Any, pair: tuple[str, str], **options: Any) -> tuple[An
 
 @pytest.mark.parametrize("name", sorted(CLASSES.keys() - WITHOUT_SEPARATORS))
 def test_every_token_of_a_text_is_in_its_own(tokenizer, name):
-    """Also of a text that is empty, cut, or has separators in it; and if no segments are told."""
+    """Also for a text that is empty, truncated, or contains separators; and without segments."""
     made, segments = tokenizer(name), set()
     for pair, options in itertools.product(PAIRS, ({}, {"max_length": 9, "truncation": True})):
         (tokens, offsets, segment_ids, _), expected = tokenized(made, pair, **options)

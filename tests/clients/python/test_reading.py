@@ -1,4 +1,4 @@
-"""Replies made by hand: each text gets its own, and parts of a call become one result."""
+"""Handmade replies: each text gets its own parts, and parts of a call become one result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXTS = ["x" * length for length in LENGTHS]
 
 
 def test_each_text_gets_what_is_its_own():
-    """Of twelve texts, so that 1 and 11 are easily taken for each other."""
+    """With twelve texts, where 1 and 11 are easily confused."""
     tensors = {"pooled_shift": np.arange(12, dtype=np.float32)}
     for i, size in enumerate(LENGTHS):
         tensors[f"attention.{i}.indices"] = np.full((1, 1, size, 1), i, np.int32)
@@ -65,7 +65,7 @@ def test_ranks_go_by_score_and_equal_ones_as_they_were():
 
 
 def test_of_several_verifications_the_worst_counts():
-    """Replies as the route writes them."""
+    """The replies have the route's format."""
 
     def one(wrong, inputs):
         differences = compared(wrong=wrong).differences

@@ -1,4 +1,4 @@
-"""What a reply says of its heads: labels by hand, and what was not asked for."""
+"""Labels of heads, by hand, and errors for parts that were not requested."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SHARES = ("cls", "sep", "self", "previous", "next")
 
 
 def reply(size: int, separators: int = 1, **stats: float) -> Reply:
-    """Of one head of layer 3, head 7, with these statistics."""
+    """Return a reply of one head, layer 3 and head 7, with these statistics."""
     values = dict.fromkeys(("entropy", *SHARES), 0.0) | stats
     ids = [101, *[7] * (size - separators - 1), *[102] * separators]
     return Reply(

@@ -1,4 +1,4 @@
-"""The client's scores and ranks against sentence-transformers, of each kind of model."""
+"""Scores and ranks of the client against sentence-transformers, for each kind of model."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def client_of(artifact: Artifact, **settings: Any) -> AsyncIterator[AsyncC
 
 
 async def test_a_cross_encoder(exported: Callable[..., Artifact], cross_checkpoint: Path) -> None:
-    """In requests of two texts: one query, one a text, and the ranks of CrossEncoder.rank."""
+    """Requests of two texts: one query, one query per text, and the ranks of CrossEncoder.rank."""
     theirs = CrossEncoder(str(cross_checkpoint), device="cpu", max_length=36)
     ranks = theirs.rank(QUERY, TEXTS, activation_fn=torch.nn.Sigmoid())
     each = theirs.predict([*zip(QUERIES, TEXTS, strict=True)], activation_fn=torch.nn.Identity())
@@ -78,7 +78,7 @@ async def test_a_late_interaction_model(late_artifact: Artifact, late_checkpoint
 
 
 async def test_texts_that_are_refused(artifact: Artifact) -> None:
-    """Of one query and of one a text; the service names them in the caller's own list."""
+    """For one query and for one query per text; errors use the caller's indices."""
     long = "word " * 600
     async with client_of(artifact, max_client_batch_size=3) as client:
         whole = await client.score(QUERY, TEXTS)

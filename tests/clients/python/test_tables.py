@@ -1,4 +1,4 @@
-"""Results as pandas' tables, held against the arrays that they are made of."""
+"""Results as pandas tables, against the arrays that they are made of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client's tokens against transformers' tokenizer: ids, and offsets in code points."""
+"""Tokens of the client against transformers' tokenizer: ids, and offsets in code points."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def with_prompts(artifact: Artifact, default: str | None) -> Artifact:
 
 @pytest.mark.parametrize("default", [None, "query", "accents"])
 async def test_tokens_are_those_of_transformers(artifact, tokenizer, default):
-    """Also behind a prompt, whose tokens have no place in the text."""
+    """Also after a prompt, whose tokens have no position in the text."""
     served = with_prompts(artifact, default)
     prompt = PROMPTS[default] if default else ""
     engine = FakeEngine(served.manifest.config)

@@ -1,4 +1,4 @@
-"""Tokens to words, by hand on a real tokenizer; merged maps, by plain loops."""
+"""Grouping of tokens to words, by hand on a real tokenizer; merged maps, by plain loops."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CASES = {
     "a\x00b c\u200dd": "a\x00b c\u200dd",
     "": "",
 }
-"""A mark at a word's end is in no token's offsets, and so in no word."""
+"""A combining mark at a word's end is in no token's offsets, and so in no word."""
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_words_of_a_pair_stay_in_their_texts(tokenizer):
 
 
 def test_tokens_side_by_side_of_two_texts_are_two_words():
-    """As where a pair has no separator: the second text starts at the offset the first ends at."""
+    """As in a pair without a separator: the second text starts where the first ends."""
     found = words_of(["a", "b"], [(0, 1), (1, 2)], [0, 1], ["a", " b"])
     assert [word.tokens for word in found] == [[0], [1]]
 

@@ -1,4 +1,4 @@
-"""A library that fails with a file of an artifact is one line that names the file."""
+"""Errors of libraries that read or write an artifact's file are one line that names the file."""
 
 from __future__ import annotations
 

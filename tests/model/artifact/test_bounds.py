@@ -1,4 +1,4 @@
-"""Bounds of similarity, and what is said of a figure below one."""
+"""Bounds of similarity, and the message about a figure below its bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache's key: another export has another key, the same export the same one."""
+"""Cache keys: a different export has a different key, the same export the same key."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_the_exporter_is_another_with_other_packages(
         assert key(checkpoint) != key_before
     newer = exporter_version()
     monkeypatch.setattr(importlib.metadata, "version", lambda name: version(name, "0.0.2+cpu"))
-    assert exporter_version() == newer  # the build is no other version
+    assert exporter_version() == newer  # the build does not change the version
 
 
 MODEL = Path(cache.__file__).parents[1]

@@ -1,4 +1,4 @@
-"""The contract of a decoder's graphs, written out; that graphs follow it is held at export."""
+"""The contract of a decoder's graphs, written out; export tests check that graphs follow it."""
 
 from __future__ import annotations
 

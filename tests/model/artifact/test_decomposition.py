@@ -23,7 +23,7 @@ from tests.model.decomposition.test_encoder import MODELS
 from tests.model.families.parity import saved
 
 ELSEWHERE = ("attention.query", "attention.key", "attention.position_", "attention.score")
-"""What a layer's maps follow from: it is in the parameters of heads."""
+"""Parameters that a layer's maps depend on, which are among the heads' parameters."""
 
 
 @pytest.mark.parametrize("name", ["albert", "bert", "modernbert", "modernbert-biases", "gemma3"])

@@ -1,4 +1,4 @@
-"""Files that artifacts have in common are links, and never links to a damaged file."""
+"""Identical files of artifacts are hard links, but never links to a damaged file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def small_files(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def artifact_at(folder: Path, **contents: bytes) -> Any:
-    """As much of an artifact as has files."""
+    """Return an artifact that only has files."""
     folder.mkdir()
     for name, content in contents.items():
         (folder / name).write_bytes(content)

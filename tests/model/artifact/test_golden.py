@@ -1,4 +1,4 @@
-"""Golden texts: which ones there are, their file, and their tensors against transformers."""
+"""Golden texts: their number, their file, and their tensors against transformers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_golden_tensors_are_transformers(artifact: Artifact, small_checkpoint: P
 def test_texts_that_do_not_fit_are_left_out(
     artifact: Artifact, limits: dict[str, int], tokens: list[int]
 ) -> None:
-    """The words and signs of each text, counted by hand, and its special tokens."""
+    """The words and punctuation marks of each text, counted by hand, plus its special tokens."""
     tokenizer = Tokenizer.from_file(str(artifact.path(TOKENIZER)))
     config = artifact.manifest.config.model_copy(update=limits)
     texts = list(golden_inputs(tokenizer, config))
@@ -67,7 +67,7 @@ def test_texts_that_do_not_fit_are_left_out(
 
 
 def golden_text(tokens: int, seed: int) -> GoldenText:
-    """Random arrays of L = 2, N = 3, H = 4; the maps are not contiguous."""
+    """Return random arrays with L = 2, N = 3, H = 4; the maps are not contiguous."""
     rng = np.random.default_rng(seed)
     return GoldenText(
         rng.integers(0, 9, tokens),

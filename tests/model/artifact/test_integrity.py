@@ -1,4 +1,4 @@
-"""What a graph may name, byte by byte; files and their hashes are held in test_manifest.py."""
+"""References of a graph to files, byte by byte; test_manifest.py tests files and hashes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from model.errors import ArtifactError
 
 
 def graph_at(path: Path, *locations: str) -> Path:
-    """A graph with a tensor in each of these files."""
+    """Write a graph with a tensor in each of these files."""
     graph = onnx.GraphProto()
     for location in locations:
         tensor = graph.initializer.add(data_location=onnx.TensorProto.EXTERNAL)

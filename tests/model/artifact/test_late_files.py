@@ -1,4 +1,4 @@
-"""What the files of late-interaction models say, and what is refused by its name."""
+"""Files of late-interaction models, and errors that name unsupported settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXPANSION = {"strategy": "min", "length": 8, "attend": True, "token": None}
 
 
 def native(folder: Path) -> Path:
-    """sentence-transformers' form, without weights."""
+    """Write sentence-transformers' format, without weights."""
     write_modules(folder, "Transformer", "Dense", "MultiVectorMask", "Normalize")
     edit_json(folder / SETTINGS, model_type="MultiVectorEncoder", similarity_fn_name="meanmaxsim")
     edit_json(folder / "1_Dense" / "config.json", **DENSE)
@@ -42,7 +42,7 @@ def native(folder: Path) -> Path:
 
 
 def pylate(folder: Path) -> Path:
-    """PyLate's form, without weights."""
+    """Write PyLate's format, without weights."""
     write_modules(folder, "Transformer", "Dense")
     modules = json.loads((folder / "modules.json").read_text())
     modules[1]["type"] = "pylate.models.Dense.Dense"
@@ -53,7 +53,7 @@ def pylate(folder: Path) -> Path:
 
 
 def stanford(folder: Path) -> Path:
-    """Stanford's form, without weights and metadata."""
+    """Write Stanford's format, without weights and metadata."""
     edit_json(folder / "config.json", architectures=["HF_ColBERT"], hidden_size=12)
     return folder
 

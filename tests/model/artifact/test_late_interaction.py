@@ -1,4 +1,4 @@
-"""Token vectors: which count, and MaxSim against sentence-transformers'."""
+"""Selection of token vectors, and MaxSim against sentence-transformers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MODULES = (Dense(in_features=4, out_features=3), Normalize())
 
 @pytest.mark.parametrize("block", [2**20, 7, 1])
 def test_max_sim(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
-    """However many products are in memory at once; all of them may be negative."""
+    """The score does not depend on the block size; all products may be negative."""
     monkeypatch.setattr(late_interaction, "BLOCK", block)
     generator = np.random.default_rng(0)
     query = np.abs(generator.normal(size=(5, 3))).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Names and shapes of a layer's parameters are those of every family's encoder."""
+"""Names and shapes of a layer's parameters match every family's encoder."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ NAMES = (
     "weights.safetensors",
 )
 WITH_BYTES = [name for name in NAMES if name != "encoder.onnx.data"]
-"""Files that are not empty in float32, whose graph names the tensors of weights.safetensors."""
+"""Files that are not empty in float32, with a graph that names tensors of weights.safetensors."""
 
 
 def refusal(folder: Path) -> str:
@@ -198,7 +198,7 @@ def test_writing_a_manifest_leaves_nothing_else_behind(
 def test_an_infinite_difference_can_be_written_and_read(
     tiny_artifact: Artifact, artifact_copy: Path
 ) -> None:
-    """What verification finds when an encoder overflows; JSON has no infinity."""
+    """Verification finds it when an encoder overflows; JSON has no infinity."""
     failed = Verdict(passed=False, failed="hidden state 1")
     found = {"max_abs_diff_below": {"hidden": None}, "vectors": failed, "heads": failed}
     record = tiny_artifact.manifest.verification.model_copy(update=found)

@@ -1,4 +1,4 @@
-"""What a manifest says of tolerances: those of its precision, or what was measured."""
+"""Tolerances in a manifest: the precision's, or measured ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of hidden states to a task head and back to texts, by a task head that is a matrix."""
+"""Rows of hidden states to a task head and back to texts, with a matrix as the task head."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What our account of a folder computes is what sentence-transformers computes of it."""
+"""Our computation of a folder's vectors equals sentence-transformers'."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.model.checkpoints import edit_json
 from tests.model.sentences import modules_of, write_modules
 
 POSITIONS = 40
-"""The size of the tiny checkpoint's position table."""
+"""Size of the tiny checkpoint's position table."""
 HIDDEN = 12
 TEXTS = ["the cat.", "The CAT, the cat and THE cat " * 3, "q", ""]
 PROMPT = "query the cat: "
@@ -42,7 +42,7 @@ def read(folder: Path) -> SentenceConfig:
 
 
 def embed(folder: Path, prompt: str | None = None, **options: Any) -> list[np.ndarray]:
-    """The vectors of `TEXTS` by our own account of the folder."""
+    """Return the vectors of `TEXTS` by our own reading of the folder."""
     sentence, inside = read(folder), transformer_folder(folder)
     encoder = load_checkpoint(inside)
     tensors = module_tensors(folder, sentence.modules)
@@ -66,7 +66,7 @@ def embed(folder: Path, prompt: str | None = None, **options: Any) -> list[np.nd
 
 
 def assert_equals_sentence_transformers(folder: Path, *prompts: str | None) -> SentenceTransformer:
-    """Without a prompt of the caller's, and with each of these."""
+    """Compare vectors without a prompt, and with each of these."""
     theirs = SentenceTransformer(str(folder), device="cpu")
     ours = read(folder)
     named = {name: prompt for name, prompt in ours.prompts.items() if prompt}
@@ -78,14 +78,14 @@ def assert_equals_sentence_transformers(folder: Path, *prompts: str | None) -> S
 
 
 def save(checkpoint: Path, folder: Path, *modules: Any, **options: Any) -> Path:
-    """A sentence-transformers folder, written by the library itself."""
+    """Write a sentence-transformers folder with the library itself."""
     transformer = Transformer(str(checkpoint), max_seq_length=options.pop("max_seq_length", None))
     SentenceTransformer(modules=[transformer, *modules], device="cpu", **options).save(str(folder))
     return folder
 
 
 def random(module: Any) -> Any:
-    """The module with parameters that no other has."""
+    """Return the module with random parameters."""
     torch.manual_seed(7)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -95,7 +95,7 @@ def random(module: Any) -> Any:
 
 @pytest.fixture
 def folder(tiny_checkpoint: Path, tmp_path: Path) -> Path:
-    """A folder as versions up to 5 wrote it: Transformer → mean pooling."""
+    """Write a folder in the format of versions up to 5: Transformer → mean pooling."""
     folder = Path(shutil.copytree(tiny_checkpoint, tmp_path / "sentence"))
     write_modules(folder, "Transformer", "Pooling")
     edit_json(
@@ -267,7 +267,7 @@ def test_the_limit_on_tokens(
 
 
 def test_the_least_limit_holds(folder: Path) -> None:
-    """The library takes its own file's, even where the tokenizer's is less."""
+    """The library uses its own file's limit, even if the tokenizer's is smaller."""
     edit_json(folder / "sentence_bert_config.json", max_seq_length=30)
     edit_json(folder / "tokenizer_config.json", model_max_length=25)
     assert read(folder).max_length == 25
@@ -295,7 +295,7 @@ def test_the_limit_never_exceeds_the_position_table(folder: Path) -> None:
 def test_a_plain_transformers_folder_gets_the_defaults(
     folder: Path, model_max_length: int | None
 ) -> None:
-    """Without modules.json the library reads none of its other files, and so do we."""
+    """Without modules.json, neither the library nor Headscope reads its other files."""
     (folder / "modules.json").unlink()
     edit_json(folder / "1_Pooling" / "config.json", pooling_mode="cls")
     edit_json(folder / "sentence_bert_config.json", max_seq_length=3, do_lower_case=True)
@@ -328,7 +328,7 @@ def test_the_default_model_is_read(minilm_checkpoint: Path) -> None:
 def test_the_transformer_may_have_a_folder_of_its_own(
     tiny_checkpoint: Path, tmp_path: Path
 ) -> None:
-    """As versions up to 1 wrote it."""
+    """Versions up to 1 wrote it so."""
     folder = tmp_path / "old"
     shutil.copytree(tiny_checkpoint, folder / "0_Transformer")
     write_modules(folder, "Transformer", "Pooling")

@@ -1,4 +1,4 @@
-"""sentence-transformers itself writes the folders, where it can."""
+"""Kinds of models, in folders that sentence-transformers itself writes where it can."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_an_unknown_class_is_named() -> None:
 
 
 def test_a_cross_encoder_of_the_library_is_read(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """It has a task head, and no pooling to be understood."""
+    """It has a task head, and no pooling."""
     CrossEncoder(str(tiny_checkpoint), num_labels=1, device="cpu").save(str(tmp_path))
     assert task_kind(tmp_path) == "sequence_classification"
     assert SentenceConfig.from_checkpoint(tmp_path, 40, 12).max_length == 40

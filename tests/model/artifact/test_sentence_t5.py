@@ -1,4 +1,4 @@
-"""Sentence-T5: an encoder without its decoder, a mean, a map without bias, unit vectors.
+"""Sentence-T5: an encoder without its decoder, mean pooling, a map without bias, unit vectors.
 
 Ni et al. 2022, https://arxiv.org/abs/2108.08877.
 """

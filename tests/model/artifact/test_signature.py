@@ -1,4 +1,4 @@
-"""The signatures of the graphs: written out by hand, and bound to the arrays that feed them."""
+"""Signatures of the graphs, written out by hand and matched to their input arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which texts are alike, by scipy's rank correlation and neighbours that are counted."""
+"""Agreement about similar texts, by scipy's rank correlation and counted neighbours."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def test_figures_are_scipys() -> None:
     assert found.low_cosine == pytest.approx(np.quantile(cosines, TAIL), abs=6e-5)
     assert found.least_cosine == pytest.approx(cosines.min(), abs=6e-5)
     recall = 0.0
-    for row in range(len(EXACT)):  # the text itself is its own nearest, and first of its row
+    # the text itself is its own nearest neighbour, and first in its row
+    for row in range(len(EXACT)):
         mine, theirs = (set(np.argsort(-m[row])[1 : NEIGHBOURS + 1]) for m in (one, other))
         recall += len(mine & theirs) / NEIGHBOURS
     assert found.neighbour_recall == pytest.approx(recall / len(EXACT), abs=6e-5)

@@ -1,4 +1,4 @@
-"""A target's tensors by key, and the random labels of targets that are compared."""
+"""Tensors of a target by key, and random labels for comparisons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which folders have a task head, by transformers' and sentence-transformers' own files."""
+"""Detection of task heads, with transformers' and sentence-transformers' own files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPLADE = "sentence_transformers.sparse_encoder.modules.splade_pooling.SpladePool
 
 
 def folder_of(path: Path, *modules: str, task: str | None = None, **config: Any) -> Path:
-    """A folder with these modules, or none, and these keys in `config.json`."""
+    """Write a folder with these modules, or none, and these keys in `config.json`."""
     (path / "config.json").write_text(json.dumps(config))
     if modules:
         listed = [{"type": kind, "path": f"{i}" if i else ""} for i, kind in enumerate(modules)]
@@ -65,7 +65,7 @@ TRANSFORMER = "sentence_transformers.base.modules.transformer.Transformer"
 def test_modules_decide_where_there_are_some(
     tmp_path: Path, modules: list[str], task: str | None, kind: TaskKind | None
 ) -> None:
-    """Also against the architecture."""
+    """modules.json takes precedence over the architecture."""
     architectures = ["BertForSequenceClassification"]
     folder = folder_of(tmp_path, *modules, task=task, architectures=architectures)
     assert task_kind(folder) == kind

@@ -17,7 +17,7 @@ SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 
 @pytest.fixture
 def ambiguous() -> Tokenizer:
-    """Pieces of each character once and twice, and of a word before them."""
+    """Return pieces of each character once and twice, and of a word before them."""
     pieces = ["▁w", *CHARACTERS, *(2 * character for character in CHARACTERS)]
     vocabulary = [(token, 0.0) for token in SPECIAL]
     numbers = random.Random(0)

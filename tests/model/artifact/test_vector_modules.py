@@ -1,4 +1,4 @@
-"""torch and sentence-transformers are the oracles."""
+"""Vector modules against torch and sentence-transformers."""
 
 from __future__ import annotations
 

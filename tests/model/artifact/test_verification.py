@@ -1,4 +1,4 @@
-"""The record of a verification: two uses, each with its verdict."""
+"""Records of verifications: two uses, each with its verdict."""
 
 from __future__ import annotations
 

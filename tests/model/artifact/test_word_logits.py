@@ -1,4 +1,4 @@
-"""Logits of some words against the head in PyTorch, for every activation."""
+"""Logits of chosen words against the head in PyTorch, for every activation."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ N, P = 3, 4
 
 
 def of_lengths(lengths: list[int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Queries, keys and values `[B, N, S, p]`, and the mask `[B, 1, 1, S]`."""
+    """Return queries, keys and values `[B, N, S, p]`, and the mask `[B, 1, 1, S]`."""
     longest = max(lengths)
     torch.manual_seed(sum(lengths))
     tensors = [2 * torch.randn(len(lengths), N, longest, P).double() for _ in range(3)]
@@ -21,7 +21,7 @@ def of_lengths(lengths: list[int]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def plain(window: int | None = None, *, causal: bool = False) -> Heads:
-    """Heads whose projections play no part."""
+    """Return heads whose projections are not used."""
     parameters = {} if window is None else {"window": torch.tensor(float(window))}
     return Heads(N, lambda x: x, lambda x: x, AttentionRule(causal=causal), parameters)
 
@@ -67,7 +67,7 @@ def test_windows_equal_torchs_attention_under_a_band(
     allowed = mask & (band.tril() if causal else band)
     expected = torch.nn.functional.scaled_dot_product_attention(query, key, value, allowed)
     found = attend_in_windows(plain(window, causal=causal), query, key, value, mask, window)
-    torch.testing.assert_close(found, expected)  # also of padding that sees nothing
+    torch.testing.assert_close(found, expected)  # also of padding that attends to nothing
 
 
 @pytest.mark.parametrize(("longest", "expected"), [(512, 1), (1024, 1), (1025, 2), (8192, 8)])

@@ -38,7 +38,7 @@ def randn(*shape: int) -> Tensor:
 
 
 def twin_of(reference: nn.MultiheadAttention) -> MultiHeadAttention:
-    """Our module with the weights of torch's."""
+    """Return our module with the weights of torch's."""
     e, n = reference.embed_dim, reference.num_heads
     sizes = AttentionSizes(n, e, reference.kdim, reference.vdim, e // n, e // n, e // n, e)
     with_bias = reference.in_proj_bias is not None
@@ -66,7 +66,7 @@ def torch_attention(
     reference = nn.MultiheadAttention(
         embed_dim, num_heads, bias=bias, batch_first=True, dtype=dtype, **dims
     ).eval()
-    if bias:  # torch starts them at zero, where they could not be told apart
+    if bias:  # torch initialises them with zeros, which would hide differences
         nn.init.normal_(reference.in_proj_bias)
         nn.init.normal_(reference.out_proj.bias)
     return reference
@@ -81,7 +81,7 @@ SELF_MASKS = {
     "causal": (causal_mask(T, T), None, ~causal_mask(T, T)),
     "both": (PADDING & causal_mask(T, T), ~REAL, ~causal_mask(T, T)),
 }
-"""Our mask (True: may look), torch's key_padding_mask and attn_mask (True: may not)."""
+"""Our mask (True: may attend), torch's key_padding_mask and attn_mask (True: may not)."""
 
 
 @pytest.mark.parametrize(("dtype", "atol"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
@@ -132,7 +132,7 @@ def test_cross_attention_equals_torch(
 def loop_attention(
     module: MultiHeadAttention, query: Tensor, key: Tensor, value: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Scaled dot-product attention with softmax, one number at a time."""
+    """Compute scaled dot-product attention with softmax, one number at a time."""
     n = module.num_heads
     state = module.state_dict()
 
@@ -310,7 +310,7 @@ def test_a_query_that_may_look_nowhere_gets_no_gradient(name: Any) -> None:
 
 
 def module_with(query: list[list[float]], **projections: list[list[float]]) -> MultiHeadAttention:
-    """One head, no biases, with projections x @ W given by rows of W."""
+    """Return one head without biases, with projections x @ W given by rows of W."""
     matrices = {"query": query, "key": query, "value": query, "output": query} | projections
     w = {name: torch.tensor(m, dtype=torch.float64) for name, m in matrices.items()}
     (d_q, p), (d_v, p_v), p_o = w["query"].shape, w["value"].shape, w["output"].shape[1]

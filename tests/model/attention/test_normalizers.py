@@ -74,10 +74,10 @@ def test_a_mask_leaves_the_allowed_keys_as_if_alone(
     scores = (scale * randn(20, 13)).to(dtype)
     mask = torch.rand(20, 13) < 0.5
     mask[0], mask[1], mask[2] = False, True, torch.arange(13) == 12
-    scores[3, 5], mask[3, 5] = 1e30, False  # forbidden, and larger than all
+    scores[3, 5], mask[3, 5] = 1e30, False  # forbidden, and larger than all others
     weights = NORMALIZERS[name](scores, mask)
     assert (weights[1:][~mask[1:]] == 0).all()
-    assert weights[0].isfinite().all()  # where nothing is allowed
+    assert weights[0].isfinite().all()  # no key is allowed
     for row, allowed, found in zip(scores[1:], mask[1:], weights[1:], strict=True):
         expected = REFERENCE_NORMALIZERS[name](row[allowed])
         torch.testing.assert_close(

@@ -65,7 +65,7 @@ def test_buckets_of_both_halves_of_t5_equal_transformers(
     [(256, 512), (8, 40), (3, 9), (-1, 30), (0, 30), (30, 30), (40, 30), (90, 30), (2, 1)],
 )
 def test_buckets_of_deberta_equal_transformers(bucketed: int, farthest: int) -> None:
-    """Also of as many buckets as distances and more, which widen all the same."""
+    """Even with as many buckets as distances or more, where the buckets still widen."""
     kind, count = ("deberta", bucketed) if bucketed > 0 else ("exact", farthest)
     longest = 2 * max(count, farthest)
     buckets = LogBuckets.model_validate({"kind": kind, "count": count, "max_distance": farthest})

@@ -43,7 +43,7 @@ def norm(a: Tensor) -> float:
 def scored_by_loop(
     query: Tensor, key: Tensor, formula: Callable[[int, Tensor, Tensor], float]
 ) -> Tensor:
-    """formula(head, q, k) for every pair, `[B, N, T, S]`."""
+    """Return formula(head, q, k) for every pair, `[B, N, T, S]`."""
     scores = torch.empty(*query.shape[:3], key.shape[2], dtype=torch.float64)
     for b, n, t, s in itertools.product(*map(range, scores.shape)):
         scores[b, n, t, s] = formula(n, query[b, n, t], key[b, n, s])
@@ -102,7 +102,7 @@ def test_additive_score_is_its_formula(p_q: int, p_k: int, a: int) -> None:
 
 
 class LargestTensor(TorchDispatchMode):
-    """Records the size of the largest tensor that any operation returns."""
+    """Mode that records the size of the largest tensor that any operation returns."""
 
     numel = 0
 
@@ -121,7 +121,7 @@ def test_additive_score_never_holds_all_hidden_features_of_all_pairs() -> None:
         additive_score(query, key, randn(n, a, a), randn(n, a, a), randn(n, a))
     assert largest.numel == b * n * t * s
 
-    with LargestTensor() as naive:  # what it would be if it did
+    with LargestTensor() as naive:  # the size of the naive computation
         torch.tanh(query.unsqueeze(-2) + key.unsqueeze(-3))
     assert naive.numel == b * n * t * s * a
 
@@ -142,6 +142,6 @@ def test_a_cosine_keeps_its_type(dtype: torch.dtype) -> None:
 
 
 def test_a_zero_vector_has_a_cosine_in_half_precision() -> None:
-    """The floor of its norm, 1e-8, is 0 there, and 0 / 0 would be no number."""
+    """The floor of its norm, 1e-8, is 0 there, and 0 / 0 would be NaN."""
     zero, key = torch.zeros(1, 1, 2, 4).half(), torch.ones(1, 1, 3, 4).half()
     assert torch.equal(cosine_score(zero, key), torch.zeros(1, 1, 2, 3).half())

@@ -1,4 +1,4 @@
-"""Attention over packed texts: each as if it were alone, and as torch's own over padded ones."""
+"""Attention over packed texts equals each text alone, and torch's own over padded texts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LENGTHS = [5, 1, 9, 3]
 
 
 def config_of(hidden_size: int, heads: int, **changes: Any) -> EncoderConfig:
-    """A config of one layer whose other sizes play no part in its attention."""
+    """Return a config of one layer whose other sizes do not affect its attention."""
     others = {
         "model_type": "bert",
         "vocab_size": 9,
@@ -39,13 +39,13 @@ def config_of(hidden_size: int, heads: int, **changes: Any) -> EncoderConfig:
 
 
 def self_attention(hidden_size: int, heads: int, **changes: Any) -> SelfAttention:
-    """The attention of its only layer."""
+    """Return the attention of its only layer."""
     config = config_of(hidden_size, heads, **changes)
     return SelfAttention(config, 0, attention_rule(config))
 
 
 def twin_of(module: SelfAttention) -> MultiHeadAttention:
-    """Plain multi-head attention with the same weights; it is held to torch's own."""
+    """Return plain multi-head attention with the same weights, itself tested against torch's."""
     sizes = AttentionSizes.uniform(module.query.in_features, module.num_heads)
     twin = MultiHeadAttention(sizes, module.rule.score, module.rule.normalizer)
     twin.load_state_dict(module.state_dict())
@@ -65,7 +65,7 @@ def randn(*shape: int, seed: int = 0) -> Tensor:
 def attended(
     module: SelfAttention, hidden: Tensor, batch: PackedBatch, head_mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The output and the weights."""
+    """Return the output and the weights."""
     return module.attend(hidden, batch, head_mask, {}), module.maps(hidden, batch, {})
 
 

@@ -1,4 +1,4 @@
-"""What heads add, against the value and output projections of transformers' own models."""
+"""Vectors that heads add, against the value and output projections of transformers' models."""
 
 from __future__ import annotations
 
@@ -48,21 +48,22 @@ MODELS: dict[str, tuple[Any, Any, dict[str, Any], tuple[str, str]]] = {
     "qwen3": (Qwen3Config, Qwen3Model, QWEN3, ("self_attn.v_proj", "self_attn.o_proj")),
     "gemma3": (Gemma3TextConfig, Gemma3TextModel, GEMMA3, ("self_attn.v_proj", "self_attn.o_proj")),
 }
-"""Norms after and before, in the first layer too or not; shared layers, grouped values, biases."""
+"""Models with norms after or before, also in the first layer; shared layers, grouped values,
+biases."""
 
 
 class Layer(NamedTuple):
-    """One layer of one text in transformers."""
+    """Layer of transformers for one text."""
 
     entering: Tensor
     maps: Tensor
-    """`[N, S, S]`."""
+    """Attention weights `[N, S, S]`."""
     added: Tensor
-    """f_h(x_k), float64 `[N, S, H]`."""
+    """Added vectors f_h(x_k), float64 `[N, S, H]`."""
 
 
 def layers_of(model: Any, ids: Tensor, names: tuple[str, str]) -> Iterator[Layer]:
-    """Each layer, whose parts are held to sum up to what its attention gives."""
+    """Yield each layer; assert that its parts sum up to its attention output."""
     values: list[Tensor] = []
     outputs: list[tuple[Any, Tensor]] = []
     for name, module in model.named_modules():
@@ -93,7 +94,7 @@ def layers_of(model: Any, ids: Tensor, names: tuple[str, str]) -> Iterator[Layer
 
 
 def maps_features(names: tuple[str, str], values: Tensor, weight: Tensor) -> int:
-    """Features of values, which may stand after those of queries and keys."""
+    """Return the features of values, which may follow the queries' and keys' features."""
     return int(weight.shape[1] if names[0].endswith("Wqkv") else values.shape[1])
 
 

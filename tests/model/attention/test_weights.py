@@ -1,4 +1,4 @@
-"""Maps of some heads: held against torch's own module, and against the whole forward pass."""
+"""Maps of some heads, against torch's own module and against the whole forward pass."""
 
 from __future__ import annotations
 

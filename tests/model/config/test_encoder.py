@@ -1,4 +1,4 @@
-"""The encoder's configuration, whatever its family."""
+"""Configuration of encoders, independent of the family."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ Pair = tuple[torch.nn.Module, Encoder, Decoder, Path]
 
 @pytest.fixture(scope="session")
 def bart(tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    """transformers' model, both halves of ours, and the checkpoint; read only."""
+    """Return transformers' model, our encoder and decoder, and the checkpoint; read only."""
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("bart")
     model = BartForConditionalGeneration(BartConfig(**SIZES))
@@ -30,7 +30,7 @@ def bart(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 
 @pytest.fixture(scope="session", params=["bart", "t5"])
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    """That of BART, and the same of a T5."""
+    """Return the models of BART, and of a T5."""
     if request.param == "bart":
         found: Pair = request.getfixturevalue("bart")
         return found

@@ -47,7 +47,7 @@ def test_any_of_the_tied_weights_will_do(folder: Path, bart: Pair, names: tuple[
 
 
 def test_the_word_embeddings_may_differ(folder: Path) -> None:
-    """Each half has its own before the shared one, as transformers has it."""
+    """Each half uses its own embedding rather than the shared one, as in transformers."""
     words = load_file(folder / WEIGHTS)[WORDS]
     own = {f"{name}.weight": words + n for n, name in enumerate(TIED, 1)}
     edit_weights(folder, **own)

@@ -20,7 +20,7 @@ def config_of(**changes: object) -> DecoderConfig:
 
 @pytest.mark.parametrize("at_once", [1024, 5])
 def test_it_equals_torchs(at_once: int) -> None:
-    """PyTorch's own module with the same parameters, one pair at a time; in chunks likewise."""
+    """PyTorch's own module has the same parameters and gets one pair at a time; also in chunks."""
     torch.manual_seed(0)
     config = config_of()
     with patch.object(long_texts, "QUERIES_AT_ONCE", at_once):

@@ -35,7 +35,7 @@ def close(found: Tensor, expected: Tensor) -> None:
 
 
 def test_an_empty_source_and_a_target_of_one_token(pair: Pair) -> None:
-    """The end of a text is all that an empty one has."""
+    """An empty text consists of its end token."""
     model, encoder, decoder, _ = pair
     end = torch.tensor([END])
     both = [(end, end), *texts((7, 5))]
@@ -70,7 +70,7 @@ def test_an_empty_target_has_no_rows(pair: Pair, lengths: tuple[tuple[int, int],
 
 
 def test_nothing_looks_ahead(pair: Pair) -> None:
-    """Also not through the layers: states do not change by what comes later."""
+    """Later tokens do not change states, not even through several layers."""
     _, encoder, decoder, _ = pair
     source, labels = texts((9, 12))[0]
     with torch.no_grad():
@@ -85,7 +85,7 @@ def test_nothing_looks_ahead(pair: Pair) -> None:
 
 @pytest.mark.parametrize("kind", ["self", "cross"])
 def test_an_ablated_head_gives_nothing(pair: Pair, kind: str) -> None:
-    """As transformers with the columns of its output projection at zero."""
+    """The reference is transformers with zeros in the head's columns of the output projection."""
     model, encoder, decoder, _ = pair
     (source, labels), *_ = both = texts((9, 6), (3, 8))
     layers, heads = decoder.config.layers.num_hidden_layers, 3

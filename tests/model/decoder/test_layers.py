@@ -11,7 +11,7 @@ from tests.model.families.decoder_parity import packed, targets
 
 
 def test_cross_attention_is_asked_what_transformers_asks_it(pair: Pair) -> None:
-    """The query states that a layer tells are what transformers' cross-attention is given."""
+    """The query states of a layer equal the input of transformers' cross-attention."""
     model, encoder, decoder, _ = pair
     given: list[torch.Tensor] = []
 

@@ -1,4 +1,4 @@
-"""Every family's shares sum to the hidden state that transformers computes."""
+"""Shares of every family sum to the hidden state in transformers."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_at_the_beginning_each_token_is_its_own() -> None:
 
 @pytest.mark.slow
 def test_shares_of_a_real_models_vectors_sum_to_their_cosine(minilm_checkpoint: Path) -> None:
-    """All-MiniLM-L6-v2's cosine of two sentences, as sentence-transformers has it."""
+    """The cosine of two sentences by all-MiniLM-L6-v2 in sentence-transformers."""
     sentences = ("A man is playing a large flute.", "A man is playing the guitar in his room.")
     library = SentenceTransformer(str(minilm_checkpoint), device="cpu")
     expected = library.similarity(*library.encode(sentences)).item()

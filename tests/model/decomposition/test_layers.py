@@ -1,4 +1,4 @@
-"""A BERT's layers against two independent computations of the same shares."""
+"""Layers of a BERT against two independent computations of the shares."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DECOMPX = Path(__file__).with_name("decompx.json")
 
 
 def bert(layers: int = 2, *, biases: bool = True) -> BertModel:
-    """A BERT whose weights follow from its parameters' names alone."""
+    """Return a BERT whose weights only depend on its parameters' names."""
     config = BertConfig(**SIZES, attn_implementation="eager")
     model = BertModel(config, add_pooling_layer=False).eval()
     rng = np.random.default_rng(16)
@@ -48,7 +48,7 @@ def bert(layers: int = 2, *, biases: bool = True) -> BertModel:
 
 
 def shares(model: BertModel, folder: Path) -> tuple[Encoder, Tensor, Tensor]:
-    """Ours of the same model: encoder, hidden state 0 `[S, H]`, shares `[S, S, H]`."""
+    """Return our encoder, hidden state 0 `[S, H]`, and shares `[S, S, H]` of the model."""
     model.save_pretrained(folder)
     encoder = load_checkpoint(folder)
     with torch.inference_mode():
@@ -65,14 +65,14 @@ def test_biases_are_shared_out_as_decompx_does(layers: int, tmp_path: Path) -> N
 
 
 class Frozen:
-    """Softmax, layer norm and GELU as linear maps: what they were of the state, call by call."""
+    """Softmax, layer norm and GELU as linear maps, recorded for the state, call by call."""
 
     def __init__(self) -> None:
         self._values: list[Any] = []
         self._replay: Iterator[Any] | None = None
 
     def replay(self) -> None:
-        """From here on what was recorded counts, from the first call on."""
+        """Replay the recorded maps, from the first call on."""
         self._replay = iter(self._values)
 
     def _once(self, value: Callable[[], Tensor]) -> Tensor:
@@ -95,7 +95,7 @@ class Frozen:
 
     @contextmanager
     def inside(self, model: BertModel) -> Iterator[None]:
-        """Context in which transformers' own modules compute with them."""
+        """Make transformers' own modules compute with the recorded maps."""
         kind = type(model.encoder.layer[0].intermediate.intermediate_act_fn)
 
         def norm(module: nn.LayerNorm, x: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ D = 6
 
 
 def parts_of(tokens: int = 4, shares: int = 5) -> Tensor:
-    """Random shares, and before them their sum, `[C, P, d]`."""
+    """Return random shares, preceded by their sum, `[C, P, d]`."""
     found = torch.randn(tokens, shares, D, generator=torch.Generator().manual_seed(1))
     return torch.cat((found.sum(dim=1, keepdim=True), found), dim=1)
 

@@ -1,4 +1,4 @@
-"""What families' parity tests cannot see of embeddings: the rows that a text's positions have."""
+"""Rows of a text's positions, which the families' parity tests do not cover."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def packed(texts: Texts) -> PackedBatch:
 
 
 def padded(texts: Texts) -> dict[str, Tensor]:
-    """As transformers takes them."""
+    """Return the inputs of transformers."""
     lengths = torch.tensor([len(ids) for ids, _ in texts])
     shape = (len(texts), int(lengths.max()))
     batch = {
@@ -57,7 +57,7 @@ def padded(texts: Texts) -> dict[str, Tensor]:
 
 
 def assert_text_by_text(ours: EncoderOutput, theirs: Any, texts: Texts) -> None:
-    """Every hidden state and attention map of every text's tokens; ours are packed."""
+    """Compare every hidden state and attention map of every text's tokens; ours are packed."""
     assert len(ours.hidden_states) == len(theirs.hidden_states)
     assert len(ours.attentions) == len(theirs.attentions)
     end = 0
@@ -162,7 +162,7 @@ def test_company_changes_nothing(
 def test_no_gradient_crosses_from_text_to_text(
     make_checkpoint: Callable[..., Path], normalizer: str
 ) -> None:
-    """The places of the grid without a token hold another's values, and none of it gets out."""
+    """Positions without a token repeat other tokens' values, which must not affect outputs."""
     encoder = load_checkpoint(make_checkpoint(attention_normalizer=normalizer))
     batch = packed(random_texts(encoder.config, [2, 7, 1, 4]))
     with torch.no_grad():
@@ -179,7 +179,7 @@ def test_no_gradient_crosses_from_text_to_text(
 
 
 def scale_heads(reference: BertModel, head_mask: Tensor) -> None:
-    """Multiply each head's slice of what enters the output projection, `[L, N]`."""
+    """Multiply each head's slice of the output projection's input by its factor, `[L, N]`."""
     for layer, factors in zip(reference.encoder.layer, head_mask, strict=True):
         scale = factors.repeat_interleave(layer.attention.self.attention_head_size)
         layer.attention.output.dense.register_forward_pre_hook(
@@ -230,7 +230,7 @@ def test_texts_of_one_batch_may_have_different_head_masks(tiny_checkpoint: Path)
 
 
 def test_an_encoder_is_trainable() -> None:
-    """Nothing on the way from the loss to any parameter cuts the gradient."""
+    """The gradient reaches every parameter from the loss."""
     torch.manual_seed(0)
     fields = {"model_type": "bert", "vocab_size": 9, "hidden_size": 6, "intermediate_size": 5}
     fields |= {"num_hidden_layers": 2, "num_attention_heads": 2, "attention_score": "additive"}

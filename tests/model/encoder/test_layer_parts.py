@@ -1,7 +1,7 @@
-"""What each family's layers add, and what follows where heads' outputs are replaced.
+"""Vectors that each family's layers add, and the effects of replaced head outputs.
 
-transformers with hooks in float32 is the oracle: of outputs of modules, and of all states after an
-output projection's input was changed.
+The oracle is transformers with hooks, in float32: for outputs of modules, and for all states after
+an output projection's input was changed.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tests.model.families.parity import saved
 
 
 class Names(NamedTuple):
-    """Ends of the names of a family's modules."""
+    """Suffixes of the names of a family's modules."""
 
     projection: str
-    """Takes the outputs of all heads."""
+    """Module whose input is the outputs of all heads."""
     attended: str
-    """Gives what the heads add."""
+    """Module whose output is the vectors that heads add."""
     mlp: str
-    """Gives what the feed-forward part adds."""
+    """Module whose output is the vectors that the feed-forward part adds."""
 
 
 _BERT = Names("attention.output.dense", "attention.output.dense", "{layer}.output.dense")
@@ -56,12 +56,12 @@ NORMS = {
     "mpnet": ("attention.LayerNorm", "{layer}.output.LayerNorm"),
     "nomic-bert": ("post_attention_layernorm", "post_mlp_layernorm"),
 }
-"""Both norms of a layer of a family with a norm after each sum; others are as BERT's."""
+"""Names of both norms in families with a norm after each sum; others are as BERT's."""
 _BERT_NORMS = ("attention.output.LayerNorm", "{layer}.output.LayerNorm")
 
 
 class Reference:
-    """A model of transformers, and what its layers' modules give and take."""
+    """Model of transformers, with the inputs and outputs of its layers' modules."""
 
     def __init__(self, name: str, folder: Path) -> None:
         config, model, fields = MODELS[name]
@@ -70,7 +70,7 @@ class Reference:
         self.layers = self.encoder.config.num_hidden_layers
 
     def modules(self, end: str) -> list[Any]:
-        """The modules with this end, in the order of the layers or of the groups they share."""
+        """Return the modules with this suffix, in the order of the layers, or of shared groups."""
         ends = [end.format(layer=f".{layer}") for layer in range(self.layers)]
         return [
             module
@@ -83,7 +83,7 @@ class Reference:
         return found[layer * len(found) // self.layers]
 
     def outputs(self, end: str) -> list[Tensor]:
-        """Output of each layer's module, `[S, …]`."""
+        """Return the output of each layer's module, `[S, …]`."""
         found: list[Tensor] = []
         hooks = [
             module.register_forward_hook(lambda *given: found.append(given[2][0].clone()))
@@ -96,7 +96,7 @@ class Reference:
         return found
 
     def states(self, replaced: dict[int, tuple[int, Tensor]] | None = None, end: str = "") -> Any:
-        """All hidden states `[S, H]`; layer → the head whose output is another in that layer."""
+        """Return all hidden states `[S, H]`, given layer → head whose output is replaced there."""
         calls = iter(range(self.layers))
 
         def change(_: Any, given: Sequence[Tensor]) -> Any:
@@ -125,7 +125,7 @@ def reference(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Refe
 
 
 def through(encoder: Encoder, layer: int, states: Tensor, **changed: Tensor) -> tuple[Tensor, ...]:
-    """The parts of a layer, with no head's output changed unless told."""
+    """Return the parts of a layer; by default no head's output is changed."""
     config = encoder.config
     mask = torch.ones(config.num_attention_heads)
     patch = torch.zeros(config.num_attention_heads, len(states), config.head_size)
@@ -153,7 +153,7 @@ def test_parts_are_what_transformers_modules_give(reference: tuple[str, Referenc
 
 
 def test_a_state_is_the_sum_of_what_wrote_it(reference: tuple[str, Reference]) -> None:
-    """By transformers' own norms: of the sum of all parts before each."""
+    """The reference applies transformers' own norms to the sum of all previous parts."""
     name, model = reference
     states = model.states()
     stream = states[0]
@@ -175,7 +175,7 @@ def test_a_state_is_the_sum_of_what_wrote_it(reference: tuple[str, Reference]) -
 
 
 def test_heads_add_up_to_what_is_attended(reference: tuple[str, Reference]) -> None:
-    """Each head alone, and the bias: without any norm after them."""
+    """Each head alone, plus the bias, if no norm follows them."""
     _, model = reference
     config = model.encoder.config
     states = model.states()[0]
@@ -188,7 +188,7 @@ def test_heads_add_up_to_what_is_attended(reference: tuple[str, Reference]) -> N
 
 
 def test_replaced_heads_are_what_hooks_replace(reference: tuple[str, Reference]) -> None:
-    """One head in each of two layers; the layers between follow."""
+    """One head in each of two layers is replaced; the layers between follow."""
     name, model = reference
     config, states = model.encoder.config, model.states()
     last = model.layers - 1
@@ -215,7 +215,7 @@ def test_replaced_heads_are_what_hooks_replace(reference: tuple[str, Reference])
 
 @pytest.mark.parametrize("score", ["additive", "bilinear", "cosine"])
 def test_other_scores_and_normalizers_are_the_encoders_own(score: str, tmp_path: Path) -> None:
-    """Against our own encoder, as transformers has no such scores."""
+    """The reference is our own encoder, because transformers lacks such scores."""
     from model.artifact.batch import pack
     from model.packing import PackedBatch
     from tests.model.checkpoints import write_checkpoint

@@ -1,4 +1,4 @@
-"""The order of a layer's parts, held to their formulas; whole layers are held to transformers'."""
+"""Order of a layer's parts, against their formulas; other tests compare whole layers."""
 
 from __future__ import annotations
 

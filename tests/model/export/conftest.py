@@ -1,4 +1,4 @@
-"""Exports that these tests share, and those of another process."""
+"""Exports that these tests share, in this process and in another."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def _shared_work(exports: Path) -> None:
 
 @pytest.fixture(scope="session")
 def elsewhere(exports: Path, tiny_checkpoint: Path) -> Path:
-    """Another process's exports of `tiny_checkpoint`, on two threads; the tests' own run on one.
+    """Return another process's exports of `tiny_checkpoint`, on two threads; these tests use one.
 
-    Of fp32 and int8 everything, of fp16 the encoder's graph. int8 is whole, where the tests' own is
-    derived; bf16's graph is float32's in the layout of int8's.
+    fp32 and int8 are complete, fp16 is the encoder's graph. int8 is exported, while the tests' own
+    is derived; bf16's graph is float32's in the layout of int8's.
     """
     folder = exports / "elsewhere"
     with FileLock(f"{folder}.lock"):

@@ -30,7 +30,7 @@ def test_every_line_and_all_in_one_are_tokenized_as_transformers_does(
     reference = AutoTokenizer.from_pretrained(tiny_checkpoint)
     texts = [*LINES, " ".join(LINES)]
     assert found == reference(texts, truncation=True, max_length=max_length)["input_ids"]
-    assert len(found[-1]) == max_length  # positions up to the last are seen
+    assert len(found[-1]) == max_length  # texts reach the last position
     assert {len(batch.padded_index) for batch in batches[:-1]} == {16}
 
 

@@ -1,4 +1,4 @@
-"""Checks of texts: tensors beside the same text's alone, and pooled vectors beside PyTorch's."""
+"""Checks of texts: tensors against the same text's alone, pooled vectors against PyTorch's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from model.export.failure import first_failure
 
 
 def tensors(degrees: float) -> dict[Key, Floats]:
-    """Return the tensors of a text of one token, of which only its last state is turned."""
+    """Return the tensors of a text of one token, where only its last state is rotated."""
     angle = np.radians(degrees)
     hidden = [
         np.array([[1, 0]], np.float32),
@@ -24,7 +24,7 @@ def tensors(degrees: float) -> dict[Key, Floats]:
 
 
 def compared(precision: Precision, found: float, alone: float) -> Comparison:
-    """Compare a text whose last state PyTorch turns by 0°, the graphs by so many degrees."""
+    """Compare a text whose last state is rotated by 0° in PyTorch, by angles in the graphs."""
     reference, candidate, comparison = tensors(0), tensors(found), Comparison()
     add_checks([reference], [candidate], [tensors(alone)])
     comparison.add(reference, candidate, tolerances_of(precision, 1))

@@ -1,4 +1,4 @@
-"""A decoder's files: what is not written twice, what is refused, the same bytes again."""
+"""Files of a decoder: shared tensors, errors, and reproducible bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from model.export.shared_tensors import places_of
 
 
 def test_the_word_embedding_is_there_once(translator: tuple[Path, Artifact]) -> None:
-    """Encoder, decoder and output map share it: the last two name the encoder's."""
+    """Encoder, decoder and output map share it: the last two refer to the encoder's."""
     _, artifact = translator
     (encoder,) = (
         place

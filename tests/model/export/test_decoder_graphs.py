@@ -1,4 +1,4 @@
-"""The graphs of a decoder against their signatures, and its heads' parameters."""
+"""Graphs of a decoder against their signatures, and its heads' parameters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_the_graphs_match_their_signatures(translator: tuple[Path, Artifact]) ->
 def test_heads_are_those_of_the_checkpoint(
     bart_artifact: Artifact, translator: tuple[Path, Artifact]
 ) -> None:
-    """Three heads of 8 features each, over 24; those of both kinds apart."""
+    """Three heads of 8 features each, over 24; both kinds of heads are separate."""
     checkpoint, artifact = translator
     if artifact.folder != bart_artifact.folder:
         return

@@ -1,4 +1,4 @@
-"""The graphs of a decomposition on ONNX Runtime, layer by layer, against PyTorch's whole."""
+"""Decomposition graphs on ONNX Runtime, layer by layer, against PyTorch as a whole."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("name", ["modernbert", "gemma3"])
 def test_graphs_equal_pytorch(name: str, tmp_path: Path) -> None:
-    """A first layer without a norm, windows, gates; grouped keys."""
+    """A first layer without a norm, windows, gates, and grouped keys."""
     config, model, fields = MODELS[name]
     reference = model(config(**fields))
     encoder = load_checkpoint(saved(reference, tmp_path))

@@ -104,8 +104,10 @@ def test_no_file_names_the_machine(tiny_artifact: Artifact, tiny_checkpoint: Pat
 
 
 def text_of(name: str, content: bytes) -> str:
-    """What of an artifact's file is the exporter's text: a host's name may be two letters, which
-    stand somewhere in any tensor, and in any vocabulary."""
+    """Return an artifact file's text without tensors and vocabularies.
+
+    They contain any two-letter host name by chance.
+    """
     if name.endswith(".safetensors"):
         return content[8 : 8 + int.from_bytes(content[:8], "little")].decode()
     if name.endswith(".onnx"):
@@ -124,9 +126,9 @@ def test_a_short_name_is_found_where_names_stand_and_not_in_numbers(
     texts = {name: text_of(name, found) for name, found in files.items()}
     tensors = files["golden.safetensors"] + files["weights.safetensors"]
     hosts = {host.decode() for host in re.findall(rb"[a-z][a-z0-9]", tensors)}
-    assert len(hosts) > 20  # each of which stands in a tensor
+    assert len(hosts) > 20  # each of them is in a tensor
     said = {host for host in hosts if any(says(text, host) for text in texts.values())}
-    assert len(said) < len(hosts) / 10  # "id" is a word of ours
+    assert len(said) < len(hosts) / 10  # "id" is one of our own words
     graph = onnx.load_from_string(files["encoder.onnx"])
     graph.graph.node[0].doc_string = "made on VM.local"
     assert says(text_of("encoder.onnx", graph.SerializeToString()), "vm")

@@ -1,6 +1,6 @@
-"""Families that compute otherwise than BERT, in every precision that rounds.
+"""Families that compute differently from BERT, in every precision that rounds.
 
-They are of one layer, as all of theirs are alike; what layers share is in test_graphs_families.
+The models have one layer, as all layers are alike; test_graphs_families.py tests shared parts.
 """
 
 from __future__ import annotations

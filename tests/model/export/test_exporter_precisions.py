@@ -1,4 +1,4 @@
-"""What an artifact of each precision holds and says, and that a wrong one still fails."""
+"""Contents of artifacts in each precision, and detection of a wrong one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_manifest_names_precision_and_runtime(
 
 
 def test_half_precision_stays_on_the_device(tiny_fp16: Artifact, tiny_artifact: Artifact) -> None:
-    """What a host gives a graph, and gets from it, is float32."""
+    """A graph's inputs from and outputs to the host are float32."""
     half, exact = tiny_fp16.manifest.signature, tiny_artifact.manifest.signature
     changed = {
         (graph, spec.name)
@@ -151,7 +151,7 @@ def test_wrong_weights_fail(copy: Path) -> None:
 
 
 def without_figures(artifact: Artifact) -> Any:
-    """The manifest but for what verification measured, which is the machine's."""
+    """Return the manifest without the verification's figures, which depend on the machine."""
     return artifact.manifest.model_copy(update={"verification": None})
 
 
@@ -165,7 +165,7 @@ def test_an_export_is_the_same_bytes_in_another_process(
 def test_another_precision_of_an_artifact_is_what_an_export_gives(
     tiny_int8: Artifact, elsewhere: Path
 ) -> None:
-    """The tests' own is derived from fp32, the other process's exported from the checkpoint."""
+    """The tests' own artifact is derived from fp32, the other process's exported."""
     folder = elsewhere / "int8"
     for name in FILES:
         assert (folder / name).read_bytes() == tiny_int8.path(name).read_bytes(), name

@@ -1,4 +1,4 @@
-"""The first failure is the first in order of computation, with what was allowed there."""
+"""The first failure in order of computation, with its tolerance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LAST = Key("pooled")
 
 
 def of(*failed: Key) -> Comparison:
-    """A comparison of two layers of three heads, in which these failed."""
+    """Return a comparison of two layers of three heads, in which these tensors failed."""
     keys = [
         *(Key("hidden", layer) for layer in range(3)),
         *(Key("attention", layer, head) for layer in range(2) for head in range(3)),
@@ -22,7 +22,7 @@ def of(*failed: Key) -> Comparison:
 
 
 def test_the_head_that_failed_first_is_named_before_what_it_led_to() -> None:
-    """Though all hidden states are compared before all maps."""
+    """All hidden states are compared before all maps, but that is not the order of computation."""
     found = of(Key("hidden", 2), Key("attention", 1, 2), Key("attention", 1, 1), LAST)
     assert first_failure(found, TOLERANCES["int8"]) == (
         "4 of 10 tensors, first attention of layer 1, head 1: max abs diff 1.2e+01 (at most 1), "

@@ -1,4 +1,4 @@
-"""Verification of queries that are filled up: what the graphs do not do shows."""
+"""Verification of expanded queries detects graphs that ignore the expansion."""
 
 from __future__ import annotations
 

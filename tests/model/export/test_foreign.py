@@ -1,4 +1,4 @@
-"""Somebody's export to an artifact: its files, config and vectors, and what is refused."""
+"""Import of foreign graphs: files, config, vectors, and errors."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from tests.model.checkpoints import edit_json
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A foreign folder; read only."""
+    """Return a foreign folder; read only."""
     return write_foreign(tmp_path_factory.mktemp("foreign") / "tiny")
 
 
 @pytest.fixture(scope="module")
 def tiny_foreign(tiny: Path) -> Artifact:
-    """Its artifact; read only."""
+    """Return its artifact; read only."""
     return exported_from(tiny)
 
 
 @pytest.fixture
 def folder(tiny: Path, tmp_path: Path) -> Path:
-    """The folder, to be changed."""
+    """Return the folder, to be changed."""
     return Path(shutil.copytree(tiny, tmp_path / "tiny"))
 
 

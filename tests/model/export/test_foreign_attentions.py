@@ -1,4 +1,4 @@
-"""Which outputs of a foreign graph are attention weights, and in what order."""
+"""Detection and order of attention weights among a foreign graph's outputs."""
 
 from __future__ import annotations
 

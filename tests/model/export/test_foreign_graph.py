@@ -1,4 +1,4 @@
-"""What is read of a foreign graph, and what makes it none of an encoder of texts."""
+"""Reading of foreign graphs, and errors for graphs that are not text encoders."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BOTH = (IDS, MASK)
 def lookup(
     inputs: Sequence[Kind] = BOTH, outputs: Sequence[str] = ("y",), weights: str = "float32"
 ) -> onnx.ModelProto:
-    """A graph whose every output is a row of five features for each id; of "flat" the ids' mean."""
+    """Return a graph whose outputs have five features for each id; "flat" has the ids' mean."""
     rows = numpy_helper.from_array(np.ones((500, 5), weights), "rows")
     nodes = [
         helper.make_node("Gather", ["rows", inputs[0][0]], [name])

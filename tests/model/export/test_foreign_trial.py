@@ -1,4 +1,4 @@
-"""A foreign graph against itself: what leaks from one text into another is found."""
+"""Verification of a foreign graph against itself detects leaks from one text into another."""
 
 from __future__ import annotations
 

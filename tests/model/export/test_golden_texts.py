@@ -1,4 +1,4 @@
-"""The golden target of an encoder–decoder against transformers."""
+"""Golden target of an encoder–decoder against transformers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graphs of an artifact, against their signatures, torch and numpy."""
+"""Graphs of an artifact, against their signatures, torch and numpy."""
 
 from __future__ import annotations
 

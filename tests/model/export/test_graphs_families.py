@@ -1,7 +1,7 @@
-"""The graphs of encoders that compute otherwise than BERT, on ONNX Runtime and in both layouts.
+"""Graphs of encoders that differ from BERT, on ONNX Runtime and in both layouts.
 
-PyTorch's side is held to transformers in tests/model/families. Graphs of RoBERTa's kind and of
-ModernBERT are held in tests/journeys/test_families.py; here are families, scores and normalizers.
+tests/model/families compares PyTorch with transformers. tests/journeys/test_families.py tests
+RoBERTa-like graphs and ModernBERT's; this file tests other families, scores and normalizers.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ KINDS = {
     "bilinear": {"attention_score": "bilinear"},
     "cosine": {"attention_score": "cosine", "attention_normalizer": "sparsemax"},
 }
-"""Every score but BERT's, and every normalizer; tests of precisions have the first and the last."""
+"""All scores but BERT's, and all normalizers; tests of precisions use the first and the last."""
 THREE_AXES = ("mpnet", "gemma3", "cosine")
-"""Those whose graphs are held in the layout of OpenVINO; the arithmetic knows neither."""
+"""Families whose graphs are tested in OpenVINO's layout; the arithmetic is independent of it."""
 LENGTHS = (1, 5, 17, 33)
 
 
@@ -69,7 +69,7 @@ def session(graph: onnx.ModelProto) -> onnxruntime.InferenceSession:
 
 @pytest.fixture(autouse=True)
 def _traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every graph is of operators that need no second trace, which is as long as an export."""
+    """Assert that no graph needs a second trace, which takes as long as an export."""
 
     def again(*_: object) -> None:
         raise AssertionError("traced again")

@@ -1,4 +1,4 @@
-"""Queries, keys and scores of heads, by the exported graph and by PyTorch: transformers' own."""
+"""Queries, keys and scores of heads, by the exported graph and PyTorch, against transformers."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ MODELS: dict[str, Callable[[], PreTrainedModel]] = {
     ),
 }
 RECORDED = ("bert", "modernbert", "qwen3", "gemma3")
-"""Whose attention is a function of queries and keys, as they enter the score."""
+"""Families whose attention is a function of queries and keys as they enter the score."""
 
 
 def reference(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[Any]]:
-    """The output for `IDS`, and of each layer the scaled queries and the keys of each head."""
+    """Return the output for `IDS`, and each layer's scaled queries and keys per head."""
     own = importlib.import_module(type(model).__module__)
     seen = []
     if hasattr(own, "eager_attention_forward"):
@@ -81,7 +81,7 @@ def reference(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> tuple[
 
 
 def by_graph(encoder: Encoder) -> Callable[[Floats, int, list[int]], HeadScores]:
-    """The exported graph on ONNX Runtime."""
+    """Run the exported graph on ONNX Runtime."""
     graph = export_head_scores(encoder.config)
     signature = head_scores_signature(encoder.config, one_head_shapes(encoder.config))
     assert signature_mismatches(graph.graph, signature) == []
@@ -105,7 +105,7 @@ def by_graph(encoder: Encoder) -> Callable[[Floats, int, list[int]], HeadScores]
 def test_they_are_transformers_own(
     name: str, runtime: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Scores are what its weights are the softmax of, over the keys that may be looked at."""
+    """The softmax of the scores over the allowed keys equals transformers' weights."""
     model = MODELS[name]()
     encoder = load_checkpoint(saved(model, tmp_path))
     output, seen = reference(model, monkeypatch)
@@ -135,7 +135,7 @@ def test_they_are_transformers_own(
 
 
 def test_positions_add_to_the_products(tmp_path: Path) -> None:
-    """Of relative positions the scores are more than products of features."""
+    """With relative positions the scores are not only products of features."""
     encoder = load_checkpoint(saved(MODELS["mpnet"](), tmp_path))
     states = np.random.default_rng(0).standard_normal((6, 24), np.float32)
     found = PyTorchRuntime(encoder).head_scores(states, 0, [0])

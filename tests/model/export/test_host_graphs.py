@@ -1,4 +1,4 @@
-"""The graphs that run on the host: one call writes them all."""
+"""Graphs that run on the host: one call writes all of them."""
 
 from __future__ import annotations
 

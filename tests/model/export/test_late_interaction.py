@@ -1,4 +1,4 @@
-"""Words of a late-interaction model's files as ids, and what is refused."""
+"""Ids of words in a late-interaction model's files, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The graph of a layer's parts on ONNX Runtime gives the states of transformers."""
+"""Graph of a layer's parts on ONNX Runtime, against the states of transformers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("name", ["modernbert", "gemma3", "deberta"])
 def test_each_step_gives_the_next_state(name: str, tmp_path: Path) -> None:
-    """A first layer without a norm, windows, gates; grouped keys, four norms; positions."""
+    """A first layer without a norm, windows, gates, grouped keys, four norms, and positions."""
     config, model, fields = MODELS[name]
     reference = model(config(**fields))
     encoder = load_checkpoint(saved(reference, tmp_path))

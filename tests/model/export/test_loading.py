@@ -1,4 +1,4 @@
-"""Which of a checkpoint's tensors are the encoder's, and which the task head's."""
+"""Assignment of a checkpoint's tensors to its encoder and its task head."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_an_encoder_and_its_projection(tmp_path: Path) -> None:
 
 
 def test_a_stray_projection_is_still_unexpected(tmp_path: Path) -> None:
-    """Only Stanford's form has one beside its encoder."""
+    """Only Stanford's format has a projection beside its encoder."""
     folder = write_pylate(tmp_path / "model")
     edit_weights(folder, **{"linear.weight": torch.zeros(6, 12)})
     tokenizer = load_tokenizer(folder, read_config(folder), lowercase=False)

@@ -19,7 +19,7 @@ from model.export.to_onnx import to_onnx
 
 
 class Calls(nn.Module):
-    """A function of one tensor as a module."""
+    """Function of one tensor as a module."""
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ def holds(graph: onnx.ModelProto, function: Callable[[Tensor], Tensor]) -> None:
 
 
 def replaced(x: Tensor) -> Tensor:
-    """All operators of `_SAME`."""
+    """Record all replaced operators of `_SAME`."""
     near = (x > -2) & (x < 2)
     own = x.to(torch.float32).flatten(0, -2).flatten().reshape(-1, 4)
     return 2 - own.square() + near.to(torch.float32)
@@ -57,7 +57,7 @@ def replaced(x: Tensor) -> Tensor:
 
 @pytest.fixture
 def once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program is not traced again."""
+    """Assert that a program is not traced again."""
 
     def again(*_: object) -> None:
         raise AssertionError("traced again")
@@ -103,7 +103,7 @@ def test_every_other_is_traced_again(
 def test_a_size_that_is_a_number_whatever_the_axes_are_is_not_computed(
     tiny_artifact: Artifact, name: str
 ) -> None:
-    """A head's width, which is that of all heads by their number; such a size is squeezed."""
+    """Head widths depend on the number of heads only in name, and are squeezed as constants."""
     graph = onnx.load(tiny_artifact.path(name)).graph
     assert "Shape" in {node.op_type for node in graph.node}
     assert "Squeeze" not in {node.op_type for node in graph.node}

@@ -19,7 +19,7 @@ TENSORS = {"linear.weight": torch.randn(2, 3), "linear.bias": torch.randn(2)}
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder of Normalize → Dense → Dropout → LayerNorm, without the encoder's own files."""
+    """Write a folder of Normalize → Dense → Dropout → LayerNorm, without the encoder's files."""
     kinds = ("Transformer", "Pooling", "Normalize", "Dense", "Dropout", "LayerNorm")
     (tmp_path / "modules.json").write_text(json.dumps(modules_of(*kinds)))
     write(tmp_path, "3_Dense", TENSORS)

@@ -1,4 +1,4 @@
-"""An artifact comes to its place whole and verified, or not at all."""
+"""An artifact is moved to its place complete and verified, or not at all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Build = Callable[[Path], None]
 
 @pytest.fixture
 def build(tiny_artifact: Artifact) -> Build:
-    """Graphs that have been exported before."""
+    """Copy graphs that were exported before."""
 
     def copy(folder: Path) -> None:
         shutil.copytree(tiny_artifact.folder, folder, dirs_exist_ok=True)
@@ -43,7 +43,7 @@ def test_an_artifact_that_fails_its_verification_comes_to_its_place(
     def verify(artifact: Artifact) -> VerificationRecord:
         return exporter._verify(artifact, "cpu", told.append)
 
-    (tmp_path / "out").mkdir()  # an empty folder is as good as none
+    (tmp_path / "out").mkdir()  # an empty folder counts as none
     exported = place(tmp_path / "out", build, verify)
     assert not exported.verification.passed
     assert exported.verification.failed is not None

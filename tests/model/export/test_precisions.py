@@ -1,4 +1,4 @@
-"""T5's hidden states exceed half precision, as transformers knows: it keeps `wo` in float32."""
+"""T5's hidden states exceed half precision, which is why transformers keeps `wo` in float32."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ MAPS = {
     "feed_forward.expand": "intermediate.dense",
     "feed_forward.contract": "output.dense",
 }
-"""A layer's linear maps, by our name and by transformers'."""
+"""Linear maps of a layer, by our names and by transformers'."""
 SMOOTHED = [
     ["attention.query", "attention.key", "attention.value"],
     ["feed_forward.expand"],
@@ -53,7 +53,7 @@ def transformers_of(folder: Path) -> BertModel:
 
 
 def run(reference: BertModel, batch: Batch) -> np.ndarray:
-    """The last hidden state of every text, each alone, end to end."""
+    """Return the last hidden state of every text, computed alone, end to end."""
     with torch.inference_mode():
         states = [
             reference(
@@ -66,7 +66,7 @@ def run(reference: BertModel, batch: Batch) -> np.ndarray:
 
 
 def inputs_of_every_map(folder: Path, batches: list[Batch]) -> dict[str, np.ndarray]:
-    """What enters each linear map of transformers' model, `[all tokens, d]`, by our name."""
+    """Return each linear map's input in transformers' model, `[all tokens, d]`, by our name."""
     reference = transformers_of(folder)
     seen: dict[str, list[np.ndarray]] = {}
     for number, layer in enumerate(reference.encoder.layer):
@@ -150,7 +150,7 @@ def test_smoothing_is_smooth_quants_formula(
 def test_smoothing_leaves_the_product_and_weights_lie_within_half_a_step(
     encoder: Encoder, weight_bits: WeightBits, largest: int
 ) -> None:
-    """x Wᵀ = (x / s)(s W)ᵀ, and s W is what the integer weight stands for."""
+    """x Wᵀ = (x / s)(s W)ᵀ, and the integer weight represents s W."""
     rng = np.random.default_rng(0)
     for name, module in int8_maps(quantize(encoder, CALIBRATION, weight_bits).encoder).items():
         w = encoder.get_submodule(name).weight.detach().double().numpy()
@@ -202,12 +202,12 @@ def test_dead_features_divide_nothing_by_zero(encoder: Encoder) -> None:
     first = dead.layers[0]
     with torch.no_grad():
         for parameter in dead.embeddings.layer_norm.parameters():
-            parameter[3] = 0  # a feature that is never anything but zero
+            parameter[3] = 0  # a feature that is always zero
         for linear in (first.attention.query, first.attention.key, first.attention.value):
-            linear.weight[:, 5] = 0  # one that nothing looks at
-        first.attention.query.weight[2] = 0  # an output that looks at nothing
+            linear.weight[:, 5] = 0  # a feature that no weight reads
+        first.attention.query.weight[2] = 0  # an output that reads nothing
         first.attention.value.weight.zero_()
-        first.attention.value.bias.zero_()  # an input of zeros alone
+        first.attention.value.bias.zero_()  # an input of zeros only
     found = quantize(dead, CALIBRATION).encoder
     for name, module in int8_maps(found).items():
         assert all(buffer.isfinite().all() for buffer in module.buffers()), name
@@ -218,7 +218,7 @@ def test_dead_features_divide_nothing_by_zero(encoder: Encoder) -> None:
 
 
 def test_a_map_that_eight_bits_would_lose_stays_in_floating_point(encoder: Encoder) -> None:
-    """One token's feature is so large that a step of the input's scale hides all others."""
+    """A single token's feature is so large that a step of the input's scale exceeds all others."""
     massive = copy.deepcopy(encoder)
     feed_forward = massive.layers[1].feed_forward
     seen: list[Tensor] = []

@@ -1,4 +1,4 @@
-"""The int8 graphs on ONNX Runtime, against numpy's formula and torch's fake quantization."""
+"""int8 graphs on ONNX Runtime, against numpy's formula and torch's fake quantization."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def feed_of(batch: Batch) -> dict[str, np.ndarray]:
 
 
 def session_of(graph: onnx.ModelProto, *, plain: bool = True) -> onnxruntime.InferenceSession:
-    """ONNX Runtime; `plain` computes each operator as it stands and folds none."""
+    """Load a graph on ONNX Runtime; `plain` computes each operator without fusion."""
     options = onnxruntime.SessionOptions()
     levels = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_DISABLE_ALL if plain else levels.ORT_ENABLE_ALL
@@ -57,7 +57,7 @@ NAMES = ("attention.key", "attention.output", "feed_forward.contract")
 
 
 class Beside(nn.Module):
-    """Some maps beside each other as one graph."""
+    """Several maps side by side as one graph."""
 
     def __init__(self, maps: Sequence[Int8Linear]) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ def maps(quantized: Encoder) -> dict[str, Int8Linear]:
 
 @pytest.fixture(scope="module")
 def graph(maps: dict[str, Int8Linear]) -> onnx.ModelProto:
-    """The graph of the maps, each from an input to an output of its name."""
+    """Return the graph of the maps, each from an input to an output with its name."""
     sizes = {name: one.weight.shape for name, one in maps.items()}
     specs = [
         tuple(TensorSpec(name=f"{way} {n}", dtype="float32", axes=("rows", k)) for n, k in each)
@@ -115,7 +115,7 @@ def test_an_exported_map_is_its_formula(
 
 
 def faked(module: Int8Linear, linear: nn.Linear) -> Callable[[Tensor], Tensor]:
-    """The same map by torch's own fake quantization of the float32 one."""
+    """Compute the map by torch's own fake quantization of the float32 map."""
     scale, zero, bias = module.scale.item(), int(module.zero), linear.bias
     divisor = torch.ones(1) if module.divisor is None else module.divisor
     zeros = torch.zeros_like(bias, dtype=torch.int32)

@@ -1,4 +1,4 @@
-"""Checkpoints with large scores: float32's own rounding is allowed for, a fault is not."""
+"""Checkpoints with large scores: float32's own rounding is allowed, a fault is not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.model.checkpoints import edit_weights
 
 MAPS: tuple[Kind, ...] = ("attention", "decoder_attention", "cross_attention")
 LARGE = 10.0
-"""Times the scores of the tiny BART, which then reach some hundreds."""
+"""Factor of the tiny BART's scores, which then reach some hundreds."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def large_scores(
     encoder_decoders: Callable[[str], Path],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Artifact:
-    """The tiny BART with queries as large as T5's are, which are not divided by √p."""
+    """Return the tiny BART with queries as large as T5's, which are not divided by √p."""
     folder = tmp_path_factory.mktemp("large") / "bart"
     shutil.copytree(encoder_decoders("bart"), folder)
     weights = load_file(folder / "model.safetensors")

@@ -1,4 +1,4 @@
-"""An artifact without what only PyTorch reads serves what the whole one serves."""
+"""A serving-only artifact gives the same results as the whole one."""
 
 from __future__ import annotations
 

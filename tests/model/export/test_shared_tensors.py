@@ -1,4 +1,4 @@
-"""Tensors that a graph beside has already are named there, and ONNX Runtime finds them."""
+"""References to tensors in other files, which ONNX Runtime resolves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TABLE, OWN = RNG.random((40, 8), np.float32), RNG.random((40, 8), np.float32)
 
 
 def rows_of(*tables: np.ndarray) -> onnx.ModelProto:
-    """A graph that gives the rows `ids` of each table."""
+    """Write a graph that returns the rows `ids` of each table."""
     names = [f"table.{n}" for n in range(len(tables))]
     ids = make_tensor_value_info("ids", onnx.TensorProto.INT64, ["n"])
     graph = make_graph(
@@ -34,7 +34,7 @@ def rows_of(*tables: np.ndarray) -> onnx.ModelProto:
 
 
 def test_what_is_there_is_not_written_again(tmp_path: Path) -> None:
-    """One table is the first graph's, two are of this one; a third comes behind them."""
+    """The second graph refers to one table of the first and stores two; a third graph follows."""
     first, second, third = (tmp_path / f"{name}.onnx" for name in ("first", "second", "third"))
     save_graph(rows_of(TABLE), first, "first.data")
     save_graph(rows_of(TABLE, OWN), second, "second.data", [first])
@@ -53,7 +53,7 @@ def test_what_is_there_is_not_written_again(tmp_path: Path) -> None:
 
 
 def test_tensors_of_a_safetensors_file_are_named_there_transposed_too(tmp_path: Path) -> None:
-    """ONNX Runtime reads them at their places in that file."""
+    """ONNX Runtime reads them at their positions in that file."""
     save_tensors(
         {"table": torch.tensor(TABLE), "own": torch.tensor(OWN.T.copy())}, weights(tmp_path)
     )

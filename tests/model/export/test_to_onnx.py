@@ -1,4 +1,4 @@
-"""Modules on ONNX Runtime against PyTorch, and graphs that name no machine."""
+"""Modules on ONNX Runtime against PyTorch, and graphs without traces of the machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from model.export.to_onnx import save_graph, to_onnx, without_metadata
 
 
 class CausalCrossAttention(nn.Module):
-    """The module as a decoder uses it: key apart from value, a mask, a head mask."""
+    """Module as in a decoder: key differs from value, with a mask and a head mask."""
 
     def __init__(self, attention: MultiHeadAttention) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ def test_metadata_is_stripped_everywhere() -> None:
 
 
 def test_data_is_there_though_no_tensor_is_large(tmp_path: Path) -> None:
-    """An artifact's file of a graph's weights, which its manifest lists."""
+    """The manifest lists a file for a graph's weights, even if it is empty."""
     value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
     same = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])
     node = onnx.helper.make_node("Identity", ["x"], ["y"])

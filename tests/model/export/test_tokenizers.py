@@ -1,4 +1,4 @@
-"""The tokenizers of an artifact, with transformers' AutoTokenizer as the oracle."""
+"""Tokenizers of an artifact, against transformers' AutoTokenizer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.model.tokenizer_folders import VOCAB_SIZE, write_tokenizer_folder
 
 @pytest.fixture
 def decoder(encoder_decoders: Callable[[str], Path]) -> Decoder:
-    """Of the tiny BART, whose vocabulary has 60 words."""
+    """Return the decoder of the tiny BART, whose vocabulary has 60 words."""
     folder = encoder_decoders("bart")
     found = load_decoder(folder, read_config(folder))
     assert found is not None
@@ -32,8 +32,10 @@ def decoder(encoder_decoders: Callable[[str], Path]) -> Decoder:
 
 
 def marian(folder: Path) -> Path:
-    """A checkpoint whose texts reach pieces without an id; in sizes of the tiny BART, whose graphs
-    without weights are its own."""
+    """Write a checkpoint whose texts reach pieces without an id.
+
+    Its sizes are the tiny BART's, so that both share graphs without weights.
+    """
     write_marian(folder, lacking=120)
     size = len(read_ids(folder / "vocab.json"))
     sizes = {"d_model": 24, "encoder_ffn_dim": 40, "decoder_ffn_dim": 32}

@@ -1,4 +1,4 @@
-"""Graphs exported with and without work that changes nothing."""
+"""Graphs exported with and without redundant work are equal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from model.export.to_onnx import to_onnx
 
 
 class Rewritten(nn.Module):
-    """Types that are promoted, and operators that the optimizer rewrites."""
+    """Module with promoted types, and operators that the optimizer rewrites."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ def test_the_bytes_are_those_of_all_the_work(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_table_of_operators_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where PyTorch makes it; the graph is the same."""
+    """PyTorch builds the table for every graph; the graph is the same."""
     made, make = [], _registration.onnxscript_apis.get_torchlib_ops
     monkeypatch.setattr(
         _registration.onnxscript_apis, "get_torchlib_ops", lambda: made.append(1) or make()

@@ -1,4 +1,4 @@
-"""The graph of what heads add, on ONNX Runtime, against PyTorch."""
+"""Graph of value products on ONNX Runtime, against PyTorch."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ AFTER_LAYER_0 |= POOLED
 
 
 def verified(folder: Path) -> Verification:
-    """Verify a folder after its manifest was made to vouch for whatever it holds now."""
+    """Verify a folder, after updating its manifest to match its current files."""
     manifest = load_manifest(folder)
     files = {name: record_file(folder / name) for name in manifest.files}
     write_manifest(folder, manifest.model_copy(update={"files": files}))
@@ -99,7 +99,7 @@ def test_a_changed_weight_of_the_reference_fails(
 
 
 def graph_weights(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """Names of the encoder graph's float weights, and where each lies outside of the graph."""
+    """Return the encoder graph's float weights by name, with their positions in other files."""
     graph = onnx.load(folder / "encoder.onnx", load_external_data=False).graph
     for item in graph.initializer:
         if item.data_type == onnx.TensorProto.FLOAT and math.prod(item.dims) > 1:
@@ -110,11 +110,11 @@ def graph_weights(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
 def test_any_changed_weight_of_the_graph_fails(
     tiny_artifact: Artifact, artifact_copy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One value of each in turn, also of those that the graph names in weights.safetensors.
+    """Change one value of each weight in turn, including weights in weights.safetensors.
 
-    A weight of another file cannot be changed for the graph alone: the graph gets its own.
-    But for the keys' bias: it adds the same to all scores of a query, which softmax takes out.
-    One text that reaches every weight stands for the whole grid here.
+    A weight in another file cannot be changed for the graph alone, so the graph gets a copy. The
+    keys' bias is exempt: it adds the same number to all scores of a query, which softmax cancels.
+    A single text that reaches every weight replaces the whole grid.
     """
     text = list(range(20, 60)), [0, 1] * 20
     monkeypatch.setattr("model.export.verify.grid", lambda _: [[text]])
@@ -247,7 +247,7 @@ def test_another_signature_fails_before_any_value_is_compared(
     assert str(result.record().failed).startswith("the graph's ")
 
 
-# ── what is said of it ─────────────────────────────────────────────────────────────────────
+# ── messages ─────────────────────────────────────────────────────────────────────
 
 
 def test_a_report_says_each_layer_and_the_verdict(artifact_copy: Path) -> None:

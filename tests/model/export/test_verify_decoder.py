@@ -1,4 +1,4 @@
-"""The verification of a decoder: everything is compared, and a wrong one is told."""
+"""Verification of a decoder: all tensors are compared, and wrong ones reported."""
 
 from __future__ import annotations
 

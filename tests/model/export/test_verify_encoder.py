@@ -1,4 +1,4 @@
-"""The tensors that are compared: the same names from PyTorch and from the graphs."""
+"""Compared tensors: PyTorch and the graphs give the same names."""
 
 from __future__ import annotations
 

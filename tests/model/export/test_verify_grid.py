@@ -1,4 +1,4 @@
-"""What verification sends through both engines."""
+"""Texts that verification computes with both engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which texts are alike: an artifact's vectors beside those of sentence-transformers."""
+"""Similarity of an artifact's vectors, against sentence-transformers' vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdict of a verification about each use, by what is compared for it."""
+"""Verdict of a verification on each use, by the tensors compared for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A family's random encoder–decoders, as transformers writes them, through both."""
+"""Comparison of a family's random encoder–decoders with transformers, which writes them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.model.families.parity import randomized
 
 VOCABULARY = 61
 LENGTHS = ((9, 5), (1, 1), (17, 33), (33, 2))
-"""Tokens of sources and of their targets."""
+"""Numbers of tokens of sources and of their targets."""
 SIZES: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "d_model": 24,
@@ -39,17 +39,17 @@ SIZES: dict[str, Any] = {
     "max_position_embeddings": 48,
     "pad_token_id": 1,
 }
-"""Of BART and its descendants."""
+"""Names of attention modules in BART and its descendants."""
 Pairs = Sequence[tuple[Tensor, Tensor]]
 PROJECTION = re.compile(
     r"decoder\.\w+\.(\d+)\..*(self_attn|SelfAttention|encoder_attn|EncDecAttention)"
     r"\.(v|v_proj|o|out_proj)"
 )
-"""A projection of values or outputs in a decoder of transformers: its layer and its heads' kind."""
+"""Name of a value or output projection in a decoder of transformers: layer and kind of heads."""
 
 
 def saved_pair(model: PreTrainedModel, folder: Path) -> tuple[Encoder, Decoder]:
-    """Both halves of a checkpoint of the randomized model."""
+    """Return both halves of a checkpoint of the randomized model."""
     randomized(model)
     with torch.no_grad():
         for name, buffer in model.named_buffers():
@@ -66,10 +66,10 @@ def saved_pair(model: PreTrainedModel, folder: Path) -> tuple[Encoder, Decoder]:
 
 
 def pairs_of(decoder: Decoder, lengths: Sequence[tuple[int, int]]) -> Pairs:
-    """Random sources and labels; a padding token stands within long ones.
+    """Return random sources and labels, with a padding token inside long ones.
 
-    Not within labels of a decoder that begins with their last token, for which transformers counts
-    those that are no padding.
+    Labels have none if the decoder begins with their last token, because transformers finds that
+    token by counting the tokens that are not padding.
     """
     generator = torch.Generator().manual_seed(1)
     pairs = []
@@ -105,10 +105,10 @@ def close(found: Tensor, expected: Tensor, atol: float) -> None:
 def assert_pair_equal_to(
     reference: PreTrainedModel, folder: Path, lengths: Sequence[tuple[int, int]] = LENGTHS
 ) -> Decoder:
-    """Hidden states within 1e-5 of the largest value, maps within 1e-5, log-probabilities 1e-4.
+    """Compare states within 1e-5 of the largest, maps 1e-5, log-probabilities 1e-4.
 
-    Texts are packed for ours and come one by one for transformers', as float32 and eager; one head
-    alone has the maps of all.
+    Texts are packed for our model, and single for transformers', in float32 and eager. A head that
+    is computed alone has the same maps.
     """
     encoder, decoder = saved_pair(reference, folder)
     pairs, theirs_add = pairs_of(decoder, lengths), Added(reference)
@@ -163,7 +163,7 @@ def assert_pair_equal_to(
 
 
 class Added:
-    """What heads of a decoder in transformers add of each key, of its last forward pass."""
+    """Recorder of the vectors that heads of a decoder in transformers add, in its last pass."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._values: dict[tuple[int, MapKind], Tensor] = {}
@@ -180,7 +180,7 @@ class Added:
                     self._outputs[place] = module
 
     def each(self, layer: int, kind: MapKind, heads: int) -> Tensor:
-        """f_h(x_k) of all heads, float64 `[S, N, H]`."""
+        """Return f_h(x_k) of all heads, float64 `[S, N, H]`."""
         weight = self._outputs[layer, kind].weight.double()
         values = self._values[layer, kind].double()
         of_heads = values.reshape(len(values), heads, -1)
@@ -194,7 +194,7 @@ class Added:
         layer: int,
         kind: MapKind,
     ) -> None:
-        """Hold the products of all heads, and of heads 1 and 0 alone, to theirs in float64."""
+        """Compare the products of all heads, and of heads 1 and 0 alone, in float64."""
         count = len(every["output_weight"])
         added = self.each(layer, kind, count)
         for chosen in (list(range(count)), [1, 0]):
@@ -204,7 +204,7 @@ class Added:
 
 
 def _some(every: dict[str, Tensor], rule: AttentionRule, queries: Tensor, keys: Tensor) -> Tensor:
-    """Heads 1 and 0 alone."""
+    """Return the products of heads 1 and 0 alone."""
     count = every["query_weight"].shape[0]
     return attention_weights(
         Heads.from_parameters(some_heads(every, [1, 0], count), rule), queries, keys

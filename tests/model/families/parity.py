@@ -1,4 +1,4 @@
-"""A family's random checkpoints, as transformers writes them, through both encoders."""
+"""Comparison of a family's random checkpoints with transformers, which writes them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SIZES: dict[str, Any] = {
 
 
 def randomized(model: PreTrainedModel, seed: int = 0) -> PreTrainedModel:
-    """The model with weights so wide that its attention is far from even."""
+    """Return the model with weights so large that its attention is far from even."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -39,13 +39,13 @@ def randomized(model: PreTrainedModel, seed: int = 0) -> PreTrainedModel:
 
 
 def saved(model: PreTrainedModel, folder: Path) -> Path:
-    """A checkpoint of the randomized model."""
+    """Write a checkpoint of the randomized model."""
     randomized(model).save_pretrained(folder)
     return folder
 
 
 def texts_of(encoder: Encoder, lengths: Sequence[int]) -> list[torch.Tensor]:
-    """Random token ids; a padding token stands within one text."""
+    """Return random token ids, with a padding token inside one text."""
     generator = torch.Generator().manual_seed(1)
     texts = [torch.randint(3, VOCABULARY, (n,), generator=generator) for n in lengths]
     texts[2][4] = encoder.config.pad_token_id
@@ -55,9 +55,9 @@ def texts_of(encoder: Encoder, lengths: Sequence[int]) -> list[torch.Tensor]:
 def assert_equal_to(
     reference: PreTrainedModel, folder: Path, lengths: Sequence[int] = LENGTHS
 ) -> Encoder:
-    """Hidden states within 1e-5 of the largest value, maps within 5e-6, one head like all.
+    """Compare states within 1e-5 of the largest value, maps within 5e-6; one head like all.
 
-    Texts are packed for ours and come one by one for transformers', as float32 and eager.
+    Texts are packed for our model, and single for transformers', in float32 and eager.
     """
     encoder = load_checkpoint(saved(reference, folder))
     texts = texts_of(encoder, lengths)
@@ -95,7 +95,7 @@ def assert_equal_to(
 def assert_masked_tokens_equal(
     reference: PreTrainedModel, encoder: Encoder, text: torch.Tensor
 ) -> None:
-    """One token of a text after another unseen, in one batch: transformers' `attention_mask` 0."""
+    """Mask each token of a text in turn, in one batch, as with transformers' `attention_mask` 0."""
     places = (0, 4, 5, len(text) - 1)
     unseen: list[tuple[int, ...]] = [(), *((place,) for place in places), (1, 7)]
     batch = pack([(text, [0] * len(text))] * len(unseen), unseen)

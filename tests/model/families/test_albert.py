@@ -26,7 +26,7 @@ def test_it_equals_transformers(changes: dict[str, Any], distinct: int, tmp_path
 
 
 def test_layers_are_grouped_as_transformers_rounds(tmp_path: Path) -> None:
-    """9 / (18 / 14) is a little less than 7 in floating point."""
+    """9 / (18 / 14) is slightly less than 7 in floating point."""
     many = {"num_hidden_layers": 18, "num_hidden_groups": 14, "embedding_size": 4}
     assert_equal_to(AlbertModel(AlbertConfig(**SIZES | many)), tmp_path, (3, 9, 17))
 

@@ -1,4 +1,4 @@
-"""BERT's keys; whole checkpoints are held against transformers in `tests.model.test_checkpoint`."""
+"""Keys of BERT; `tests.model.test_checkpoint` compares whole checkpoints with transformers."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_it_equals_transformers(changes: dict[str, Any], tmp_path: Path) -> None
 
 
 def test_a_position_table_that_is_there_is_read(tmp_path: Path) -> None:
-    """Checkpoints of older versions hold it."""
+    """Checkpoints of older versions contain it."""
     MarianMTModel(MarianConfig(**SIZES, decoder_start_token_id=1)).save_pretrained(tmp_path)
     computed = load_checkpoint(tmp_path).state_dict()["embeddings.position.weight"]
     assert not any("positions" in key for key in load_file(tmp_path / "model.safetensors"))

@@ -15,7 +15,7 @@ from tests.model.families.decoder_parity import SIZES, assert_pair_equal_to
     ids=str,
 )
 def test_it_equals_transformers(changes: dict[str, Any], tmp_path: Path) -> None:
-    """A target is read after its own last token, also where another token starts generation."""
+    """The decoder reads a target's last token first, even if generation starts with another."""
     model = MBartForConditionalGeneration(MBartConfig(**SIZES | changes))
     decoder = assert_pair_equal_to(model, tmp_path)
     assert decoder.config.start_token_id is None

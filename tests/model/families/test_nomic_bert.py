@@ -52,7 +52,7 @@ def test_the_base_of_rotary_positions(key: str) -> None:
 
 
 def test_both_forms_of_keys_and_of_configs_are_read(tmp_path: Path) -> None:
-    """Transformers writes the keys of the first publication, and its own config."""
+    """Transformers writes the first publication's keys, and a config of its own."""
     model = NomicBertModel(NomicBertConfig(**SIZES))
     expected = load_checkpoint(saved(model, tmp_path / "first"))
     (tmp_path / "own").mkdir()

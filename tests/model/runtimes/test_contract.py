@@ -1,4 +1,4 @@
-"""What every runtime starts from: the mask of no ablation, and the layers that are needed."""
+"""Head masks without ablation, and selection of the layers that a request needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which device is chosen, what is said of one that does not work, and which errors are for good."""
+"""Choice of a device, errors for a device that does not work, and detection of lost devices."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def cuda_works() -> bool:
 
 @dataclasses.dataclass
 class Driver:
-    """Answers as libcuda.so.1 does."""
+    """Fake of libcuda.so.1."""
 
     count: int = 1
     version: int = 13000
@@ -51,7 +51,7 @@ class Driver:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Makes this machine one with that driver, and without the libraries named."""
+    """Simulate a machine with this driver, without the named libraries."""
     real = ctypes.CDLL
 
     def become(driver: Driver | None, absent: tuple[str, ...] = ()) -> None:
@@ -106,7 +106,7 @@ def test_auto_takes_cuda_where_the_driver_sees_a_device(
     assert choose("cpu") == "cpu"
 
 
-# ── what is missing is said ────────────────────────────────────────────────────────────────
+# ── errors name what is missing ────────────────────────────────────────────────────────────────
 
 
 def test_cuda_is_never_replaced_by_the_cpu(tiny_artifact: Artifact, tiny_fp16: Artifact) -> None:
@@ -158,10 +158,10 @@ def test_a_driver_that_will_do(
 
 
 class FallenBack:
-    """A session as `onnxruntime-gpu` gives it where its CUDA provider cannot be loaded."""
+    """Session of `onnxruntime-gpu` whose CUDA provider cannot be loaded."""
 
     def __init__(self, *_: object, **__: object) -> None:
-        """Take what a session takes."""
+        """Accept the arguments of a session."""
 
     def get_providers(self) -> list[str]:
         return ["CPUExecutionProvider"]
@@ -173,7 +173,7 @@ def test_a_library_that_cannot_be_loaded_is_named(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """The driver is there, and ONNX Runtime's own library finds no cuBLAS, or is not there."""
+    """The driver is present, but ONNX Runtime's library lacks cuBLAS, or is missing itself."""
     if cuda_works():
         pytest.skip("this machine has a GPU")
     if GPU[0] not in onnxruntime.get_available_providers():  # the package for CPUs
@@ -183,7 +183,7 @@ def test_a_library_that_cannot_be_loaded_is_named(
     machine(Driver())
     with pytest.raises(ProviderError, match=r"^device cuda: ONNX Runtime cannot use it: lib\w+.so"):
         load_runtime(tiny_artifact, "cuda")
-    assert capfd.readouterr() == ("", "")  # it is said once, in the error
+    assert capfd.readouterr() == ("", "")  # the error is the only message
 
 
 def test_the_first_library_that_fails_is_named(machine: Callable[..., None]) -> None:
@@ -207,7 +207,7 @@ def test_a_device_that_is_not_there_is_refused_before_an_export(
     check_device("onnx", "auto")
 
 
-# ── what ONNX Runtime is told ──────────────────────────────────────────────────────────────
+# ── options of ONNX Runtime ──────────────────────────────────────────────────────────────
 
 
 def test_memory_grows_by_what_is_needed_up_to_a_limit_on_the_device_asked_for() -> None:
@@ -229,7 +229,7 @@ def test_device_and_limit_reach_every_session(
     real = onnxruntime.InferenceSession
 
     class Session:
-        """Says that it runs on CUDA, and never does."""
+        """Session that reports CUDA, but never runs on it."""
 
         def __init__(self, path: str, options: Any, providers: Any, enable_fallback: int) -> None:
             asked.append((Path(path).name, providers, enable_fallback))
@@ -262,7 +262,7 @@ def test_device_and_limit_reach_every_session(
 def test_no_session_falls_back_to_the_cpu(
     tiny_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By default a failed run is printed, and repeated on the CPU for ever after."""
+    """By default a failed run is printed, and repeated on the CPU from then on."""
     made: list[Any] = []
     real = onnxruntime.InferenceSession
 

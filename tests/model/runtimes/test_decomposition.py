@@ -1,4 +1,4 @@
-"""The steps of an artifact's graphs give what PyTorch gives of the encoder as a whole."""
+"""Steps of an artifact's decomposition graphs, against PyTorch's decomposition as a whole."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from model.runtimes.registry import host_session, load_runtime
 
 
 def by_steps(runtime: Any, layers: int, embedded: Floats, rows: int) -> Floats:
-    """Parts `[S, P, H]` of the last hidden state, some rows at a time.
+    """Return the parts `[S, P, H]` of the last hidden state, computed in blocks of rows.
 
     Args:
-        runtime: with `decompose`.
+        runtime: a runtime with `decompose`.
         layers: L.
         embedded: hidden state 0, `[S, H]`.
-        rows: of a step.
+        rows: number of rows of a step.
 
     """
     count = len(embedded)

@@ -1,4 +1,4 @@
-"""Poolings as sets of rows, counted by hand; their vectors are held in test_onnx_device.py."""
+"""Poolings as sets of rows, counted by hand; test_onnx_device.py compares their vectors."""
 
 from __future__ import annotations
 

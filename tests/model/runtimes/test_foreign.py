@@ -1,4 +1,4 @@
-"""Others' graphs against transformers on the checkpoints that they were exported from."""
+"""Foreign graphs against transformers on their checkpoints."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ SPECS = [TensorSpec(name=n, dtype="int64", axes=("batch", "sequence")) for n in 
 
 
 def made(root: Path, name: str) -> tuple[Artifact, Any]:
-    """An artifact of a foreign graph, and transformers' model."""
+    """Return an artifact of a foreign graph, and transformers' model."""
     model, tokenizer, inputs, outputs = MODELS[name]
     whole, folder = root / "whole", root / name
     write_tokenizer_folder(whole, tokenizer)
@@ -121,7 +121,7 @@ def test_segments_reach_a_graph_that_takes_them(tmp_path: Path) -> None:
 
 
 def test_half_precision_and_four_byte_ids(tmp_path: Path) -> None:
-    """A graph that only looks up its ids, whose rows are known."""
+    """A graph that only looks up its ids, in known rows."""
     rows = np.random.default_rng(0).normal(size=(VOCAB_SIZE, 4)).astype(np.float16)
     ids = [
         helper.make_tensor_value_info(name, TensorProto.INT32, ["b", "s"]) for name in INPUTS[:2]
@@ -148,7 +148,7 @@ def test_half_precision_and_four_byte_ids(tmp_path: Path) -> None:
 
 
 def test_a_quantised_graph(tmp_path: Path) -> None:
-    """By the tool that most exports of eight bits come from."""
+    """The tool of most 8-bit exports quantises it."""
     artifact, reference = made(tmp_path, "bert")
     path = tmp_path / "bert" / "model.onnx"
     quantize_dynamic(path, path, weight_type=QuantType.QInt8)

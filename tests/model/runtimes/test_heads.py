@@ -1,4 +1,4 @@
-"""The heads' parameters that feed the attention graph, against the checkpoint's own tensors."""
+"""Heads' parameters for the attention graph, against the checkpoint's own tensors."""
 
 from __future__ import annotations
 

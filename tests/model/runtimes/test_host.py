@@ -1,4 +1,4 @@
-"""Cutting and pooling in host memory, over hidden states that are known; counting of calls."""
+"""Splitting and pooling in host memory, over known hidden states; counting of calls."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.model.checkpoints import TINY
 
 LENGTHS = [4, 1, 6]
 STATES = np.random.default_rng(0).standard_normal((3, sum(LENGTHS), 12), np.float32)
-"""`[L + 1, T, H]`."""
+"""Hidden states `[L + 1, T, H]`."""
 FIRST, SECOND, THIRD = slice(0, 4), slice(4, 5), slice(5, 11)
 
 
 class KnownStates(HostRuntime):
-    """Answers with `STATES`, and remembers what it was asked."""
+    """Runtime that returns `STATES`, and records its requests."""
 
     config = parse_config(TINY | {"model_type": "bert"})
 

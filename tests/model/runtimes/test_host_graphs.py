@@ -1,4 +1,4 @@
-"""What runtimes compute on the host: by the float32 weights, loaded when it is first asked."""
+"""Computations of runtimes on the host, by float32 weights that are loaded on demand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ N, P = 3, 4
 
 
 def projected(artifact: Artifact, role: str, layer: int) -> NDArray[np.float64]:
-    """Queries or keys `[N, S, P]` of a BERT, from the artifact's float32 weights, in float64."""
+    """Return a BERT's queries or keys `[N, S, P]` in float64, by the artifact's float32 weights."""
     stored = load_file(artifact.path("weights.safetensors"))
     prefix = f"layers.{layer}.attention.{role}"
     rows = STATES.astype(np.float64) @ stored[f"{prefix}.weight"].T + stored[f"{prefix}.bias"]

@@ -1,4 +1,4 @@
-"""Parts of a layer from every runtime: by the float32 weights, loaded when they are first asked."""
+"""Parts of a layer from every runtime, by float32 weights that are loaded on demand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATES: Floats = np.random.default_rng(0).standard_normal((9, 12), np.float32)
 MASK: Floats = np.array([1, 0, 0], np.float32)
 PATCH: Floats = np.zeros((3, 9, 4), np.float32)
 PATCH[2] = np.random.default_rng(1).standard_normal((9, 4), np.float32)
-"""Of three heads the first is as it is, the second ablated and the third replaced."""
+"""Step that keeps the first of three heads, ablates the second and replaces the third."""
 
 
 def step(layer: int) -> LayerStep:
@@ -31,7 +31,7 @@ def step(layer: int) -> LayerStep:
 
 
 def expected(checkpoint: Path, layer: int) -> list[Any]:
-    """transformers' own layer, with a hook on its output projection."""
+    """Run transformers' own layer, with a hook on its output projection."""
     module = AutoModel.from_pretrained(checkpoint).eval().encoder.layer[layer]
     found: list[Any] = []
 
@@ -74,7 +74,7 @@ def test_other_precisions_have_the_float32_parts(
 def test_an_encoder_decoders_encoder_has_parts(
     name: Any, translator: tuple[Path, Artifact]
 ) -> None:
-    """The next state is the one that transformers' encoder computes."""
+    """The next state equals that of transformers' encoder."""
     checkpoint, artifact = translator
     encoder = AutoModel.from_pretrained(checkpoint).eval().get_encoder()
     with torch.no_grad():
@@ -104,7 +104,7 @@ def test_nothing_is_loaded_before_the_first_step(tiny_artifact: Artifact) -> Non
 
 def test_a_serving_only_artifact_says_so(tiny_artifact: Artifact, tmp_path: Path) -> None:
     runtime = load_runtime(serving_copy(tiny_artifact, tmp_path / "serving"))
-    with pytest.raises(ArtifactError, match=r"--serving-only, without .* a layer that is computed"):
+    with pytest.raises(ArtifactError, match=r"--serving-only, without .* a recomputed layer"):
         runtime.layer_parts(step(0))
 
 

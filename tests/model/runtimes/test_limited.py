@@ -1,4 +1,4 @@
-"""Calls of graphs that never end."""
+"""Time limits for calls of graphs that never end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from model.runtimes.registry import trial
 
 
 def graph_with_loop(path: Path, condition: str) -> Path:
-    """Write a graph of one Loop: `until` its counter is 3, or `always`."""
+    """Write a graph of one Loop that ends when its counter is 3 (`until`), or never (`always`)."""
     go = helper.make_node("Less", ["step", "three"], ["go"])
     if condition == "always":
         go = helper.make_node("Identity", ["before"], ["go"])
@@ -59,6 +59,6 @@ def test_a_loop_without_an_end_is_ended(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(runtime, "TRIAL_SECONDS", 0.3)
     path = graph_with_loop(tmp_path / "a.onnx", "always")
     started = time.monotonic()
-    with pytest.raises(ModelError, match=r"within 0\.3 s: look for a Loop"):
+    with pytest.raises(ModelError, match=r"within 0\.3 s: look for an endless Loop"):
         trial(path, {"x": np.zeros(1, np.int64)})
     assert time.monotonic() - started < 30

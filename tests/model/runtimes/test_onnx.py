@@ -26,7 +26,7 @@ def batch_of(lengths: list[int], seed: int = 0) -> Batch:
 
 
 def rows_of(batch: Batch) -> list[slice]:
-    """Which of a batch's tokens each text owns."""
+    """Return the tokens of each text in a batch."""
     return [slice(*ends) for ends in itertools.pairwise(batch.cu_seqlens)]
 
 
@@ -36,7 +36,7 @@ def onnx(tiny_artifact: Artifact) -> OnnxRuntime:
 
 
 def transformers_says(checkpoint: Path, batch: Batch) -> list[tuple[list[Any], list[Any]]]:
-    """The hidden states and attention maps of each text alone."""
+    """Return transformers' hidden states and attention maps of each text alone."""
     reference = BertModel.from_pretrained(
         checkpoint, attn_implementation="eager", dtype=torch.float32, add_pooling_layer=False
     ).eval()
@@ -111,7 +111,7 @@ def test_threads_may_share_an_encoder(onnx: OnnxRuntime) -> None:
 
 
 class Recording:
-    """A session that counts its runs, and can be made to wait in one."""
+    """Session that counts its runs, and can wait in one."""
 
     def __init__(self, session: onnxruntime.InferenceSession) -> None:
         self._session = session

@@ -1,4 +1,4 @@
-"""A decoder on ONNX Runtime, of host and device, against transformers and PyTorch."""
+"""Decoders on ONNX Runtime, on host and device, against transformers and PyTorch."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Made = list[tuple[list[np.ndarray], TargetTensors]]
 
 
 def on_device(artifact: Artifact) -> BoundRuntime:
-    """The way of a device, on a CPU."""
+    """Load the runtime with the device code, on a CPU."""
     sessions: dict[Any, Any] = {
         name: onnxruntime.InferenceSession(
             artifact.path(GRAPHS[name]), providers=["CPUExecutionProvider"]
@@ -50,7 +50,7 @@ RUNTIMES: dict[str, Callable[[Artifact], Runtime]] = {
 
 
 def made(runtime: Runtime, lengths: list[tuple[int, int]]) -> Made:
-    """Each text's hidden states and its target's tensors, all in one pass of each."""
+    """Return each text's hidden states and its target's tensors, all in one pass of each."""
     texts = pairs(lengths)
     source = pack([(ids, np.zeros_like(ids)) for ids, _ in texts])
     last = runtime.config.num_hidden_layers
@@ -65,7 +65,7 @@ def made(runtime: Runtime, lengths: list[tuple[int, int]]) -> Made:
 
 @pytest.mark.parametrize("name", RUNTIMES)
 def test_every_tensor_is_transformers(translator: tuple[Path, Artifact], name: str) -> None:
-    """In company of other lengths; transformers has each pair alone."""
+    """The batch mixes lengths; transformers computes each pair alone."""
     checkpoint, artifact = translator
     runtime = RUNTIMES[name](artifact)
     heads = range(runtime.config.num_attention_heads)
@@ -97,7 +97,7 @@ def test_half_precision_is_within_its_tolerance(
 
 
 def decoding(runtime: Runtime, **asked: Any) -> Decoding:
-    """The pairs, over states that are random."""
+    """Return a decoding of the pairs, over random states."""
     texts, config = pairs(PAIRS), runtime.config
     source = pack([(ids, np.zeros_like(ids)) for ids, _ in texts])
     shape = (len(source.input_ids), config.hidden_size)
@@ -109,7 +109,7 @@ def decoding(runtime: Runtime, **asked: Any) -> Decoding:
 
 
 def test_masks_multiply_what_heads_give(bart_artifact: Artifact) -> None:
-    """As in PyTorch; a mask of either kind of heads alone changes what follows it."""
+    """As in PyTorch; masking one kind of heads changes everything that follows."""
     runtimes = [make(bart_artifact) for make in RUNTIMES.values()]
     masks = np.random.default_rng(1).random((2, len(PAIRS), 2, 3), np.float32)
     asked = {"states": [(2, 2), (0, 1), (3, 0)], "cross": [(1, 1), (2, 0)]}

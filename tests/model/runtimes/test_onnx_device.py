@@ -1,4 +1,4 @@
-"""The device's way on the CPU provider: numbers, what is bound and copied, lost devices."""
+"""Device code on the CPU provider: numbers, bound and copied tensors, lost devices."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LENGTHS = [9, 4, 1, 17, 40]
 
 
 class Binding:
-    """Notes what is bound where, and binds it on the CPU."""
+    """Binding on the CPU that records where each tensor is bound."""
 
     def __init__(self, session: onnxruntime.InferenceSession) -> None:
         self.real = session.io_binding()
@@ -55,7 +55,7 @@ class Binding:
 
 
 class Session:
-    """A session that says it runs on CUDA; what is bound is noted, and can be made to fail."""
+    """Session that reports CUDA, records bindings, and can be made to fail."""
 
     def __init__(self, artifact: Artifact, name: str) -> None:
         path = str(artifact.path(GRAPHS[name]))  # type: ignore[index]
@@ -77,7 +77,7 @@ class Session:
 
 
 class Device:
-    """A runtime on device 1 of a machine that has none, and the sessions that stand in for it."""
+    """Runtime on device 1 of a machine without one, with its fake sessions."""
 
     def __init__(self, artifact: Artifact) -> None:
         self.sessions = {name: Session(artifact, name) for name in BoundRuntime.GRAPHS}
@@ -93,7 +93,7 @@ class Device:
 
     @property
     def copied(self) -> int:
-        """Outputs that came to the host."""
+        """Return the outputs that were copied to the host."""
         return sum(
             place == ("cpu", 0)
             for session in self.sessions.values()
@@ -166,7 +166,7 @@ def sentence_transformers_says(hidden: np.ndarray, asked: TextPooling) -> np.nda
 def test_pooled_vectors_equal_sentence_transformers(
     runtime: BoundRuntime, layer: int, first_token: int
 ) -> None:
-    """Every mode of every text in one call, in an order of its own, some of them normalised."""
+    """Every mode of every text in one call, in any order, some of them normalised."""
     batch = batch_of(LENGTHS)
     asked = [
         TextPooling(text, layer, mode, min(first_token, LENGTHS[text] - 1), unit)
@@ -182,7 +182,7 @@ def test_pooled_vectors_equal_sentence_transformers(
 
 
 def test_both_ways_give_the_same(tiny_artifact: Artifact) -> None:
-    """Host and device, of the same request, layers and texts mixed."""
+    """Host and device get the same request, with mixed layers and texts."""
     host, device = OnnxRuntime(tiny_artifact), Device(tiny_artifact).runtime
     batch = batch_of(LENGTHS)
     hidden = [(4, 2), (0, 0), (4, 1), (1, 2), (4, 2)]
@@ -213,7 +213,7 @@ def test_both_ways_give_the_same(tiny_artifact: Artifact) -> None:
 
 
 def test_what_the_host_pools_is_its_own(tiny_artifact: Artifact) -> None:
-    """Normalising some features writes into a vector, and into nothing else."""
+    """Normalisation of some features changes no other vector."""
     host, batch = OnnxRuntime(tiny_artifact), batch_of([5])
     for mode in POOLINGS:
         hidden, (vector,) = host.encode(batch, [(0, 2)], [TextPooling(0, 2, mode, 0, 6)])
@@ -355,7 +355,7 @@ MEMORY = RuntimeError("CUDA failure 2: out of memory ; GPU=1")
 
 
 def ask(runtime: BoundRuntime, name: str) -> None:
-    """Something that runs the graph of that name."""
+    """Return a call that runs the graph with this name."""
     if name == "device_attention":
         states = np.zeros((2, 12), np.float32)
         runtime.attention(states, states, 0, [0])

@@ -1,4 +1,4 @@
-"""Half precision: a real model keeps its quality."""
+"""Half precision of a real model keeps its quality."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.model.runtimes.test_onnx import rows_of
 
 @pytest.mark.slow
 def test_the_tolerances_hold_where_every_step_is_rounded(minilm_checkpoint: Path) -> None:
-    """A CPU computes half-precision graphs in part in float32; PyTorch here rounds every tensor."""
+    """A CPU computes half-precision graphs partly in float32; PyTorch here rounds every tensor."""
     encoder = load_checkpoint(minilm_checkpoint)
     half = load_checkpoint(minilm_checkpoint).half()
     ids = torch.randint(1000, 30000, (4, 128), generator=torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""bf16 and int8 on OpenVINO: numbers, shapes, company, threads, and what is refused."""
+"""bf16 and int8 on OpenVINO: numbers, shapes, batches, threads, and errors."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_every_tensor_is_within_tolerance_of_transformers(
         for found, wanted in zip(states, hidden, strict=True):
             result = difference(wanted, found[rows], tolerances["hidden"])
             assert result.passed
-            assert result.min_cosine > 0.98  # as narrow as eight bits allow here
+            assert result.min_cosine > 0.98  # as close as eight bits allow here
         for layer, wanted in enumerate(maps):
             found = runtime.attention(states[layer][rows], states[layer][rows], layer, range(3))
             assert difference(wanted, found, tolerances["attention"]).passed
@@ -76,7 +76,7 @@ def test_every_tensor_is_within_tolerance_of_transformers(
 def test_maps_are_exact_in_their_layers_input(
     runtime: OpenVinoRuntime, exact: OnnxRuntime, layer: int, heads: list[int]
 ) -> None:
-    """Attention weights are recomputed in float32 whatever the encoder's precision is."""
+    """Attention weights are recomputed in float32, whatever the encoder's precision."""
     for n in (1, 8, 40):
         hidden = np.random.default_rng(n).standard_normal((n, 12)).astype(np.float32)
         found = runtime.attention(hidden, hidden, layer, heads)
@@ -110,7 +110,7 @@ def test_an_answer_outlives_the_next_call(runtime: OpenVinoRuntime) -> None:
 
 
 def test_a_text_is_the_same_in_any_company(runtime: OpenVinoRuntime) -> None:
-    """But for sums in another order, which can move a value over the edge of a rounding step."""
+    """Except for the order of summation, which can move a value over a rounding step's edge."""
     chance, rng = random.Random(0), np.random.default_rng(0)
     lengths = [chance.randint(1, 40) for _ in range(60)]
     texts = [(rng.integers(0, 60, n), np.zeros(n, np.int64)) for n in lengths]
@@ -178,7 +178,7 @@ def test_rounded_moves_each_place_with_its_row() -> None:
 def test_openvino_sees_coarse_shapes_only(
     runtime: OpenVinoRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or it would compile a kernel for every shape that ever comes."""
+    """Otherwise it would compile a kernel for every shape."""
     seen: list[int] = []
     real = runtime_openvino._Compiled.run
 
@@ -235,4 +235,4 @@ def test_without_openvino_it_is_one_line(
     with pytest.raises(ModelError, match="for OpenVINO, which cannot be imported") as caught:
         load_runtime(artifact)
     assert "\n" not in str(caught.value)
-    assert isinstance(load_runtime(tiny_artifact), OnnxRuntime)  # which does not need it
+    assert isinstance(load_runtime(tiny_artifact), OnnxRuntime)  # this runtime does not need it

@@ -1,4 +1,4 @@
-"""Which kind of processor this is: by computing, against what Linux and arithmetic say."""
+"""Properties of the processor, found by computing, against Linux's flags and arithmetic."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.conftest import LESSER
 
 CPUINFO = Path("/proc/cpuinfo")
 EXACT = {"avx512_vnni", "avx_vnni", "amx_int8"}
-"""x86's instructions for 8-bit products that are summed in 32 bits, as Linux names them."""
+"""Instructions of x86 for 8-bit products summed in 32 bits, with Linux's names."""
 CAPPED = "ONEDNN_MAX_CPU_ISA" in os.environ
 
 
 def capped(
     program: str, *arguments: str, isa: str = LESSER["ONEDNN_MAX_CPU_ISA"]
 ) -> subprocess.CompletedProcess[str]:
-    """A Python program on what this processor would be with no more than these instructions."""
+    """Run a Python program as on this processor with no more than these instructions."""
     return subprocess.run(
         [sys.executable, "-c", program, *arguments],
         env=os.environ | {"ONEDNN_MAX_CPU_ISA": isa},
@@ -51,7 +51,7 @@ def test_it_is_what_the_processors_flags_say() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("isa", ["AVX2", "AVX512_CORE"])
 def test_the_cap_makes_it_the_lesser_kind(isa: str) -> None:
-    """VPMADDUBSW's sum of two products is 32767 at most, in place of 2 · 255 · 127."""
+    """VPMADDUBSW's sum of two products is at most 32767, instead of 2 · 255 · 127."""
     program = (
         "from model.runtimes.processor import _largest_product, computes_bfloat16, saturates\n"
         "from model.runtimes.registry import has_products, weight_bits\n"
@@ -76,7 +76,7 @@ def test_what_is_not_clear_is_taken_to_saturate(
 
 
 def test_each_precision_asks_for_its_own_products(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A processor may have VNNI and no bfloat16."""
+    """A processor may have VNNI without bfloat16."""
     monkeypatch.setattr(processor, "saturates", lambda: False)
     monkeypatch.setattr(processor, "computes_bfloat16", lambda: False)
     assert (has_products("int8"), has_products("bf16"), weight_bits("int8")) == (True, False, 8)
@@ -86,7 +86,7 @@ def test_each_precision_asks_for_its_own_products(monkeypatch: pytest.MonkeyPatc
 
 
 def of_bits(artifact: Artifact, folder: Path, bits: int | None) -> Path:
-    """A copy that says that its weights have so many bits."""
+    """Return a copy whose manifest states this number of weight bits."""
     shutil.copytree(artifact.folder, folder)
     write_manifest(folder, artifact.manifest.model_copy(update={"weight_bits": bits}))
     return folder

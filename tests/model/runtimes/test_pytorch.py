@@ -1,4 +1,4 @@
-"""PyTorch as a runtime; what every runtime has to do stands in `test_registry`."""
+"""PyTorch as a runtime; `test_registry` tests what all runtimes share."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_without_weights_it_is_one_line(tiny_artifact: Artifact, tmp_path: Path)
 def test_what_no_request_changes_is_computed_at_the_start(
     tiny_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The projections of relative positions, tables of distances, parameters head by head."""
+    """Projections of relative positions, tables of distances, and parameters by head."""
     runtime, states = load_runtime(tiny_artifact, name="pytorch"), np.ones((2, 12), np.float32)
     monkeypatch.delattr(Encoder, "head_parameters")
     monkeypatch.delattr("model.attention.self_attention.bucket_table")

@@ -1,4 +1,4 @@
-"""The heads that PyTorch recomputes; all other tensors are held in test_onnx_decoder.py."""
+"""Heads recomputed by PyTorch; test_onnx_decoder.py compares all other tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every runtime of the registry: what it states, and that it keeps the contract."""
+"""Properties of every registered runtime, and its conformance to the contract."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_runtime_of_the_cpu_refuses_cuda(name: Any) -> None:
     ],
 )
 def runtime(request: pytest.FixtureRequest) -> Runtime:
-    """Each runtime, and ONNX Runtime as on a device."""
+    """Return each runtime, and ONNX Runtime with the device code."""
     names = {"fp16": "tiny_fp16", "openvino": "tiny_bf16"}
     fixture = names.get(request.param, "tiny_artifact")
     artifact: Artifact = request.getfixturevalue(fixture)
@@ -62,7 +62,7 @@ def runtime(request: pytest.FixtureRequest) -> Runtime:
 
 
 def maps_of_torch(checkpoint: Path, layer: int, queries: Floats, keys: Floats) -> Floats:
-    """The weights that torch's own module gives for a layer's projections, `[N, T, S]`."""
+    """Return the weights of torch's own module for a layer's projections, `[N, T, S]`."""
     stored = load_file(checkpoint / "model.safetensors")
     prefix = f"encoder.layer.{layer}.attention.self"
     reference = torch.nn.MultiheadAttention(H, N, batch_first=True)

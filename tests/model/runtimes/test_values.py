@@ -1,4 +1,4 @@
-"""What heads add, from every runtime: by the float32 weights, loaded when it is first asked."""
+"""Value products from every runtime, by float32 weights that are loaded on demand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ N, P, H = 3, 4, 12
 
 
 def expected(artifact: Artifact, layer: int, heads: list[int]) -> Any:
-    """From the artifact's float32 weights, in float64."""
+    """Compute them in float64, from the artifact's float32 weights."""
     stored = load_file(artifact.path("weights.safetensors"))
     prefix = f"layers.{layer}.attention."
     values = STATES.astype(np.float64) @ stored[f"{prefix}value.weight"].T
@@ -58,7 +58,7 @@ def test_products_of_a_decoders_heads(
     bart_artifact: Artifact,
     encoder_decoders: Callable[[str], Path],
 ) -> None:
-    """By the checkpoint's own tensors, in float64; three heads of 8 features."""
+    """In float64, by the checkpoint's own tensors; three heads of 8 features."""
     stored = load_file(encoder_decoders("bart") / "model.safetensors")
     states = np.random.default_rng(1).standard_normal((7, 24), np.float32)
     runtime = load_runtime(bart_artifact, name=name)

@@ -1,4 +1,4 @@
-"""Which files make up a checkpoint."""
+"""Selection of the files that make up a checkpoint."""
 
 from __future__ import annotations
 

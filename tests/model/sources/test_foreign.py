@@ -1,4 +1,4 @@
-"""Which graph of a folder is meant, and where its descriptions are."""
+"""Search for a folder's graph and its descriptions."""
 
 from __future__ import annotations
 

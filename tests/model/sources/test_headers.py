@@ -1,4 +1,4 @@
-"""Weights that are refused by their headers alone."""
+"""Errors for weights, by their headers alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.model.checkpoints import edit_json, edit_weights
 
 @pytest.fixture
 def folder(tiny_checkpoint: Path, tmp_path: Path) -> Path:
-    """A supported checkpoint, to be damaged."""
+    """Return a supported checkpoint, to be damaged."""
     return Path(shutil.copytree(tiny_checkpoint, tmp_path / "some folder"))
 
 
@@ -38,7 +38,7 @@ def refusal(folder: Path) -> str:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_weights_of_any_float_type_pass(folder: Path, dtype: torch.dtype) -> None:
-    """With a buffer that old checkpoints keep."""
+    """A buffer of old checkpoints is among them."""
     path = folder / "model.safetensors"
     cast = {name: tensor.to(dtype) for name, tensor in load_file(path).items()}
     save_file(cast | {"embeddings.position_ids": torch.arange(4)}, path)

@@ -1,4 +1,4 @@
-"""Kinds of models, held against what transformers has under the same names."""
+"""Kinds of models, against transformers' own classes of these names."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_names_are_of_models_of_their_kind(kind: str) -> None:
 
 @pytest.mark.parametrize("name", ["pegasus_x", "blenderbot", "led", "switch_transformers"])
 def test_an_encoder_decoder_is_known_by_its_config(name: str) -> None:
-    """As transformers writes it."""
+    """transformers writes the config."""
     assert name not in KINDS
     assert kind_of(AutoConfig.for_model(name).to_dict()) == ENCODER_DECODER
 

@@ -1,4 +1,4 @@
-"""Names to local checkpoints, against a stand-in for a Hugging Face hub on this machine."""
+"""Resolution of names to local checkpoints, with a fake Hugging Face hub on this machine."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_name_is_downloaded_and_loads(
 
 
 def pool(repository: Path) -> None:
-    """Give a checkpoint a `modules.json`."""
+    """Write a `modules.json` into a checkpoint."""
     write_modules(repository, "Transformer", "Pooling")
     (repository / "1_Pooling" / "config.json").write_text('{"pooling_mode": "cls"}')
 
@@ -175,7 +175,7 @@ def test_what_is_cached_needs_no_huggingface_hub(
 def test_what_another_tool_left_out_is_fetched(
     hub: StandIn, repository: Path, tmp_path: Path
 ) -> None:
-    """A tool that loads the encoder alone leaves open whether there are modules."""
+    """A tool that only loads the encoder does not record whether there are modules."""
     pool(repository)
     folder, _ = find(NAME, tmp_path, hub.endpoint)
     (folder / "modules.json").unlink()

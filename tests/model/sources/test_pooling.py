@@ -1,4 +1,4 @@
-"""Checkpoints with another pooling than their own, as all that reads checkpoints reads them."""
+"""Checkpoints with a replaced pooling, as seen by all readers of checkpoints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NORMALIZE = {"path": "2_Normalize", "type": "sentence_transformers.models.Normal
 
 
 def write(folder: Path, architecture: str, modules: list[Any] | None = None) -> Path:
-    """The descriptions of a checkpoint of 8 features."""
+    """Write the descriptions of a checkpoint of 8 features."""
     (folder / "1_Pooling").mkdir(parents=True)
     (folder / "2_Normalize").mkdir()
     pooling = {"word_embedding_dimension": 8, "pooling_mode_cls_token": True}
@@ -38,7 +38,7 @@ def write(folder: Path, architecture: str, modules: list[Any] | None = None) -> 
 def test_a_dense_pooling_takes_the_place_of_the_checkpoints(
     tmp_path: Path, modules: list[Any] | None, pooling: PoolingSetting, mode: str
 ) -> None:
-    """What follows pooling stays."""
+    """Modules after pooling stay."""
     folder = write(tmp_path / "a", "BertModel", modules)
     found = with_pooling(folder, pooling, tmp_path / "poolings")
     sentence = SentenceConfig.from_checkpoint(found, 512, 8)

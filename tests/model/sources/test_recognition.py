@@ -1,4 +1,4 @@
-"""What is said of folders that are no supported checkpoints."""
+"""Messages about folders that are not supported checkpoints."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FOREIGN = {
 
 @pytest.fixture
 def folder(tiny_checkpoint: Path, tmp_path: Path) -> Path:
-    """A supported checkpoint, to be made another."""
+    """Return a supported checkpoint, to be changed."""
     return Path(shutil.copytree(tiny_checkpoint, tmp_path / "some folder"))
 
 
@@ -61,7 +61,7 @@ def write_weights(folder: Path, **tensors: torch.Tensor) -> None:
 
 
 def in_subfolder(folder: Path) -> Path:
-    """The encoder's files moved to `0_Transformer`, as old sentence-transformers had them."""
+    """Move the encoder's files to `0_Transformer`, as in old sentence-transformers."""
     (folder / "0_Transformer").mkdir()
     for path in [*folder.glob("*.json"), folder / "model.safetensors"]:
         path.rename(folder / "0_Transformer" / path.name)
@@ -97,14 +97,14 @@ def test_shards_pass(folder: Path) -> None:
 
 @pytest.mark.parametrize("config", FOREIGN)
 def test_models_of_other_kinds(folder: Path, config: Any) -> None:
-    """By the config that transformers itself writes."""
+    """transformers itself writes the configs."""
     config().save_pretrained(folder)
     message = refusal(folder, ConfigError)
     assert message == f"{FOREIGN[config]}; supported are {', '.join(FAMILIES)}"
 
 
 def test_a_decoder_that_is_not_supported(folder: Path) -> None:
-    """Told before its weights are read."""
+    """The error comes before its weights are read."""
     edit_json(folder / "config.json", model_type="bart", decoder_start_token_id=99999)
     message = refusal(folder, ConfigError)
     assert message.startswith("config.json is not a supported decoder: config: Value error, ")
@@ -147,7 +147,7 @@ def test_git_lfs_pointers_of_a_subfolder(folder: Path) -> None:
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_an_adapter(folder: Path, whole: bool) -> None:
-    """Alone, or beside weights, where transformers applies it."""
+    """The adapter is alone, or beside weights that transformers would apply it to."""
     (folder / "adapter_config.json").write_text('{"peft_type": "LORA"}')
     (folder / "adapter_model.safetensors").write_bytes(b"")
     if not whole:
@@ -194,7 +194,7 @@ def test_quantised_tensors_in_a_shard(folder: Path) -> None:
 
 
 def test_a_key_or_module_that_is_not_supported(folder: Path) -> None:
-    """Also before anything large is fetched."""
+    """The error comes before any large download."""
     edit_json(folder / "config.json", position_embedding_type="relative_key")
     assert "position_embedding_type: Input should be 'absolute'" in refusal(folder, ConfigError)
     with pytest.raises(ConfigError, match=r"some/model: config\.json is not a supported encoder"):
@@ -259,7 +259,7 @@ def test_folders_without_a_config(tmp_path: Path, files: list[str], part: str) -
 
 
 def foreign(folder: Path, content: str = "") -> Path:
-    """The checkpoint with a graph instead of its weights, and a pickle."""
+    """Return the checkpoint with a graph instead of its weights, and a pickle."""
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").touch()
     (folder / "onnx").mkdir()

@@ -1,4 +1,4 @@
-"""Task heads from checkpoint folders: against sentence-transformers, and what is refused."""
+"""Task heads from checkpoint folders: against sentence-transformers, and errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def load(folder: Path) -> TaskHead:
 
 
 def scores(folder: Path, inputs: list[Any]) -> list[Floats]:
-    """The task head's answers in PyTorch."""
+    """Return the task head's outputs in PyTorch."""
     encoder, head = load_checkpoint(folder), load(folder)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_padding()
@@ -59,7 +59,7 @@ def test_a_cross_encoder(tmp_path: Path, saved: bool) -> None:
 
 
 def test_the_default_prompt_of_a_cross_encoder(tmp_path: Path) -> None:
-    """It stands before the first text of a pair."""
+    """The prompt precedes the first text of a pair."""
     prompted: dict[str, Any] = {"prompts": {"q": "the cat. "}, "default_prompt_name": "q"}
     inside = write_task_checkpoint(tmp_path / "a", num_labels=1)
     CrossEncoder(str(inside), device="cpu", **prompted).save(str(folder := tmp_path / "b"))
@@ -83,7 +83,7 @@ def test_a_sparse_encoder(tmp_path: Path, pooling: str, activation: str) -> None
 
 
 def test_a_real_sparse_encoder(tmp_path: Path, small_checkpoint: Path) -> None:
-    """Its norms have the keys of 2018, and its words are its embeddings."""
+    """Its norms have the keys of 2018, and its output map is its word embedding."""
     text = ["The animal didn't cross the street because it was too tired"]
     encoder = SparseEncoder(str(small_checkpoint), device="cpu")
     expected = encoder.encode(text, convert_to_sparse_tensor=False, convert_to_tensor=True)

@@ -88,5 +88,5 @@ def test_token_vectors_are_sentence_transformers(
 
 
 def test_a_late_interaction_model_without_modules() -> None:
-    with pytest.raises(ValueError, match="modules of its own"):
+    with pytest.raises(ValueError, match="no late interaction"):
         task_head(TaskConfig(kind="late_interaction", outputs=3, pooling="none"), 8)

@@ -1,4 +1,4 @@
-"""Every family's task heads, in PyTorch, against transformers' own task models."""
+"""Task heads of every family in PyTorch, against transformers' own task models."""
 
 from __future__ import annotations
 

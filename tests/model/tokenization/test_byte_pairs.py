@@ -1,4 +1,4 @@
-"""Tokenizers of byte pairs in their variants."""
+"""Variants of byte-pair tokenizers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_flags_of_each_class(tmp_path: Path, name: str, flags: dict[str, Any]) -
 
 
 def test_merges_may_be_texts(tmp_path: Path) -> None:
-    """As tokenizers wrote them before 0.20."""
+    """tokenizers wrote them so before version 0.20."""
     write_tokenizer_folder(tmp_path, "RobertaTokenizer")
     content = json.loads((tmp_path / "tokenizer.json").read_text())
     content["model"]["merges"] = [" ".join(pair) for pair in content["model"]["merges"]]

@@ -1,4 +1,4 @@
-"""Which class a folder's tokenizer has: transformers' AutoTokenizer is the oracle."""
+"""Classes of folders' tokenizers, against transformers' AutoTokenizer."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 def write_case(
     folder: Path, model_type: str, settings: dict[str, Any], config: dict[str, Any]
 ) -> None:
-    """A file that each class makes something else of: pairs of bytes, and lower-cased."""
+    """Write a file that each class reads differently: byte pairs, and lower-cased."""
     write_tokenizer_folder(folder, "RobertaTokenizer")
     edit_json(folder / "tokenizer.json", normalizer={"type": "Lowercase"})
     unknown = {"unk_token": "<unk>", "sep_token": "</s>", "cls_token": "<s>"}

@@ -1,4 +1,4 @@
-"""The files that a tokenizer is read from, and those that are refused."""
+"""Files of a tokenizer, and errors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_vocabulary_files_without_tokenizer_json(
 
 
 def write_vocabulary_files(folder: Path) -> None:
-    """The files of before tokenizer.json, and not that."""
+    """Write the files that preceded tokenizer.json, without it."""
     Tokenizer.from_file(str(folder / "tokenizer.json")).model.save(str(folder))
     (folder / "tokenizer.json").unlink()
 
@@ -66,7 +66,7 @@ def test_a_model_alone_is_to_be_saved_once(tmp_path: Path, model: str) -> None:
 
 
 def test_a_model_goes_before_vocabulary_files(tmp_path: Path) -> None:
-    """So transformers has it, for tokenizer.model, but not for another name."""
+    """transformers does so for tokenizer.model, but not for other names."""
     write_vocabulary_files(write_tokenizer_folder(tmp_path, "BertTokenizer"))
     (tmp_path / "spm.model").write_bytes(b"\x00")
     assert_equals_transformers(tmp_path, VOCAB_SIZE)

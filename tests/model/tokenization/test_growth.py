@@ -1,4 +1,4 @@
-"""What rules of a tokenizer can make of a character, held against what the library makes."""
+"""Bounds of a tokenizer's rules, against the library's results."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_tokenizer_that_grows_texts_is_refused_before_it_is_built(
     added = {"id": 40, "content": "a", "single_word": False, "lstrip": False, "rstrip": False,
              "normalized": True, "special": False}  # fmt: skip
     edit_json(folder / "tokenizer.json", **{part: steps, "added_tokens": [added]})
-    monkeypatch.setattr(Tokenizer, "from_file", None)  # which normalises the added token
+    monkeypatch.setattr(Tokenizer, "from_file", None)  # it would normalise the added token
     said = rf"the tokenizer's {part} can make 1e\+18 characters of one: at most 512, .*; remove"
     with pytest.raises(CheckpointError, match=said):
         load_tokenizer(folder, parse_config({**TINY, "model_type": "bert"}), lowercase=False)

@@ -1,4 +1,4 @@
-"""Marian's tokenizer: transformers' own, over SentencePiece itself, is the oracle."""
+"""Marian's tokenizer, against transformers' own over SentencePiece."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_each_side(tmp_path: Path, separate: bool, target: bool) -> None:
 
 
 def test_pieces_without_an_id_are_there(tmp_path: Path) -> None:
-    """Else the texts above would show nothing of them."""
+    """Otherwise the texts above would not test them."""
     tokenizer = assert_pieces_equal_transformers(write_marian(tmp_path), SOME_TEXTS)
     found = tokenizer.encode_batch(SOME_TEXTS)
     assert any(model_ids(tokenizer, encoding) != encoding.ids for encoding in found)

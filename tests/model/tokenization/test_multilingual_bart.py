@@ -1,4 +1,4 @@
-"""Languages of mBART, mBART-50 and M2M-100, of sources and targets."""
+"""Languages of mBART, mBART-50 and M2M-100, for sources and targets."""
 
 from __future__ import annotations
 

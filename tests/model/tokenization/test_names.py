@@ -1,4 +1,4 @@
-"""The lists of names are transformers' own."""
+"""The lists of names equal transformers' own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SentencePiece's model files: its own library is the oracle."""
+"""SentencePiece's model files, against its own library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A SentencePiece model with other ids: SentencePiece's own cuts are the oracle."""
+"""A SentencePiece model with other ids, against SentencePiece's own segmentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ids of a vocab.json and those of added tokens."""
+"""Ids of a vocab.json and of added tokens."""
 
 from __future__ import annotations
 

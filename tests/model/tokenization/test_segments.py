@@ -1,4 +1,4 @@
-"""Which tokenizers hand segments to the model: transformers' own, with the models they go with."""
+"""Tokenizers that return segments, against transformers' own with their models."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ NAMES = ["input_ids", "attention_mask"]
 
 
 def states_are_transformers(folder: Path, model: Any) -> bool:
-    """Assert hidden states of texts and pairs; whether transformers' model was given segments."""
+    """Compare hidden states of texts and pairs; return whether transformers' model got segments."""
     config = reading_segments(read_config(folder), folder)
     encoder, theirs = load_checkpoint(folder, config), AutoTokenizer.from_pretrained(folder)
     tokenizer = load_tokenizer(folder, config, lowercase=False)

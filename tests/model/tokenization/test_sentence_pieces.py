@@ -1,4 +1,4 @@
-"""Tokenizers of sentence pieces in their variants."""
+"""Variants of sentence-piece tokenizers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_flags_of_each_class(tmp_path: Path, name: str, flags: dict[str, Any]) -
     [("XLMRobertaTokenizer", 3), ("CamembertTokenizer", 1), ("AlbertTokenizer", 0)],
 )
 def test_the_piece_of_unknown_characters(tmp_path: Path, name: str, special: int) -> None:
-    """Where a vocabulary has it elsewhere: XLM-R and ALBERT take its usual id all the same."""
+    """The vocabulary has it elsewhere, but XLM-R and ALBERT still use its usual id."""
     write_tokenizer_folder(tmp_path, name)
     content = json.loads((tmp_path / "tokenizer.json").read_text())
     pieces = content["model"]["vocab"]

@@ -1,4 +1,4 @@
-"""Each class of tokenizers, from files that differ from what the class would have written."""
+"""Each class of tokenizers, with files that differ from the class's own."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_tokenizer_as_transformers_saves_it(tmp_path: Path, name: str) -> None
 
 @every_class
 def test_what_a_class_takes_for_granted(tmp_path: Path, name: str) -> None:
-    """Its special tokens and flags, where the files name nothing but the class."""
+    """Default special tokens and flags, if the files only name the class."""
     write_tokenizer_folder(tmp_path, name)
     edit_json(tmp_path / "tokenizer.json", added_tokens=[])
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name}))
@@ -64,7 +64,7 @@ FILES: dict[str, dict[str, Any]] = {
 def test_only_some_parts_of_tokenizer_json_count(
     tmp_path: Path, name: str, change: dict[str, Any]
 ) -> None:
-    """Which of them is the class's choice, and transformers the oracle."""
+    """The class determines them, as in transformers."""
     write_tokenizer_folder(tmp_path, name)
     content = json.loads((tmp_path / "tokenizer.json").read_text())
     (tmp_path / "tokenizer.json").write_text(json.dumps(content | change))
@@ -73,7 +73,7 @@ def test_only_some_parts_of_tokenizer_json_count(
 
 @pytest.mark.parametrize("name", ["BertTokenizer", "RobertaTokenizer", "GemmaTokenizer"])
 def test_a_class_may_take_another_models_vocabulary(tmp_path: Path, name: str) -> None:
-    """Pieces by their ids, and no merges."""
+    """Pieces by their ids, without merges."""
     write_tokenizer_folder(tmp_path, "XLMRobertaTokenizer", tokenizer_class=name, unk_token="<unk>")
     edit_json(tmp_path / "config.json", model_type="bert")
     assert_equals_transformers(tmp_path, VOCAB_SIZE)
@@ -91,7 +91,7 @@ STRINGS = st.lists(CHARACTERS, max_size=24).map("".join)
 
 @functools.cache
 def loaded(name: str) -> tuple[Tokenizer, Any]:
-    """Ours and transformers', of a class."""
+    """Load our and transformers' tokenizer of a class."""
     with TemporaryDirectory() as folder:
         write_tokenizer_folder(Path(folder), name)
         ours = load_tokenizer(Path(folder), CONFIG, lowercase=False)

@@ -1,4 +1,4 @@
-"""Special tokens where the files leave it to `add_bos_token` and `add_eos_token`."""
+"""Special tokens by `add_bos_token` and `add_eos_token`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ASKED: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_tokenizer_json_without_a_post_processor(tmp_path: Path, name: str) -> None:
-    """Beside a tokenizer.json neither is asked for, whatever tokenizer_config.json says."""
+    """With a tokenizer.json neither is added, whatever tokenizer_config.json says."""
     write_tokenizer_folder(tmp_path, name, add_bos_token=True, add_eos_token=True)
     content = json.loads((tmp_path / "tokenizer.json").read_text()) | {"post_processor": None}
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))

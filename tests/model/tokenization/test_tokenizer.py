@@ -20,7 +20,7 @@ from tests.model.tokenizer_oracle import assert_equals_transformers
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder that holds a tokenizer and a config only, to be changed."""
+    """Return a folder with only a tokenizer and a config, to be changed."""
     vocabulary = {token: i for i, token in enumerate(VOCABULARY)}
     BertTokenizer(vocab=vocabulary).save_pretrained(tmp_path)
     edit_json(tmp_path / "config.json", **TINY, model_type="bert")
@@ -148,7 +148,7 @@ def test_added_tokens_of_tokenizer_json(folder: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["BertTokenizer", "PreTrainedTokenizerFast"])
 def test_added_tokens_of_tokenizer_config(folder: Path, name: str) -> None:
     tokens = {str(token.pop("id")): token for token in [dict(t) for t in reversed(ADDED)]}
-    tokens["61"]["special"] = False  # but the separator is
+    tokens["61"]["special"] = False  # the separator still is
     edit_json(
         folder / "tokenizer_config.json",
         tokenizer_class=name,
@@ -220,7 +220,7 @@ def test_tokenizer_json_goes_before_vocab_txt(folder: Path) -> None:
 def test_lowercase_equals_sentence_transformers(
     make_checkpoint: Callable[..., Path], flag: bool
 ) -> None:
-    """`do_lower_case` of sentence_bert_config.json comes on top of the tokenizer's own flag."""
+    """`do_lower_case` of sentence_bert_config.json applies in addition to the tokenizer's flag."""
     folder = make_checkpoint()
     edit_json(folder / "tokenizer_config.json", do_lower_case=flag, strip_accents=False)
     theirs = Transformer(str(folder), do_lower_case=True).tokenizer
@@ -247,7 +247,7 @@ def test_a_saved_tokenizer_is_the_loaded_one(folder: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["BertTokenizer", "PreTrainedTokenizerFast"])
 def test_a_picture_that_the_encoder_has_no_row_for_is_a_text(folder: Path, name: str) -> None:
-    """EmbeddingGemma's tokenizer has a token of pictures, the first after its vocabulary."""
+    """EmbeddingGemma's tokenizer has an image token right after its vocabulary."""
     whole = load_tokenizer(folder, parse_config(TINY | {"model_type": "bert"}), lowercase=False)
     token = added(60, "[image]", special=True)
     edit_json(
@@ -276,7 +276,7 @@ def test_a_picture_that_the_encoder_has_no_row_for_is_a_text(folder: Path, name:
     ],
 )
 def test_markers(folder: Path, prompts: list[str], texts: list[str], ids: list[list[int]]) -> None:
-    """A marker of the vocabulary, which a text would be cut into pieces of, is one token."""
+    """A marker in the vocabulary is one token, although a text would be split into pieces."""
     BertTokenizer(
         vocab={token: index for index, token in enumerate([*VOCABULARY, "[Q]"])}
     ).save_pretrained(folder)

@@ -1,4 +1,4 @@
-"""Ids that the model is given."""
+"""Ids that are given to the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BERT's and MPNet's tokenizers in their variants."""
+"""Variants of BERT's and MPNet's tokenizers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hugging Face's cache, as `huggingface_hub` itself reads it."""
+"""Hugging Face's cache, compared with `huggingface_hub` itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HERE = Repository(NAME)
 
 @pytest.fixture
 def cache(tiny_checkpoint: Path, tmp_path: Path) -> Path:
-    """A cache as a tool leaves it: every file is a link to a blob."""
+    """Write a cache as other tools do: every file is a link to a blob."""
     home = tmp_path / "cache" / HERE.folder
     (home / "blobs").mkdir(parents=True)
     (home / "refs" / "refs" / "pr").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Downloads, against a stand-in for a hub on this machine."""
+"""Downloads from a fake hub on this machine."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_the_shards_that_the_index_names(hub: StandIn, repository: Path, tmp_pat
 def test_a_cut_connection_goes_on_where_it_broke(
     hub: StandIn, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the last whole chunk on."""
+    """It resumes after the last complete chunk."""
     monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 512)
     hub.failure = "cut once"
     folder, _ = fetch(hub, tmp_path)
@@ -176,7 +176,7 @@ def test_every_status_is_tried() -> None:
 def test_a_failure_between_the_files(
     hub: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the listing was answered."""
+    """The listing was answered already."""
 
     def descriptions(*_: object) -> list[str]:
         hub.failure = "forbidden"

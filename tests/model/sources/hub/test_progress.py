@@ -1,4 +1,4 @@
-"""What is told of a download."""
+"""Progress lines of a download."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is a repository's name, and its revision."""
+"""Names and revisions of repositories."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def test_a_revision_beside_the_name_or_in_it() -> None:
 @pytest.mark.parametrize("revision", ["", "../x", "a/../b", "/etc", "a b", "-x", "a\n"])
 def test_what_is_no_revision(revision: str) -> None:
     for given in ((f"a/b@{revision}", None), ("a/b", revision)):
-        with pytest.raises(SourceError, match="no revision of a/b: give a branch, tag or commit"):
+        with pytest.raises(
+            SourceError, match="not a revision of a/b: give a branch, tag or commit"
+        ):
             Repository.parse(*given)
 
 
