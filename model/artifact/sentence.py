@@ -67,7 +67,7 @@ class SentenceConfig(BaseModel):
     def from_checkpoint(
         cls, folder: Path, max_position_embeddings: int, hidden_size: int
     ) -> SentenceConfig:
-        """Read the files; a file that is absent stands for sentence-transformers' defaults.
+        """Read the files; an absent file means sentence-transformers' defaults.
 
         Args:
             folder: a checkpoint folder, with or without sentence-transformers files.

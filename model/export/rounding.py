@@ -4,7 +4,6 @@ A change of all scores by at most ε changes a softmax weight by at most ε / 2,
 has a rounding error of about s · 2⁻²⁴. T5's scores are not divided by √p, and become so large that
 two correct float32 computations differ by more than a bound for scores of a few units; so do later
 tensors. In such cases the tolerance follows from the reference's own error.
-reference is off by itself.
 """
 
 from __future__ import annotations

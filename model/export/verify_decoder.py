@@ -92,7 +92,7 @@ def torch_targets(
     """Return the reference tensors of each text's target.
 
     Args:
-        decoder: in float32.
+        decoder: decoder in float32.
         source: the texts.
         encoded: the last hidden state of each text, `[S, H]`.
         labels: labels of each text's target.
