@@ -92,7 +92,7 @@ def read_model(path: Path) -> Fields:
     refuse_unknown(path, content, MODEL_KEYS)
     prompts, default = read_prompts(path, content)
     if (named := content.get("similarity_fn_name")) in ("maxsim", "meanmaxsim"):
-        raise ConfigError(f"{path}: similarity_fn_name {named!r} is of a vector a token")
+        raise ConfigError(f"{path}: similarity_fn_name {named!r} needs a vector per token")
     return {
         "prompts": prompts,
         "default_prompt_name": default,

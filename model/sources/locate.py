@@ -114,7 +114,7 @@ def _of_hub(hub: Hub, repository: Repository, progress: Callable[[str], None]) -
     if hub.offline:
         lacks = f"lacks {', '.join(cached.lacks)} of" if cached else "does not have"
         raise UnreachableError(
-            f"{hub.cache} {lacks} {repository}, and HF_HUB_OFFLINE forbids to fetch it: fetch it "
+            f"{hub.cache} {lacks} {repository}, and HF_HUB_OFFLINE forbids fetching it: fetch it "
             "once without that variable"
         )
     progress(f"fetching {repository} from {hub.endpoint}")

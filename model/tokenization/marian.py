@@ -44,7 +44,7 @@ def _of_targets(source: Source, vocabulary: Vocabulary) -> Vocabulary:
                 f"{path} has another id for {token.content} than vocab.json: not supported"
             )
     if len(set(ids.values())) < len(ids):
-        raise CheckpointError(f"{path} lacks special tokens, whose ids others have")
+        raise CheckpointError(f"{path} lacks special tokens, and other tokens have their ids")
     return vocabulary.with_ids(ids)
 
 

@@ -162,5 +162,5 @@ def test_what_is_none(tmp_path: Path) -> None:
     edit_json(tmp_path / "1_Pooling" / "config.json", pooling_mode_mean_tokens=True)
     edit_json(tmp_path / "2_Dense" / "config.json", in_features=12, out_features=12)
     assert not is_late_interaction(tmp_path)
-    with pytest.raises(ConfigError, match="'maxsim' is of a vector a token"):
+    with pytest.raises(ConfigError, match="'maxsim' needs a vector per token"):
         SentenceConfig.from_checkpoint(tmp_path, 40, 12)

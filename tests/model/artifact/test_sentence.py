@@ -370,7 +370,7 @@ def test_dimensions_to_cut_to_are_read(folder: Path, where: str) -> None:
         (
             "config_sentence_transformers.json",
             '{"similarity_fn_name": "maxsim"}',
-            "'maxsim' is of a vector a token",
+            "'maxsim' needs a vector per token",
         ),
         ("tokenizer_config.json", "\x00", "tokenizer_config.json is not readable JSON"),
     ],

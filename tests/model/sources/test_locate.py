@@ -201,7 +201,7 @@ def test_where_nobody_can_tell_of_modules_it_is_said(
 
 def test_offline(hub: StandIn, tmp_path: Path) -> None:
     message = fails(NAME, tmp_path, hub.endpoint, offline=True)
-    assert f"does not have {NAME}, and HF_HUB_OFFLINE forbids to fetch it" in message
+    assert f"does not have {NAME}, and HF_HUB_OFFLINE forbids fetching it" in message
     folder, _ = find(NAME, tmp_path, hub.endpoint)
     (folder / "model.safetensors").unlink()
     hub.requests.clear()
