@@ -1,6 +1,6 @@
 """Alignment error rates of `POST /align` on hand-aligned sentences, by method and layer.
 
-Words are what spaces part. Och and Ney 2003, section 4 (https://aclanthology.org/J03-1002): of
+Words are separated by spaces. Och and Ney 2003, section 4 (https://aclanthology.org/J03-1002): of
 alignments A, sure ones S and possible ones P ⊇ S,
 
     AER = 1 − (|A ∩ S| + |A ∩ P|) / (|A| + |S|)
@@ -51,12 +51,12 @@ class Aligned:
     target: str
     sure: Links
     possible: Links
-    """Sure ones among them."""
+    """Possible links, sure links included."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """How well all pairs are aligned."""
+    """Quality of a method's alignments of all pairs, by the vectors or maps of one layer."""
 
     method: str
     layer: int | None
@@ -66,7 +66,7 @@ class Score:
 
 
 def read(texts: Iterable[str], gold: Iterable[str], first: int) -> Iterator[Aligned]:
-    """Pairs of sentences, whose words count from `first` in the gold alignments."""
+    """Yield the pairs of sentences; the gold alignments number words from `first`."""
     for text, line in zip(texts, gold, strict=True):
         source, target = (" ".join(side.split()) for side in text.split("|||"))
         links: dict[str, Links] = {"-": set(), "p": set()}
@@ -75,18 +75,18 @@ def read(texts: Iterable[str], gold: Iterable[str], first: int) -> Iterator[Alig
         yield Aligned(source, target, links["-"], links["-"] | links["p"])
 
 
-def score(pairs: Sequence[Aligned], found: Sequence[Links]) -> tuple[float, float, float]:
-    """Precision, recall and alignment error rate."""
-    links = sum(map(len, found))
+def score(pairs: Sequence[Aligned], predicted: Sequence[Links]) -> tuple[float, float, float]:
+    """Return precision, recall and alignment error rate of the predicted links of each pair."""
+    links = sum(map(len, predicted))
     sure = sum(len(one.sure) for one in pairs)
-    of_sure = sum(len(one & pair.sure) for pair, one in zip(pairs, found, strict=True))
-    of_possible = sum(len(one & pair.possible) for pair, one in zip(pairs, found, strict=True))
+    of_sure = sum(len(one & pair.sure) for pair, one in zip(pairs, predicted, strict=True))
+    of_possible = sum(len(one & pair.possible) for pair, one in zip(pairs, predicted, strict=True))
     rate = 1 - (of_sure + of_possible) / (links + sure)
     return of_possible / max(links, 1), of_sure / max(sure, 1), rate
 
 
 def ask(client: Client, pairs: Sequence[Aligned], methods: Sequence[str]) -> Iterator[Score]:
-    """Every method of a service that is running; cross-attention by each layer as well."""
+    """Yield the score of each method of a running service, and of each layer for `cross`."""
     texts = [(pair.source, pair.target) for pair in pairs]
     depth = client.info().decoder_layers or 0
     for method in methods:
@@ -95,15 +95,17 @@ def ask(client: Client, pairs: Sequence[Aligned], methods: Sequence[str]) -> Ite
             links: list[Links] = []
             for start in range(0, len(texts), PAIRS_PER_REQUEST):
                 batch = texts[start : start + PAIRS_PER_REQUEST]
-                found = client.align(batch, method=method, split="spaces", truncate=True, **chosen)
-                links += [{(link.source, link.target) for link in one.links} for one in found]
+                alignments = client.align(
+                    batch, method=method, split="spaces", truncate=True, **chosen
+                )
+                links += [{(link.source, link.target) for link in one.links} for one in alignments]
             yield Score(method, layer, *score(pairs, links))
 
 
 def compute(
     artifact: Artifact, pairs: Sequence[Aligned], methods: Sequence[VectorMethod]
 ) -> Iterator[Score]:
-    """Every method of every layer, with the functions of the service."""
+    """Yield the score of each method at each layer, computed by the service's functions."""
     manifest, engine = artifact.manifest, OnnxEngine(artifact, "cpu")
     limits = Limits(manifest.sentence.max_length, sys.maxsize)
     tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, limits)
@@ -127,7 +129,7 @@ def compute(
 
 
 def table(rows: Sequence[Score]) -> str:
-    """Error rates as Markdown, a row a layer and a column a method."""
+    """Return a Markdown table of error rates, a row a layer and a column a method."""
     methods = list(dict.fromkeys(row.method for row in rows))
     layers = list(dict.fromkeys(row.layer for row in rows))
     rates = {(row.layer, row.method): f"{100 * row.error_rate:.1f}" for row in rows}
@@ -143,9 +145,11 @@ def main() -> None:
     parser.add_argument("text", type=Path, help="pairs, `source ||| target`")
     parser.add_argument("gold", type=Path, help="their alignments, `1-1 2p3`")
     served = parser.add_mutually_exclusive_group(required=True)
-    served.add_argument("--artifact", type=Path, help="of an encoder")
-    served.add_argument("--url", help="of a running service")
-    parser.add_argument("--first", type=int, default=1, help="what words are counted from")
+    served.add_argument("--artifact", type=Path, help="artifact of an encoder")
+    served.add_argument("--url", help="URL of a running service")
+    parser.add_argument(
+        "--first", type=int, default=1, help="number of a sentence's first word in `gold`"
+    )
     parser.add_argument("--methods", nargs="*", default=VECTOR_METHODS)
     options = parser.parse_args()
     with options.text.open(encoding="utf-8") as texts, options.gold.open(encoding="utf-8") as gold:

@@ -1,4 +1,4 @@
-"""Attention weights of one long text: all maps, and one head's, against the copy to the host."""
+"""Time to compute one long text's attention maps, all or one head's, against a copy to the host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from model.artifact.batch import pack
 from model.artifact.manifest import Precision
 
 MAPS_SHARE = Goal("≥", 0.5)
-"""Of the pinned copy's rate: then the copy takes at least half of the time."""
+"""Minimum rate of all maps relative to the pinned copy: the copy then takes half of the time."""
 
 
 def measure(bench: Bench) -> Iterator[Figure]:

@@ -1,8 +1,8 @@
-"""How should attention weights be had? Three ways to every map of one text, side by side.
+"""Three ways to compute every attention map of one text, side by side.
 
     recompute     one encoder graph with all hidden states, and a small graph that recomputes the
-                  asked heads' weights from the hidden state that enters a layer
-    layer stack   one graph a layer, hidden state in, hidden state and all of its maps out
+                  requested heads' weights from the hidden state that enters a layer
+    layer stack   one graph a layer: hidden state in, next hidden state and all maps out
     whole graph   a second encoder graph with every map as an output
 
 Run: python -m benchmarks.attention_paths [--rounds N]. One thread, runs taken in turn, medians.
@@ -42,7 +42,7 @@ Way = Callable[[Batch], list[np.ndarray]]
 
 
 class WholeGraph(nn.Module):
-    """Ids to the last hidden state and every map."""
+    """Module from token ids to the last hidden state and every map."""
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class WholeGraph(nn.Module):
 
 
 class OneLayer(nn.Module):
-    """A hidden state and its packing to the next hidden state and its maps."""
+    """Module from a hidden state and its packing to the next hidden state and the layer's maps."""
 
     def __init__(self, encoder: Encoder, layer: int) -> None:
         super().__init__()
@@ -62,20 +62,20 @@ class OneLayer(nn.Module):
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         hidden, padded_index, packed_index = inputs
-        ids = packed_index  # a layer looks at the two indices alone
+        ids = packed_index  # a layer reads only the two indices
         batch = PackedBatch(ids, ids, ids, padded_index, packed_index)
         return self.layer(hidden, batch, None, {}), self.layer.maps(hidden, batch, {})
 
 
 class Embed(nn.Module):
-    """Ids to hidden state 0."""
+    """Module from token ids to hidden state 0."""
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
         self.embeddings = encoder.embeddings
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        ids = inputs[0]  # BERT's embeddings do not look at the two indices
+        ids = inputs[0]  # BERT's embeddings do not read the two indices
         return self.embeddings(PackedBatch(*inputs, ids, ids))
 
 
@@ -154,11 +154,11 @@ def layer_stack(artifact: Artifact, folder: Path) -> Way:
         feed = vars(batch)
         state = embed.run(None, {name: feed[name] for name in NAMES[:3]})[0]
         indices = {name: feed[name] for name in NAMES[3:]}
-        found = []
+        maps = []
         for layer in layers:
             state, weights = layer.run(None, {"hidden": state, **indices})
-            found.append(weights[0])
-        return found
+            maps.append(weights[0])
+        return maps
 
     return run
 
@@ -167,7 +167,7 @@ def encoder_and_whole_graph(artifact: Artifact, folder: Path) -> Way:
     onnx = OnnxRuntime(artifact)
     graph = session(folder / "w.onnx")
     count = onnx.config.num_hidden_layers
-    onnx.hidden_states(batch_of(max(LENGTHS)), [count])  # a service runs both graphs
+    onnx.hidden_states(batch_of(max(LENGTHS)), [count])  # counted in: a service runs both graphs
     names = [f"attention.{i}" for i in range(count)]
     return lambda batch: [weights[0] for weights in graph.run(names, vars(batch))]
 
@@ -182,7 +182,10 @@ WAYS: dict[str, Callable[[Artifact, Path], Way]] = {
 
 
 def peak_mebibytes(name: str, folder: Path) -> float:
-    """Of a fresh process that loads a way and runs it once on each length."""
+    """Return this process's peak memory (MiB) after one run of a way on each length.
+
+    Call it in a fresh process.
+    """
     way = WAYS[name](default_artifact(), folder)
     for length in LENGTHS:
         way(batch_of(length))
@@ -219,7 +222,12 @@ def main() -> None:
 
 
 def check(encoder: Encoder, ways: dict[str, Way]) -> None:
-    """Every way that gives all maps gives PyTorch's."""
+    """Compare the maps of each way that computes all of them with PyTorch's.
+
+    Raises:
+        SystemExit: a weight differs by more than 1e-5.
+
+    """
     batch = batch_of(64)
     with torch.inference_mode():
         expected = encoder(PackedBatch.of(batch), output_attentions=True)
@@ -232,7 +240,7 @@ def check(encoder: Encoder, ways: dict[str, Way]) -> None:
 
 
 def measure(ways: dict[str, Way], batch: Batch, rounds: int) -> dict[str, float]:
-    """The median of each way's ratios to the encoder alone in the same round."""
+    """Return each way's time as a multiple of the encoder alone, the median over the rounds."""
     calls = {name: functools.partial(way, batch) for name, way in ways.items()}
     seconds = in_turn(calls, rounds)
     base = seconds["encoder alone"]

@@ -1,8 +1,8 @@
-"""What replies of /attention cost over HTTP, in time and memory, beside /encode of the same text.
+"""Time and memory of /attention replies over HTTP, beside /encode of the same text.
 
-Run: python -m benchmarks.attention_replies [--rounds N] [--tokens S]. Every kind is asked for once
-a round, in turn with /encode; medians of the rounds' ratios. Memory is the service's, above its
-level after the /encode of the warm-up: at its highest, and half a second after the last reply.
+Run: python -m benchmarks.attention_replies [--rounds N] [--tokens S]. Every kind is requested
+once a round, in turn with /encode; figures are medians of the rounds' ratios. Memory is the
+service's, above its level after the warm-up by /encode: its peak, and half a second after a reply.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @dataclass
 class Cost:
-    """What one kind of reply costs."""
+    """Size, memory and time of one kind of reply."""
 
     size: int
     most: int
     left: int
-    """Bytes of memory above the level before, at its highest and half a second later."""
+    """Bytes of memory above the level before: `most` at the peak, `left` half a second later."""
     ratios: list[float]
-    """Of its time to that of /encode, round by round."""
+    """Seconds of the reply divided by the seconds of /encode, by round."""
 
 
 def ask(session: Session, route: str, body: dict[str, Any]) -> tuple[float, bytes]:
-    """Seconds until the last byte, and the reply."""
+    """Return the seconds until the last byte, and the reply's body."""
     started = time.perf_counter()
     reply = session.ask(route, body, HEADERS)
     if reply.status != http.HTTPStatus.OK:
@@ -62,16 +62,16 @@ def ask(session: Session, route: str, body: dict[str, Any]) -> tuple[float, byte
 
 
 def measure(server: Running, tokens: int, rounds: int) -> dict[str, Cost]:
-    """The cost of every kind."""
+    """Return the cost of every kind of reply to a text of `tokens` tokens."""
     text = " ".join(["word"] * (tokens - 2))
     encode = {"inputs": text, "outputs": ["pooled"]}
     bodies = {kind: {"inputs": text, **body} for kind, body in KINDS.items()}
     with Session(server.port) as session:
         for _ in range(5):
             _, content = ask(session, "/encode", encode)
-        found = len(load(content)["token_ids"])
-        if found != tokens:
-            raise SystemExit(f"the text has {found} tokens, not {tokens}")
+        count = len(load(content)["token_ids"])
+        if count != tokens:
+            raise SystemExit(f"the text has {count} tokens, not {tokens}")
         costs = memory_of(server.process.pid, session, bodies)
         for _ in range(rounds):
             for kind, body in bodies.items():
@@ -84,7 +84,7 @@ def measure(server: Running, tokens: int, rounds: int) -> dict[str, Cost]:
 def memory_of(
     process: int, session: Session, bodies: Mapping[str, dict[str, Any]]
 ) -> dict[str, Cost]:
-    """Each kind asked for once, with what the service's memory does meanwhile."""
+    """Request each kind once, and return its size and the service's memory."""
     level, costs = memory_bytes(process, "VmRSS"), {}
     for kind, body in bodies.items():
         forget_peak(process)
@@ -97,7 +97,7 @@ def memory_of(
 
 
 def table(tokens: int, costs: Mapping[str, Cost]) -> str:
-    """As Markdown."""
+    """Return the costs as a Markdown table."""
     heads = (f"{tokens} tokens, binary", "reply", "× /encode", "memory at most", "left")
     rows = [
         (

@@ -1,7 +1,7 @@
-"""Is it right on this device? Every state, every map and every vector, before anything is timed.
+"""Check every hidden state, map and vector on the device before anything is timed.
 
 The reference is transformers' own encoder, float32, attention "eager", on the CPU, each text alone.
-The candidate gets the same texts in random company: odd texts, each length alone, mixed lengths.
+The candidate gets the same texts in random batches: odd texts, each length alone, mixed lengths.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from model.export.verify import Segments, grid
 from model.export.verify_encoder import runtime_tensors
 
 LARGEST_BATCH = 12
-"""Texts."""
+"""Maximum number of texts in a batch."""
 
 
 class WrongError(Exception):
-    """The device's numbers are not the model's."""
+    """Numbers of the device that are out of tolerance or not finite."""
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """A figure a model and precision; wrong numbers end the run.
+    """Yield a figure for each model and precision.
 
     Raises:
-        WrongError: something is out of tolerance, or not finite.
+        WrongError: a number is out of tolerance or not finite.
 
     """
     wrong = []
@@ -79,7 +79,11 @@ def figure(
 def compare(
     model: Model, encoding: Encoding, companies: int, tolerances: Mapping[Kind, Tolerance]
 ) -> tuple[Comparison, int]:
-    """All texts of the verification's grid, in so many random companies; and values not finite."""
+    """Compare all texts of the verification's grid with the reference.
+
+    The texts are put into random batches anew `companies` times. Return the comparison and the
+    number of values that are not finite.
+    """
     texts = [text for batch in grid(encoding.artifact) for text in batch]
     references = reference_tensors(model, texts, encoding)
     comparison, not_finite = Comparison(), 0
@@ -87,17 +91,17 @@ def compare(
     for _ in range(companies):
         for company in companies_of(len(texts), generator):
             batch = pack([texts[i] for i in company])
-            found = runtime_tensors(encoding.runtime, batch, TextVectors.of(encoding.artifact))
+            computed = runtime_tensors(encoding.runtime, batch, TextVectors.of(encoding.artifact))
             alone = encoding.pooled(pack([texts[i] for i in reversed(company)]))[::-1]
-            for index, tensors, vector in zip(company, found, alone, strict=True):
+            for index, tensors, vector in zip(company, computed, alone, strict=True):
                 tensors[Key("pooled")] = vector
-                not_finite += sum(int((~np.isfinite(one)).sum()) for one in tensors.values())
+                not_finite += sum(int((~np.isfinite(tensor)).sum()) for tensor in tensors.values())
                 comparison.add(references[index], tensors, tolerances)
     return comparison, not_finite
 
 
 def companies_of(count: int, generator: random.Random) -> Iterator[list[int]]:
-    """All of so many texts, in batches of random members and sizes."""
+    """Yield the indices below `count`, each once, in batches of random members and sizes."""
     order = list(range(count))
     generator.shuffle(order)
     while order:
@@ -109,13 +113,13 @@ def companies_of(count: int, generator: random.Random) -> Iterator[list[int]]:
 def reference_tensors(
     model: Model, texts: Sequence[Segments], encoding: Encoding
 ) -> list[dict[Key, Floats]]:
-    """Each text alone through transformers."""
+    """Return the tensors that transformers computes of each text alone."""
     module = AutoModel.from_pretrained(
         model.checkpoint,
         attn_implementation="eager",
         dtype=torch.float32,
     ).eval()
-    found = []
+    tensors = []
     for ids, segments in texts:
         with torch.inference_mode():
             output = module(
@@ -132,16 +136,16 @@ def reference_tensors(
                 zip(module.encoder.layer, output.hidden_states, strict=False)
             )
         }
-        found.append(keyed(hidden, maps, TextVectors.of(encoding.artifact).unit) | products)
-    return found
+        tensors.append(keyed(hidden, maps, TextVectors.of(encoding.artifact).unit) | products)
+    return tensors
 
 
 @torch.inference_mode()
 def value_products(layer: torch.nn.Module, state: torch.Tensor) -> Floats:
-    """Products of what all heads of a BERT's layer make of each token, `[S, N · N]`."""
+    """Return dot products of the heads' transformed value vectors in a BERT layer, `[S, N · N]`."""
     attention = layer.attention
     heads = attention.self.num_attention_heads
     values = attention.self.value(state).unflatten(-1, (heads, -1))
     output = attention.output.dense.weight.unflatten(-1, (heads, -1))
-    made = torch.einsum("snp,hnp->snh", values, output)
-    return (made @ made.transpose(1, 2)).flatten(1).numpy()
+    transformed = torch.einsum("snp,hnp->snh", values, output)
+    return (transformed @ transformed.transpose(1, 2)).flatten(1).numpy()

@@ -1,7 +1,7 @@
 """The cost of decomposing one text's vector, as a multiple of encoding the text.
 
-Processor time of both through one scheduler and engine, in turn; an encode is one of as many
-texts of that length as a batch holds.
+Both run in turn through one scheduler and engine, and processor time is measured; an encode takes
+its share of a full batch of texts of that length.
 
 Run: python -m benchmarks.decomposition [--rounds N] [--tokens S …].
 """
@@ -29,7 +29,7 @@ from service.scheduler.scheduler import Scheduler
 
 
 class Unobserved(Observer):
-    """Remembers nothing."""
+    """Observer that records nothing."""
 
     def batch_finished(self, *_: object) -> None: ...
     def batch_failed(self, *_: object) -> None: ...
@@ -57,9 +57,9 @@ async def measure(artifact: Artifact, lengths: Sequence[int], rounds: int) -> No
             encoded.append((time.process_time() - began) / count)
             began = time.process_time()
             steps = TextDecomposition(scheduler, config, text, pooling, Timings(tokens, 0.0, 0.0))
-            found = await steps.result()
+            decomposed_text = await steps.result()
             decomposed.append(time.process_time() - began)
-            errors.append(_error(found, done.output.pooled))
+            errors.append(_error(decomposed_text, done.output.pooled))
         ratios = [one / other for one, other in zip(decomposed, encoded, strict=True)]
         print(
             f"{tokens:4} tokens: encode {1000 * statistics.median(encoded):6.1f} ms, "
@@ -70,9 +70,9 @@ async def measure(artifact: Artifact, lengths: Sequence[int], rounds: int) -> No
     scheduler.close()
 
 
-def _error(found: DecomposedText, pooled: np.ndarray) -> float:
-    """How far shares are from summing to the served vector, as a part of its length."""
-    return float(np.linalg.norm(found.shares.sum(axis=0) - pooled) / np.linalg.norm(pooled))
+def _error(decomposed: DecomposedText, pooled: np.ndarray) -> float:
+    """Return the distance of the shares' sum from the served vector, relative to its norm."""
+    return float(np.linalg.norm(decomposed.shares.sum(axis=0) - pooled) / np.linalg.norm(pooled))
 
 
 if __name__ == "__main__":

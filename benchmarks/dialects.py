@@ -1,8 +1,9 @@
-"""What a request costs the front end in each dialect, beside /encode of the same texts.
+"""Processor time of a request's front end in each dialect, beside /encode of the same texts.
 
 Run: python -m benchmarks.dialects [--rounds N] [--requests N]. The application runs in this process
-and is called as its server calls it, over an engine that computes nothing. Processor time of all
-threads, in changing turns, medians of the rounds' ratios; a ratio above the goal is exit code 1.
+and is called as its server calls it, over an engine that computes nothing. Processor time is
+of all threads, in changing order; figures are medians of the rounds' ratios. The exit code is 1 if
+a ratio is above the goal.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from service.app import create_app
 from service.settings import Settings
 
 GOAL = 1.1
-"""Most processor time of a dialect's request over /encode's."""
+"""Maximum processor time of a dialect's request, relative to /encode's."""
 TEXT = "What is Deep Learning, and how does it differ from what came before it?"
 COUNTS = (1, 32)
-"""Texts of a request."""
+"""Numbers of texts in a request."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,10 @@ WAYS = (
 
 
 async def ask(app: FastAPI, path: str, body: bytes) -> bytes:
-    """The reply to one request.
+    """Return the reply to one request.
 
     Raises:
-        RuntimeError: it is an error.
+        RuntimeError: the reply is an error.
 
     """
     headers = [
@@ -106,7 +107,7 @@ async def ask(app: FastAPI, path: str, body: bytes) -> bytes:
 
 
 def measure(app: FastAPI, count: int, requests: int, rounds: int) -> dict[str, list[float]]:
-    """Seconds of processor time of so many requests, by way and round."""
+    """Return the processor seconds of `requests` requests of `count` texts, by way and round."""
     with asyncio.Runner() as runner:
         lifespan = app.router.lifespan_context(app)
         runner.run(lifespan.__aenter__())
@@ -121,14 +122,16 @@ def measure(app: FastAPI, count: int, requests: int, rounds: int) -> dict[str, l
 
         ways = (BASE, *WAYS)
         for way in ways:
-            call(way)  # what is new is slow
-        found: dict[str, list[float]] = {way.name: [] for way in ways}
+            call(way)  # the first calls are slower
+        seconds: dict[str, list[float]] = {way.name: [] for way in ways}
         for number in range(rounds):
-            first = number % len(ways)  # garbage of one way may be the next one's to collect
+            first = number % len(ways)  # a way's garbage may be collected during the next way
             for way in (*ways[first:], *ways[:first]):
-                found[way.name].append(seconds_of(functools.partial(call, way), time.process_time))
+                seconds[way.name].append(
+                    seconds_of(functools.partial(call, way), time.process_time)
+                )
         runner.run(lifespan.__aexit__(None, None, None))
-    return found
+    return seconds
 
 
 def main() -> None:
@@ -140,10 +143,10 @@ def main() -> None:
     for count in COUNTS:
         app = create_app(Settings(engine="fake"), [default_artifact()])
         requests = max(1, options.requests // count)
-        found = measure(app, count, requests, options.rounds)
+        seconds = measure(app, count, requests, options.rounds)
         for way in (BASE, *WAYS):
-            own = found[way.name]
-            ratio = median_ratio(own, found[BASE.name])
+            own = seconds[way.name]
+            ratio = median_ratio(own, seconds[BASE.name])
             milliseconds = 1000 * statistics.median(own) / requests
             rows.append((way.name, str(count), f"{milliseconds:.2f} ms", f"{ratio:.2f}"))
             worst = max(worst, ratio)

@@ -1,4 +1,4 @@
-"""Where this runs: the device, its driver, the packages, and what really computes."""
+"""Facts of the environment: device, driver, packages, and the provider that computes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUERY = ("name", "driver_version", "memory.total", "clocks.max.sm", "power.limit
 
 
 def about() -> dict[str, Any]:
-    """Versions and counts, for JSON."""
+    """Return versions and counts, for JSON."""
     return {
         "python": platform.python_version(),
         "cores": len(os.sched_getaffinity(0)),
@@ -33,10 +33,15 @@ def about() -> dict[str, Any]:
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Every fact a figure; without the device that was asked for, an error."""
-    found = about()
+    """Yield each fact as a figure.
+
+    Raises:
+        RuntimeError: the requested GPU is missing.
+
+    """
+    facts = about()
     if bench.cuda:
-        yield from device(found["gpu"])
+        yield from device(facts["gpu"])
     else:
         yield not_measured("GPU", "the CPU was asked for")
     encoding = bench.encoding(bench.model, "fp32")
@@ -46,14 +51,14 @@ def measure(bench: Bench) -> Iterator[Figure]:
         note=f"runs on {encoding.runtime.provider}",
         details={"build": onnxruntime.get_build_info(), "provider": encoding.runtime.provider},
     )
-    yield Figure("processor cores", float(bench.cores), details=found)
+    yield Figure("processor cores", float(bench.cores), details=facts)
 
 
 def device(gpu: dict[str, str]) -> Iterator[Figure]:
-    """The GPU, its driver and CUDA.
+    """Yield the GPU, its driver and CUDA.
 
     Raises:
-        RuntimeError: PyTorch sees no GPU, so nothing could be held against a limit.
+        RuntimeError: PyTorch sees no GPU, so no rate has a limit to compare with.
 
     """
     if not torch.cuda.is_available():
@@ -64,7 +69,7 @@ def device(gpu: dict[str, str]) -> Iterator[Figure]:
 
 
 def nvidia_smi() -> dict[str, str]:
-    """What the driver's own tool says of the first device; empty without it."""
+    """Return nvidia-smi's values for the first device; empty if it is missing or fails."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return {}

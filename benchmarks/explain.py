@@ -1,7 +1,7 @@
-"""Occlusion beside encoding as many texts: both requests over HTTP, in turn, as a ratio.
+"""Time of occlusion relative to encoding as many texts, both over HTTP, in turn.
 
-Two texts of S tokens are 2 S + 2 forward passes of a text; the other request is /encode with as
-many texts of S tokens, pooled. Both replies are binary.
+Occlusion of two texts of S tokens takes 2 S + 2 forward passes of a text; the other request is
+/encode with as many texts of S tokens, pooled. Both replies are binary.
 
     python -m benchmarks.explain --tokens 128 --rounds 7
 """
@@ -38,7 +38,7 @@ async def seconds_of(call: Callable[[], Awaitable[None]]) -> float:
 
 
 async def measure(tokens: int, rounds: int) -> dict[str, list[float]]:
-    """Seconds of each round, in turn, once a round did not count."""
+    """Return the seconds of each round, in turn, after one round that does not count."""
     limits = {"max_client_batch_size": 4096, "max_queue_tokens": 2**22}
     settings = Settings(**limits, request_timeout_seconds=600)
     app = create_app(settings, [open_artifact(settings)], [])
@@ -47,7 +47,7 @@ async def measure(tokens: int, rounds: int) -> dict[str, list[float]]:
     encoding = {"inputs": [text] * (2 * tokens + 2), "outputs": ["pooled"]}
     transport = httpx.ASGITransport(app)
     client = httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=600)
-    found: dict[str, list[float]] = {"occlusion": [], "encoding": []}
+    spent: dict[str, list[float]] = {"occlusion": [], "encoding": []}
     async with app.router.lifespan_context(app), client:
         for number in range(rounds + 1):
             ways = {
@@ -57,19 +57,19 @@ async def measure(tokens: int, rounds: int) -> dict[str, list[float]]:
             for name, call in ways.items():
                 seconds = await seconds_of(call)
                 if number:
-                    found[name].append(seconds)
-    return found
+                    spent[name].append(seconds)
+    return spent
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--tokens", type=int, default=128, help="of each text")
+    parser.add_argument("--tokens", type=int, default=128, help="tokens of each text")
     parser.add_argument("--rounds", type=int, default=7)
-    asked = parser.parse_args()
-    found = asyncio.run(measure(asked.tokens, asked.rounds))
-    for name, seconds in found.items():
+    options = parser.parse_args()
+    spent = asyncio.run(measure(options.tokens, options.rounds))
+    for name, seconds in spent.items():
         print(f"{name}: {statistics.median(seconds):.3f} s")
-    ratio = median_ratio(found["occlusion"], found["encoding"])
+    ratio = median_ratio(spent["occlusion"], spent["encoding"])
     print(f"occlusion / encoding as many texts: {ratio:.2f}")
 
 

@@ -1,20 +1,20 @@
-"""Does an explanation find the tokens that matter? Deletion, over pairs of sentences of STS-B.
+"""Faithfulness of explanations: deletion of important tokens in pairs of sentences of STS-B.
 
 Run: python -m benchmarks.faithfulness FILE.csv [--url URL] [--pairs N] [--plot FILE.svg]. Each
-method orders the tokens of both texts of a pair by what they are said to give to the cosine, from a
+method ranks the tokens of both texts of a pair by their contribution to the cosine, from a
 service's /attention and /explain. transformers then removes them in that order, a tenth at a time
-up to a half: a removed token is neither attended to nor pooled, the positions of the others stay,
-and special tokens are never removed. (Of texts that have hardly a word left, any two are alike.)
-What counts:
+up to a half: a removed token is neither attended to nor pooled, the other tokens keep their
+positions, and special tokens are never removed. (Any two texts with hardly a word left are alike.)
+Metrics:
 
-    area       the mean cosine over the five steps, over that of the whole texts, mean over the
-               pairs: the lower, the sooner the tokens are removed that matter
+    area       the mean cosine over the five steps divided by the cosine of the whole texts, mean
+               over the pairs: the lower, the sooner a method removes the tokens that matter
     agreement  Spearman's rank correlation with `occlusion`, median over the pairs
 
-`weights`, `rollout`, `norms` and `norm_rollout` know nothing of the other text: a token counts by
-the attention that it receives, mean over queries (and over layers and heads).
-DeYoung et al. 2020 (https://arxiv.org/abs/1911.03429) call the area comprehensiveness; a token that
-makes the texts less alike comes last, which attention cannot say.
+`weights`, `rollout`, `norms` and `norm_rollout` do not depend on the other text: a token's
+importance is the attention that it receives, mean over queries (and over layers and heads).
+DeYoung et al. 2020 (https://arxiv.org/abs/1911.03429) call the area comprehensiveness. A token that
+makes the texts less alike ranks last; attention does not distinguish such tokens.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from benchmarks.harness.service import default_checkpoint
 from benchmarks.syntax import service
 
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5)
-"""Of the tokens that are removed, step by step."""
+"""Shares of the removable tokens that are removed, step by step."""
 PAIRS_PER_REQUEST = 8
 BATCH = 64
-"""Texts that transformers encodes at a time."""
+"""Number of texts that transformers encodes at a time."""
 INCLUDED = ("weights", "norms", "rollout", "norm_rollout")
 EXPLAINED = ("pairs", "decomposition", "occlusion")
 Floats = NDArray[np.floating[Any]]
@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Explained:
-    """A pair of texts, and how each method ranks their tokens."""
+    """A pair of texts, and the importance of their tokens by each method."""
 
     token_ids: tuple[list[int], list[int]]
     removable: tuple[list[int], list[int]]
@@ -62,7 +62,7 @@ class Explained:
 
 
 def explain(client: httpx.Client, pairs: Sequence[tuple[str, str]]) -> list[Explained]:
-    """What the service says of some pairs."""
+    """Return the pairs with their tokens' importance, as the service computes it."""
     explained = ask(client, "/explain", {"inputs": pairs, "include": EXPLAINED})
     texts = [text for pair in pairs for text in pair]
     attention = ask(client, "/attention", {"inputs": texts, "include": INCLUDED})
@@ -73,17 +73,17 @@ def explain(client: httpx.Client, pairs: Sequence[tuple[str, str]]) -> list[Expl
 
 
 def batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """So many neighbours at a time; the last are those that are left."""
+    """Split items into batches of `size` neighbours; the last batch may be smaller."""
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def ask(client: httpx.Client, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
-    """The results of one request."""
+    """Return the results of one request."""
     return client.post(path, json=body).raise_for_status().json()["results"]
 
 
 def of_pair(result: Mapping[str, Any], sides: Sequence[Mapping[str, Any]]) -> Explained:
-    """One pair's importance by every method, from its explanation and its texts' attention."""
+    """Compute a pair's importance by each method from its explanation and its texts' attention."""
     importance: dict[str, Sides] = {
         "weights": received(sides, "attention"),
         "rollout": received(sides, "rollout"),
@@ -104,33 +104,33 @@ def of_pair(result: Mapping[str, Any], sides: Sequence[Mapping[str, Any]]) -> Ex
 
 
 def received(sides: Sequence[Mapping[str, Any]], name: str) -> Sides:
-    """Attention that each token receives, mean over all other axes."""
+    """Return the attention that each token receives, mean over all other axes."""
     maps = [np.array(side[name]) for side in sides]
     first, second = (each.reshape(-1, each.shape[-1]).mean(axis=0) for each in maps)
     return first, second
 
 
 def removable(text: Mapping[str, Any]) -> list[int]:
-    """Indices of the tokens that stand for characters."""
+    """Return the indices of the tokens that stand for characters."""
     return [i for i, (start, end) in enumerate(text["offsets"]) if end > start]
 
 
 def kept_masks(pair: Explained, importance: Sides) -> list[tuple[Floats, Floats]]:
-    """Masks `[S]` of both texts after each step: the most important tokens go first."""
+    """Return the masks `[S]` of both texts after each step; the most important tokens go first."""
     places = [(side, i) for side in (0, 1) for i in pair.removable[side]]
     places.sort(key=lambda place: -importance[place[0]][place[1]])
     masks = []
     for share in SHARES:
-        gone = places[: round(len(places) * share)]
+        removed = places[: round(len(places) * share)]
         both = [np.ones(len(ids)) for ids in pair.token_ids]
-        for side, i in gone:
+        for side, i in removed:
             both[side][i] = 0
         masks.append((both[0], both[1]))
     return masks
 
 
 class Reference:
-    """Vectors of masked texts by transformers, in float32, mean-pooled."""
+    """Encoder of masked texts: transformers in float32, mean-pooled."""
 
     def __init__(self, checkpoint: Path) -> None:
         self._model = AutoModel.from_pretrained(
@@ -140,25 +140,25 @@ class Reference:
 
     @torch.inference_mode()
     def vectors(self, texts: Sequence[tuple[list[int], Floats]]) -> Floats:
-        """Unit vectors `[n, H]` of token ids with their masks."""
+        """Return the unit vectors `[n, H]` of token ids with their masks."""
         vectors: list[Floats] = [np.empty(0)] * len(texts)
         order = sorted(range(len(texts)), key=lambda i: len(texts[i][0]))
-        for some in batched(order, BATCH):
-            longest = len(texts[some[-1]][0])
-            ids = torch.full((len(some), longest), self._padding)
-            mask = torch.zeros((len(some), longest))
-            for row, i in enumerate(some):
+        for batch in batched(order, BATCH):
+            longest = len(texts[batch[-1]][0])
+            ids = torch.full((len(batch), longest), self._padding)
+            mask = torch.zeros((len(batch), longest))
+            for row, i in enumerate(batch):
                 own, kept = texts[i]
                 ids[row, : len(own)] = torch.tensor(own)
                 mask[row, : len(own)] = torch.tensor(kept)
             states = self._model(input_ids=ids, attention_mask=mask).last_hidden_state
             pooled = (states * mask[..., None]).sum(dim=1) / mask.sum(dim=1, keepdim=True)
-            for i, vector in zip(some, torch.nn.functional.normalize(pooled), strict=True):
+            for i, vector in zip(batch, torch.nn.functional.normalize(pooled), strict=True):
                 vectors[i] = vector.numpy()
         return np.stack(vectors)
 
     def cosines(self, pairs: Sequence[Explained], masks: Sequence[Sequence[Sides]]) -> Floats:
-        """Cosines `[pairs, steps]` of both texts under each pair's masks."""
+        """Return the cosines `[pairs, steps]` of both texts under each pair's masks."""
         texts = [
             (ids, kept)
             for pair, steps in zip(pairs, masks, strict=True)
@@ -173,7 +173,10 @@ def deletion(
     pairs: Sequence[Explained],
     cosines: Callable[[Sequence[Explained], Sequence[Sequence[Sides]]], Floats],
 ) -> dict[str, Floats]:
-    """Method → mean cosine after each step over that of the whole texts, `[steps]`."""
+    """Return each method's mean relative cosine after each step, `[steps]`.
+
+    A relative cosine is the cosine of the masked texts divided by the cosine of the whole texts.
+    """
     whole = [[(np.ones(len(a)), np.ones(len(b)))] for a, b in (p.token_ids for p in pairs)]
     before = cosines(pairs, whole)
     generator = np.random.default_rng(0)
@@ -193,8 +196,8 @@ def deletion(
 
 
 def agreement(pairs: Sequence[Explained], name: str) -> float:
-    """Median rank correlation of a method with occlusion, over the removable tokens."""
-    found = []
+    """Return the median rank correlation of a method with occlusion, over the removable tokens."""
+    correlations = []
     for pair in pairs:
         own, occlusion = (
             np.concatenate(
@@ -205,12 +208,12 @@ def agreement(pairs: Sequence[Explained], name: str) -> float:
             )
             for which in (name, "occlusion")
         )
-        found.append(spearmanr(own, occlusion).statistic)
-    return float(np.nanmedian(found))
+        correlations.append(spearmanr(own, occlusion).statistic)
+    return float(np.nanmedian(correlations))
 
 
 def table(pairs: Sequence[Explained], curves: Mapping[str, Floats]) -> str:
-    """A row a method, the smallest area first."""
+    """Return a Markdown table, a row a method, the smallest area first."""
     rows = []
     for name, curve in sorted(curves.items(), key=lambda item: item[1].mean()):
         agrees = "" if name == "random" else f"{agreement(pairs, name):.2f}"
@@ -219,9 +222,9 @@ def table(pairs: Sequence[Explained], curves: Mapping[str, Floats]) -> str:
 
 
 def read_pairs(path: Path, count: int) -> list[tuple[str, str]]:
-    """So many pairs, evenly over a file of two sentences and a score a line.
+    """Read `count` pairs, spread evenly over a CSV file of two sentences and a score a line.
 
-    The most alike half: a pair that is not alike has no cosine to explain.
+    Only the most similar half is used: a dissimilar pair has no cosine to explain.
     """
     with path.open(encoding="utf-8", newline="") as file:
         rows = sorted(csv.reader(file), key=lambda row: -float(row[2]))
@@ -233,7 +236,7 @@ def read_pairs(path: Path, count: int) -> list[tuple[str, str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("file", type=Path, help="two sentences and their score a line, CSV")
-    parser.add_argument("--url", help="of a running service; one is started if it is not given")
+    parser.add_argument("--url", help="URL of a running service; by default one is started")
     parser.add_argument("--pairs", type=int, default=200)
     parser.add_argument("--plot", type=Path, help="an SVG file")
     options = parser.parse_args()

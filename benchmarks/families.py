@@ -1,4 +1,4 @@
-"""What families cost: a token, a long text, one head; beside sentence-transformers; and rounding.
+"""Cost of encoder families: a token, a long text, one head; and their rounding errors.
 
 Run: python -m benchmarks.families [BUILD or FOLDER …] [--lengths S …] [--rounds N] [--keep FOLDER]
      [--workload FILE.jsonl] [--texts N] [--json FILE]
@@ -7,9 +7,9 @@ A build is a random checkpoint of `benchmarks.harness.builds`, a folder any othe
 is exported in fp32 and verified, and measured in three processes of its own:
 
     alone       one text of each length on one thread: processor time of its vector, and of one head
-                of the last layer with all that it takes, in turn; peak memory above the model's
-    beside      the same texts on all cores, ours as the service computes them and
-                sentence-transformers at its defaults, in turn, if the vectors are the same
+                of the last layer computed from the text, in turn; peak memory above the model's
+    beside      the workload on all cores, by Headscope as the service computes it and by
+                sentence-transformers at its defaults, in turn, if their vectors are the same
     rounding    the largest difference of any map of a text of 128 random tokens: ONNX Runtime and
                 PyTorch in float32 to each other, and each to PyTorch in float64
 """
@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Beside:
-    """Rates on all cores."""
+    """Rate on all cores, beside sentence-transformers."""
 
     texts_per_second: float
     times_theirs: float
@@ -63,7 +63,7 @@ class Beside:
 
 @dataclass(frozen=True)
 class Found:
-    """All of one checkpoint."""
+    """Measurements of one checkpoint."""
 
     alone: list[Alone]
     beside: Beside
@@ -71,10 +71,10 @@ class Found:
 
 
 def beside(folder: Path, checkpoint: Path, texts: list[str], rounds: int) -> Beside:
-    """Our rate and sentence-transformers'.
+    """Measure the rates of Headscope and sentence-transformers in turn.
 
     Raises:
-        OtherVectorsError: the vectors are not the same.
+        OtherVectorsError: their vectors differ.
 
     """
     peer, artifact = SentenceTransformersPeer(checkpoint), load_artifact(folder)
@@ -91,7 +91,12 @@ def beside(folder: Path, checkpoint: Path, texts: list[str], rounds: int) -> Bes
 
 
 def artifact_of(checkpoint: Path, name: str, keep: Path) -> Path:
-    """A checkpoint's verified export, made unless it is there."""
+    """Return the folder of a checkpoint's verified export; export it if it is missing.
+
+    Raises:
+        SystemExit: the export fails verification.
+
+    """
     folder = keep / cache_key(checkpoint, name, "fp32")
     if not folder.exists():
         exported = export(checkpoint, folder, name, progress=lambda step: print(f"  {step}"))
@@ -107,7 +112,7 @@ def in_fresh_process(function: Callable[..., T], *arguments: object) -> T:
 
 
 def measure(name: str, options: argparse.Namespace, texts: list[str], keep: Path) -> Found:
-    """Everything of a build, or of a checkpoint's folder."""
+    """Measure a build, or the checkpoint in a folder."""
     print(name, flush=True)
     if name in BUILDS:
         checkpoint = write(BUILDS[name], keep / name, default_checkpoint())
@@ -122,8 +127,8 @@ def measure(name: str, options: argparse.Namespace, texts: list[str], keep: Path
 
 
 def tables(found: Mapping[str, Found]) -> str:
-    """As Markdown: a row a checkpoint and length, then a row a checkpoint."""
-    one = [
+    """Return Markdown tables: a row a checkpoint and length, then a row a checkpoint."""
+    costs = [
         (name, each.tokens, *map("{:.3g}".format, (each.ms_a_token, each.one_head, each.peak_mib)))
         for name, of in found.items()
         for each in of.alone
@@ -142,7 +147,7 @@ def tables(found: Mapping[str, Found]) -> str:
     ]
     return "\n\n".join(
         (
-            markdown(("", "tokens", "ms a token", "one head, × vector", "peak MiB"), one),
+            markdown(("", "tokens", "ms a token", "one head, × vector", "peak MiB"), costs),
             markdown(("", "texts/s", "× sentence-transformers"), rates),
             markdown(
                 ("", "layers", "ONNX to PyTorch", "ONNX to float64", "PyTorch to float64"),
@@ -163,7 +168,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("names", nargs="*", default=list(BUILDS), metavar="BUILD or FOLDER")
     parser.add_argument("--lengths", type=int, nargs="+", default=list(LENGTHS), help="tokens")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--workload", type=Path, help="lines {text}; PyTorch's documentation else")
+    parser.add_argument(
+        "--workload", type=Path, help="lines {text}; by default PyTorch's documentation"
+    )
     parser.add_argument("--texts", type=int, default=120)
     parser.add_argument("--keep", type=Path, help="a folder that keeps exports for the next run")
     parser.add_argument("--json", type=Path, help="where to write all figures, as they come")

@@ -1,7 +1,7 @@
-"""What /encode keeps of its throughput under a flood of /attention.
+"""Share of /encode's throughput that is left under a flood of /attention.
 
 Run: python -m benchmarks.flood [--rounds N] [--workload FILE]. Each round loads /encode alone, then
-again while as many connections ask for every map, without pause; medians of the rounds' ratios.
+again while as many connections request every map, without pause; the figure is the median ratio.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from testing.load import Job
 
 TEXTS, CONNECTIONS = 600, 64
 ENDLESS_SECONDS = 1e6
-"""The flood is cut off when /encode is done."""
+"""Duration of the flood, which is cut off when /encode is done."""
 
 
 def flood(server: Running, texts: list[str]) -> contextlib.AbstractContextManager[object]:
-    """Every map of one text after the other, over as many connections as /encode has."""
+    """Request every map of one text after another, over as many connections as /encode has."""
     requests = [("/attention", {"inputs": text, "truncate": True}) for text in texts]
     job = Job(
         server.port,
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--workload", type=Path)
     options = parser.parse_args()
     texts = read_workload(options.workload, TEXTS)
-    kept = []
+    shares = []
     with running(headscope("flood", "fp32", artifact_of("fp32")), texts[0]) as server:
         requests = server.requests(texts)
         server.load(requests, CONNECTIONS)
@@ -55,9 +55,9 @@ def main() -> None:
             alone = server.load(requests, CONNECTIONS).seconds
             with flood(server, texts[:50]):
                 server.load(requests[:100], CONNECTIONS)  # until both queues fill
-                kept.append(alone / server.load(requests, CONNECTIONS).seconds)
-            print(f"{kept[-1]:.2f}", file=sys.stderr)
-    print(f"/encode keeps {statistics.median(kept):.2f} ({min(kept):.2f} to {max(kept):.2f})")
+                shares.append(alone / server.load(requests, CONNECTIONS).seconds)
+            print(f"{shares[-1]:.2f}", file=sys.stderr)
+    print(f"/encode keeps {statistics.median(shares):.2f} ({min(shares):.2f} to {max(shares):.2f})")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Right on a GPU, how fast, and how far from what the machine can do: one command says so.
+"""Correctness, speed and distance from the hardware limits on a GPU, in one command.
 
 Run: python -m benchmarks.gpu [--only STEP …] [--model FOLDER] [--json FILE] [--workload FILE.jsonl]
      [--device cuda|cpu] [--quick] [--keep FOLDER]
@@ -15,14 +15,14 @@ Eight steps in this order, each of which can run alone:
     memory        10,000 batches of mixed shapes
     profile       operators and kernels of a batch
 
-Without a working device, or with a wrong number, the run ends there. What another step cannot do
-does not stop the rest. Either way the exit code is 1. Figures are printed and written to JSON as
-they come, so that a run that is cut off keeps what it had; a table of all of them stands last. The
-sizes are chosen for eight minutes on an H100.
+A missing device or a wrong number ends the run; an error in any other step does not stop the rest.
+Either way the exit code is 1. Figures are printed and written to JSON as they come, so that an
+interrupted run keeps its figures; a table of all figures comes last. The sizes are chosen for
+eight minutes on an H100.
 
 Texts are a file of lines {"text"}, or synthetic ones of like lengths. The model is a checkpoint's
-folder, or the embedded default. Packages of the web are needed for `http` alone. `--device cpu
---quick` is a dry run: everything that can runs, in tiny sizes, and its figures mean nothing.
+folder, or the embedded default. Only `http` needs the web packages. `--device cpu --quick` is a dry
+run: each step that can run does so in tiny sizes, and its figures mean nothing.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ STEPS: dict[str, Callable[[Bench], Iterator[Figure]]] = {
     "profile": profiling.measure,
 }
 ESSENTIAL = ("environment", "correctness")
-"""Nothing after them means anything without them."""
+"""Steps that end the run if they fail: without them later figures mean nothing."""
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 break
     print(f"\n{report.table()}")
     if options.device == "cpu":
-        print("a dry run on a CPU: these figures say nothing of a GPU")
+        print("a dry run on a CPU: these figures do not hold for a GPU")
     return 1 if report.failed else 0
 
 

@@ -1,8 +1,8 @@
 """Tokens a second in process, as a share of the ceiling and beside sentence-transformers.
 
-Each way is first given batches of several sizes on the whole workload, and keeps the best; then all
-ways take turns. Ours is the fp16 artifact; theirs is float16 with fused attention, and the same
-compiled. Each is measured with texts that are tokenised already and with texts as they are.
+Each way first tries several sizes of batches on the whole workload and keeps the fastest; then all
+ways run in turn. Headscope runs the fp16 artifact; sentence-transformers runs float16 with fused
+attention, once as it is and once compiled. Both are measured on tokenised texts and on raw texts.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ Setting = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Found:
-    """One workload, every way: seconds of each round, and the batches that were best."""
+    """Results of every way on one workload: seconds by round, and the fastest batches."""
 
     tokenised: Mapping[str, list[float]]
-    """Of texts that are tokenised already."""
+    """Seconds for tokenised texts, by way and round."""
     texts: Mapping[str, list[float]]
-    """Tokenising included."""
+    """Seconds for raw texts, tokenising included, by way and round."""
     settings: Mapping[str, Setting]
-    """Ours: tokens of a batch and threads; theirs: texts of a batch."""
+    """Tokens of a batch and threads for Headscope; texts of a batch for sentence-transformers."""
     least_cosine: float
 
 
 def fastest_peer(seconds: Mapping[str, list[float]]) -> tuple[str, float]:
-    """The peer with the least median time, and how many times as fast we are."""
+    """Return the peer with the smallest median time, and Headscope's speed as a multiple of its."""
     peers = [name for name in seconds if name != OURS]
     fastest = min(peers, key=lambda name: statistics.median(seconds[name]))
     return fastest, median_ratio(seconds[fastest], seconds[OURS])
@@ -93,7 +93,7 @@ def peer(bench: Bench, model: Model, *, compiled: bool) -> SentenceTransformersP
 
 
 def compiled_peer(bench: Bench, model: Model) -> SentenceTransformersPeer:
-    """One that has compiled, and computed something.
+    """Return a compiled peer that has computed its first texts.
 
     Raises:
         RuntimeError: on a CPU, where a dry run does not wait for the compiler.
@@ -101,9 +101,9 @@ def compiled_peer(bench: Bench, model: Model) -> SentenceTransformersPeer:
     """
     if not bench.cuda:
         raise RuntimeError("needs a GPU")
-    found = peer(bench, model, compiled=True)
-    found.encode_texts(["a text", "and another one"], 2)
-    return found
+    compiled = peer(bench, model, compiled=True)
+    compiled.encode_texts(["a text", "and another one"], 2)
+    return compiled
 
 
 def mixed_workload(bench: Bench, encoding: Encoding) -> Workload:
@@ -118,18 +118,18 @@ def run(
     peers: Mapping[str, SentenceTransformersPeer],
     workload: Workload,
 ) -> Found:
-    """Find each way's best batches, then let all take turns."""
+    """Find each way's fastest batches, then run all ways in turn."""
     sizes, texts = bench.sizes, workload.texts
     segments = encoding.tokenize(texts)
-    least_cosine = min(check(encoding, one, texts) for one in peers.values())
+    least_cosine = min(check(encoding, peer, texts) for peer in peers.values())
     tokenised, from_texts = best_settings(bench, encoding, texts, segments)
-    counts = sorted({max(1, int(one / workload.mean_tokens)) for one in sizes.batch_tokens})
+    counts = sorted({max(1, int(tokens / workload.mean_tokens)) for tokens in sizes.batch_tokens})
     theirs = best_setting(lambda count: peers[SDPA].encode(segments, count), [(n,) for n in counts])
     of_segments: dict[str, Call] = {OURS: lambda: encoding.encode(segments, *tokenised)}
     of_texts: dict[str, Call] = {OURS: lambda: encoding.encode_texts(texts, *from_texts)}
-    for name, one in peers.items():
-        of_segments[name] = functools.partial(one.encode, segments, *theirs)
-        of_texts[name] = functools.partial(one.encode_texts, texts, *theirs)
+    for name, model in peers.items():
+        of_segments[name] = functools.partial(model.encode, segments, *theirs)
+        of_texts[name] = functools.partial(model.encode_texts, texts, *theirs)
     return Found(
         tokenised=in_turn(of_segments, sizes.rounds),
         texts=in_turn(of_texts, sizes.text_rounds),
@@ -141,7 +141,7 @@ def run(
 def best_settings(
     bench: Bench, encoding: Encoding, texts: list[str], segments: list[Segments]
 ) -> tuple[Setting, Setting]:
-    """Tokens of a batch and threads: for texts that are tokenised, and for texts as they are."""
+    """Return tokens of a batch and threads, for tokenised texts and for raw texts."""
     sizes = bench.sizes
     tokenised = best_setting(
         functools.partial(encoding.encode, segments),
@@ -155,31 +155,31 @@ def best_settings(
 
 
 def best_setting(call: Callable[..., object], candidates: Iterable[Setting]) -> Setting:
-    """The fastest: each runs once to warm up and once to count."""
-    found = {}
+    """Return the fastest setting; each runs once to warm up and once to count."""
+    seconds = {}
     for candidate in candidates:
         call(*candidate)
-        found[candidate] = wall_seconds(functools.partial(call, *candidate))
-    return min(found, key=lambda candidate: found[candidate])
+        seconds[candidate] = wall_seconds(functools.partial(call, *candidate))
+    return min(seconds, key=lambda candidate: seconds[candidate])
 
 
 def check(encoding: Encoding, peer: SentenceTransformersPeer, texts: list[str]) -> float:
-    """The least cosine between their vectors and ours.
+    """Return the smallest cosine between the peer's vectors and Headscope's.
 
     Raises:
-        OtherVectorsError: it is too small.
+        OtherVectorsError: the cosine is too small.
 
     """
-    some = texts[:CHECKED]
-    ours = np.stack(encoding.pooled(pack(encoding.tokenize(some))))
-    theirs = peer.encode_texts(some, CHECKED).astype(np.float32)
+    sample = texts[:CHECKED]
+    ours = np.stack(encoding.pooled(pack(encoding.tokenize(sample))))
+    theirs = peer.encode_texts(sample, CHECKED).astype(np.float32)
     return check_vectors("sentence-transformers", ours, theirs, LEAST_COSINE)
 
 
 def share_figure(
     name: str, model: Model, workload: Workload, found: Found, ceiling: float
 ) -> Figure:
-    """Texts of one length: the share of the ceiling."""
+    """Return the figure of texts of one length: the share of the ceiling."""
     details = details_of(model, workload, found, ceiling)
     name_of_peer, ratio = fastest_peer(found.tokenised)
     tokenised, texts = (details[f"tokens_per_second_{of}"][OURS] for of in ("tokenised", "texts"))
@@ -196,7 +196,7 @@ def share_figure(
 def ratio_figure(
     name: str, model: Model, workload: Workload, found: Found, ceiling: float
 ) -> Figure:
-    """Mixed lengths: the ratio to the faster peer, tokenising included."""
+    """Return the figure of mixed lengths: the ratio to the faster peer, tokenising included."""
     details = details_of(model, workload, found, ceiling)
     name_of_peer, ratio = fastest_peer(found.texts)
     rate = len(workload.texts) / statistics.median(found.texts[OURS])

@@ -1,6 +1,6 @@
-"""The cost of computing all layers of a text again, as a multiple of encoding the text.
+"""Cost of recomputing all layers of a text, as a multiple of encoding the text.
 
-Processor time of both on one thread, in turn.
+Both run in turn on one thread, and processor time is measured.
 
 Run: python -m benchmarks.layer_parts [--rounds N] [--tokens S …] [--artifact FOLDER].
 """
@@ -24,7 +24,7 @@ from model.runtimes.registry import load_runtime
 
 
 def measure(artifact: Artifact, lengths: Sequence[int], rounds: int) -> None:
-    """Print the median of the ratios for each length, and the least and the largest."""
+    """Print the median, smallest and largest ratio for each length."""
     runtime, config = load_runtime(artifact), artifact.manifest.config
     mask = np.ones(config.num_attention_heads, np.float32)
     every = range(config.num_hidden_layers + 1)

@@ -1,4 +1,4 @@
-"""The packed encoder graph with two axes and with three, on both runtimes, in turn in one run.
+"""Time of the packed encoder graph with two axes and with three, on both runtimes, in turn.
 
 Run: python -m benchmarks.layouts [--rounds N]
 

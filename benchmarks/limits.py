@@ -1,4 +1,4 @@
-"""What the machine can do at most: matrix products in each type, and copies each way."""
+"""Hardware limits: rates of matrix products in each type, and of copies each way."""
 
 from __future__ import annotations
 

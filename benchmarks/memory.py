@@ -1,4 +1,4 @@
-"""Does memory grow? Many batches of mixed shapes: vectors, hidden states, maps."""
+"""Growth of memory over many batches of mixed shapes: vectors, hidden states, maps."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from testing.memory import MEBIBYTE, memory_bytes
 
 NO_GROWTH = Goal("≤", 0.0)
 EVERY_STATE, EVERY_MAP, EVERY_LOOK = 10, 50, 10
-"""One batch in so many: all hidden states; all maps of a text; a look at the memory."""
+"""Batches a request for all hidden states, for all maps of a text, and a reading of the memory."""
 MOST_TEXTS = 64
 
 
 def measure(bench: Bench) -> Iterator[Figure]:
-    """Growth from the most that was held in the first batches to the most held later."""
+    """Yield the growth from the peak over the first batches to the peak over the others."""
     sizes = bench.sizes
     looks = [host_bytes, device_bytes] if bench.cuda else [host_bytes]
     before = [look() for look in looks]
-    encoding = bench.fresh(bench.model, "fp16")  # one whose arena no other step has filled
+    encoding = bench.fresh(bench.model, "fp16")  # its arena holds no memory of other steps
     seen = watch(encoding, sizes.memory_batches, sizes.memory_tokens, looks)
     held = [[now - start for now in some] for start, some in zip(before, seen, strict=True)]
     settled = sizes.settled_batches // EVERY_LOOK
@@ -38,7 +38,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
 
 
 def growth(name: str, held: list[int], settled: int) -> Figure:
-    """Of the bytes that were held at each look, from the first `settled` looks to the others."""
+    """Return the growth from the peak of the first `settled` readings to the peak of the others."""
     first, later = max(held[:settled]), max(held[settled:])
     grown = max(0, later - first) / MEBIBYTE
     note = f"at most {first / MEBIBYTE:,.0f} MiB held in the first {settled * EVERY_LOOK:,}"
@@ -49,7 +49,7 @@ def growth(name: str, held: list[int], settled: int) -> Figure:
 def watch(
     encoding: Encoding, count: int, most_tokens: int, looks: list[Callable[[], int]]
 ) -> list[list[int]]:
-    """Run the batches; what each look saw, every so often."""
+    """Run the batches, and return the bytes that each look reads every `EVERY_LOOK` batches."""
     generator = random.Random(0)
     ids = np.random.default_rng(0).integers(0, encoding.config.vocab_size, most_tokens)
     layers = range(encoding.config.num_hidden_layers)
@@ -59,7 +59,7 @@ def watch(
     seen: list[list[int]] = [[] for _ in looks]
     for number in range(count):
         lengths = random_lengths(generator, longest, most_tokens)
-        if number == 0:  # the largest there can be comes first
+        if number == 0:  # the largest possible batch comes first
             lengths = [longest] * (most_tokens // longest)
         texts = [text_of(ids, n) for n in lengths]
         if number % EVERY_MAP == 0:
@@ -75,7 +75,7 @@ def watch(
 
 
 def random_lengths(generator: random.Random, longest: int, most_tokens: int) -> list[int]:
-    """Of a batch: mostly short texts, some long ones, within the budget."""
+    """Return lengths of a batch: mostly short texts, some long ones, within the budget."""
     lengths: list[int] = []
     for _ in range(generator.randint(1, MOST_TEXTS)):
         length = max(2, int(longest * generator.random() ** 2))
@@ -90,11 +90,11 @@ def text_of(ids: np.ndarray, length: int) -> Segments:
 
 
 def device_bytes() -> int:
-    """Held on the device, by everyone."""
+    """Return the bytes held on the device by all processes."""
     free, total = torch.cuda.mem_get_info()
     return total - free
 
 
 def host_bytes() -> int:
-    """Held by this process."""
+    """Return the bytes held by this process."""
     return memory_bytes("self", "VmRSS")

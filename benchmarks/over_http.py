@@ -1,7 +1,7 @@
-"""The service over HTTP: texts a request, form of the reply, workers; against the same in process.
+"""Throughput over HTTP by texts a request, form of the reply and workers, against in process.
 
-Needs the service's own packages, and those of the load generator; where one is missing, that is
-said, and nothing is measured.
+Needs the packages of the service and of the load generator; if one is missing, the figure names it
+and nothing is measured.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ LOAD_PACKAGES = ("uvloop",)
 FORMS = {"JSON": "application/json", "safetensors": "application/vnd.safetensors"}
 IN_PROCESS, SINGLE = Goal("≥", 0.8), Goal("≥", 15_000.0)
 WARM_UP = 0.2
-"""Of the time, before it counts."""
+"""Share of the load's time that passes before requests count."""
 QUEUE_TOKENS = 2**23
 CORES_PER_GENERATOR, MOST_GENERATORS = 4, 4
 BODIES = 64
-"""Different requests of a generator."""
+"""Number of different requests of a generator."""
 Kind = tuple[int, str]
-"""Texts a request, and the form of its reply."""
+"""Number of texts in a request, and the form of its reply."""
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Rates:
     found: dict[Kind, dict[int, float]] = field(default_factory=dict)
 
     def best(self, kind: Kind) -> tuple[float, int]:
-        """The most, and the workers it took."""
+        """Return the highest rate, and its number of workers."""
         return max((rate, workers) for workers, rate in self.found[kind].items())
 
 
@@ -74,7 +74,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
 def serve_and_ask(
     bench: Bench, texts: Sequence[str], workers: int, budget: int
 ) -> dict[Kind, dict[str, float]]:
-    """Start the service, put every kind of request to it, and stop it."""
+    """Start the service, load it with every kind of request, and stop it."""
     from benchmarks.harness.servers import headscope, running
 
     flags = ["--device", bench.options.device, "--max-batch-tokens", str(budget)]
@@ -94,7 +94,7 @@ def serve_and_ask(
 def ask(
     bench: Bench, started: Running, texts: Sequence[str], count: int, form: str
 ) -> dict[str, float]:
-    """Requests of one kind, from as many processes as the cores allow."""
+    """Load the service with one kind of request, from as many processes as the cores allow."""
     from benchmarks.harness.servers import PATIENCE_SECONDS
     from testing.generators import check_right, generate_at_once
     from testing.load import Job
@@ -126,13 +126,13 @@ def ask(
 
 
 def bodies(texts: Sequence[str], count: int, generator: int) -> list[dict[str, object]]:
-    """Requests of so many texts, others for each generator as far as the texts reach."""
-    found = []
+    """Return requests of `count` texts, different for each generator as far as the texts reach."""
+    requests = []
     for number in range(BODIES):
         start = (generator * BODIES + number) * count
         some = [texts[(start + i) % len(texts)] for i in range(count)]
-        found.append({"inputs": some, "outputs": ["pooled"], "truncate": True})
-    return found
+        requests.append({"inputs": some, "outputs": ["pooled"], "truncate": True})
+    return requests
 
 
 def workers_figure(workers: int, details: Mapping[Kind, Mapping[str, float]]) -> Figure:
@@ -149,7 +149,7 @@ def workers_figure(workers: int, details: Mapping[Kind, Mapping[str, float]]) ->
 
 
 def summary(bench: Bench, rates: Rates, in_process: float) -> Iterator[Figure]:
-    """What the goals are about: single texts, and the largest requests in the binary form."""
+    """Yield the figures that have goals: single texts, and the largest requests in each form."""
     for form in FORMS:
         rate, workers = rates.best((bench.sizes.request_texts[0], form))
         figure = Figure(f"one text a request, {form}", rate, "texts/s", note=with_workers(workers))

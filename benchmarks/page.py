@@ -1,10 +1,10 @@
-"""What a person waits for in the dashboard, in Chromium: this checkout's, and an earlier one's.
+"""Waiting times of the dashboard in Chromium, of this checkout and of an earlier one.
 
 Run: python -m benchmarks.page [--rounds N] [--tokens S …] [--before FOLDER]. FOLDER is a checkout
-of an earlier version, which serves its own page. Every page does the same once a round, in turn: it
-is opened and draws every head, does so for another text, opens another head, answers to the mouse,
-and finds the heads that join two tokens. Medians over the rounds; ratios are of the same round.
-What ends a wait is what the page says, two frames later, so that it is painted.
+of an earlier version, which serves its own page. Each round does the same on every page, in turn:
+open it and draw every head, draw another text, open another head, move the mouse over the heatmap,
+and find the heads that link two tokens. Figures are medians over the rounds; ratios are within a
+round. A wait ends two frames after the page reports the end, when the change is painted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from testing.blocking import Session
 from testing.process import Service, clean_environment, free_port
 
 LAYER, HEADS = 2, (0, 1)
-"""The head that is looked at, and the one that is clicked."""
+"""Layer of the heads; the head that is shown first, and the head that is clicked."""
 MOVES = 12
 VIEWPORT = {"width": 1360, "height": 1300}
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
@@ -53,7 +53,7 @@ WAITING = """
   %(act)s;
 })
 """
-"""Milliseconds from an action to the paint of what it brings."""
+"""Script that returns the milliseconds from an action to the paint of its result."""
 REQUEST = """
 () => performance.getEntriesByType('resource')
   .filter(({ name }) => name.endsWith('/attention')).at(-1).duration
@@ -79,12 +79,12 @@ HOVERING = """
 
 @dataclass
 class Looks:
-    """What one page took in each round: seconds of each wait, bytes, memory."""
+    """Measurements of one page by round: seconds of each wait, bytes, memory."""
 
     load: list[float] = field(default_factory=list)
     requests: list[int] = field(default_factory=list)
     text: list[float] = field(default_factory=list)
-    """Another text in the open page."""
+    """Seconds to draw another text in the open page."""
     text_bytes: list[int] = field(default_factory=list)
     click: list[float] = field(default_factory=list)
     hover: list[float] = field(default_factory=list)
@@ -92,13 +92,13 @@ class Looks:
     found_bytes: list[int] = field(default_factory=list)
     memory: list[int] = field(default_factory=list)
     base: list[float] = field(default_factory=list)
-    """A request of one head of each layer."""
+    """Seconds of a request for one head of each layer."""
     one: list[float] = field(default_factory=list)
-    """The request of the head that is clicked, as the browser timed it."""
+    """Seconds of the request for the clicked head, as the browser timed it."""
 
 
 class Traffic:
-    """Bytes and number of the replies that a page gets."""
+    """Bytes and number of the replies that a page receives."""
 
     def __init__(self, session: CDPSession) -> None:
         self.bytes = self.requests = 0
@@ -111,7 +111,7 @@ class Traffic:
 
 
 def look(browser: Browser, url: str, session: Session, text: str, looks: Looks) -> None:
-    """One round on one page."""
+    """Run one round on one page, and append its measurements to `looks`."""
     looks.base.append(asked(session, {"inputs": text, "heads": [HEADS[0]]}))
     with browser.new_context(viewport=VIEWPORT) as context:
         page = context.new_page()
@@ -149,17 +149,17 @@ def look(browser: Browser, url: str, session: Session, text: str, looks: Looks) 
 
 
 def waited(page: Page, act: str, done: str) -> float:
-    """Seconds from an action to the paint of what it brings."""
+    """Return the seconds from an action to the paint of its result."""
     return float(page.evaluate(WAITING % {"act": act, "done": done})) / 1000
 
 
 def go_to(state: dict[str, object]) -> str:
-    """The action of another address."""
+    """Return the script that navigates to the address of a state."""
     return f"location.hash = {json.dumps('#' + urlencode(state))}"
 
 
 def said(text: str) -> str:
-    """The condition that the page says so."""
+    """Return the condition that the page's status ends with a text."""
     return f"document.querySelector('#status')?.textContent.endsWith({json.dumps(text)})"
 
 
@@ -169,24 +169,24 @@ def go(page: Page, state: dict[str, object], head: int) -> None:
 
 
 def hovered(page: Page) -> float:
-    """Median seconds from a move of the mouse over the heatmap to its paint."""
+    """Return the median seconds from a move of the mouse over the heatmap to its paint."""
     box = page.locator(".heatmap canvas").bounding_box()
     assert box is not None
     page.mouse.move(5, 5)
     page.evaluate(HOVERING)
-    found = []
+    seconds = []
     for i in range(1, 1 + MOVES):
         share = i / (1 + MOVES)
         across, down = (86 + share * (box["width"] - 90), 70 + share * (box["height"] - 74))
         page.evaluate("() => { window.answered = null; }")
         page.mouse.move(box["x"] + across, box["y"] + down)
         page.wait_for_function("() => window.answered !== null")
-        found.append(page.evaluate("() => window.answered") / 1000)
-    return statistics.median(found)
+        seconds.append(page.evaluate("() => window.answered") / 1000)
+    return statistics.median(seconds)
 
 
 def renderer_bytes() -> int:
-    """Memory of the browser's renderers that is theirs alone."""
+    """Return the bytes of the browser's renderers that no other process shares (USS)."""
     total = 0
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
@@ -196,7 +196,7 @@ def renderer_bytes() -> int:
 
 
 def asked(session: Session, body: dict[str, object]) -> float:
-    """Seconds of a request of maps in the binary form."""
+    """Return the seconds of a request for maps in the binary form."""
     started = time.perf_counter()
     reply = session.ask("/attention", body, {"accept": SAFETENSORS})
     if reply.status != http.HTTPStatus.OK:
@@ -206,13 +206,20 @@ def asked(session: Session, body: dict[str, object]) -> float:
 
 @contextlib.contextmanager
 def serving(checkout: Path, length: int) -> Iterator[Service]:
-    """The service of a checkout, of its own artifact."""
+    """Serve a checkout with the artifact that it exports."""
     run = [sys.executable, "-m", "service"]
-    made = subprocess.run(
+    exported = subprocess.run(
         [*run, "export"], cwd=checkout, stdout=subprocess.PIPE, text=True, check=True
     )
     port = free_port()
-    flags = ["--artifact", made.stdout.strip(), "--max-length", str(length), "--log-level", "error"]
+    flags = [
+        "--artifact",
+        exported.stdout.strip(),
+        "--max-length",
+        str(length),
+        "--log-level",
+        "error",
+    ]
     command = ["env", "-C", str(checkout), *run, "serve", "--port", str(port), *flags]
     with Service(command, port, environment=clean_environment(PYTHONPATH=str(checkout))) as service:
         service.wait_until_ready()
@@ -220,7 +227,7 @@ def serving(checkout: Path, length: int) -> Iterator[Service]:
 
 
 def table(pages: dict[str, Looks]) -> str:
-    """A row a page, as Markdown: medians, and medians of the rounds' ratios."""
+    """Return a Markdown table, a row a page: medians, and medians of the rounds' ratios."""
     heads = (
         *("", "open, s", "requests", "another text, s", "× base", "MB", "click to head, ms"),
         *("× its request", "hover, ms", "find, ms", "find, kB", "memory, MiB"),
@@ -266,7 +273,7 @@ def main() -> None:
             pages = {name: Looks() for name in services}
             for round_number in range(options.rounds + 1):
                 for name, service in services.items():
-                    looks = pages[name] if round_number else Looks()  # the first one warms up
+                    looks = pages[name] if round_number else Looks()  # the first round warms up
                     look(browser, service.url, sessions[name], text, looks)
             print(f"\n{tokens} tokens\n\n{table(pages)}", flush=True)
 

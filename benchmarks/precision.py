@@ -4,9 +4,10 @@ Run: python -m benchmarks.precision [BUILD or FOLDER …] [--kinds bf16,int8,int
      [--pairs FILE.csv] [--prefix TEXT] [--seeded FOLDER]
 
 A build is a random checkpoint of `benchmarks.harness.builds`, a folder any other checkpoint. No
-artifact is made: in bf16 every operation's result is rounded to bfloat16, int8 multiplies the
-integers that a runtime multiplies, in float32 between them; int7 is int8 with 7-bit weights. So the
-figures are the same on every processor, also on one without such products, and none is of speed.
+artifact is made: bf16 rounds every operation's result to bfloat16; int8 multiplies the same
+integers as a runtime, and computes in float32 between the products; int7 is int8 with 7-bit
+weights. So the figures are the same on every processor, even one without such products, and none
+measures speed.
 """
 
 from __future__ import annotations
@@ -52,10 +53,10 @@ KINDS = ("bf16", "int8", "int7")
 
 
 class Bfloat16(TorchDispatchMode):
-    """Rounding of every operation's float32 results to bfloat16."""
+    """Dispatch mode that rounds every operation's float32 results to bfloat16."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Compute in float32, then round; views and changes in place stay as they are."""
+        """Compute in float32, then round; leave views and in-place operations unrounded."""
         result = func(*args, **(kwargs or {}))
         if func.is_view or func._schema.is_mutable:
             return result
@@ -107,18 +108,18 @@ class Checkpoint:
             return rounded, Bfloat16()
         batches = calibration_batches(self.tokenizer, self.sentence.max_length)
         quantized = quantize(self.encoder, batches, 8 if kind == "int8" else 7)
-        print(f"{kind}: in floating point {', '.join(quantized.kept) or 'none'}", flush=True)
+        print(f"{kind}: kept in floating point: {', '.join(quantized.kept) or 'none'}", flush=True)
         return quantized.encoder, mock.patch.object(Int8Linear, "forward", _product)
 
 
 def _product(linear: Int8Linear, x: Tensor) -> Tensor:
-    """Return what a runtime computes of an int8 map, whose graph eager PyTorch does not run."""
+    """Return an int8 linear map's output as a runtime computes it; eager PyTorch has no such op."""
     y = linear.product(x.flatten(0, -2)).reshape(*x.shape[:-1], -1)
     return y if linear.bias is None else y + linear.bias
 
 
 def cosines(a: Floats, b: Floats) -> Floats:
-    """Return the cosine of each row with the other's row."""
+    """Return the cosine of each row of `a` with the same row of `b`."""
     norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
     return (a * b).sum(axis=-1) / np.maximum(norms, 1e-30)
 
@@ -126,7 +127,7 @@ def cosines(a: Floats, b: Floats) -> Floats:
 def rows_of(
     name: str, checkpoint: Checkpoint, arguments: argparse.Namespace
 ) -> Iterator[list[Any]]:
-    """Yield a row of the table for each kind; print the least cosine of each layer."""
+    """Yield a row of the table for each kind; print the smallest cosine of each layer."""
     texts = list(similarity_batches(checkpoint.tokenizer, checkpoint.sentence.max_length))
     odd = [text for text in TEXTS if isinstance(text, str)]
     pairs = read_pairs(arguments.pairs) if arguments.pairs else []

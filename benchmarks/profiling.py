@@ -1,7 +1,7 @@
-"""Where the time of a batch goes, so that the gap can be closed where it is.
+"""Time of a batch by operator and by kernel, which shows where the gap to the limit arises.
 
-ONNX Runtime's own profile names the graphs' operators; on a GPU it times their launch, not their
-work, so PyTorch's profiler, which sees the kernels of the whole process, is asked as well.
+ONNX Runtime's profile names the graphs' operators. On a GPU it times their launch, not their work,
+so PyTorch's profiler also records the kernels of the whole process.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def measure(bench: Bench) -> Iterator[Figure]:
 
 
 def summary(name: str, microseconds: Counter[str]) -> Figure:
-    """The first three in the table, the first ten in JSON; of one run."""
+    """Return the figure of one run: the top three in the table, the top ten in JSON."""
     total = sum(microseconds.values())
     top = microseconds.most_common(TOP)
     shares = ", ".join(f"{what[:40]} {spent / total:.0%}" for what, spent in top[:3])
@@ -53,10 +53,10 @@ def summary(name: str, microseconds: Counter[str]) -> Figure:
 
 
 def operators(bench: Bench, encoding: Encoding, batch: Batch) -> Counter[str]:
-    """Microseconds of each operator, by ONNX Runtime's profile of every session that ran.
+    """Return the microseconds of each operator, from ONNX Runtime's profiles of all sessions.
 
     Raises:
-        RuntimeError: there is none.
+        RuntimeError: ONNX Runtime wrote no profile.
 
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -65,17 +65,17 @@ def operators(bench: Bench, encoding: Encoding, batch: Batch) -> Counter[str]:
         profiled = Encoding(encoding.artifact, runtime)
         for _ in range(1 + RUNS):
             profiled.pooled(batch)
-        del profiled, runtime  # a session writes its profile as it goes
-        found: Counter[str] = Counter()
+        del profiled, runtime  # a session writes its profile when it is deleted
+        total: Counter[str] = Counter()
         for path in Path(folder).iterdir():
-            found += spent(json.loads(path.read_text(encoding="utf-8")))
-    if not found:
+            total += spent(json.loads(path.read_text(encoding="utf-8")))
+    if not total:
         raise RuntimeError("ONNX Runtime wrote no profile")
-    return found
+    return total
 
 
 def profiling_into(folder: Path) -> Callable[[], onnxruntime.SessionOptions]:
-    """Makes options under which each session writes its profile into a file of its own."""
+    """Return a factory of options; each session writes its profile into a file of its own."""
     make, numbers = onnxruntime.SessionOptions, itertools.count()
 
     def options() -> onnxruntime.SessionOptions:
@@ -88,18 +88,18 @@ def profiling_into(folder: Path) -> Callable[[], onnxruntime.SessionOptions]:
 
 
 def spent(events: list[dict[str, Any]]) -> Counter[str]:
-    """Microseconds by operator, of all of a session's runs but the first."""
+    """Return the microseconds by operator, over all runs of a session except the first."""
     runs = sorted(event["ts"] for event in events if event["name"] == "model_run")
-    found: Counter[str] = Counter()
+    total: Counter[str] = Counter()
     for event in events:
         of_a_node = event["cat"] == "Node" and event["name"].endswith("_kernel_time")
         if of_a_node and len(runs) > 1 and event["ts"] >= runs[1]:
-            found[event["args"]["op_name"]] += event["dur"]
-    return found
+            total[event["args"]["op_name"]] += event["dur"]
+    return total
 
 
 def kernels(encoding: Encoding, batch: Batch) -> Counter[str]:
-    """Microseconds of each kernel and copy on the device, whoever launched it."""
+    """Return the microseconds of each kernel and copy on the device, of all libraries."""
     activities = [torch.profiler.ProfilerActivity.CUDA]
     encoding.pooled(batch)
     with torch.profiler.profile(activities=activities) as profile:

@@ -1,4 +1,4 @@
-"""How throughput, latency and memory of our service grow with what is asked of it, over HTTP.
+"""Throughput, latency and memory of the service over HTTP, as each parameter of the load grows.
 
 Run: python -m benchmarks.scale [--precision fp32] [--rounds N] [--json FILE] [--plots FOLDER]
 
@@ -7,9 +7,9 @@ Run: python -m benchmarks.scale [--precision fp32] [--rounds N] [--json FILE] [-
     connections   1 to 256
     cores         1 and 2: the service's; the load generator may use all
 
-Closed loop, one text a request. Every point has a fresh service, so that its peak memory is its
-own; rounds are taken in turn, and each sample stands between two runs of the matrix-product
-calibrator on as many cores as the service has.
+Closed loop, one text a request. Every point runs on a fresh service, so that its peak memory is its
+own. Rounds are taken in turn, and the matrix-product calibrator runs before and after each sample,
+on as many cores as the service has.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ WARM_UP = 32
 
 @dataclass(frozen=True)
 class Sample:
-    """What one point reached in one round."""
+    """Result of one point in one round."""
 
     texts_per_second: float
     share: float
     latencies_ms: list[float]
     peak_mib: float
-    """Of all processes of the service."""
+    """Peak memory of all processes of the service, in MiB."""
 
 
 @contextlib.contextmanager
 def on_cores(count: int) -> Iterator[None]:
-    """What is started inside stays on so many cores."""
+    """Pin processes started inside the block to the first `count` cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(before)[:count])
     try:
@@ -66,7 +66,7 @@ def on_cores(count: int) -> Iterator[None]:
 
 
 def measure(point: Point, config: EncoderConfig, server: Server, calibrator: Calibrator) -> Sample:
-    """One round of one point, on a fresh service."""
+    """Run one round of one point on a fresh service."""
     with contextlib.ExitStack() as stack:
         with on_cores(point.cores):
             started = stack.enter_context(running(server, point.texts[0]))
@@ -100,7 +100,7 @@ def summarise(point: Point, samples: Sequence[Sample]) -> Row:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Markdown, a row a point."""
+    """Return a Markdown table, a row a point."""
     heads = ["", "", "texts/s (least to most)", "tokens/s", "share", "p50 / p99, ms", "peak MiB"]
     cells = [
         (
@@ -122,7 +122,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--precision", choices=get_args(Precision), default="fp32")
-    parser.add_argument("--workload", type=Path, help="lines {text}; PyTorch's documentation else")
+    parser.add_argument(
+        "--workload", type=Path, help="lines {text}; by default PyTorch's documentation"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path, help="where to write every sample")
     parser.add_argument("--plots", type=Path, default=PLOTS, help="a folder for the figures")
@@ -138,18 +140,23 @@ def main() -> None:
     name, artifact = f"Headscope {options.precision}", artifact_of(options.precision)
     samples: list[list[Sample]] = [[] for _ in line]
     for _ in range(options.rounds):
-        for point, found in zip(line, samples, strict=True):
+        for point, samples_of_point in zip(line, samples, strict=True):
             server = headscope(name, options.precision, artifact, point.flags)
-            found.append(measure(point, config, server, calibrators[point.cores]))
-            rate = found[-1].texts_per_second
+            samples_of_point.append(measure(point, config, server, calibrators[point.cores]))
+            rate = samples_of_point[-1].texts_per_second
             print(f"{point.axis} {point.value}: {rate:.0f}/s", file=sys.stderr)
-    rows = [summarise(point, found) for point, found in zip(line, samples, strict=True)]
+    rows = [
+        summarise(point, samples_of_point)
+        for point, samples_of_point in zip(line, samples, strict=True)
+    ]
     print(table(rows))
     print(f"{options.precision}, {cores} cores; medians of {options.rounds} rounds taken in turn")
     if options.json:
         content = {
             "rows": [asdict(row) for row in rows],
-            "samples": [[asdict(sample) for sample in found] for found in samples],
+            "samples": [
+                [asdict(sample) for sample in samples_of_point] for samples_of_point in samples
+            ],
         }
         write_json(options.json, content)
     for path in draw(rows, options.plots):

@@ -1,4 +1,4 @@
-"""Process start to first right embedding, and peak memory under load, beside sentence-transformers.
+"""Time to the first correct embedding and peak memory, beside sentence-transformers.
 
 Run: python -m benchmarks.startup [--rounds N]. Rounds are taken in turn; medians and ratios.
 The first reply counts only if its vector is sentence-transformers' (cosine ≥ 0.99999).
@@ -42,7 +42,7 @@ LEAST_COSINE = 0.99999
 
 
 def sentence_transformers(folder: str) -> tuple[float, float, np.ndarray]:
-    """Seconds to the first embedding, peak MiB, and the vector."""
+    """Return the seconds to the first embedding, peak MiB, and the vector."""
     started = time.perf_counter()
     command = [sys.executable, "-c", BASELINE, folder, TEXT]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
@@ -54,12 +54,12 @@ def sentence_transformers(folder: str) -> tuple[float, float, np.ndarray]:
 
 
 def service() -> Service:
-    """The default service, with the settings of this environment."""
+    """Return the default service, with the settings of this environment."""
     return Service.of_headscope("--log-level", "error", environment=os.environ)
 
 
 def first_vector(started: Service) -> np.ndarray:
-    """The vector of the first reply."""
+    """Return the vector of the first reply."""
     vectors: list[np.ndarray] = []
 
     def answered() -> bool:
@@ -74,7 +74,7 @@ def first_vector(started: Service) -> np.ndarray:
 
 
 def load(port: int) -> None:
-    """Texts of 1 to 250 tokens, and one /attention of all heads in 50 requests."""
+    """Send texts of 1 to 250 tokens; one request in 50 is /attention of all heads."""
     lengths = np.random.default_rng(0).integers(1, 250, LOAD_TEXTS)
     requests: list[tuple[str, object]] = [
         (
@@ -90,7 +90,7 @@ def load(port: int) -> None:
 
 @dataclass
 class Found:
-    """Seconds and MiB, round by round."""
+    """Seconds and MiB by round."""
 
     ours: list[float] = field(default_factory=list)
     theirs: list[float] = field(default_factory=list)
@@ -99,7 +99,7 @@ class Found:
     their_peak_mib: list[float] = field(default_factory=list)
 
     def add_round(self, checkpoint: Path) -> None:
-        """sentence-transformers, then ours.
+        """Measure sentence-transformers, then Headscope.
 
         Raises:
             OtherVectorsError: the first reply is wrong.
@@ -118,7 +118,7 @@ class Found:
             self.peak_mib.append(family_bytes(started.process.pid, "VmHWM") / MEBIBYTE)
 
     def lines(self) -> list[str]:
-        """What is printed."""
+        """Return the lines to print."""
         median, ours = statistics.median, self.ours
         return [
             f"start to first right reply   {median(ours):.2f} s ({min(ours):.2f} to "
@@ -137,10 +137,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     default_artifact()
-    checkpoint, found = default_checkpoint(), Found()
+    checkpoint, measured = default_checkpoint(), Found()
     for _ in range(options.rounds):
-        found.add_round(checkpoint)
-    print("\n".join(found.lines()))
+        measured.add_round(checkpoint)
+    print("\n".join(measured.lines()))
 
 
 if __name__ == "__main__":

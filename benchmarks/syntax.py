@@ -1,17 +1,17 @@
-"""Heads look where the syntax says: which head finds a word's head best, relation by relation.
+"""Accuracy of attention heads at finding a word's syntactic head, relation by relation.
 
 Each parsed sentence goes through HTTP, its maps over tokens become maps over the treebank's words
 (weights summed over a target's tokens, averaged over a source's: Clark et al. 2019, section 4.1),
-and a word's row says what it looks at most. What counts:
+and the largest weight of a word's row is the guess. Terms:
 
     arcs        every word but the root, by its relation without subtype (`det:predet` is `det`);
-                words of multiword tokens are words, empty nodes are none
+                words of multiword tokens count, empty nodes do not
     guess       the word with the largest weight in the dependent's row: any word, punctuation and
                 the dependent itself among them, but no special token
     best head   of all layers and heads, the one with the most right guesses for the relation
-    best offset the distance in words at which the relation's heads most often are, always guessed
+    best offset the most frequent distance in words between dependent and head, always guessed
 
-Both bests are chosen on the sentences they are scored on: an offset out of tens, a head out of L·N.
+Both are chosen on the sentences they are scored on: an offset out of tens, a head out of L·N.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ ID, FORM, HEAD, RELATION, MISC = 0, 1, 6, 7, 9
 
 @dataclass(frozen=True)
 class Parsed:
-    """A sentence of W words."""
+    """Parsed sentence of W words."""
 
     text: str
     spans: list[tuple[int, int]]
-    """Where each word is in the text."""
+    """Start and end of each word in the text."""
     arcs: list[tuple[int, int, str]]
-    """Dependent and head, as word indices, and the relation."""
+    """Indices of the dependent word and of its head, and the relation."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """How well one relation is found; layer and head are counted from 1."""
+    """Accuracy of one relation; layer and head are counted from 1."""
 
     relation: str
     n: int
@@ -60,10 +60,10 @@ class Score:
 
 
 def read_conllu(lines: Iterable[str]) -> Iterator[Parsed]:
-    """The sentences of a CoNLL-U file, https://universaldependencies.org/format.html.
+    """Yield the sentences of a CoNLL-U file, https://universaldependencies.org/format.html.
 
     Raises:
-        ValueError: a sentence's words are not where its `# text` has them.
+        ValueError: a word is not at its place in the sentence's `# text`.
 
     """
     stripped = (line.rstrip("\r\n") for line in lines)
@@ -73,7 +73,7 @@ def read_conllu(lines: Iterable[str]) -> Iterator[Parsed]:
 
 
 def parse(lines: Sequence[str]) -> Parsed:
-    """One sentence's lines."""
+    """Parse one sentence's lines."""
     comment = "# text = "
     text = next(line.removeprefix(comment) for line in lines if line.startswith(comment))
     rows = [line.split("\t") for line in lines if not line.startswith("#")]
@@ -101,7 +101,7 @@ def parse(lines: Sequence[str]) -> Parsed:
 def cut(
     span: tuple[int, int], form: str, words: Sequence[Sequence[str]]
 ) -> Iterator[tuple[int, int]]:
-    """Where the words of a token are: one after the other if they spell it, else all over it."""
+    """Yield each word's span: consecutive if the words spell the token, else the token's span."""
     spelt = "".join(word[FORM] for word in words) == form
     start, _ = span
     for word in words:
@@ -110,7 +110,7 @@ def cut(
 
 
 def guesses(sentence: Parsed, reply: Reply) -> NDArray[np.intp] | None:
-    """The word that each word looks at most: `[L, N, W]`; None if a word has no token.
+    """Return each word's guess, `[L, N, W]`; None if a word has no token.
 
     A token that reaches into two words (can|n't is `can ' t`) belongs to both.
     """
@@ -124,15 +124,15 @@ def guesses(sentence: Parsed, reply: Reply) -> NDArray[np.intp] | None:
 def score(
     sentences: Sequence[Parsed], guessed: Sequence[NDArray[np.intp]], least: int
 ) -> list[Score]:
-    """A row a relation that occurs `least` times or more, the most frequent first."""
-    found: defaultdict[str, list[NDArray[np.bool_]]] = defaultdict(list)
+    """Return a row for each relation that occurs `least` times or more, the most frequent first."""
+    matches: defaultdict[str, list[NDArray[np.bool_]]] = defaultdict(list)
     offsets: defaultdict[str, Counter[int]] = defaultdict(Counter)
     for sentence, looks in zip(sentences, guessed, strict=True):
         for dependent, head, relation in sentence.arcs:
-            found[relation].append(looks[:, :, dependent] == head)
+            matches[relation].append(looks[:, :, dependent] == head)
             offsets[relation][head - dependent] += 1
     rows = []
-    for relation, hits in sorted(found.items(), key=lambda item: (-len(item[1]), item[0])):
+    for relation, hits in sorted(matches.items(), key=lambda item: (-len(item[1]), item[0])):
         n = len(hits)
         accuracies = np.mean(hits, axis=0)
         layer, head = np.unravel_index(accuracies.argmax(), accuracies.shape)
@@ -143,7 +143,7 @@ def score(
 
 
 def table(rows: Sequence[Score]) -> str:
-    """As Markdown."""
+    """Return the scores as a Markdown table."""
     heads = ("relation", "n", "best head (layer, head; from 1)", "accuracy", "best offset")
     cells = [
         (
@@ -160,7 +160,7 @@ def table(rows: Sequence[Score]) -> str:
 
 
 def run(url: str, sentences: Sequence[Parsed], least: int) -> tuple[list[Score], int]:
-    """The scores, and how many sentences count: not those with a word that has no token."""
+    """Return the scores, and the number of sentences without a word that has no token."""
     counted, guessed = [], []
     for start in range(0, len(sentences), TEXTS_PER_REQUEST):
         batch = sentences[start : start + TEXTS_PER_REQUEST]
@@ -175,7 +175,7 @@ def run(url: str, sentences: Sequence[Parsed], least: int) -> tuple[list[Score],
 
 @contextlib.contextmanager
 def service(url: str | None) -> Iterator[str]:
-    """The service that is named, or one of the default model."""
+    """Yield the given URL, or the URL of a started service of the default model."""
     if url is not None:
         yield url
         return
@@ -187,8 +187,8 @@ def service(url: str | None) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("file", type=Path, help="parsed sentences, CoNLL-U")
-    parser.add_argument("--url", help="of a running service; one is started if it is not given")
-    parser.add_argument("--least", type=int, default=50, help="arcs that a relation must have")
+    parser.add_argument("--url", help="URL of a running service; by default one is started")
+    parser.add_argument("--least", type=int, default=50, help="minimum number of a relation's arcs")
     options = parser.parse_args()
     with options.file.open(encoding="utf-8") as lines:
         sentences = list(read_conllu(lines))

@@ -1,4 +1,4 @@
-"""Texts per second and latency, ours and the peers', in turn in one run.
+"""Throughput and latency of Headscope and its peers, in turn in one run.
 
 Run: python -m benchmarks.throughput [--short] [--precisions fp32 bf16 int8] [--workload FILE.jsonl]
      [--texts N] [--rounds N] [--connections N …] [--json FILE] [--plots FOLDER]
@@ -9,14 +9,14 @@ loop over 1, 16 and 64 connections, then with arrivals at fixed random times, at
 just reached.
 
 In a round every way gets the whole workload, one way after another; no text is sent twice in a
-sample. Each sample stands between two runs of the matrix-product calibrator of its precision, so
-that it can be given as a share of what the machine could do at that moment. A server is measured
-only if its vectors are sentence-transformers'.
+sample. The matrix-product calibrator of its precision runs before and after each sample, so that a
+rate can be given as a share of the machine's limit at that moment. A server is measured only if its
+vectors match sentence-transformers'.
 
-The short form is a look at everything in under three minutes. It is unfair to sentence-transformers
-in process, which sorts a list by length: of 2,000 texts it computes 5% more than their own tokens,
-of 400 texts 30%, of 120 texts twice as much. The full form has no such bias, and takes half an
-hour; it draws its figures into docs/benchmarks unless told otherwise.
+The short form measures everything in under three minutes. It is unfair to sentence-transformers in
+process, which sorts a list by length: with padding it computes 5% more than the texts' own tokens
+for 2,000 texts, 30% more for 400 texts, and twice as many for 120 texts. The full form has no such
+bias and takes half an hour; by default it draws its figures into docs/benchmarks.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from benchmarks.peers.sentence_transformers import SentenceTransformersPeer
 from model.families.registry import read_config
 
 BASES = (f"{BASELINE}, in process", PEER)
-"""What the table's ratios are to: this way; this system over as many connections."""
+"""Bases of the table's ratios: this way; this system over the same number of connections."""
 
 
 def parse() -> argparse.Namespace:
@@ -51,8 +51,10 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--short", action="store_true", help="few texts, fewer connections")
     parser.add_argument("--precisions", nargs="+", choices=get_args(Precision), default=["fp32"])
-    parser.add_argument("--workload", type=Path, help="lines {text}; PyTorch's documentation else")
-    parser.add_argument("--texts", type=int, help="of a sample")
+    parser.add_argument(
+        "--workload", type=Path, help="lines {text}; by default PyTorch's documentation"
+    )
+    parser.add_argument("--texts", type=int, help="number of texts in a sample")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--connections", type=int, nargs="+")
     parser.add_argument("--json", type=Path, help="where to write every sample")
@@ -93,14 +95,14 @@ def main() -> None:
 
 
 def remarks(lineup: Lineup, lengths: Sequence[int], rounds: int) -> list[str]:
-    """What the table does not say."""
-    found = [
+    """Return the lines below the table: workload, cosines, and systems that were not measured."""
+    lines = [
         f"{len(lengths)} texts, {sum(lengths)} tokens (median {statistics.median(lengths):g}, most "
         f"{max(lengths)}); medians of {rounds} rounds taken in turn; percentiles of all requests"
     ]
-    found += [f"{name}: least cosine {cosine:.6f}" for name, cosine in lineup.cosines.items()]
-    found += [f"not measured: {name}: {reason}" for name, reason in lineup.absent.items()]
-    return found
+    lines += [f"{name}: least cosine {cosine:.6f}" for name, cosine in lineup.cosines.items()]
+    lines += [f"not measured: {name}: {reason}" for name, reason in lineup.absent.items()]
+    return lines
 
 
 if __name__ == "__main__":

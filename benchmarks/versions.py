@@ -1,4 +1,4 @@
-"""Two versions of the service, each of its own checkout, in turn.
+"""Startup, throughput, latency and memory of two checkouts of the service, in turn.
 
 Run: python -m benchmarks.versions OTHER_CHECKOUT [--rounds N] [--texts N]. Both versions serve the
 default model from their own exports, over HTTP, one after the other in every round; figures are
@@ -29,7 +29,7 @@ from testing.process import Service, clean_environment, free_port
 OWN = Path(__file__).resolve().parents[1]
 CONNECTIONS = 64
 ALONE = 60
-"""Requests on one connection."""
+"""Number of requests on one connection."""
 TEXT = "The animal didn't cross the street because it was too tired"
 FIGURES = (
     "start to first reply, s",
@@ -42,7 +42,7 @@ FIGURES = (
 
 @contextlib.contextmanager
 def serving(checkout: Path) -> Iterator[tuple[Service, float]]:
-    """The service of a checkout, and the seconds to its first right reply."""
+    """Serve a checkout, and yield the service and the seconds to its first 200 reply."""
     port = free_port()
     environment = clean_environment(PYTHONPATH=str(checkout))
     command = [sys.executable, "-P", "-m", "service", "serve", "--port", str(port)]
@@ -60,7 +60,7 @@ def serving(checkout: Path) -> Iterator[tuple[Service, float]]:
 
 
 def measure(checkout: Path, texts: list[str]) -> dict[str, float]:
-    """Every figure of one version, once."""
+    """Measure every figure of one version once."""
     fields = {"outputs": ["pooled"], "truncate": True}
     pooled = [("/encode", {"inputs": text} | fields) for text in texts]
     alone = [("/encode", {"inputs": TEXT, "outputs": ["pooled"]})] * ALONE
@@ -86,17 +86,17 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=600)
     options = parser.parse_args()
     texts = read_workload(None, options.texts)
-    found: Mapping[Path, dict[str, list[float]]] = {
+    measurements: Mapping[Path, dict[str, list[float]]] = {
         checkout: {name: [] for name in FIGURES} for checkout in (OWN, options.other.resolve())
     }
-    for checkout in found:  # exports on first use
+    for checkout in measurements:  # exports on first use
         with serving(checkout):
             pass
     for _ in range(options.rounds):
-        for checkout, figures in found.items():
+        for checkout, figures in measurements.items():
             for name, value in measure(checkout, texts).items():
                 figures[name].append(value)
-    own, other = found.values()
+    own, other = measurements.values()
     print(f"{'':<34}{'this':>10}{'other':>10}{'this / other':>14}   of {os.cpu_count()} cores")
     for name in FIGURES:
         medians = statistics.median(own[name]), statistics.median(other[name])

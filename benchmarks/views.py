@@ -1,8 +1,9 @@
-"""What a dashboard's views cost over HTTP: whole maps against pooled ones and single rows.
+"""Cost of the dashboard's views over HTTP: whole maps against pooled maps and single rows.
 
 Run: python -m benchmarks.views [--rounds N] [--tokens S …]. Every view is fetched once a round, in
-turn with the maps of one head of each layer; medians of the rounds' ratios to that. Then what gzip
-makes of each reply, and the rate of a line below which it is quicker with it than without.
+turn with the maps of one head of each layer; figures are medians of the rounds' ratios to that
+request. Then each reply is compressed by gzip: its size, and the line rate below which gzip saves
+time.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ Body = dict[str, Any]
 BASE = "one head of each layer"
 THUMBNAILS: Body = {"include": ["weights", "stats"], "max_size": 96, "dtype": "float16"}
 CHUNK_BYTES = 8 * 2**20
-"""Bytes of whole maps that the dashboard asked for at a time."""
+"""Bytes of whole maps that the dashboard requested at a time."""
 SAFETENSORS = "application/vnd.safetensors"
 LEVEL = 1
-"""Of gzip: a higher one takes two to three times as long for a hundredth less."""
+"""Compression level of gzip; a higher level takes two to three times as long to save 1% more."""
 
 
 def whole_maps(tokens: int, layers: int, heads: int) -> list[Body]:
-    """All maps in float16, some layers at a time."""
+    """Return requests for all maps in float16, some layers at a time."""
     together = max(1, CHUNK_BYTES // (2 * heads * tokens**2))
     return [
         {"layers": [*range(first, min(first + together, layers))], "dtype": "float16"}
@@ -45,7 +46,7 @@ def whole_maps(tokens: int, layers: int, heads: int) -> list[Body]:
 
 
 def views(tokens: int, layers: int = 6, heads: int = 12) -> dict[str, list[Body]]:
-    """The requests of each view."""
+    """Return the requests of each view."""
     whole = whole_maps(tokens, layers, heads)
     row: Body = {"queries": [tokens // 2], "dtype": "float16"}
     return {
@@ -60,7 +61,7 @@ def views(tokens: int, layers: int = 6, heads: int = 12) -> dict[str, list[Body]
 
 
 def fetch(session: Session, text: str, body: Body, *, binary: bool) -> bytes:
-    """The reply to one request."""
+    """Return the reply to one request."""
     headers = {"accept": SAFETENSORS} if binary else None
     reply = session.ask("/attention", {"inputs": text, **body}, headers)
     if reply.status != http.HTTPStatus.OK:
@@ -71,7 +72,7 @@ def fetch(session: Session, text: str, body: Body, *, binary: bool) -> bytes:
 def measure(
     session: Session, text: str, asked: Mapping[str, list[Body]], rounds: int
 ) -> tuple[dict[str, list[bytes]], dict[str, list[float]]]:
-    """The replies of each view, and the ratios of its time to that of `BASE`, round by round."""
+    """Return each view's replies, and its seconds divided by the seconds of `BASE`, by round."""
     replies: dict[str, list[bytes]] = {}
 
     def fetched(name: str) -> None:
@@ -88,7 +89,7 @@ def measure(
 
 
 def zipped(contents: Sequence[bytes]) -> tuple[float, float]:
-    """Seconds to compress replies, and the share of their bytes that is left."""
+    """Return the seconds to compress replies, and the share of their bytes that is left."""
     spent = []
     for _ in range(3):
         started = time.perf_counter()
@@ -98,7 +99,7 @@ def zipped(contents: Sequence[bytes]) -> tuple[float, float]:
 
 
 def table(replies: Mapping[str, list[bytes]], ratios: Mapping[str, list[float]]) -> str:
-    """A row a view, as Markdown."""
+    """Return a Markdown table, a row a view."""
     heads = ("", "requests", "kB", f"× {BASE}", "gzip leaves", "in ms", "pays below, Mbit/s")
     rows = []
     for name, contents in replies.items():
@@ -112,7 +113,7 @@ def table(replies: Mapping[str, list[bytes]], ratios: Mapping[str, list[float]])
 
 
 def prose_of(tokens: int, tokenizer: Tokenizer) -> str:
-    """English of so many tokens, with the two special ones."""
+    """Return English prose of `tokens` tokens, the two special tokens included."""
     prose = " ".join(read_workload(None, tokens))
     return prose[: tokenizer.encode(prose).offsets[tokens - 2][1]]
 
