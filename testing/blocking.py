@@ -1,4 +1,4 @@
-"""The same client for code without an event loop, and a connection for raw bytes."""
+"""HTTP client for code without an event loop, and a connection for raw bytes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Literal, cast
 from testing.client import HANG_SECONDS, Reply
 
 RAW_SECONDS = 20.0
-"""Far beyond the time that a server under test is told to give a client."""
+"""Seconds to wait for raw bytes: far more than any timeout set in a server under test."""
 
 
 class Session:
-    """A connection that is kept from one request to the next, and made again where it ended."""
+    """Connection that is reused between requests, and reopened after it ended."""
 
     def __init__(self, port: int, seconds: float = HANG_SECONDS) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)
@@ -31,11 +31,11 @@ class Session:
     def ask(
         self, path: str, body: object = None, headers: Mapping[str, str] | None = None
     ) -> Reply:
-        """The reply to a POST of a body as JSON, bytes as they are, or to a GET without one.
+        """Return the reply to a POST of a body (JSON or raw bytes), or to a GET without a body.
 
         Raises:
-            OSError: nobody listens, or the reply takes too long.
-            http.client.HTTPException: the reply is incomplete, or no HTTP.
+            OSError: the port is closed, or the reply takes too long.
+            http.client.HTTPException: the reply is incomplete or is not HTTP.
 
         """
         sent = dict(headers or {})
@@ -48,13 +48,13 @@ class Session:
 
 
 def ask(port: int, path: str, body: object = None, seconds: float = HANG_SECONDS) -> Reply:
-    """The reply to one request over a connection of its own."""
+    """Return the reply to one request over a connection of its own."""
     with Session(port, seconds) as session:
         return session.ask(path, body)
 
 
 class RawConnection:
-    """A connection on which any bytes are sent, and their replies read one after the other."""
+    """Connection that sends any bytes, and reads their replies one after another."""
 
     def __init__(self, address: tuple[str, int], seconds: float = RAW_SECONDS) -> None:
         self._socket = socket.create_connection(address, timeout=seconds)
@@ -70,7 +70,7 @@ class RawConnection:
         self._socket.close()
 
     def send(self, data: bytes) -> None:
-        """Send bytes, or as many as come before a server that refuses them ends the connection.
+        """Send bytes, until the server ends the connection if it refuses them.
 
         Raises:
             TimeoutError: the server neither reads on nor ends the connection.
@@ -81,12 +81,12 @@ class RawConnection:
             self._socket.sendall(data)
 
     def receive(self) -> Reply:
-        """The next reply to what was sent.
+        """Return the next reply to the bytes sent.
 
         Raises:
-            TimeoutError: it takes too long.
-            ConnectionError: the connection ended before it.
-            http.client.HTTPException: it is incomplete, or no HTTP.
+            TimeoutError: the reply takes too long.
+            ConnectionError: the connection ended before the reply.
+            http.client.HTTPException: the reply is incomplete or is not HTTP.
 
         """
         response = http.client.HTTPResponse(cast(socket.socket, self._reader), method=self._method)
@@ -95,13 +95,13 @@ class RawConnection:
 
 
 class _Reader(io.BufferedReader):
-    """A connection's bytes, as the socket that `HTTPResponse` wants; no reply closes it."""
+    """Buffer of a connection's bytes that stands in for the socket of an `HTTPResponse`."""
 
     def makefile(self, _mode: str) -> _Reader:
         return self
 
     def close(self) -> None:
-        """Nothing: later replies are in the same buffer."""
+        """Stay open: later replies are in the same buffer."""
 
 
 def _whole(response: http.client.HTTPResponse) -> Reply:
@@ -112,7 +112,7 @@ def _whole(response: http.client.HTTPResponse) -> Reply:
 def exchange(
     port: int, data: bytes, seconds: float = RAW_SECONDS
 ) -> int | Literal["closed", "truncated", "hang"]:
-    """The status of the first reply to raw bytes, or why there is no whole one."""
+    """Return the status of the first reply to raw bytes, or why no whole reply came."""
     with RawConnection(("127.0.0.1", port), seconds) as connection:
         try:
             connection.send(data)

@@ -1,6 +1,6 @@
-"""The HTTP client of tests, benchmarks and trials: one request at a time a connection, by asyncio.
+"""HTTP client of tests, benchmarks and trials, in asyncio; a connection has one request at a time.
 
-A request is bytes, and a reply is kept as it came, so that a test sees all that the server sent.
+Requests are bytes, and replies keep all bytes, so that a test sees everything the server sent.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 HANG_SECONDS = 120.0
-"""A reply that takes longer never comes."""
+"""Seconds after which a reply is taken to hang."""
 HEAD_END = b"\r\n\r\n"
 
 
@@ -22,42 +22,42 @@ class Lost(Exception):
     def __init__(self, *, begun: bool = False) -> None:
         super().__init__("the connection ended before the reply was complete")
         self.begun = begun
-        """Whether some of the reply had come."""
+        """Whether part of the reply had arrived."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One whole reply."""
+    """Complete reply to a request."""
 
     status: int
     head: bytes
-    """Status line and headers, as they came."""
+    """Status line and headers, as received."""
     body: bytes
 
     @property
     def headers(self) -> list[tuple[str, str]]:
-        """Names in lower case and values as they came, in the server's order."""
+        """Names in lower case and values as received, in the server's order."""
         lines = self.head.decode("latin-1").split("\r\n")[1:]
         pairs = (line.partition(":") for line in lines if line)
         return [(name.lower(), value.lstrip()) for name, _, value in pairs]
 
     def header(self, name: str) -> str | None:
-        """The value of a header, in lower case."""
+        """Return the value of a header in lower case; None without the header."""
         _, found, rest = self.head.lower().partition(f"\r\n{name}:".encode())
         return rest.partition(b"\r\n")[0].strip().decode() if found else None
 
     @property
     def closes(self) -> bool:
-        """Whether the server ends the connection after it."""
+        """Whether the server closes the connection after this reply."""
         return self.header("connection") == "close"
 
     def json(self) -> Any:
-        """The body, parsed."""
+        """Return the parsed body."""
         return json.loads(self.body)
 
 
 def request(path: str, body: object = None, headers: Mapping[str, str] | None = None) -> bytes:
-    """A POST of a body as JSON, or a GET without one."""
+    """Return the bytes of a POST of a body as JSON, or of a GET without a body."""
     content = b"" if body is None else json.dumps(body).encode()
     lines = [f"{'GET' if body is None else 'POST'} {path} HTTP/1.1", "host: localhost"]
     if body is not None:
@@ -67,14 +67,14 @@ def request(path: str, body: object = None, headers: Mapping[str, str] | None = 
 
 
 class Connection(asyncio.Protocol):
-    """One connection to a server on this machine."""
+    """Connection to a server on this machine."""
 
     def __init__(self) -> None:
         self.open = False
         self.surplus = 0
-        """Bytes that came after a reply and were not asked for."""
+        """Number of unrequested bytes received after a reply."""
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """The end of the connection, whoever ends it."""
+        """Future that is done when either side has ended the connection."""
         self._data = bytearray()
         self._waiting: asyncio.Future[Reply] | None = None
         self._head: bytes | None = None
@@ -85,7 +85,7 @@ class Connection(asyncio.Protocol):
         """A new connection from an address of this machine.
 
         Raises:
-            OSError: nobody listens on the port.
+            OSError: the port is closed.
 
         """
         loop = asyncio.get_running_loop()
@@ -103,11 +103,11 @@ class Connection(asyncio.Protocol):
 
     @property
     def local_port(self) -> int:
-        """The client's own port."""
+        """Port of the client's side."""
         return int(self.transport.get_extra_info("sockname")[1])
 
     async def ask(self, content: bytes) -> Reply:
-        """Send a request and wait for its reply.
+        """Send a request and return its reply.
 
         Raises:
             Lost: the connection ended before the reply was complete.
@@ -122,23 +122,23 @@ class Connection(asyncio.Protocol):
             return await self._waiting
 
     def send(self, content: bytes) -> None:
-        """Send bytes whose reply nobody waits for."""
+        """Send bytes without waiting for a reply."""
         self.transport.write(content)
 
     def close(self) -> None:
-        """End the connection after what is written is sent."""
+        """Close the connection after sending the bytes written so far."""
         self.transport.close()
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """Close the connection at once."""
         self.transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Part of asyncio's protocol."""
+        """Keep the transport of the new connection."""
         self.transport, self.open = cast(asyncio.Transport, transport), True
 
     def connection_lost(self, _: Exception | None) -> None:
-        """Part of asyncio's protocol."""
+        """Fail the waiting request."""
         self.open = False
         if not self.ended.done():
             self.ended.set_result(None)
@@ -146,7 +146,7 @@ class Connection(asyncio.Protocol):
             self._waiting.set_exception(Lost(begun=bool(self._head or self._data)))
 
     def data_received(self, data: bytes) -> None:
-        """Part of asyncio's protocol."""
+        """Add received bytes to the reply, and resolve the waiting request once it is complete."""
         self._data += data
         if self._waiting is None or self._waiting.done():
             self.surplus += len(data)
@@ -179,7 +179,7 @@ class Connection(asyncio.Protocol):
         return body
 
     def _chunks(self) -> bytes | None:
-        """The chunks' content, looked for only once the last chunk may have come."""
+        """Return the chunks' content; None, without parsing, before the last chunk may be there."""
         if not self._data.endswith(b"0\r\n\r\n"):
             return None
         at = 0
@@ -197,7 +197,7 @@ class Connection(asyncio.Protocol):
 
 
 async def ask(port: int, path: str, body: object = None, **headers: str) -> Reply:
-    """The reply to one request over a connection of its own; `_` in a header's name means `-`."""
+    """Return the reply to a request over its own connection; `_` in a header's name means `-`."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     async with await Connection.to(port) as connection:
         return await connection.ask(request(path, body, named))

@@ -1,4 +1,4 @@
-"""Clients in this event loop, for tests that stop or kill what they ask."""
+"""Clients in this event loop, for tests that stop or kill the server."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ RETRY_SECONDS = 0.02
 
 @dataclass
 class Clients:
-    """A closed loop of clients, each of which connects again whenever its connection ends.
+    """Closed loop of clients, each of which reconnects whenever its connection ends.
 
-    A connection that says it closes is closed, and the next may be refused: that loses nothing.
+    After a reply with `connection: close` the next connection may be refused: no request is lost.
     """
 
     port: int
     requests: Sequence[bytes]
-    """Sent in turn."""
+    """Requests, sent in turn."""
     judge: Callable[[int, Reply], str]
-    """The outcome of a reply to the request of this number."""
+    """Function from a request's number and its reply to the outcome."""
     outcomes: Counter[str] = field(default_factory=Counter)
-    """The judge's, `lost` (sent and not answered) and `refused` (not connected)."""
+    """Counts of the judge's outcomes, `lost` (sent, not answered) and `refused` (not connected)."""
     killed: float = math.inf
     """`time.monotonic()` at which a process of the service was killed."""
     late: int = 0
-    """Requests lost over a connection that was made after that."""
+    """Number of requests lost over a connection that was opened after `killed`."""
     pause_seconds: float = 0.0
-    """Between a reply and a client's next request: who only has to go on leaves the processor to
-    what is being started."""
+    """Seconds between a reply and the client's next request, to leave processor time to a process
+    that is starting."""
     stopping: bool = False
 
     @contextlib.asynccontextmanager
     async def running(self, count: int) -> AsyncIterator[None]:
-        """So many clients meanwhile; each has its last reply at the end."""
+        """Run `count` clients during the block; at the end each waits for its last reply."""
         async with asyncio.TaskGroup() as group:
             for number in range(count):
                 group.create_task(self._client(number))
@@ -48,10 +48,10 @@ class Clients:
             self.stopping = True
 
     async def until(self, outcome: str, count: int) -> None:
-        """Wait for so many of an outcome.
+        """Wait until an outcome has occurred `count` times.
 
         Raises:
-            TimeoutError: they do not come.
+            TimeoutError: the outcomes do not occur within `HANG_SECONDS`.
 
         """
         async with asyncio.timeout(HANG_SECONDS):

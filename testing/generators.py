@@ -1,4 +1,4 @@
-"""Load generators in processes of their own: one job, several at once, or one beside other work."""
+"""Load generators in processes of their own: for a job, for several at once, or beside a block."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from testing.load import Job, Result
 
 
 class LoadError(RuntimeError):
-    """A load generator that ended without a result, or a load that was not answered right."""
+    """Failure of a load generator, or of a load's request."""
 
 
 def generate(job: Job) -> Result:
     """Run one job.
 
     Raises:
-        LoadError: the process ended early; the last line it wrote.
+        LoadError: the process ended early; with the last line of its standard error.
 
     """
     (result,) = generate_at_once([job])
@@ -30,10 +30,10 @@ def generate(job: Job) -> Result:
 
 
 def generate_at_once(jobs: Sequence[Job]) -> list[Result]:
-    """Run each job in a process of its own; they begin when all are connected.
+    """Run each job in a process of its own; all begin once all are connected.
 
     Raises:
-        LoadError: a process ended early; the last line it wrote.
+        LoadError: a process ended early; with the last line of its standard error.
 
     """
     with contextlib.ExitStack() as stack:
@@ -45,10 +45,10 @@ def generate_at_once(jobs: Sequence[Job]) -> list[Result]:
 
 @contextlib.contextmanager
 def load_beside(job: Job) -> Iterator[Generator]:
-    """A job that runs meanwhile, and is cut off at the end.
+    """Run a job during the block, and kill it at the end.
 
     Raises:
-        LoadError: it had ended by then.
+        LoadError: the generator ended before the block.
 
     """
     with _connected(job) as generator:
@@ -59,10 +59,10 @@ def load_beside(job: Job) -> Iterator[Generator]:
 
 
 def check_right(result: Result) -> Result:
-    """The result itself, if every request was answered right.
+    """Return the result if every request was answered right.
 
     Raises:
-        LoadError: one was not; how it ended.
+        LoadError: a request was not; with its outcome.
 
     """
     for outcome in result.outcomes:
@@ -72,7 +72,7 @@ def check_right(result: Result) -> Result:
 
 
 class Generator:
-    """A process that runs `testing.load`; its result comes in a file."""
+    """Process that runs `testing.load` and writes its result into a file."""
 
     def __init__(self, job: Job, folder: Path) -> None:
         self._path = folder / "result.json"

@@ -1,4 +1,4 @@
-"""The balancer of docker-compose.yml, by the HAProxy of this machine."""
+"""Balancer of docker-compose.yml, run by this machine's HAProxy."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from testing.process import Service, StartError, clean_environment, free_port
 
 CONFIGURATION = Path(__file__).resolve().parents[1] / "deploy" / "haproxy" / "haproxy.cfg"
 SEEN_SECONDS = 30.0
-"""A change of the replicas that takes longer is never seen."""
+"""Seconds to wait until HAProxy sees a change of the replicas."""
 
 
 def haproxy() -> str | None:
-    """The program, which Debian keeps where only root looks."""
+    """Return the path of HAProxy, which Debian installs outside a user's PATH; None if missing."""
     return shutil.which("haproxy") or shutil.which("/usr/sbin/haproxy")
 
 
 class Balancer(Service):
-    """HAProxy with the configuration that ships, before replicas at one port of many addresses."""
+    """HAProxy with the shipped configuration, before replicas at one port of many addresses."""
 
     def __init__(self, configuration: Path, names: Names, replica_port: int) -> None:
         program = haproxy()
@@ -44,39 +44,39 @@ class Balancer(Service):
         super().__init__(command, port, environment=clean_environment(**variables))
 
     def ready(self) -> bool:
-        """Whether its own port answers, with replicas or without."""
+        """Return whether its metrics port answers, with replicas or without."""
         with contextlib.suppress(OSError):
             return ask(self.metrics_port, "/health").status in (200, 503)
         return False
 
     def samples(self) -> dict[str, float]:
-        """Its metrics."""
+        """Return HAProxy's metrics."""
         return metrics.samples(ask(self.metrics_port, "/metrics").body.decode())
 
     def sessions(self, server: str) -> int:
-        """Requests that are with a server now."""
+        """Return the number of requests in flight at a server."""
         labels = [("proxy", "replicas"), ("server", server)]
         return int(self.samples()[f"haproxy_server_current_sessions {labels}"])
 
     def up(self) -> set[str]:
-        """Names of the servers that get requests."""
-        found = set()
+        """Return the names of the servers that HAProxy considers up."""
+        names = set()
         for key, value in self.samples().items():
             if key.startswith("haproxy_server_status [") and "('state', 'UP')" in key and value:
-                found.add(key.partition("'server', '")[2].partition("'")[0])
-        return found
+                names.add(key.partition("'server', '")[2].partition("'")[0])
+        return names
 
     def failures(self) -> float:
-        """Connections and requests that replicas let down so far, tried again or not."""
-        found = self.samples()
+        """Return the number of failed connections and requests so far, retries included."""
+        values = self.samples()
         kinds = ("connection_errors", "response_errors", "retry_warnings", "redispatch_warnings")
-        return sum(metrics.total(found, f"haproxy_backend_{kind}_total [") for kind in kinds)
+        return sum(metrics.total(values, f"haproxy_backend_{kind}_total [") for kind in kinds)
 
     def wait_until_up(self, count: int) -> None:
-        """Wait for so many servers.
+        """Wait until `count` servers are up.
 
         Raises:
-            StartError: they are not seen in time.
+            StartError: another number is up after `SEEN_SECONDS`.
 
         """
         self.wait_until(lambda: len(self.up()) == count, SEEN_SECONDS, 0.05)
@@ -84,11 +84,11 @@ class Balancer(Service):
 
 @contextlib.contextmanager
 def balancing(replica_port: int, *, resend: bool = True) -> Iterator[Balancer]:
-    """A balancer without replicas yet: they are the addresses of its `names`.
+    """Run a balancer without replicas; add their addresses to its `names`.
 
     Args:
-        replica_port: where each of them listens.
-        resend: as the configuration says; or what was lost is not sent again.
+        replica_port: port on which each replica listens.
+        resend: whether lost requests are sent again, as in the configuration.
 
     """
     text = CONFIGURATION.read_text(encoding="utf-8")

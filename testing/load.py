@@ -1,9 +1,8 @@
-"""The load generator, a process of its own: `python -m testing.load RESULT.json`, see `main`.
+"""Load generator, a process of its own: `python -m testing.load RESULT.json`, see `main`.
 
 Closed loop: every connection sends its next request as soon as it has its last reply. Open loop:
-requests are due at times that are fixed before the first is sent, whatever the server does, and
-latency counts from the time at which a request was due, so that a server that stalls cannot hide
-how many waited for it.
+requests are due at times that are fixed before the first is sent, whatever the server does. Latency
+counts from the due time, so that a stalled server cannot hide its waiting requests.
 """
 
 from __future__ import annotations
@@ -27,73 +26,73 @@ SEED = 20170612
 
 @dataclass(frozen=True)
 class Job:
-    """What to send to which port, and how."""
+    """Requests to send, the server's port, and the pattern of the load."""
 
     port: int
     requests: list[tuple[str, object]]
-    """Path and JSON body of each, sent in turn."""
+    """Path and JSON body of each request, sent in turn."""
     headers: dict[str, str] = field(default_factory=dict)
-    """Of every request."""
+    """Headers of every request."""
     replies: list[str] | None = None
-    """What each request must be answered with, byte for byte; None: any 200 is right."""
+    """Expected body of each reply, byte for byte; None: any 200 is right."""
     count: int | None = None
-    """Requests in all; None: each of `requests` once."""
+    """Number of requests to send; None: each of `requests` once."""
     connections: int | None = None
-    """At most, all open before the first request; None: as many as are needed, in open loop."""
+    """Number of connections, opened before the first request; None: unlimited, in open loop."""
     rate: float | None = None
     """Requests a second in open loop; None: closed loop."""
     seconds: float | None = None
-    """Of a closed loop that ends at a time instead of a count."""
+    """Duration of a closed loop that ends at a time instead of a count."""
     warm_up_seconds: float = 0.0
-    """Of closed loop before anything counts."""
+    """Seconds of closed loop before requests count."""
     patience_seconds: float = 30.0
     """A request that takes longer hangs."""
     address: str = "127.0.0.1"
     """Address of this machine that the connections come from: clients are told apart by theirs."""
     resend: bool = False
-    """Whether a request whose connection ended before its reply began is sent once more: a server
-    may close a connection that is idle."""
+    """Whether to resend a request, once, whose connection ended before its reply began: a server
+    may close an idle connection."""
 
 
 @dataclass
 class Result:
-    """How each request ended, in the order of their ends."""
+    """Outcome of each request, in the order of their ends."""
 
     outcomes: list[str] = field(default_factory=list)
-    """`right`, `shed` (a 429), `wrong`, `lost`, `hung` or another status."""
+    """Outcomes: `right`, `shed` (a 429), `wrong`, `lost`, `hung` or another status."""
     due_seconds: list[float] = field(default_factory=list)
-    """When each was due, or sent in closed loop, since the start."""
+    """Seconds from the start until each request was due, or was sent in closed loop."""
     latencies_ms: list[float] = field(default_factory=list)
     retries_after: list[str | None] = field(default_factory=list)
-    """The Retry-After of each reply."""
+    """Retry-After of each reply."""
     started: float = 0.0
     ended: float = 0.0
-    """By the machine's monotonic clock."""
+    """Start and end of the run, by the machine's monotonic clock."""
     cpu_seconds: float = 0.0
     """Processor time of the generator."""
     surplus_bytes: int = 0
-    """That came after a reply and were not asked for."""
+    """Number of unrequested bytes received after replies."""
     connections: int = 0
 
     @property
     def seconds(self) -> float:
-        """From the start to the last reply."""
+        """Seconds from the start to the last reply."""
         return self.ended - self.started
 
     def latencies(self, outcome: str, since: float = 0.0) -> list[float]:
-        """Milliseconds of those with an outcome that were due since then."""
+        """Return the milliseconds of the requests with an outcome and due at `since` or later."""
         rows = zip(self.outcomes, self.due_seconds, self.latencies_ms, strict=True)
         return [ms for found, due, ms in rows if found == outcome and due >= since]
 
 
 def arrivals(count: int, rate: float) -> list[float]:
-    """Seconds at which requests are due: a Poisson process, the same at every call."""
+    """Return the seconds at which requests are due: a Poisson process, the same at every call."""
     generator = random.Random(SEED)
     return list(itertools.accumulate(generator.expovariate(rate) for _ in range(count)))
 
 
 class Generator:
-    """One job's connections and requests."""
+    """Connections and requests of one job."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -106,7 +105,7 @@ class Generator:
         self._opened: list[Connection] = []
 
     async def __aenter__(self) -> Generator:
-        """Open the connections that the job names."""
+        """Open the number of connections that the job sets."""
         self._idle = [await self._open() for _ in range(self.job.connections or 0)]
         return self
 
@@ -116,7 +115,7 @@ class Generator:
         await asyncio.gather(*(connection.ended for connection in self._opened))
 
     async def run(self) -> Result:
-        """Warm up, then send everything and wait for all replies."""
+        """Warm up, then send all requests and wait for their replies."""
         job = self.job
         if job.warm_up_seconds:
             await self._closed_loop(itertools.count(), job.warm_up_seconds)
@@ -202,8 +201,8 @@ class Generator:
         return "shed" if reply.status == 429 else str(reply.status)
 
 
-async def run_when_told(job: Job, path: Path) -> None:
-    """Connect, say so, run the job when told to, and write the result."""
+async def run_on_command(job: Job, path: Path) -> None:
+    """Connect, report it, run the job after a line of standard input, and write the result."""
     async with Generator(job) as generator:
         sys.stdout.write("connected\n")
         sys.stdout.flush()
@@ -213,10 +212,10 @@ async def run_when_told(job: Job, path: Path) -> None:
 
 
 def main() -> None:
-    """A line of JSON in: the `Job`. A line out: it is connected. A line in: begin."""
+    """Read the `Job` as a line of JSON, print a line once connected, and begin at the next line."""
     job = Job(**json.loads(sys.stdin.readline()))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(run_when_told(job, Path(sys.argv[1])))
+        runner.run(run_on_command(job, Path(sys.argv[1])))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Mutations of raw requests, and what a server makes of them."""
+"""Mutations of raw requests, and a server's replies to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from testing.blocking import exchange
 from testing.raw_http import AMBIGUOUS, CHUNKED, GOOD, LARGE, LENGTH, UPGRADE, WEBSOCKET
 
 CONNECTIONS = 8
-"""At once."""
+"""Number of connections at once."""
 
 _SPICE = [
     *(
@@ -39,21 +39,21 @@ _SPICE = [
 
 @dataclass
 class Summary:
-    """What became of the requests that were sent."""
+    """Outcomes of the requests sent."""
 
     statuses: Counter[int] = field(default_factory=Counter)
     closed: int = 0
-    """Connections that ended without a reply."""
+    """Number of connections that ended without a reply."""
     truncated: list[bytes] = field(default_factory=list)
-    """Requests whose reply ended too early, or was no HTTP."""
+    """Requests whose reply ended too early or was not HTTP."""
     hangs: list[bytes] = field(default_factory=list)
-    """Requests that had neither a whole reply nor an end in time."""
+    """Requests that got neither a whole reply nor a closed connection in time."""
     five_hundreds: list[bytes] = field(default_factory=list)
-    """Requests that were answered with a 5xx."""
+    """Requests that got a 5xx."""
 
 
 def request(rng: random.Random) -> bytes:
-    """A request of the corpus, mutated or not."""
+    """Return a request of the corpus, mutated or not."""
     data = rng.choice([*GOOD.values(), *AMBIGUOUS.values(), *LARGE.values()])
     if rng.random() < 0.7:
         data = rng.choice(list(GOOD.values()))
@@ -104,7 +104,7 @@ def _shuffle(data: bytes, rng: random.Random) -> bytes:
 
 
 def run(port: int, count: int, seed: int) -> Summary:
-    """Send `count` requests to a server, some at a time; the same ones for the same seed."""
+    """Send `count` requests to a server, several at a time; equal seeds give equal requests."""
     requests = [request(random.Random(f"{seed}-{number}")) for number in range(count)]
     summary = Summary()
     with ThreadPoolExecutor(CONNECTIONS) as pool:

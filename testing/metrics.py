@@ -1,4 +1,4 @@
-"""The numbers of a page of Prometheus metrics."""
+"""Values of a page of Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 
 def samples(text: str) -> dict[str, float]:
-    """The value of each sample, by its name and its sorted labels: `name [('label', 'value')]`."""
+    """Return each sample's value by its name and sorted labels: `name [('label', 'value')]`."""
     return {
         f"{sample.name} {sorted(sample.labels.items())}": sample.value
         for family in text_string_to_metric_families(text)
@@ -16,6 +16,6 @@ def samples(text: str) -> dict[str, float]:
     }
 
 
-def total(found: Mapping[str, float], prefix: str) -> float:
-    """The sum of the samples whose name and labels begin so: `name [` is all of a name."""
-    return sum(value for key, value in found.items() if key.startswith(prefix))
+def total(values: Mapping[str, float], prefix: str) -> float:
+    """Return the sum of the samples whose key begins with a prefix: `name [` selects a metric."""
+    return sum(value for key, value in values.items() if key.startswith(prefix))

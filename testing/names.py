@@ -1,4 +1,4 @@
-"""A name server with the addresses of one name, as a container engine has one for its services."""
+"""Name server with the addresses of one name, as a container engine runs it for its services."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from collections.abc import Iterator
 HEAD = struct.Struct("!6H")
 ANSWER = struct.Struct("!HHHIH4s")
 FOUND = 0x8580
-"""A reply, authoritative, without an error (RFC 1035, 4.1.1)."""
+"""Flags of an authoritative reply without an error (RFC 1035, 4.1.1)."""
 A, IN, POINTER = 1, 1, 0xC00C
 
 
 class Names(socketserver.UDPServer):
-    """Answers every question for an address with `addresses`, whatever the name."""
+    """Server that answers every question for an address with `addresses`, whatever the name."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Question)
@@ -25,11 +25,11 @@ class Names(socketserver.UDPServer):
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """Port on which the server listens."""
         return int(self.server_address[1])
 
     def reply(self, question: bytes) -> bytes:
-        """The reply to a message with one question (RFC 1035, 4.1)."""
+        """Return the reply to a message with one question (RFC 1035, 4.1)."""
         number, *_ = HEAD.unpack_from(question)
         end = question.index(b"\0", HEAD.size) + 5
         (kind,) = struct.unpack_from("!H", question, end - 4)
@@ -48,7 +48,7 @@ class _Question(socketserver.BaseRequestHandler):
 
 @contextlib.contextmanager
 def naming() -> Iterator[Names]:
-    """A name server of this machine."""
+    """Run a name server on this machine during the block."""
     with Names() as names:
         thread = threading.Thread(target=names.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()

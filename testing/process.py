@@ -1,4 +1,4 @@
-"""Server processes: started on a free port, waited for, told to stop, killed, their log read."""
+"""Server processes: start them on a free port, wait for them, stop or kill them, read their log."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ LAST_WORDS = 1000
 
 
 class StartError(Exception):
-    """A server that ended, or was silent for too long, before its first right reply."""
+    """Failed start: the server ended, or gave no right reply in time."""
 
 
 def free_port() -> int:
-    """A TCP port of this machine that nobody listens on."""
+    """Return a free TCP port of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def clean_environment(**others: str) -> dict[str, str]:
-    """The variables of this process but Headscope's settings, offline, and some more."""
+    """Return this process's variables without Headscope's settings, the hub offline, and others."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HEADSCOPE_")}
     return {**kept, "HF_HUB_OFFLINE": "1", **others}
 
 
 class Service:
-    """A server process, in a process group of its own that ends with the context."""
+    """Server process, in a process group of its own that ends with the context."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Service:
         )
 
     def start_again(self) -> None:
-        """Kill the whole group, and start the same command with an empty standard input."""
+        """Kill the process group, and start the same command with an empty standard input."""
         self.kill()
         self.process = self._started(self.process.args)
         assert self.process.stdin is not None
@@ -82,7 +82,7 @@ class Service:
 
     @classmethod
     def of_headscope(cls, *flags: str, environment: Mapping[str, str] | None = None) -> Self:
-        """`headscope serve` with these flags on a free port."""
+        """Start `headscope serve` with these flags on a free port."""
         port = free_port()
         command = [sys.executable, "-m", "service", "serve", "--port", str(port), *flags]
         return cls(command, port, environment=environment)
@@ -96,16 +96,16 @@ class Service:
 
     @property
     def log(self) -> str:
-        """All that the process and its children wrote so far."""
+        """Output of the process and its children so far."""
         return os.pread(self._log, os.fstat(self._log).st_size, 0).decode(errors="replace")
 
     @property
     def children(self) -> list[psutil.Process]:
-        """The processes that it started itself, such as workers."""
+        """Processes that the server started itself, such as workers."""
         return psutil.Process(self.process.pid).children()
 
     def ready(self) -> bool:
-        """Whether /health/ready is answered with 200."""
+        """Return whether /health/ready is answered with 200."""
         with contextlib.suppress(OSError, http.client.HTTPException):
             return ask(self.port, "/health/ready", seconds=PROBE_SECONDS).status == 200
         return False
@@ -125,10 +125,10 @@ class Service:
         seconds: float = START_SECONDS,
         poll_seconds: float = POLL_SECONDS,
     ) -> None:
-        """Wait for a condition that a running process comes to fulfil.
+        """Wait until a condition holds while the process runs.
 
         Raises:
-            StartError: the process ended, or the time is over.
+            StartError: the process ended, or the time ran out.
 
         """
         deadline = time.monotonic() + seconds
@@ -142,22 +142,22 @@ class Service:
             time.sleep(poll_seconds)
 
     def send(self, number: signal.Signals) -> None:
-        """Signal the whole group; SIGSTOP and SIGCONT pause and resume it."""
+        """Send a signal to the process group; SIGSTOP and SIGCONT pause and resume it."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
 
     def stop(self, number: signal.Signals = signal.SIGTERM, seconds: float = STOP_SECONDS) -> int:
-        """Signal the process alone and wait for its end; gives the exit code.
+        """Send a signal to the process alone, wait for its end, and return the exit code.
 
         Raises:
-            subprocess.TimeoutExpired: it does not end in time.
+            subprocess.TimeoutExpired: the process does not end in time.
 
         """
         self.process.send_signal(number)
         return self.process.wait(seconds)
 
     def kill(self) -> None:
-        """End the whole group at once."""
+        """Kill the process group."""
         self.send(signal.SIGCONT)
         self.send(signal.SIGKILL)
         self.process.wait()

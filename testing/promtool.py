@@ -1,4 +1,4 @@
-"""Prometheus and promtool: the system's, or Debian's unpacked in `.prometheus`."""
+"""Prometheus and promtool: the system's, or Debian's packages unpacked in `.prometheus`."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ MISSING = "there is no {}: tests/deploy/prometheus/install_prometheus gets Debia
 
 
 def found(name: str) -> str | None:
-    """The path of `prometheus` or `promtool`; None where there is none."""
+    """Return the path of `prometheus` or `promtool`; None if it is not installed."""
     return shutil.which(name) or shutil.which(name, path=UNPACKED)
 
 
 def promtool(*arguments: str | Path, text: str = "") -> subprocess.CompletedProcess[str]:
-    """What promtool says.
+    """Run promtool with `text` on its standard input.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: promtool is not installed.
 
     """
     program = found("promtool")

@@ -1,4 +1,4 @@
-"""Requests that are HTTP, that are not quite, and that are too large, as raw bytes."""
+"""Raw requests: valid HTTP, malformed or ambiguous HTTP, and too large."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GOOD = {
     "h2c": GET + UPGRADE + b"\r\n",
     "h2c with a body": POST + LENGTH + UPGRADE + b"\r\n" + BODY,
 }
-"""Each is answered with 200."""
+"""Requests that are answered with 200."""
 
 AMBIGUOUS = {
     "length and chunked": POST + LENGTH + CHUNKED + b"\r\n" + CHUNKS,
@@ -83,7 +83,7 @@ AMBIGUOUS = {
     "chunk that goes on": POST + CHUNKED + b"\r\n3\r\nabcdXX0\r\n\r\n",
     "length in a trailer": POST + CHUNKED + b"\r\n" + CHUNKS[:-2] + LENGTH + b"\r\n",
 }
-"""Each is answered with 400."""
+"""Requests that are answered with 400."""
 
 LARGE = {
     "header": GET + b"X: " + b"a" * 33_000 + b"\r\n\r\n",
@@ -99,4 +99,4 @@ LARGE = {
     "trailer": POST + CHUNKED + b"\r\n" + CHUNKS[:-2] + b"X: " + b"a" * 600_000,
     "chunk extension": POST + CHUNKED + b"\r\n3;" + b"a" * 600_000,
 }
-"""Each is answered with 431."""
+"""Requests that are answered with 431."""

@@ -1,11 +1,11 @@
-"""What a fleet of replicas does under load, and what a stream or a corpus needs of machines.
+"""Latency of a fleet of replicas under load, and machines for a stream or a corpus.
 
 Run: python -m benchmarks.capacity latency [--loads 0.3 0.6] [--replicas 1 2 4]
      python -m benchmarks.capacity fleet --rate 100000
      python -m benchmarks.capacity corpus --texts 10000000000 --machines 100
 
-Each with `--batch-seconds`, `--token-seconds` and so on of your own replica; `--help` lists them.
-Their defaults are of the node that docs/scaling.md describes.
+Each takes `--batch-seconds`, `--token-seconds` and so on of your own replica; `--help` lists them.
+The defaults describe the node of docs/scaling.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from benchmarks.harness.rows import milliseconds, percentiles
 SPREAD = 0.8
 """Standard deviation of the logarithm of a text's tokens."""
 WARM_UP_SHARE = 0.1
-"""Of a simulation's requests, those that find the fleet emptier than it will be."""
+"""Share of a simulation's requests that is left out: the fleet is not yet in its steady state."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,7 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def lengths(mean: float, longest: int = 512) -> Callable[[random.Random], int]:
-    """Draws tokens of texts: log-normal, which is skewed as lengths of texts are, and cut."""
+    """Return a function that draws the tokens of a text: log-normal, and at most `longest`.
+
+    The log-normal distribution is skewed as lengths of texts are.
+    """
     middle = math.log(mean) - SPREAD**2 / 2
 
     def draw(chance: random.Random) -> int:
@@ -52,9 +55,9 @@ def lengths(mean: float, longest: int = 512) -> Callable[[random.Random], int]:
     return draw
 
 
-def steady(found: Outcome) -> list[float]:
-    """Latencies once the fleet is as full as it will be."""
-    return found.latencies[int(WARM_UP_SHARE * len(found.latencies)) :]
+def steady(outcome: Outcome) -> list[float]:
+    """Return the latencies in the steady state of the fleet."""
+    return outcome.latencies[int(WARM_UP_SHARE * len(outcome.latencies)) :]
 
 
 def _latency(options: argparse.Namespace, node: Node) -> str:
@@ -63,9 +66,9 @@ def _latency(options: argparse.Namespace, node: Node) -> str:
         for load in options.loads:
             rate = load * replicas * node.capacity(options.tokens)
             drawn = Load(rate, options.requests, lengths(options.tokens))
-            found = Simulation([node] * replicas, drawn).run()
-            seconds = steady(found)
-            ranks = percentiles([1e3 * one for one in seconds]).values()
+            outcome = Simulation([node] * replicas, drawn).run()
+            seconds = steady(outcome)
+            ranks = percentiles([1e3 * latency for latency in seconds]).values()
             rows.append(
                 [
                     replicas,
@@ -73,8 +76,8 @@ def _latency(options: argparse.Namespace, node: Node) -> str:
                     f"{rate:.0f}",
                     f"{1e3 * statistics.fmean(seconds):.1f}",
                     " / ".join(map(milliseconds, ranks)),
-                    f"{statistics.fmean(found.batches):.1f}",
-                    f"{statistics.fmean(found.busy):.2f}",
+                    f"{statistics.fmean(outcome.batches):.1f}",
+                    f"{statistics.fmean(outcome.busy):.2f}",
                 ]
             )
     heads = ["replicas", "load", "requests/s", "mean, ms", "p50 / p90 / p99, ms"]
@@ -87,7 +90,7 @@ def _fleet(options: argparse.Namespace, node: Node) -> str:
     alone = options.utilization * node.capacity(options.tokens)
     load = Load(alone, options.requests, lengths(options.tokens))
     latency = statistics.fmean(steady(Simulation([node], load).run()))
-    found = fleet(
+    planned = fleet(
         machine,
         traffic,
         utilization=options.utilization,
@@ -98,18 +101,18 @@ def _fleet(options: argparse.Namespace, node: Node) -> str:
         ("requests/s of a replica at most", f"{node.capacity(options.tokens):.0f}"),
         (f"of them at a utilization of {options.utilization:g}", f"{alone:.0f}"),
         ("mean latency there", f"{1e3 * latency:.0f} ms"),
-        ("replicas", f"{found.replicas:,}, of them {found.spare:,} to spare"),
-        ("memory of all", f"{found.memory_bytes / 2**30:,.0f} GiB"),
-        ("received / sent", f"{_gigabits(found.received_bits)} / {_gigabits(found.sent_bits)}"),
-        ("requests in flight", f"{found.in_flight:,.0f}"),
-        ("dollars a month", f"{found.dollars_a_month:,.0f}"),
+        ("replicas", f"{planned.replicas:,}, of them {planned.spare:,} to spare"),
+        ("memory of all", f"{planned.memory_bytes / 2**30:,.0f} GiB"),
+        ("received / sent", f"{_gigabits(planned.received_bits)} / {_gigabits(planned.sent_bits)}"),
+        ("requests in flight", f"{planned.in_flight:,.0f}"),
+        ("dollars a month", f"{planned.dollars_a_month:,.0f}"),
     ]
     return markdown(["what", "how much"], rows)
 
 
 def _corpus(options: argparse.Namespace, node: Node) -> str:
     machine = Machine(node, int(options.memory_mib * 2**20), options.dollars_an_hour)
-    found = corpus(
+    planned = corpus(
         machine,
         texts=options.texts,
         tokens=options.tokens,
@@ -118,11 +121,11 @@ def _corpus(options: argparse.Namespace, node: Node) -> str:
         features=options.features,
     )
     rows = [
-        ("texts/s of a machine", f"{options.texts / found.machine_hours / 3600:.0f}"),
-        ("machine hours", f"{found.machine_hours:,.0f}"),
-        (f"days on {options.machines:,} machines", f"{found.days:,.1f}"),
-        ("dollars", f"{found.dollars:,.0f}"),
-        ("vectors, float32", f"{found.stored_bytes / 2**40:,.1f} TiB"),
+        ("texts/s of a machine", f"{options.texts / planned.machine_hours / 3600:.0f}"),
+        ("machine hours", f"{planned.machine_hours:,.0f}"),
+        (f"days on {options.machines:,} machines", f"{planned.days:,.1f}"),
+        ("dollars", f"{planned.dollars:,.0f}"),
+        ("vectors, float32", f"{planned.stored_bytes / 2**40:,.1f} TiB"),
     ]
     return markdown(["what", "how much"], rows)
 
@@ -135,38 +138,52 @@ def _parser() -> argparse.ArgumentParser:
     description = (__doc__ or "").partition("\n")[0]
     parser = argparse.ArgumentParser(prog="python -m benchmarks.capacity", description=description)
     node = argparse.ArgumentParser(add_help=False)
-    for name, default, told in (
-        ("batch-seconds", 0.0005, "of a batch, whatever is in it"),
-        ("token-seconds", 0.00027, "that each token of a batch adds"),
-        ("front-seconds", 0.0005, "of reading, tokenising and writing a request"),
-        ("tokens", 40.0, "of a text, on the mean"),
-        ("memory-mib", 300.0, "of a replica"),
-        ("dollars-an-hour", 0.08, "of a machine; a guess"),
+    for name, default, description in (
+        ("batch-seconds", 0.0005, "constant seconds of a batch"),
+        ("token-seconds", 0.00027, "seconds that each token adds to a batch"),
+        ("front-seconds", 0.0005, "seconds to read, tokenise and write a request"),
+        ("tokens", 40.0, "mean tokens of a text"),
+        ("memory-mib", 300.0, "memory of a replica"),
+        ("dollars-an-hour", 0.08, "price of a machine; a guess"),
     ):
-        node.add_argument(f"--{name}", type=float, default=default, help=f"{told} (%(default)g)")
-    node.add_argument("--batch-tokens", type=int, default=512, help="of a batch at most")
-    node.add_argument("--engines", type=int, default=2, help="batches at the same time")
-    node.add_argument("--requests", type=int, default=50_000, help="of each simulation")
-    asked = parser.add_subparsers(required=True)
+        node.add_argument(
+            f"--{name}", type=float, default=default, help=f"{description} (%(default)g)"
+        )
+    node.add_argument("--batch-tokens", type=int, default=512, help="maximum tokens of a batch")
+    node.add_argument("--engines", type=int, default=2, help="batches computed at the same time")
+    node.add_argument("--requests", type=int, default=50_000, help="requests of each simulation")
+    tables = parser.add_subparsers(required=True)
 
-    latency = asked.add_parser("latency", parents=[node], help="by load and replicas")
+    latency = tables.add_parser("latency", parents=[node], help="latency by load and replicas")
     latency.add_argument("--replicas", type=int, nargs="+", default=[1, 2, 4])
     latency.add_argument("--loads", type=float, nargs="+", default=[0.3, 0.6, 0.8, 0.9])
     latency.set_defaults(table=_latency)
 
-    stream = asked.add_parser("fleet", parents=[node], help="for a stream of requests")
+    stream = tables.add_parser("fleet", parents=[node], help="fleet for a stream of requests")
     stream.add_argument("--rate", type=float, default=100_000.0, help="requests a second")
-    stream.add_argument("--utilization", type=float, default=0.6, help="of a replica at most")
-    stream.add_argument("--spare-share", type=float, default=1 / 3, help="may be away at once")
-    stream.add_argument("--request-bytes", type=int, default=450, help="with its head")
-    stream.add_argument("--reply-bytes", type=int, default=2_500, help="likewise")
+    stream.add_argument(
+        "--utilization", type=float, default=0.6, help="maximum utilization of a replica"
+    )
+    stream.add_argument(
+        "--spare-share",
+        type=float,
+        default=1 / 3,
+        help="share of replicas that may be away at once",
+    )
+    stream.add_argument("--request-bytes", type=int, default=450, help="with its headers")
+    stream.add_argument("--reply-bytes", type=int, default=2_500, help="with its headers")
     stream.set_defaults(table=_fleet)
 
-    texts = asked.add_parser("corpus", parents=[node], help="for every text of a corpus")
+    texts = tables.add_parser("corpus", parents=[node], help="work of encoding a corpus once")
     texts.add_argument("--texts", type=int, default=10**10)
     texts.add_argument("--machines", type=int, default=100)
-    texts.add_argument("--efficiency", type=float, default=0.9, help="of a machine's capacity")
-    texts.add_argument("--features", type=int, default=384, help="of a vector")
+    texts.add_argument(
+        "--efficiency",
+        type=float,
+        default=0.9,
+        help="share of a machine's capacity that is reached",
+    )
+    texts.add_argument("--features", type=int, default=384, help="features of a vector")
     texts.set_defaults(table=_corpus)
     return parser
 

@@ -13,7 +13,7 @@ SECONDS_OF_MONTH = 30 * 24 * 3600
 
 @dataclass(frozen=True)
 class Machine:
-    """One replica's machine, as its owner pays for it."""
+    """Machine of one replica, and its price."""
 
     node: Node
     memory_bytes: int
@@ -25,27 +25,28 @@ class Traffic:
     """Requests of a text each."""
 
     rate: float
-    """A second."""
+    """Requests a second."""
     tokens: float
-    """Of a text, on the mean."""
+    """Mean tokens of a text."""
     request_bytes: int
     reply_bytes: int
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """What serves a stream of requests."""
+    """Replicas that serve a stream of requests, and their resources."""
 
     replicas: int
-    """With those that are to spare."""
+    """Number of replicas, spare ones included."""
     spare: int
-    """Of them, those that may be away."""
+    """Number of replicas that may be away at once."""
     memory_bytes: int
     received_bits: float
-    """A second."""
+    """Bits received a second."""
     sent_bits: float
+    """Bits sent a second."""
     in_flight: float
-    """Requests, on the mean, by Little's law."""
+    """Mean number of requests in flight, by Little's law."""
     dollars_a_month: float
 
 
@@ -57,14 +58,14 @@ def fleet(
     latency_seconds: float,
     spare_share: float,
 ) -> Fleet:
-    """The smallest fleet that stays below a utilization while some of its machines are away.
+    """Return the smallest fleet that stays below a utilization while some of its machines are away.
 
     Args:
-        machine: of each replica.
-        traffic: of the whole fleet.
-        utilization: share of a replica's capacity that is used at most, 0 … 1.
-        latency_seconds: of a request, on the mean at that utilization.
-        spare_share: of the machines, those that may be away at once: a zone, or a rolling update.
+        machine: machine of each replica.
+        traffic: requests of the whole fleet.
+        utilization: maximum used share of a replica's capacity, 0 … 1.
+        latency_seconds: mean latency of a request at that utilization.
+        spare_share: share of machines that may be away at once: a zone, or a rolling update.
 
     """
     working = math.ceil(traffic.rate / (utilization * machine.node.capacity(traffic.tokens)))
@@ -82,14 +83,14 @@ def fleet(
 
 @dataclass(frozen=True)
 class Corpus:
-    """What the vectors of a corpus take."""
+    """Cost of encoding a corpus."""
 
     machine_hours: float
     days: float
-    """On so many machines as were given."""
+    """Days on the given number of machines."""
     dollars: float
     stored_bytes: int
-    """Of one float32 vector a text."""
+    """Bytes of a float32 vector for each text."""
 
 
 def corpus(
@@ -101,15 +102,15 @@ def corpus(
     efficiency: float,
     features: int,
 ) -> Corpus:
-    """The work of encoding each text of a corpus once, from files: nothing waits for a front.
+    """Return the cost of encoding each text of a corpus once, from files: without HTTP's front end.
 
     Args:
-        machine: of each worker.
-        texts: in all.
-        tokens: of a text, on the mean.
-        machines: that work at the same time.
+        machine: machine of each worker.
+        texts: number of texts.
+        tokens: mean tokens of a text.
+        machines: number of machines that work at the same time.
         efficiency: share of a machine's capacity that a job over files reaches, 0 … 1.
-        features: of a vector.
+        features: features of a vector.
 
     """
     rate = efficiency * dataclasses.replace(machine.node, front_seconds=0.0).capacity(tokens)

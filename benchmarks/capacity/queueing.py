@@ -1,4 +1,4 @@
-"""The closed form of a queue whose server takes all that waits as one batch.
+"""Closed form of the latency in a queue whose server takes all waiting requests as one batch.
 
 A batch of b requests takes τ₀ + α·b seconds. Poisson arrivals of rate λ, one server, no limit of a
 batch: Inoue 2021, https://arxiv.org/abs/1912.06322, theorem 2 (an upper bound that is close).
@@ -11,31 +11,31 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class BatchCost:
-    """Seconds of a batch: a constant, and as much again for each request in it."""
+    """Seconds of a batch: a constant, and a constant for each request."""
 
     batch_seconds: float
-    """τ₀."""
+    """Constant seconds, τ₀."""
     request_seconds: float
-    """α."""
+    """Seconds of each request, α."""
 
     def __call__(self, requests: float) -> float:
-        """Seconds of a batch of so many requests."""
+        """Return the seconds of a batch of `requests` requests."""
         return self.batch_seconds + self.request_seconds * requests
 
     def capacity(self, largest_batch: float) -> float:
-        """Requests a second of a server whose batches are all as large as they may be."""
+        """Return the requests a second of a server whose batches are all full."""
         return largest_batch / self(largest_batch)
 
 
 def mean_latency(rate: float, cost: BatchCost) -> float:
-    """Most seconds from arrival to reply on the mean, waiting and its own batch.
+    """Return an upper bound of the mean seconds from arrival to reply, waiting and own batch.
 
     Args:
         rate: requests a second, λ; less than 1 / α.
-        cost: of a batch.
+        cost: seconds of a batch.
 
     Raises:
-        ValueError: no batch is large enough for this rate.
+        ValueError: the rate is 1 / α or more, so that no batch is large enough.
 
     """
     constant, each = cost.batch_seconds, cost.request_seconds

@@ -1,10 +1,10 @@
-"""A fleet, event by event: arrivals, a balancer, and replicas that batch what waits.
+"""Discrete-event simulation of a fleet: arrivals, a balancer, and replicas that form batches.
 
-Requests arrive as a Poisson process and go to the replica that has the fewest of them in flight,
-the first of those that are equal being as likely as any other. There a request first takes its turn
-at the front (reading, tokenising, writing: one process, one request at a time), then waits for the
-engine, whose batches are the requests that have waited longest, as many as their tokens fit, and
-take a constant and as much again for each token.
+Requests arrive as a Poisson process and go to the replica with the fewest requests in flight; ties
+are broken at random. There a request first takes its turn at the front (reading, tokenising,
+writing: one process, one request at a time), then waits for the engine. A batch takes the requests
+that have waited longest, as many as fit its token limit; its time is a constant, and a constant for
+each token.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ SEED = 20170612
 
 @dataclass(frozen=True)
 class Node:
-    """A replica's speed."""
+    """Speed of a replica."""
 
     batch_seconds: float
-    """Constant share of a batch."""
+    """Constant seconds of a batch."""
     token_seconds: float
     batch_tokens: int = 512
-    """Most tokens of a batch; one request may alone have more."""
+    """Maximum tokens of a batch; a single request may have more."""
     front_seconds: float = 0.0
-    """Of the process that reads and writes, a request."""
+    """Seconds that the reading and writing process spends on a request."""
     engines: int = 1
-    """Batches that are computed at the same time."""
+    """Number of batches computed at the same time."""
 
     def capacity(self, mean_tokens: float) -> float:
-        """Requests a second, with batches that are full."""
+        """Return the requests a second with full batches."""
         requests = max(1.0, self.batch_tokens / mean_tokens)
         batch = self.batch_seconds + self.token_seconds * mean_tokens * requests
         limits = [self.engines * requests / batch]
@@ -45,25 +45,25 @@ class Node:
 
 @dataclass(frozen=True)
 class Load:
-    """What is asked of a fleet."""
+    """Requests sent to a fleet."""
 
     rate: float
     """Requests a second, of the whole fleet."""
     requests: int
     tokens: Callable[[random.Random], int]
-    """Draws the tokens of a request."""
+    """Function that draws the tokens of a request."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a simulation found."""
+    """Result of a simulation."""
 
     latencies: list[float]
     """Seconds of each request, in order of arrival."""
     batches: list[int]
-    """Requests of each batch."""
+    """Number of requests in each batch."""
     busy: list[float]
-    """Of each replica, the share of its engines' time in which they computed."""
+    """Share of each replica's engine time that was spent computing."""
 
 
 class _Event(NamedTuple):
@@ -73,7 +73,7 @@ class _Event(NamedTuple):
 
 
 class Simulation:
-    """One run; the same at every call."""
+    """Single run of a fleet under a load; its seed is fixed, so that equal runs are equal."""
 
     def __init__(self, nodes: list[Node], load: Load) -> None:
         self._load = load
@@ -87,7 +87,7 @@ class Simulation:
         self._replicas = [_Replica(node, self) for node in nodes]
 
     def run(self) -> Outcome:
-        """Until the last request is answered."""
+        """Run until the last request is answered."""
         self.after(0.0, self._random.expovariate(self._load.rate), self._arrive)
         now = 0.0
         while self._events:
@@ -98,19 +98,19 @@ class Simulation:
         return Outcome(latencies, self._batches, busy)
 
     def after(self, now: float, seconds: float, happens: Callable[[float], None]) -> None:
-        """Let something happen so many seconds from now."""
+        """Schedule an event `seconds` after `now`."""
         heapq.heappush(self._events, _Event(now + seconds, next(self._order), happens))
 
     def computed(self, batch: list[int]) -> None:
-        """Count a batch."""
+        """Record the size of a batch."""
         self._batches.append(len(batch))
 
     def answered(self, request: int, now: float) -> None:
-        """A request has its reply."""
+        """Record the time of a request's reply."""
         self._replied[request] = now
 
     def tokens(self, request: int) -> int:
-        """Of a request."""
+        """Return the tokens of a request."""
         return self._tokens[request]
 
     def _arrive(self, now: float) -> None:

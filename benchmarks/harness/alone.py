@@ -1,4 +1,4 @@
-"""One text alone on one thread: its vector, one head of its last layer, and the memory of both."""
+"""Cost of one text on one thread: its vector, one head of its last layer, and memory."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from model.runtimes.onnx import OnnxRuntime
 from testing.memory import MEBIBYTE, forget_peak, memory_bytes
 
 LONG = 2048
-"""A text of so many tokens warms itself up: its first run is not left out."""
+"""Number of tokens from which a text runs without a warm-up: its first run counts."""
 ROUND_TOKENS = 6000
-"""Of all rounds of one length, about; a short text has as many rounds as are asked for."""
+"""Approximate tokens of all rounds of one length; a short text runs the requested rounds."""
 
 
 @dataclass(frozen=True)
 class Alone:
-    """Cost of one length."""
+    """Cost of a text of one length."""
 
     tokens: int
     ms_a_token: float
-    """Processor time of the vector, median of the rounds."""
+    """Processor milliseconds of the vector divided by the tokens, median over the rounds."""
     one_head: float
-    """One head's weights, from the text on, times the vector: the median of the rounds' ratios."""
+    """Time of one head's weights, computed from the text, over the vector's: median of ratios."""
     peak_mib: float
-    """Above what the loaded model holds."""
+    """Peak memory in MiB above the loaded model's."""
 
 
 def measure(folder: Path, lengths: Sequence[int], rounds: int) -> list[Alone]:
-    """The cost of each length that an artifact's encoder takes, the shortest first."""
+    """Return the cost of each length that an artifact's encoder takes, the shortest first."""
     runtime = OnnxRuntime(load_artifact(folder))
     loaded = memory_bytes("self", "VmRSS")
     fitting = sorted(n for n in lengths if n <= runtime.config.max_position_embeddings)
@@ -46,7 +46,7 @@ def measure(folder: Path, lengths: Sequence[int], rounds: int) -> list[Alone]:
 
 
 def of_length(runtime: OnnxRuntime, tokens: int, rounds: int, loaded: int) -> Alone:
-    """The cost of one length, where the loaded model holds so many bytes."""
+    """Return the cost of one length; the loaded model holds `loaded` bytes."""
     last = runtime.config.num_hidden_layers
     batch = random_batch(tokens, runtime.config.vocab_size)
 
@@ -70,6 +70,6 @@ def of_length(runtime: OnnxRuntime, tokens: int, rounds: int, loaded: int) -> Al
 
 
 def random_batch(tokens: int, vocab_size: int) -> Batch:
-    """One text of seeded random tokens."""
+    """Return a batch of one text of seeded random tokens."""
     ids = np.random.default_rng(tokens).integers(0, vocab_size, tokens)
     return pack([(ids, np.zeros_like(ids))])

@@ -1,4 +1,4 @@
-"""What the steps share: the models, their artifacts and runtimes, and the machine's limits."""
+"""Resources that the steps share: models, artifacts, runtimes, and the machine's limits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 
 @dataclass(frozen=True)
 class Model:
-    """A checkpoint and what it is called here."""
+    """A checkpoint and its name in the report."""
 
     name: str
     checkpoint: Path
@@ -45,18 +45,18 @@ class Model:
 
 @dataclass(frozen=True)
 class Options:
-    """What a run was asked for."""
+    """Options of a run."""
 
     model: str
     device: Literal["cuda", "cpu"]
     sizes: Sizes
     folder: Path
-    """Where exports are kept."""
+    """Folder that keeps exports."""
     workload: Path | None = None
 
 
 class Bench:
-    """Makes what is needed when it is first needed, and keeps it."""
+    """Resources of a run, each made on first use and kept."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -67,24 +67,24 @@ class Bench:
 
     @functools.cached_property
     def model(self) -> Model:
-        """The checkpoint that was named."""
+        """Checkpoint that the options name."""
         checkpoint = locate(self.options.model, open_hub(default_endpoint()), print)
         return Model(display_name(self.options.model).rpartition("/")[2], checkpoint)
 
     @functools.cached_property
     def base(self) -> Model:
-        """The shape of BERT-base with random weights, and the other's tokenizer."""
+        """Random checkpoint in the shape of BERT-base, with the tokenizer of `model`."""
         layers, _, hidden, _ = self.sizes.shape
         folder = self.options.folder / f"bert-{layers}x{hidden}"
         if not folder.exists():
             with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-                made = Path(scratch) / "checkpoint"
-                write_random(made, self.sizes.shape, self.model)
-                made.rename(folder)
+                checkpoint = Path(scratch) / "checkpoint"
+                write_random(checkpoint, self.sizes.shape, self.model)
+                checkpoint.rename(folder)
         return Model("BERT-base shape", folder)
 
     def artifact(self, model: Model, precision: Precision) -> Artifact:
-        """A model's export, made if there is none yet."""
+        """Return a model's export; export it if it is missing."""
         folder = self.options.folder / cache_key(model.checkpoint, model.name, precision)
         if folder.exists():
             return load_artifact(folder)
@@ -92,36 +92,36 @@ class Bench:
         return export(model.checkpoint, folder, model.name, precision).artifact
 
     def encoding(self, model: Model, precision: Precision) -> Encoding:
-        """A model on the device."""
+        """Return a model on the device, loaded on first use."""
         key = (model.name, precision)
         if key not in self._encodings:
             self._encodings[key] = self.fresh(model, precision)
         return self._encodings[key]
 
     def fresh(self, model: Model, precision: Precision) -> Encoding:
-        """A model on the device once more, with memory of its own."""
+        """Load a model on the device once more, with memory of its own."""
         artifact = self.artifact(model, precision)
         runtime = load_runtime(artifact, self.options.device, max(self.sizes.threads))
         return Encoding(artifact, runtime)
 
     def aim(self, figure: Figure, goal: Goal) -> Figure:
-        """A figure with its goal, which counts on a GPU and at full size alone."""
+        """Return a figure with its goal, which counts only on a GPU at full size."""
         counts = self.cuda and self.sizes is FULL
         return dataclasses.replace(figure, goal=goal) if counts else figure
 
     @functools.cached_property
     def products(self) -> dict[str, float]:
-        """FLOP/s of matrix products, by type."""
+        """FLOP/s of matrix products by type."""
         return device_limits.products(self.sizes.matrices, cuda=self.cuda)
 
     @functools.cached_property
     def copies(self) -> dict[str, float]:
-        """Bytes/s of copies, by way; empty without a device."""
+        """Bytes/s of copies by direction; empty without a GPU."""
         return device_limits.copies(self.sizes.copy_bytes) if self.cuda else {}
 
 
 def write_random(folder: Path, shape: tuple[int, int, int, int], like: Model) -> None:
-    """A checkpoint of seeded random weights, with another's tokenizer and positions."""
+    """Write a checkpoint of seeded random weights, with the tokenizer and positions of `like`."""
     layers, heads, hidden, intermediate = shape
     torch.manual_seed(0)
     config = BertConfig(

@@ -1,7 +1,7 @@
-"""Random checkpoints of families, in the sizes of encoders that people run.
+"""Random checkpoints of encoder families, in the sizes of common encoders.
 
-Weights are seeded, and so wide that attention is far from even; the tokenizer and its vocabulary
-are another checkpoint's. What a token costs depends on none of them.
+Weights are seeded, and spread wide enough for attention to be far from uniform. The tokenizer and
+its vocabulary come from another checkpoint. The cost of a token does not depend on any of them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _WIDTH = 0.06
 
 @dataclass(frozen=True)
 class Build:
-    """One encoder's family and sizes, as its `config.json` names them."""
+    """Family and sizes of an encoder, as its `config.json` names them."""
 
     model_type: str
     fields: Mapping[str, Any]
 
     def config(self, vocab_size: int) -> PreTrainedConfig:
-        """Transformers' config, whose special tokens are within the vocabulary."""
+        """Return transformers' config; its special tokens are within the vocabulary."""
         tokens = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 2)
         own = {"vocab_size": vocab_size, "pad_token_id": 1, "initializer_range": _WIDTH}
         return AutoConfig.for_model(self.model_type, **tokens | own | self.fields)
@@ -89,16 +89,16 @@ BUILDS: Mapping[str, Build] = {
 
 
 def write(build: Build, folder: Path, like: Path) -> Path:
-    """A build's checkpoint with the tokenizer of another, made unless it is there."""
+    """Write a build's checkpoint into `folder` with the tokenizer of `like`, unless it exists."""
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            made = Path(scratch) / "checkpoint"
+            checkpoint = Path(scratch) / "checkpoint"
             torch.manual_seed(0)
             config = build.config(read_config(like).vocab_size)
-            AutoModel.from_config(config).save_pretrained(made)
+            AutoModel.from_config(config).save_pretrained(checkpoint)
             for name in TOKENIZER_FILES:
                 if (like / name).exists():
-                    shutil.copyfile(like / name, made / name)
-            made.rename(folder)
+                    shutil.copyfile(like / name, checkpoint / name)
+            checkpoint.rename(folder)
     return folder

@@ -1,4 +1,4 @@
-"""The machine's matrix-product rate right now: what a share of the limit is a share of."""
+"""Current matrix-product rate of the machine, the limit to which shares refer."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Product = Callable[[], object]
 
 
 class Calibrator:
-    """Matrix products in one precision on so many threads, all at once.
+    """Matrix products in one precision, on `threads` threads at the same time.
 
-    float32 runs in ONNX Runtime; bf16 and int8 run in OpenVINO, the engines that reach most here.
+    float32 runs in ONNX Runtime, bf16 and int8 in OpenVINO: the fastest engines for them here.
     """
 
     def __init__(self, precision: Precision, threads: int) -> None:
@@ -34,7 +34,7 @@ class Calibrator:
             self._products, self._flop = openvino_products(precision, threads)
 
     def flop_per_second(self) -> float:
-        """The best of a few short bursts on all threads together."""
+        """Return the best rate of a few short bursts on all threads together."""
         return max(self._burst() for _ in range(BURSTS))
 
     def _burst(self) -> float:
@@ -57,7 +57,7 @@ class Calibrator:
 
 
 def onnxruntime_products(threads: int) -> tuple[list[Product], float]:
-    """A function a thread that computes one product, and the cost of one."""
+    """Return a function for each thread that computes one product, and the product's FLOP."""
     weight = np.random.default_rng(0).random((INNER, COLUMNS), np.float32)
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["y"])],

@@ -1,7 +1,7 @@
-"""Matrix products in bf16 and int8, as fast as this machine has them.
+"""Matrix products in bf16 and int8, as fast as this machine computes them.
 
-A chain of products, so that turning the input into the precision, and the output out of it, cost
-next to nothing: with a single int8 product they take as long as the product.
+The products form a chain, so that converting the input to the precision and the output back costs
+next to nothing: around a single int8 product the conversions take as long as the product.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from openvino import opset13 as ops
 
 ROWS, INNER, COLUMNS, PRODUCTS = 512, 384, 1536, 12
 KERNELS = {"bf16": "bf16", "int8": "i8"}
-"""What the name of a kernel ends in that computes in the precision."""
+"""Suffix of the names of kernels that compute in each precision."""
 
 
 def openvino_products(precision: str, threads: int) -> tuple[list[Callable[[], object]], float]:
-    """A function a thread that computes the chain, and the cost of one.
+    """Return a function for each thread that computes the chain, and the chain's FLOP.
 
     Raises:
         SystemExit: this machine does not compute in that precision.
@@ -42,7 +42,7 @@ def openvino_products(precision: str, threads: int) -> tuple[list[Callable[[], o
 
 
 def chain(precision: str) -> Any:
-    """The products of a feed-forward network again and again: up to COLUMNS, and down again."""
+    """Return a model of a feed-forward network's products, repeated: to COLUMNS and back."""
     state = source = ops.parameter([ROWS, INNER], np.float32)
     for number in range(PRODUCTS):
         shape = (COLUMNS, INNER) if number % 2 == 0 else (INNER, COLUMNS)
@@ -53,11 +53,11 @@ def chain(precision: str) -> Any:
 
 
 RANGE = tuple(np.float32(bound) for bound in (-1.28, 1.27, -1.28, 1.27))
-"""Of an int8 activation: least and most in, least and most out."""
+"""Range of an int8 activation: minimum and maximum of the input, then of the output."""
 
 
 def weight(shape: tuple[int, int], precision: str) -> Any:
-    """[outputs, inputs]; int8 with a scale an output."""
+    """Return a weight `[outputs, inputs]`; int8 has one scale for each output."""
     generator = np.random.default_rng(0)
     if precision == "int8":
         values = ops.constant(generator.integers(-127, 128, shape).astype(np.int8))
@@ -67,7 +67,12 @@ def weight(shape: tuple[int, int], precision: str) -> Any:
 
 
 def check_kernels(compiled: Any, precision: str) -> None:
-    """Every product ran in the precision, or what is measured would be another's limit."""
+    """Check that every product ran in the precision.
+
+    Raises:
+        SystemExit: a kernel computes in another precision, whose limit would be measured instead.
+
+    """
     request = compiled.create_infer_request()
     request.infer({0: np.zeros((ROWS, INNER), np.float32)})
     kernels = [

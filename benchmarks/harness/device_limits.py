@@ -1,4 +1,4 @@
-"""What PyTorch reaches on the device: matrix products in each type, and copies each way."""
+"""Rates that PyTorch reaches on the device: matrix products in each type, copies each way."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from benchmarks.harness.timing import Call, device_seconds
 
 TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32}
-"""tf32 is float32 as a device's matrix units take it; on a CPU it is plain float32."""
+"""Types of matrix products; tf32 is float32 in a GPU's matrix units, and plain float32 on a CPU."""
 WAYS = (
     "device to host, pinned",
     "device to host, pageable",
@@ -21,7 +21,7 @@ PINNED, PAGEABLE = WAYS[:2]
 
 
 def products(rows: Sequence[int], *, cuda: bool) -> dict[str, float]:
-    """FLOP/s of the best of square products of random numbers, by type."""
+    """Return the best FLOP/s of square products of random numbers over all sizes, by type."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
@@ -40,7 +40,7 @@ def product(n: int, dtype: torch.dtype, *, cuda: bool) -> float:
 
 
 def copies(size: int) -> dict[str, float]:
-    """Bytes a second; within the device, bytes read and bytes written both count."""
+    """Return bytes a second by direction; within the device, bytes read and written both count."""
     host = torch.ones(size, dtype=torch.uint8)
     pinned = torch.ones(size, dtype=torch.uint8, pin_memory=True)
     device = torch.ones(size, dtype=torch.uint8, device="cuda")

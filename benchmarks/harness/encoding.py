@@ -1,4 +1,4 @@
-"""Our side: an artifact on the device, called as the service calls it, without HTTP."""
+"""Headscope's side: an artifact on the device, called as the service calls it, without HTTP."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from model.runtimes.contract import Floats, Runtime
 from service.inference.tokenization.tokenizer import Limits, Options, TextTokenizer
 
 Segments = tuple[Ids, Ids]
-"""One text's token ids and segment ids, `[S]` each."""
+"""Token ids and segment ids of one text, `[S]` each."""
 PARTS = 8
-"""Of a list that is tokenised: one is tokenised while another is computed."""
+"""Number of parts of a list of texts; a part is tokenised while another is computed."""
 
 
 class Encoding:
-    """Notation: S tokens of one text, H hidden size, N heads."""
+    """Encoder and tokenizer of an artifact on a device.
+
+    Notation: S tokens of one text, H hidden size, N heads.
+    """
 
     def __init__(self, artifact: Artifact, runtime: Runtime) -> None:
         self.artifact = artifact
@@ -32,7 +35,7 @@ class Encoding:
         )
 
     def raw_tokenizer(self) -> Tokenizer:
-        """The tokenizer itself, without limits."""
+        """Return the tokenizer itself, without limits."""
         return Tokenizer.from_file(str(self.artifact.path(TOKENIZER)))
 
     def tokenize(self, texts: Sequence[str]) -> list[Segments]:
@@ -40,7 +43,7 @@ class Encoding:
         return [(text.input_ids, text.segment_ids) for text in found]
 
     def pooled(self, batch: Batch) -> list[Floats]:
-        """`[H]` a text, a unit vector."""
+        """Return the unit vector `[H]` of each text."""
         last, features = self.config.num_hidden_layers, self.config.hidden_size
         mode = self.artifact.manifest.sentence.pooling
         texts = range(len(batch.padded_index))
@@ -48,7 +51,7 @@ class Encoding:
         return self.runtime.encode(batch, [], poolings)[1]
 
     def maps(self, text: Segments, layers: Sequence[int], heads: Sequence[int]) -> list[Floats]:
-        """`[heads, S, S]` a layer."""
+        """Return the maps `[heads, S, S]` of each layer."""
         states, _ = self.runtime.encode(pack([text]), [(0, layer) for layer in layers], [])
         return [
             self.runtime.attention(state, state, layer, heads)
@@ -56,13 +59,13 @@ class Encoding:
         ]
 
     def encode(self, texts: Sequence[Segments], budget: int, threads: int) -> None:
-        """The vectors of texts that are tokenised."""
+        """Compute the vectors of tokenised texts, `budget` padded tokens a batch."""
         with ThreadPoolExecutor(threads) as pool_of_threads:
             for _ in pool_of_threads.map(self._encode, batches(texts, budget)):
                 pass
 
     def encode_texts(self, texts: Sequence[str], budget: int, threads: int) -> None:
-        """The vectors of texts, tokenised in parts."""
+        """Compute the vectors of texts, tokenised in parts."""
 
         def part(some: Sequence[str]) -> None:
             for batch in batches(self.tokenize(some), budget):
@@ -79,7 +82,7 @@ class Encoding:
 
 
 def batches(texts: Sequence[Segments], budget: int) -> Iterator[list[Segments]]:
-    """Like lengths together, the longest first: so many tokens with their padding, or one text."""
+    """Yield batches of similar lengths, the longest first: `budget` padded tokens, or one text."""
     ordered = sorted(texts, key=lambda text: len(text[0]), reverse=True)
     start = 0
     while start < len(ordered):

@@ -1,4 +1,4 @@
-"""A line of the table, and what it says in JSON."""
+"""Figures of a run, each a line of the table and an object in JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BOUNDS = {"≥": float.__ge__, "≤": float.__le__}
 
 @dataclass(frozen=True)
 class Goal:
-    """What a figure has to reach."""
+    """Bound that a figure has to reach."""
 
     bound: Literal["≥", "≤"]
     value: float
@@ -23,20 +23,20 @@ class Goal:
 
 @dataclass(frozen=True)
 class Figure:
-    """One thing that was measured, or that was not."""
+    """Measured value, or the reason why it was not measured."""
 
     name: str
     value: float | str | None
-    """None: not measured, and the note says why."""
+    """Measured value; None if it was not measured, and then the note is the reason."""
     unit: str = ""
     goal: Goal | None = None
     note: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """Everything behind it, for JSON."""
+    """Values behind the figure, for JSON."""
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal is reached; None if there is none, or nothing to hold against it."""
+        """Whether the goal is reached; None without a goal or without a number."""
         if self.goal is None or not isinstance(self.value, int | float):
             return None
         return BOUNDS[self.goal.bound](float(self.value), self.goal.value)
@@ -51,7 +51,7 @@ class Figure:
         return self.name, value.strip(), goal, self.note
 
     def content(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the figure as JSON's values."""
         return {
             "name": self.name,
             "value": finite(self.value),
@@ -68,7 +68,7 @@ def not_measured(name: str, why: str) -> Figure:
 
 
 def number(value: float | str) -> str:
-    """Three digits that count; thousands are set apart."""
+    """Format a value with three significant digits, and commas between thousands."""
     if isinstance(value, str):
         return value
     if not math.isfinite(value) or value == 0 or 0.001 <= abs(value) < 1000:
@@ -77,7 +77,7 @@ def number(value: float | str) -> str:
 
 
 def finite(value: Any) -> Any:
-    """The same without what JSON has no number for."""
+    """Replace infinite and NaN numbers, which JSON lacks, by strings."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Who takes part: every system started, checked and made into ways; who cannot is named."""
+"""Systems to compare: each is started, checked and made into ways; absent ones are listed."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from testing.process import StartError
 BASELINE = "sentence-transformers"
 PEER = "Infinity, batches of 8"
 COSINES: Mapping[Precision, float] = {"fp32": 0.9999, "bf16": 0.999, "int8": 0.95}
-"""The least that a right vector has, to sentence-transformers'."""
+"""Minimum cosine between a correct vector and sentence-transformers'."""
 CHECKED = 8
 
 
 @dataclass
 class Lineup:
-    """The ways that are measured, and what was found out before."""
+    """Ways to measure, and the results of the checks before."""
 
     ways: list[Way] = field(default_factory=list)
     cosines: dict[str, float] = field(default_factory=dict)
-    """Of each server's vectors, the least."""
+    """Smallest cosine of each server's vectors."""
     absent: dict[str, str] = field(default_factory=dict)
-    """The peers that could not be installed or started, and why, in a line."""
+    """Reason, in one line, why each absent peer could not be installed, started or compared."""
 
 
 def line_up(
@@ -44,11 +44,11 @@ def line_up(
     texts: Sequence[str],
     stack: contextlib.ExitStack,
 ) -> Lineup:
-    """Start everything that is to be measured; the servers are paused, and end with the stack.
+    """Start every system to measure; the servers are paused, and end with the stack.
 
     Raises:
-        StartError: ours does not start.
-        OtherVectorsError: a vector of ours is wrong.
+        StartError: Headscope does not start.
+        OtherVectorsError: a vector of Headscope is wrong.
 
     """
     lineup = Lineup([in_process(BASELINE, "fp32", baseline.seconds)])
@@ -56,8 +56,8 @@ def line_up(
 
     def join(server: Server) -> None:
         started = stack.enter_context(running(server, texts[0]))
-        found, least = started.vectors(texts[:CHECKED]), COSINES[server.precision]
-        lineup.cosines[server.name] = check_vectors(server.name, found, expected, least)
+        vectors, least = started.vectors(texts[:CHECKED]), COSINES[server.precision]
+        lineup.cosines[server.name] = check_vectors(server.name, vectors, expected, least)
         started.send(signal.SIGSTOP)
         lineup.ways += over_http(started, connections)
 

@@ -1,4 +1,4 @@
-"""Figures for the documentation: SVG, the same bytes for the same numbers."""
+"""SVG figures for the documentation; equal numbers give equal bytes."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ OURS, THEIRS = ("#08306b", "#2171b5", "#6baed6"), ("#636363", "#a63603", "#fd8d3
 
 
 def colours(rows: Sequence[Row]) -> dict[str, str]:
-    """Shades of blue for ours, other colours for the others, in the order they come in."""
+    """Return shades of blue for Headscope and other colours for peers, in order of appearance."""
     ours, theirs = iter(OURS), iter(THEIRS)
-    found: dict[str, str] = {}
+    colour: dict[str, str] = {}
     for row in rows:
-        if row.system not in found:
-            found[row.system] = next(ours if row.system.startswith("Headscope") else theirs)
-    return found
+        if row.system not in colour:
+            colour[row.system] = next(ours if row.system.startswith("Headscope") else theirs)
+    return colour
 
 
 def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """The three figures of the throughput benchmark."""
+    """Draw the three figures of the throughput benchmark."""
     colour = colours(rows)
     return [
         throughput(rows, colour, folder / "throughput.svg"),
@@ -55,7 +55,7 @@ def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
 
 
 def throughput(rows: Sequence[Row], colour: dict[str, str], path: Path) -> Path:
-    """Texts a second against connections; what runs in process is a dashed line."""
+    """Draw texts a second against connections; ways in process are dashed lines."""
     figure, (axes,) = figure_of(8.5, 4.2)
     for system, paint in colour.items():
         of_system = [row for row in rows if row.system == system and not row.fixed_arrivals]
@@ -83,7 +83,7 @@ def throughput(rows: Sequence[Row], colour: dict[str, str], path: Path) -> Path:
 
 
 def latency(rows: Sequence[Row], colour: dict[str, str], path: Path) -> Path:
-    """p50, p90 and p99 at fixed arrivals, a line a system."""
+    """Draw p50, p90 and p99 at fixed arrivals, a line a system."""
     paced = [row for row in rows if row.fixed_arrivals]
     figure, (axes,) = figure_of(7, 0.9 + 0.42 * len(paced))
     for place, row in enumerate(paced):
@@ -104,7 +104,7 @@ def latency(rows: Sequence[Row], colour: dict[str, str], path: Path) -> Path:
 
 
 def share(rows: Sequence[Row], colour: dict[str, str], path: Path) -> Path:
-    """The share of the measured limit, in process and over the most connections."""
+    """Draw the share of the measured limit, in process and over the most connections."""
     most = max((row.connections or 0 for row in rows if not row.fixed_arrivals), default=0)
     shown = [row for row in rows if not row.fixed_arrivals and row.connections in (None, most)]
     figure, (axes,) = figure_of(7, 0.9 + 0.32 * len(shown))
@@ -126,7 +126,7 @@ def share(rows: Sequence[Row], colour: dict[str, str], path: Path) -> Path:
 def deletion_curves(
     shares: Sequence[float], curves: Mapping[str, Sequence[float]], path: Path
 ) -> Path:
-    """The cosine that is left, against the share of tokens that are removed; a line a method."""
+    """Draw the remaining cosine against the share of removed tokens, a line a method."""
     figure, (axes,) = figure_of(7, 4.2)
     for name, curve in sorted(curves.items(), key=lambda item: sum(item[1])):
         style = {"color": "#636363", "linestyle": "--"} if name == "random" else {}
@@ -144,7 +144,7 @@ def figure_of(width: float, height: float, rows: int = 1, columns: int = 1) -> D
 
 
 def log_axis(axes: Axes, ticks: Sequence[float]) -> None:
-    """Powers of two, labelled where something was measured."""
+    """Scale the x axis by powers of two, with a label at each measured value."""
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()

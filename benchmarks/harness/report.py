@@ -1,4 +1,4 @@
-"""Tables and JSON; of a run of several suites, printed and written as its figures come."""
+"""Tables and JSON; a run of several steps prints and writes its figures as they come."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Cells = Sequence[object]
 
 
 def markdown(heads: Cells, rows: Iterable[Cells]) -> str:
-    """A table."""
+    """Return a Markdown table."""
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)
 
 
 def write_json(path: Path, content: object) -> None:
-    """Written whole or not at all."""
+    """Write JSON atomically: the whole file or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
     part.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", "utf-8")
@@ -31,17 +31,17 @@ def write_json(path: Path, content: object) -> None:
 
 @dataclass
 class Step:
-    """What one step found, and how it ended."""
+    """Figures of one step, and how the step ended."""
 
     figures: list[Figure] = field(default_factory=list)
     seconds: float = 0.0
     error: str | None = None
-    """Why it did not end well."""
+    """Type and message of the exception that ended the step."""
     complete: bool = False
 
 
 class Report:
-    """All steps; a run that is cut off leaves behind what it had."""
+    """Figures of all steps; an interrupted run keeps its figures."""
 
     def __init__(self, path: Path | None, about: Mapping[str, Any]) -> None:
         self._path = path
@@ -54,7 +54,7 @@ class Report:
         return any(step.error for step in self.steps.values())
 
     def run(self, name: str, figures: Iterator[Figure]) -> bool:
-        """Take a step's figures one by one; tells whether it came to its end."""
+        """Take a step's figures one by one; return whether the step completed."""
         print(f"\n{name}", flush=True)
         step = self.steps[name] = Step()
         started = time.perf_counter()
@@ -64,7 +64,7 @@ class Report:
                 print("  " + "  ".join(filter(None, figure.cells)), flush=True)
                 step.seconds = time.perf_counter() - started
                 self.write()
-        except Exception as error:  # a step that fails must not take the others' figures with it
+        except Exception as error:  # a failed step must not discard the figures of other steps
             traceback.print_exc()
             step.error = f"{type(error).__name__}: {' '.join(str(error).split())}"
             print(f"  FAILED: {step.error}", flush=True)
@@ -78,7 +78,7 @@ class Report:
             write_json(self._path, self.content())
 
     def content(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the report as JSON's values."""
         steps = {
             name: {
                 "complete": step.complete,
@@ -91,7 +91,7 @@ class Report:
         return {**self._about, "steps": steps}
 
     def table(self) -> str:
-        """Markdown, a line a figure."""
+        """Return a Markdown table, a row a figure."""
         rows = []
         for name, step in self.steps.items():
             rows += [figure.cells for figure in step.figures]

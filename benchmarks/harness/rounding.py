@@ -1,6 +1,6 @@
-"""What float32 makes of maps: ONNX Runtime and PyTorch, to each other and to float64.
+"""Rounding errors of maps in float32: ONNX Runtime against PyTorch, and each against float64.
 
-Angles of rotary positions are float32 in float64 too: they are the model's, not the arithmetic's.
+Rotary angles stay float32 in the float64 run: they belong to the model, not to the arithmetic.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TOKENS = 128
 
 @dataclass(frozen=True)
 class Rounding:
-    """The largest differences of any weight of a layer, layer by layer."""
+    """Largest difference of any attention weight, layer by layer."""
 
     to_each_other: list[float]
     onnx_to_float64: list[float]
@@ -34,7 +34,7 @@ class Rounding:
 
 
 def measure(folder: Path) -> Rounding:
-    """Of the maps of a text of random tokens, each side from its own hidden states."""
+    """Compare the maps of a text of random tokens, each side from its own hidden states."""
     artifact = load_artifact(folder)
     runtime, encoder = OnnxRuntime(artifact), load_encoder(artifact)
     config = encoder.config
@@ -51,13 +51,13 @@ def measure(folder: Path) -> Rounding:
 
 
 def maps_of(encoder: Encoder, batch: Batch) -> list[np.ndarray]:
-    """`[N, S, S]` a layer, of one text."""
+    """Return the maps of one text, `[N, S, S]` for each layer."""
     with torch.inference_mode():
         output = encoder(PackedBatch.of(batch), output_attentions=True)
     return [maps[0].numpy() for maps in output.attentions]
 
 
 def differences(found: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> list[float]:
-    """The largest of each pair."""
+    """Return the largest absolute difference of each pair."""
     pairs = zip(found, expected, strict=True)
     return [float(np.abs(one.astype(np.float64) - other).max()) for one, other in pairs]

@@ -1,4 +1,4 @@
-"""Ways beside each other: a row a way, as a table and as JSON."""
+"""Comparison of all ways, a row a way, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PERCENTILES = (50, 90, 99)
 
 @dataclass(frozen=True)
 class Row:
-    """One way over all rounds: medians, and the spread of what they are medians of."""
+    """Result of one way over all rounds: medians, and the smallest and largest rate."""
 
     name: str
     system: str
@@ -27,30 +27,30 @@ class Row:
     least: float
     most: float
     ratios: dict[str, float]
-    """Of the texts per second to those of other ways: the median of the rounds' ratios."""
+    """Texts per second relative to each base: the median of the rounds' ratios."""
     share: float
     latency_ms: dict[str, float]
-    """p50 and so on, of all rounds' requests together; empty in process."""
+    """p50, p90 and p99 over the requests of all rounds; empty in process."""
     client_cores: float
 
 
 def summarise(
     ways: Sequence[Way], samples: Mapping[str, list[Sample]], bases: Sequence[str]
 ) -> list[Row]:
-    """A row a way, with its ratios to the bases.
+    """Return a row for each way, with its ratios to the bases.
 
-    A base is a way's name, or a system's: then it is its way of as many connections. Where there is
-    none, there is no ratio.
+    A base is a way's name or a system's name. A system stands for its way with the same number of
+    connections; without such a way there is no ratio.
     """
     rows = []
     for way in ways:
-        found = samples[way.name]
-        rates = [sample.texts_per_second for sample in found]
+        samples_of_way = samples[way.name]
+        rates = [sample.texts_per_second for sample in samples_of_way]
         ratios = {}
         for base in bases:
             name = base if base in samples else way.name.replace(way.system, base, 1)
             if name in samples and way.paced_by is None:
-                pairs = zip(found, samples[name], strict=True)
+                pairs = zip(samples_of_way, samples[name], strict=True)
                 ratios[base] = statistics.median(
                     ours.texts_per_second / theirs.texts_per_second for ours, theirs in pairs
                 )
@@ -65,30 +65,32 @@ def summarise(
                 least=min(rates),
                 most=max(rates),
                 ratios=ratios,
-                share=statistics.median(sample.share for sample in found),
-                latency_ms=percentiles([ms for sample in found for ms in sample.latencies_ms]),
-                client_cores=statistics.median(sample.client_cores for sample in found),
+                share=statistics.median(sample.share for sample in samples_of_way),
+                latency_ms=percentiles(
+                    [ms for sample in samples_of_way for ms in sample.latencies_ms]
+                ),
+                client_cores=statistics.median(sample.client_cores for sample in samples_of_way),
             )
         )
     return rows
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:
-    """p50, p90 and p99, interpolated; nothing of nothing."""
+    """Return p50, p90 and p99, interpolated; empty without values."""
     if not values:
         return {}
     return {f"p{rank}": float(np.percentile(values, rank)) for rank in PERCENTILES}
 
 
 def table(rows: Sequence[Row], bases: Sequence[str]) -> str:
-    """Markdown, a row a way."""
+    """Return a Markdown table, a row a way."""
     heads = ["way", "texts/s (least to most)", *(f"× {base}" for base in bases)]
     heads += ["share of the limit", "p50 / p90 / p99, ms", "client's cores"]
     return markdown(heads, [cells_of(row, bases) for row in rows])
 
 
 def cells_of(row: Row, bases: Sequence[str]) -> list[str]:
-    """A row as the table shows it."""
+    """Return a row's cells."""
     cells = [row.name, f"{row.texts_per_second:.0f} ({row.least:.0f} to {row.most:.0f})"]
     cells += [f"{row.ratios[base]:.2f}" if base in row.ratios else "" for base in bases]
     cells.append("" if row.fixed_arrivals else f"{row.share:.2f}")
@@ -104,7 +106,7 @@ def milliseconds(value: float) -> str:
 def content(
     rows: Sequence[Row], samples: Mapping[str, list[Sample]], about: Mapping[str, object]
 ) -> dict[str, object]:
-    """All there is, for JSON: the rows, and every sample with every latency."""
+    """Return all results as JSON's values: the rows, and every sample with every latency."""
     return {
         **about,
         "rows": [asdict(row) for row in rows],

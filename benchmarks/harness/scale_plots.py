@@ -1,4 +1,4 @@
-"""One figure for each thing that was varied: throughput, share, latency and memory."""
+"""Figures of `benchmarks.scale`, one an axis: throughput, share, latency and memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LABELS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One point over all rounds: medians; percentiles of all requests."""
+    """Result of one point over all rounds: medians, and percentiles of all requests."""
 
     axis: str
     value: int
@@ -38,7 +38,7 @@ def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
 
 
 def figure(rows: Sequence[Row], label: str, path: Path) -> Path:
-    """Four panels over the same values."""
+    """Draw four panels over the same values."""
     drawn, (rate, share, latency, memory) = figure_of(8, 5.6, 2, 2)
     values = [row.value for row in rows]
     middle = [row.texts_per_second for row in rows]

@@ -1,4 +1,4 @@
-"""What is varied: the points that `benchmarks.scale` measures, and the texts that each sends."""
+"""Points that `benchmarks.scale` measures, and the texts that each sends."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from benchmarks.harness.texts import one_token_words, texts_of
 LENGTHS, BUDGETS = (16, 32, 64, 128, 256, 512), (128, 256, 512, 1024, 2048, 4096)
 CONNECTIONS = (1, 4, 16, 64, 256)
 TEXTS = 256
-"""Of the workload, in a sample."""
+"""Number of the workload's texts in a sample."""
 TOKENS, LEAST_TEXTS = 12288, 48
-"""Of a sample of one length: about so many tokens, but no fewer texts."""
+"""Approximate tokens of a sample of one length, and its minimum number of texts."""
 LONGEST, MODEL_LIMIT = 512, 256
-"""Most tokens of a text: on the length axis; otherwise, since the model is made for no more."""
+"""Maximum tokens of a text: on the length axis; on other axes (the model's own maximum)."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """One setting of one thing that is varied."""
+    """Setting of one axis, and the load that is sent."""
 
     axis: str
     value: int
     texts: list[str]
     tokens: list[int]
-    """Of each text."""
+    """Tokens of each text."""
     cores: int
     connections: int = 64
     flags: tuple[str, ...] = ()
 
 
 def points(workload: Sequence[str], tokenizer: Tokenizer, cores: int) -> Iterator[Point]:
-    """Every axis in turn, for a machine of so many cores."""
+    """Yield the points of every axis, for a machine of `cores` cores."""
     texts = list(workload[:TEXTS])
     tokens = [min(len(one.ids), MODEL_LIMIT) for one in tokenizer.encode_batch(texts)]
     words = one_token_words(workload, tokenizer)
@@ -47,5 +47,5 @@ def points(workload: Sequence[str], tokenizer: Tokenizer, cores: int) -> Iterato
         yield Point("budget", budget, texts, tokens, cores, flags=flags)
     for connections in CONNECTIONS:
         yield Point("connections", connections, texts, tokens, cores, connections)
-    for some in sorted({1, cores}):
-        yield Point("cores", some, texts, tokens, some)
+    for used in sorted({1, cores}):
+        yield Point("cores", used, texts, tokens, used)

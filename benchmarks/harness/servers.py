@@ -1,7 +1,7 @@
-"""Servers that are measured: ours and the peers', started, checked, paused and stopped alike.
+"""Servers to measure: Headscope and its peers, started, checked, paused and stopped alike.
 
-Only the server that is measured runs; the others are stopped by a signal meanwhile, since LitServe
-polls with a tenth of a core, and every runtime's threads have their own idea of being idle.
+Only the server being measured runs; SIGSTOP pauses the others, since LitServe polls with a tenth of
+a core, and the threads of idle runtimes may spin.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from testing.process import Service, StartError, clean_environment, free_port
 
 STOP_SECONDS = 20.0
 PATIENCE_SECONDS = 600.0
-"""A reply that takes longer never comes: the slowest server under the largest load is slow."""
+"""Seconds to wait for a reply; many, since the slowest server under the largest load is slow."""
 
 
 @dataclass(frozen=True)
 class Server:
-    """How to start a server and what to ask it for one text's vector."""
+    """Command that starts a server, and its request for one text's vector."""
 
     name: str
     precision: Precision
     command: Callable[[int], list[str]]
-    """Given a port."""
+    """Function from the port to the command line."""
     path: str
     body: Callable[[str], dict[str, object]]
     vector: Callable[[Any], list[float]]
-    """From its reply."""
+    """Function from the reply's JSON to the vector."""
 
 
 def artifact_of(precision: Precision) -> Path:
-    """The exported folder of a precision, from the service's cache; exported if need be."""
+    """Return the default model's export in the service's cache; export it if it is missing."""
     command = [sys.executable, "-m", "service", "export", "--precision", precision]
     found = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return Path(found.stdout.strip())
 
 
 def headscope(name: str, precision: Precision, artifact: Path, flags: Sequence[str] = ()) -> Server:
-    """Our service of an artifact."""
+    """Return Headscope as the server of an artifact."""
     start = [sys.executable, "-m", "service", "serve", "--artifact", str(artifact)]
     start += ["--log-level", "error", *flags]
     return Server(
@@ -65,7 +65,7 @@ def headscope(name: str, precision: Precision, artifact: Path, flags: Sequence[s
 
 
 class Running(Service):
-    """A started server."""
+    """Running server."""
 
     def __init__(self, server: Server) -> None:
         port = free_port()
@@ -75,30 +75,30 @@ class Running(Service):
         self.server = server
 
     def answers(self, text: str) -> bool:
-        """Whether it gives a text's vector."""
+        """Return whether the server returns a text's vector."""
         with contextlib.suppress(OSError, http.client.HTTPException, StartError):
             self.vectors([text])
             return True
         return False
 
     def vectors(self, texts: Sequence[str]) -> np.ndarray:
-        """`[text, feature]`, a request each.
+        """Return the vectors `[text, feature]`, one request each.
 
         Raises:
-            StartError: a reply is no 200.
+            StartError: a reply's status is not 200.
 
         """
-        found = []
+        vectors = []
         with Session(self.port) as session:
             for text in texts:
                 reply = session.ask(self.server.path, self.server.body(text))
                 if reply.status != http.HTTPStatus.OK:
                     raise StartError(f"{self.server.name} answers {reply.status}")
-                found.append(self.server.vector(reply.json()))
-        return np.array(found)
+                vectors.append(self.server.vector(reply.json()))
+        return np.array(vectors)
 
     def requests(self, texts: Sequence[str]) -> list[tuple[str, object]]:
-        """One for each text."""
+        """Return a request for each text."""
         return [(self.server.path, self.server.body(text)) for text in texts]
 
     def load(
@@ -108,10 +108,10 @@ class Running(Service):
         rate: float | None = None,
         headers: dict[str, str] | None = None,
     ) -> Result:
-        """All requests, from a load generator; in open loop if there is a rate.
+        """Send all requests from a load generator; in open loop if there is a rate.
 
         Raises:
-            LoadError: one is not answered with 200.
+            LoadError: a reply's status is not 200.
 
         """
         job = Job(
@@ -128,10 +128,10 @@ class Running(Service):
 
 @contextlib.contextmanager
 def running(server: Server, text: str) -> Iterator[Running]:
-    """A server that has given a text's vector; at the end it has some time to stop.
+    """Run a server for the block, once it has returned a text's vector; stop it at the end.
 
     Raises:
-        StartError: it did not.
+        StartError: the server does not return a vector.
 
     """
     with Running(server) as started:

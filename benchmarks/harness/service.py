@@ -23,12 +23,12 @@ from service.telemetry.metrics import Metrics
 
 
 def default_artifact() -> Artifact:
-    """The default model's artifact in the service's own precision, exported if need be."""
+    """Return the default model's artifact in the service's precision; export it if missing."""
     return open_artifact(Settings())
 
 
 def default_checkpoint() -> Path:
-    """The default model's checkpoint."""
+    """Return the default model's checkpoint."""
     return find_checkpoint(Settings(), print)
 
 
@@ -37,7 +37,7 @@ METRICS = Metrics()
 
 
 class InProcess:
-    """The service's own way of a request, without HTTP."""
+    """Path of a request through the service, without HTTP."""
 
     def __init__(self, artifact_folder: Path) -> None:
         settings = Settings(artifact=artifact_folder)
@@ -50,7 +50,7 @@ class InProcess:
         self._limits = BatchLimits(self._engine.batch_tokens, settings.max_queue_tokens)
 
     def __call__(self, texts: list[str]) -> float:
-        """Seconds for all texts, in requests of 100."""
+        """Return the seconds for all texts, in requests of 100."""
 
         async def run() -> float:
             engines = EnginePool(self._engine, {}, self._limits, METRICS.of_model("benchmark"))

@@ -1,4 +1,4 @@
-"""How much is measured: in full, or as a quick look that fits a test on a CPU."""
+"""Sizes of a run: full, or small enough for a test on a CPU."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Sizes:
-    """Every number that trades time for certainty."""
+    """Numbers that trade time for certainty."""
 
     rounds: int
-    """Samples of a way; medians are given."""
+    """Samples of a way on tokenised texts; medians are reported."""
     text_rounds: int
-    """The same with tokenising, which takes longer."""
+    """Samples of a way on raw texts, which take longer."""
     companies: int
-    """How often correctness puts the same texts into other random batches."""
+    """Number of times that correctness shuffles the same texts into random batches."""
     matrices: tuple[int, ...]
     """Rows of the square matrices whose product is the ceiling."""
     copy_bytes: int
     shape: tuple[int, int, int, int]
-    """Layers, heads, hidden and intermediate size of the second model."""
+    """Layers, heads, hidden size and intermediate size of the second model."""
     lengths: tuple[int, ...]
-    """Tokens of a text, where all are alike."""
+    """Tokens of a text in workloads of one length."""
     pass_tokens: int
-    """Of all texts of one length."""
+    """Tokens of all texts of one length."""
     mixed_texts: int
     batch_tokens: tuple[int, ...]
-    """Of a batch, padding included: the best is kept."""
+    """Candidates for the tokens of a batch, padding included; the fastest is kept."""
     threads: tuple[int, ...]
-    """That call the runtime at once: the best is kept."""
+    """Candidates for the threads that call the runtime at once; the fastest is kept."""
     request_texts: tuple[int, ...]
     workers: tuple[int, ...]
-    """Of the service, as far as there are twice as many cores."""
+    """Numbers of workers of the service, as far as there are twice as many cores."""
     connections: int
     load_seconds: float
     map_tokens: int
     memory_batches: int
     settled_batches: int
-    """After so many, device memory must not grow."""
+    """Number of batches after which device memory must not grow."""
     memory_tokens: int
-    """Most of a batch there."""
+    """Maximum tokens of a batch in the memory step."""
 
 
 FULL = Sizes(

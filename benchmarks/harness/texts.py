@@ -1,4 +1,4 @@
-"""Texts of a file, of documentation, of one length, or of lengths as they come."""
+"""Workloads: texts of a file, of documentation, of one length, or of mixed lengths."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ SHARES = (0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1)
 QUANTILES = (5, 9, 12, 19, 30, 53, 83, 112, 172, 244)
 """Tokens of sentences and paragraphs of software documentation: median 30, mean 42, p99 172."""
 LEAST = 3
-"""Tokens of a text: a word between the two special ones."""
+"""Minimum tokens of a text: a word between the two special tokens."""
 
 
 SOURCE = "torch.distributed"
-"""The default workload is this pinned package's documentation: English prose, 3,000 paragraphs."""
+"""Pinned package whose documentation is the default workload: 3,000 English paragraphs."""
 PROSE = re.compile(r"[A-Z].{38,}[a-z]\.")
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Texts, and the tokens of each."""
+    """Texts, and the number of tokens of each."""
 
     name: str
     texts: list[str]
@@ -41,16 +41,16 @@ class Workload:
 
 
 def of_length(length: int, tokens: int, tokenizer: Tokenizer) -> Workload:
-    """Texts of one length, so many tokens in all."""
+    """Return texts of `length` tokens each, and of about `tokens` tokens in all."""
     count = max(1, tokens // length)
     texts = texts_of(length, count, words_of(tokenizer))
     return Workload(f"S = {length}", texts, [length] * count)
 
 
 def mixed(count: int, tokenizer: Tokenizer, most: int, file: Path | None) -> Workload:
-    """So many texts of a file of lines {"text"}, or synthetic ones, of `most` tokens each at most.
+    """Return `count` texts of at most `most` tokens: synthetic, or of a file of lines {"text"}.
 
-    A file's texts are used again until there are enough: nothing in what is measured remembers one.
+    A file's texts repeat until there are enough: the measured systems do not cache texts.
     """
     if file is None:
         lengths = np.clip(mixed_lengths(count), LEAST, most).tolist()
@@ -63,32 +63,32 @@ def mixed(count: int, tokenizer: Tokenizer, most: int, file: Path | None) -> Wor
 
 
 def mixed_lengths(count: int) -> np.ndarray:
-    """Lengths spread over `QUANTILES`, shuffled; the same at every call."""
+    """Return lengths spread over `QUANTILES`, shuffled; the same at every call."""
     shares = (np.arange(count) + 0.5) / count
     lengths = np.exp(np.interp(shares, SHARES, np.log(QUANTILES))).round().astype(int)
     return np.random.default_rng(0).permutation(lengths)
 
 
 def words_of(tokenizer: Tokenizer) -> Sequence[str]:
-    """The vocabulary's words that are one token each."""
+    """Return the vocabulary's words that are one token each."""
     return one_token_words(list(tokenizer.get_vocab(with_added_tokens=False)), tokenizer)
 
 
 def read_workload(path: Path | None, count: int) -> list[str]:
-    """So many different texts, spread evenly over a file of lines {"text"} or over `SOURCE`."""
+    """Return `count` different texts, spread evenly over a file of lines {"text"} or `SOURCE`."""
     if path is not None:
         lines = path.read_text(encoding="utf-8").splitlines()
-        found: Iterator[str] = (json.loads(line)["text"] for line in lines)
+        candidates: Iterator[str] = (json.loads(line)["text"] for line in lines)
     else:
-        found = paragraphs(SOURCE)
-    texts = list(dict.fromkeys(found))
+        candidates = paragraphs(SOURCE)
+    texts = list(dict.fromkeys(candidates))
     if count >= len(texts):
         return texts
     return [texts[i * len(texts) // count] for i in range(count)]
 
 
 def paragraphs(package: str) -> Iterator[str]:
-    """The paragraphs of prose in a package's docstrings."""
+    """Yield the paragraphs of prose in a package's docstrings."""
     spec = find_spec(package)
     assert spec is not None
     assert spec.origin is not None
@@ -102,13 +102,13 @@ def paragraphs(package: str) -> Iterator[str]:
 
 
 def one_token_words(workload: Sequence[str], tokenizer: Tokenizer) -> list[str]:
-    """The workload's words that are one token each, whatever stands beside them."""
+    """Return the workload's words that are one token each, whatever words are beside them."""
     words = sorted({word for text in workload for word in text.lower().split() if word.isalpha()})
     encoded = tokenizer.encode_batch(words, add_special_tokens=False)
     return [word for word, one in zip(words, encoded, strict=True) if len(one.ids) == 1]
 
 
 def texts_of(length: int, count: int, words: Sequence[str]) -> list[str]:
-    """Different texts of exactly so many tokens, [CLS] and [SEP] among them."""
+    """Return different texts of exactly `length` tokens, [CLS] and [SEP] included."""
     generator = random.Random(length)
     return [" ".join(generator.choices(words, k=length - 2)) for _ in range(count)]

@@ -1,4 +1,4 @@
-"""Time, by the clock that fits: the device's own for what runs on it, else the wall's."""
+"""Timing of calls: by the device's clock for its own work, else by the wall clock."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ WARM_UP, REPEATS = 3, 10
 
 
 def device_seconds(call: Call, *, cuda: bool) -> float:
-    """The median time of a call in torch, from one event of the device to the next."""
+    """Return the median seconds of a call in torch, between two events of the device."""
     for _ in range(WARM_UP):
         call()
-    found = []
+    seconds = []
     for _ in range(REPEATS):
         if cuda:
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -25,10 +25,10 @@ def device_seconds(call: Call, *, cuda: bool) -> float:
             call()
             end.record()
             end.synchronize()
-            found.append(start.elapsed_time(end) / 1000)
+            seconds.append(start.elapsed_time(end) / 1000)
         else:
-            found.append(wall_seconds(call))
-    return statistics.median(found)
+            seconds.append(wall_seconds(call))
+    return statistics.median(seconds)
 
 
 def wall_seconds(call: Call) -> float:
@@ -36,7 +36,7 @@ def wall_seconds(call: Call) -> float:
 
 
 def seconds_of(call: Call, clock: Clock) -> float:
-    """What a clock says of a call."""
+    """Return the seconds of a call by a clock."""
     started = clock()
     call()
     return clock() - started
@@ -48,20 +48,20 @@ def in_turn(
     warm_up: int = 1,
     clock: Clock = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Seconds of each way in each round, one way after another, once so many did not count.
+    """Run the ways in turn, and return each way's seconds by round after the warm-up rounds.
 
     `time.process_time` counts this process's own processor time, on all its threads.
     """
     for _ in range(warm_up):
         for call in ways.values():
             call()
-    found: dict[str, list[float]] = {name: [] for name in ways}
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, call in ways.items():
-            found[name].append(seconds_of(call, clock))
-    return found
+            seconds[name].append(seconds_of(call, clock))
+    return seconds
 
 
 def median_ratio(above: list[float], below: list[float]) -> float:
-    """The median of the rounds' ratios."""
+    """Return the median of the rounds' ratios."""
     return statistics.median(a / b for a, b in zip(above, below, strict=True))

@@ -1,4 +1,4 @@
-"""How alike vectors are that should be the same: nothing is timed that computes something else."""
+"""Check that systems compute the same vectors before they are timed."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import numpy as np
 
 
 class OtherVectorsError(Exception):
-    """Vectors that are not those they stand beside."""
+    """Vectors that differ from the expected vectors."""
 
 
 def least_cosine(found: np.ndarray, expected: np.ndarray) -> float:
-    """The least cosine of any row of `[text, feature]` to its counterpart."""
+    """Return the smallest cosine of any row of `[text, feature]` with its counterpart."""
     norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
     return float(((found * expected).sum(axis=1) / norms).min())
 
 
 def check_vectors(name: str, found: np.ndarray, expected: np.ndarray, least: float) -> float:
-    """The least cosine, if that is enough.
+    """Return the smallest cosine if it is large enough.
 
     Raises:
-        OtherVectorsError: it is less, or not a number.
+        OtherVectorsError: the cosine is below `least`, or not a number.
 
     """
     cosine = least_cosine(found, expected)

@@ -1,4 +1,4 @@
-"""Every way of embedding, measured in turn, each sample between two calibrations."""
+"""Ways of embedding texts, measured in turn, each sample between two calibrations."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from benchmarks.harness.servers import Running
 WARM_UP = 100
 OPEN_CONNECTIONS = 256
 OPEN_LOAD = 0.7
-"""Of the rate a server reaches in closed loop: busy, and not yet drowned."""
+"""Arrival rate relative to the server's rate in closed loop: busy, but not overloaded."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One run of a workload."""
+    """Measurement of one run of a workload."""
 
     seconds: float
     cpu_seconds: float = 0.0
@@ -29,15 +29,15 @@ class Measured:
 
 @dataclass(frozen=True)
 class Way:
-    """One way to have texts embedded."""
+    """System, precision and load pattern with which texts are embedded."""
 
     system: str
     precision: Precision
     run: Callable[[list[str], float | None], Measured]
     connections: int | None = None
-    """None is in process."""
+    """Number of connections; None in process."""
     paced_by: str | None = None
-    """The way whose rate in the same round sets this one's arrivals; None is closed loop."""
+    """Name of the way whose rate in the same round sets the arrival rate; None in closed loop."""
 
     @property
     def name(self) -> str:
@@ -51,23 +51,23 @@ class Way:
 
 @dataclass(frozen=True)
 class Sample:
-    """What one way achieved in one round."""
+    """Result of one way in one round."""
 
     texts_per_second: float
     limit_flop_per_second: float
     share: float
-    """Of the limit, counting the texts' own tokens, without padding."""
+    """Share of the limit, counting the texts' own tokens without padding."""
     client_cores: float
     latencies_ms: list[float]
 
 
 def in_process(system: str, precision: Precision, seconds: Callable[[list[str]], float]) -> Way:
-    """What gives the seconds that all texts take."""
+    """Return the way of a function that returns the seconds for all texts."""
     return Way(system, precision, lambda texts, _: Measured(seconds(texts)))
 
 
 def over_http(running: Running, connections: Sequence[int]) -> list[Way]:
-    """Closed loop over each number of connections, then arrivals at 0.7 of the last one's rate."""
+    """Return a closed loop for each number of connections, and arrivals at 0.7 of the last rate."""
     server = running.server
 
     def way(count: int, paced_by: str | None = None) -> Way:
@@ -84,7 +84,7 @@ def over_http(running: Running, connections: Sequence[int]) -> list[Way]:
 
 @contextlib.contextmanager
 def resumed(running: Running) -> Iterator[None]:
-    """A paused server, awake for a while."""
+    """Resume a paused server for the block."""
     running.send(signal.SIGCONT)
     try:
         yield
@@ -99,18 +99,18 @@ def measure(
     rounds: int,
     calibrators: Mapping[Precision, Calibrator],
 ) -> dict[str, list[Sample]]:
-    """Run the ways in turn, round by round; one that fails once is an error.
+    """Run the ways in turn, round by round; any failure is raised.
 
     Args:
-        ways: all of them; those of one precision stand together best, and share calibrations.
-        texts: what each way is given in each round.
-        flop: what the texts cost at least.
-        rounds: samples of a way.
-        calibrators: of each precision.
+        ways: ways to measure; neighbours of one precision share calibrations.
+        texts: workload of each way in each round.
+        flop: minimum FLOP of the texts.
+        rounds: number of samples of a way.
+        calibrators: calibrator of each precision.
 
     """
     samples: dict[str, list[Sample]] = {way.name: [] for way in ways}
-    for way in ways:  # the first run of anything pays for what later ones have
+    for way in ways:  # a first run is slower than later runs
         if way.paced_by is None:
             way.run(texts[:WARM_UP], None)
     for _ in range(rounds):
@@ -127,7 +127,7 @@ def measure(
 
 
 def sample(result: Measured, texts: int, flop: float, limit: float) -> Sample:
-    """A run of so many texts that cost so much, beside the limit at that time."""
+    """Return the sample of a run of `texts` texts that cost `flop`, with the limit at that time."""
     return Sample(
         texts_per_second=texts / result.seconds,
         limit_flop_per_second=limit,

@@ -1,4 +1,4 @@
-"""A virtual environment for every peer, since they need other versions of what we need.
+"""Virtual environments of the peers, which need other versions of our packages.
 
 Run: python -m benchmarks.peers.install; the throughput benchmark does so too. An environment is
 made anew when its requirements have changed.
@@ -17,14 +17,14 @@ PEERS = ("infinity", "litserve")
 
 
 class InstallError(Exception):
-    """A peer cannot be installed; the last line pip said."""
+    """Failed installation of a peer; the message is pip's last line."""
 
 
 def python_of(peer: str) -> Path:
-    """The interpreter of a peer's environment, which is made if need be.
+    """Return the interpreter of a peer's environment, which is made if it is missing or outdated.
 
     Raises:
-        InstallError: pip cannot install its requirements.
+        InstallError: pip cannot install the peer's requirements.
 
     """
     requirements, folder = HERE / f"{peer}.txt", ENVIRONMENTS / peer
@@ -48,7 +48,7 @@ def run(command: list[str]) -> None:
 
 
 def main() -> int:
-    """Install every peer; returns how many failed."""
+    """Install every peer, and return the number of failures."""
     failed = 0
     for peer in PEERS:
         try:

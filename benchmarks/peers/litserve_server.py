@@ -2,10 +2,10 @@
 
 Runs in the peer's own environment.
 
-The best of what was tried on two cores: one worker with both of them, up to 64 requests at once,
-which sentence-transformers sorts by length and computes eight by eight. Batches of 32, its default,
-give six tenths of the throughput, since unlike texts are padded to one length; two workers of one
-core each give no more.
+The configuration was the fastest of several on two cores: one worker with both cores takes up to 64
+requests at once, which sentence-transformers sorts by length and computes eight at a time. Batches
+of 32, its default, give 0.6 of the throughput, since texts of different lengths are padded to one
+length; two workers of one core each are no faster.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REQUESTS, TEXTS, WAIT_SECONDS = 64, 8, 0.005
 
 
 class Embed(litserve.LitAPI):
-    """{"input": text} to {"embedding": [number, …]}."""
+    """API that takes {"input": text} and returns {"embedding": [number, …]}."""
 
     def __init__(self, folder: str) -> None:
         super().__init__(max_batch_size=REQUESTS, batch_timeout=WAIT_SECONDS)

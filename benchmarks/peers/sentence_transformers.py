@@ -14,7 +14,7 @@ from benchmarks.harness.encoding import Segments
 from benchmarks.harness.timing import wall_seconds
 
 BATCH_TEXTS = 32
-"""sentence-transformers' default."""
+"""Default number of texts of a batch in sentence-transformers."""
 HALF: dict[str, Any] = {"dtype": torch.float16, "attn_implementation": "sdpa"}
 
 
@@ -40,7 +40,7 @@ class SentenceTransformersPeer:
             self._model[0].auto_model.compile(dynamic=True)
 
     def encode(self, texts: Sequence[Segments], batch: int) -> None:
-        """The vectors of texts that are tokenised, sorted by length, on the host again."""
+        """Compute the vectors of tokenised texts, sorted by length, and copy them to the host."""
         ordered = sorted(texts, key=lambda text: len(text[0]), reverse=True)
         for start in range(0, len(ordered), batch):
             features = padded(ordered[start : start + batch])
@@ -49,22 +49,22 @@ class SentenceTransformersPeer:
                 self._model(moved)["sentence_embedding"].cpu()
 
     def encode_texts(self, texts: list[str], batch: int = BATCH_TEXTS) -> np.ndarray:
-        """`[text, H]`, as sentence-transformers does it alone."""
+        """Return the vectors `[text, H]` that sentence-transformers computes by itself."""
         return self._model.encode(texts, batch_size=batch, show_progress_bar=False)
 
     def seconds(self, texts: list[str]) -> float:
-        """For all texts, at its defaults."""
+        """Return the seconds for all texts, at the defaults."""
         return wall_seconds(lambda: self.encode_texts(texts))
 
     def lengths(self, texts: list[str]) -> list[int]:
-        """Tokens of each text as it is computed, cut to the model's limit."""
+        """Return the number of tokens of each text, truncated to the model's limit."""
         limit = self._model.max_seq_length
         encoded = self._model.tokenizer(texts, truncation=True, max_length=limit)
         return [len(ids) for ids in encoded["input_ids"]]
 
 
 def padded(texts: Sequence[Segments]) -> dict[str, np.ndarray]:
-    """What the model takes, `[B, S]` each."""
+    """Return the model's padded inputs, `[B, S]` each."""
     lengths = np.array([len(ids) for ids, _ in texts])
     mask = (np.arange(lengths.max()) < lengths[:, None]).astype(np.int64)
     ids, segments = np.zeros_like(mask), np.zeros_like(mask)

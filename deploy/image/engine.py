@@ -1,8 +1,8 @@
 """Builds of the Dockerfile without a docker engine and without a registry of images.
 
-buildah in a folder of its own, isolated by chroot; a Debian tree stands in for the base image. What
-pip is set up with on this machine (options, certificates, indexes and wheels on disk) goes for the
-pip of a build too, read-only and outside the image.
+buildah runs in a folder of its own, isolated by chroot; a Debian tree stands in for the base image.
+The pip of a build uses this machine's configuration of pip (options, certificates, indexes and
+wheels on disk), read-only and outside the image.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 BUILD_SECONDS = 2400
 DEBIAN = "bookworm"
-"""Release whose Python is the base image's."""
+"""Debian release with the Python version of the base image."""
 PACKAGES = "ca-certificates,python3,python3-pip,python-is-python3"
 
 
 class EngineError(Exception):
-    """A build or an image that is not what it should be."""
+    """Failed build, or image that does not pass a check."""
 
 
 def argument(name: str) -> str:
-    """The default of an ARG of the Dockerfile."""
+    """Return the default of an ARG of the Dockerfile."""
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     [value] = re.findall(rf"^ARG {name}=(.*)$", text, re.MULTILINE)
     return str(value)
 
 
 def base_name() -> str:
-    """Full name of the base image, without the digest that no stand-in for it can have."""
+    """Return the full name of the base image, without the digest, which a stand-in cannot have."""
     return f"docker.io/library/{argument('BASE').partition('@')[0]}"
 
 
 def torch_index() -> str:
-    """The Dockerfile's index of PyTorch for a CPU; empty, for those of pip, if out of reach."""
+    """Return the Dockerfile's index of PyTorch for a CPU; empty, for pip's own, if unreachable."""
     index = argument("TORCH_INDEX")
     try:
         with urllib.request.urlopen(f"{index}/torch/", timeout=5):
@@ -53,25 +53,25 @@ def torch_index() -> str:
 
 
 def pip_options(listed: str) -> dict[str, str]:
-    """Options of `pip config list`, those of the environment winning.
+    """Parse the options of `pip config list`; the environment's take precedence.
 
     Args:
         listed: lines such as `global.cert='/a'` and `:env:.cert='/b'`.
 
     """
-    found = re.findall(r"^(global|:env:)\.([a-z-]+)='(.*)'$", listed, re.MULTILINE)
+    matches = re.findall(r"^(global|:env:)\.([a-z-]+)='(.*)'$", listed, re.MULTILINE)
     return {
         name: value.replace(r"\n", " ")
-        for _, name, value in sorted(found, key=lambda m: m[0] == ":env:")
+        for _, name, value in sorted(matches, key=lambda m: m[0] == ":env:")
     }
 
 
 def pip_volumes(options: dict[str, str], configuration: Path) -> list[str]:
-    """`--volume` arguments that give a build pip's options and the paths that they name.
+    """Return `--volume` arguments that mount pip's options, and the paths in them, into a build.
 
     Args:
-        options: of `pip_options`.
-        configuration: file that is written with them.
+        options: options from `pip_options`.
+        configuration: file into which the options are written.
 
     """
     lines = [f"{name} = {value}\n" for name, value in options.items()]
@@ -91,8 +91,8 @@ class Engine:
     """buildah with images in a folder.
 
     Args:
-        folder: of all that it keeps and writes; 4 GB for a variant.
-        driver: storage driver; `vfs` where the kernel does not mount `overlay`, and on more disk.
+        folder: folder of images and temporary files; 4 GB for a variant.
+        driver: storage driver; `vfs`, which takes more disk, if the kernel cannot mount `overlay`.
 
     """
 
@@ -113,10 +113,10 @@ class Engine:
         }
 
     def run(self, *arguments: str, seconds: float = 300) -> str:
-        """Standard output of a buildah command.
+        """Run a buildah command, and return its standard output.
 
         Raises:
-            EngineError: it failed; with the last of its lines.
+            EngineError: the command failed; with the last lines of the log.
 
         """
         command = ["buildah", *self._storage, *arguments]
@@ -142,21 +142,21 @@ class Engine:
         return done
 
     def install(self) -> None:
-        """Install buildah and debootstrap by apt where they are missing."""
+        """Install buildah and debootstrap by apt if they are missing."""
         if not (shutil.which("buildah") and shutil.which("debootstrap")):
             self._call(["apt-get", "update"], 300)
             options = ["-y", "--no-install-recommends"]
             self._call(["apt-get", "install", *options, "buildah", "debootstrap"], 600)
 
     def make_base(self) -> None:
-        """Make the base image's stand-in under its name, unless it is there."""
+        """Make the base image's stand-in under its name, unless it exists."""
         name = base_name()
         with suppress(EngineError):
             self.run("inspect", "--type=image", name)
             return
         container = self.run("from", "scratch").strip()
         tree = self.run("mount", container).strip()
-        # what debootstrap mounts for its own use ends with it
+        # debootstrap's own mounts end with the mount namespace
         command = ["unshare", "--mount", "debootstrap", "--variant=minbase"]
         self._call([*command, f"--include={PACKAGES}", DEBIAN, tree], 900)
         for leaving in ("var/cache/apt", "var/lib/apt/lists", "var/log"):
@@ -182,7 +182,7 @@ class Engine:
             text=True,
         ).stdout
         volumes = pip_volumes(pip_options(listed), self._folder / "pip.conf")
-        given = {
+        build_arguments = {
             "BASE": base_name(),
             "TORCH_INDEX": torch_index(),
             "SOURCE_DATE_EPOCH": argument("SOURCE_DATE_EPOCH"),
@@ -190,24 +190,29 @@ class Engine:
         command = [
             # docker's format, because OCI's has no HEALTHCHECK
             *("build", "--layers", "--pull-never", "--format=docker", f"--target={target}"),
-            *(f"--build-arg={name}={value}" for name, value in given.items()),
-            *(f"--timestamp={given['SOURCE_DATE_EPOCH']}", f"--tag={tag}", *volumes, *options),
+            *(f"--build-arg={name}={value}" for name, value in build_arguments.items()),
+            *(
+                f"--timestamp={build_arguments['SOURCE_DATE_EPOCH']}",
+                f"--tag={tag}",
+                *volumes,
+                *options,
+            ),
             ".",
         ]
         self._call(["buildah", *self._storage, *command], BUILD_SECONDS)
 
     def inspect(self, tag: str) -> dict[str, Any]:
-        """An image's configuration, in docker's form."""
-        found: dict[str, Any] = json.loads(self.run("inspect", "--type=image", tag))["Docker"]
-        return found
+        """Return an image's configuration, in docker's form."""
+        inspected: dict[str, Any] = json.loads(self.run("inspect", "--type=image", tag))["Docker"]
+        return inspected
 
     def mount(self, tag: str) -> Path:
-        """Root of a new container's file system."""
+        """Mount a new container of an image, and return the root of its file system."""
         container = self.run("from", "--pull-never", tag).strip()
         return Path(self.run("mount", container).strip())
 
     def push(self, tag: str, folder: Path) -> list[int]:
-        """Bytes of an image's layers as a registry keeps them, compressed by gzip."""
+        """Push an image into a folder, and return its layers' bytes, gzipped as in a registry."""
         self.run("push", "--format=v2s2", tag, f"dir:{folder}", seconds=900)
         manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         return [layer["size"] for layer in manifest["layers"]]

@@ -34,14 +34,14 @@ def requirements(variant: Variant) -> list[str]:
 
 
 def without_torch(lock: str) -> str:
-    """Drop PyTorch and what only its build with CUDA depends on from the text of a lock file."""
+    """Drop PyTorch and the dependencies of only its CUDA build from the text of a lock file."""
     packages = re.split(r"^(?=\S)", lock, flags=re.MULTILINE)
     dropped = (f"{ELSEWHERE}==", *OF_CUDA_TORCH)
     return "".join(package for package in packages if not package.startswith(dropped))
 
 
 def compile_lock(variant: Variant) -> str:
-    """The text of a variant's lock file."""
+    """Return the text of a variant's lock file."""
     command = ["uv", "pip", "compile", *OPTIONS, *["--no-deps"] * variant.alone, "-"]
     lines = "\n".join(requirements(variant))
     done = subprocess.run(

@@ -22,22 +22,22 @@ MEGABYTE = 1e6
 
 
 def files(root: Path) -> Iterator[Path]:
-    """Regular files below a folder, links not followed."""
+    """Yield the regular files below a folder, without following links."""
     for path in root.rglob("*"):
         if path.is_file() and not path.is_symlink():
             yield path
 
 
 def size(root: Path) -> int:
-    """Bytes of the files below a folder, a file of several names counted once."""
-    found = {
+    """Return the bytes of the files below a folder; a file with several names counts once."""
+    sizes_of_files = {
         (status.st_dev, status.st_ino): status.st_size for status in map(Path.stat, files(root))
     }
-    return sum(found.values())
+    return sum(sizes_of_files.values())
 
 
 def cold_start(sandbox: Sandbox, log: Path) -> float:
-    """Median seconds from the command's start until it is ready, files in the page cache."""
+    """Return the median seconds from the command's start to readiness, with a warm page cache."""
     seconds = []
     for _ in range(STARTS):
         with Service(sandbox, log) as service:
@@ -48,14 +48,14 @@ def cold_start(sandbox: Sandbox, log: Path) -> float:
 
 
 def sizes(engine: Engine, tag: str, base_layers: int) -> tuple[float, float]:
-    """Megabytes of an image above its base's layers: of its files, and compressed by gzip."""
+    """Return an image's megabytes: of its files with the base, and of its own layers by gzip."""
     with tempfile.TemporaryDirectory() as folder:
         layers = engine.push(tag, Path(folder))
     return size(engine.mount(tag)) / MEGABYTE, sum(layers[base_layers:]) / MEGABYTE
 
 
 def measure(engine: Engine, targets: list[str]) -> None:
-    """Print a table of the targets, the base's own size apart."""
+    """Print the base's size, and a table of the targets without the base."""
     base = base_name()
     with tempfile.TemporaryDirectory() as folder:
         compressed = engine.push(base, Path(folder))

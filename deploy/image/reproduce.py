@@ -1,7 +1,7 @@
-"""Second build of an image without a cache, held against the first layer by layer.
+"""Second build of an image without a cache, compared with the first layer by layer.
 
 `python -m deploy.image.reproduce --storage FOLDER TARGET` after `deploy.image.check` has built the
-target there. Prints the files that differ; ends with status 1 where one does.
+target there. Prints the files that differ; the exit status is 1 if there are any.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from deploy.image.variants import SERVING
 
 
 def digests(root: Path) -> dict[str, str]:
-    """SHA-256 of every file below a folder, by its path there."""
-    found = {}
+    """Return the SHA-256 of every file below a folder, by relative path."""
+    digest_of = {}
     for path in files(root):
         with path.open("rb") as file:
-            found[str(path.relative_to(root))] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found
+            digest_of[str(path.relative_to(root))] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digest_of
 
 
 def differing(one: dict[str, str], other: dict[str, str]) -> list[str]:
-    """Paths whose files differ, or that one side alone has."""
+    """Return the paths whose files differ, or that only one side has."""
     return sorted(path for path in one.keys() | other.keys() if one.get(path) != other.get(path))
 
 
 def rebuild(engine: Engine, target: str) -> bool:
-    """Build the target again, print what differs, and tell whether nothing does."""
+    """Build the target again, print the files that differ, and return whether layers are equal."""
     first, second = f"headscope:{target}", f"headscope:{target}-again"
     step(f"building {target} again, without a cache")
     engine.build(target, second, "--no-cache")

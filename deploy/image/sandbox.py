@@ -1,7 +1,7 @@
-"""An image's command as docker-compose.yml starts it, without a docker engine.
+"""Sandbox that runs an image's command as docker-compose.yml does, without a docker engine.
 
-Process 1 and the image's user, the file system read-only but for /tmp, no capabilities and none to
-be had. The network is this machine's.
+The command is process 1 and runs as the image's user. The file system is read-only except /tmp.
+The process has no capabilities and cannot gain any. The network is this machine's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ mount --rbind /dev "$root/dev"
 mount -t tmpfs -o mode=1777,size=64m tmpfs "$root/tmp"
 exec chroot --userspec="$user" "$root" setpriv --no-new-privs env -i "$@"
 """
-"""In a mount and process namespace of its own, so that nothing is left to undo."""
+"""Script for a mount and process namespace of its own, so that no mount outlives it."""
 INSIDE = """
 import importlib.metadata, os, pathlib, re, shutil
 status = dict(line.split(":\\t") for line in open("/proc/self/status").read().splitlines())
@@ -40,11 +40,11 @@ print(*sorted(re.sub("[-_.]+", "-", name).lower() for name in names))
 assert not any(map(shutil.which, ["cc", "gcc", "g++", "make", "ld"]))
 assert not pathlib.Path("/build").exists() and not pathlib.Path("/package").exists()
 """
-"""A look from inside, that prints the names of the installed distributions."""
+"""Script that checks the sandbox from inside, and prints the installed distributions' names."""
 
 
 def free_port() -> int:
-    """A port of this machine that nothing listens on."""
+    """Return a free TCP port of this machine."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
@@ -55,9 +55,9 @@ class Sandbox:
     """A container's root and its image's configuration, in docker's form.
 
     Attributes:
-        root: the mounted file system.
+        root: mounted file system.
         config: `User`, `Env`, `Entrypoint`, `Cmd` and `Healthcheck` of the image.
-        port: of this machine, that the service listens on.
+        port: port of this machine on which the service listens.
 
     """
 
@@ -74,8 +74,8 @@ class Sandbox:
         """Start a command of the image.
 
         Args:
-            command: its words.
-            output: of both its streams.
+            command: words of the command line.
+            output: destination of standard output and standard error.
 
         """
         return subprocess.Popen(
@@ -90,10 +90,10 @@ class Sandbox:
         )
 
     def call(self, command: list[str], seconds: float = 60) -> str:
-        """Output of a command of the image.
+        """Run a command of the image, and return its output.
 
         Raises:
-            EngineError: it failed.
+            EngineError: the command failed.
 
         """
         process = self.start(command, subprocess.PIPE)
@@ -106,20 +106,20 @@ class Sandbox:
         return output
 
     def distributions(self) -> set[str]:
-        """Names of the installed distributions, of an image that keeps what it promises."""
+        """Check the sandbox from inside, and return the names of the installed distributions."""
         return set(self.call(["python", "-c", INSIDE]).split())
 
     def is_healthy(self) -> bool:
-        """Whether the image's own health check passes."""
+        """Return whether the image's own health check passes."""
         process = self.start(self.config["Healthcheck"]["Test"][1:], subprocess.DEVNULL)
         return process.wait(timeout=60) == 0
 
 
 class Service:
-    """The image's own command in a sandbox, as a context manager.
+    """Process of the image's own command in a sandbox, as a context manager.
 
     Raises:
-        EngineError: it is not ready in time, or does not stop as it should.
+        EngineError: the service is not ready in time, or does not exit with status 0 in time.
 
     """
 
@@ -134,7 +134,7 @@ class Service:
         return self
 
     def wait_until_ready(self, interval: float = 0.02) -> float:
-        """Seconds from the start until `GET /health/ready` is answered with 200."""
+        """Wait until `GET /health/ready` is answered with 200, and return the seconds it took."""
         began = time.monotonic()
         while not self._answers_ready():
             if self._process.poll() is not None or time.monotonic() - began > READY_SECONDS:
@@ -158,11 +158,11 @@ class Service:
         subprocess.run(["kill", f"-{signal.SIGTERM.name}", *children], check=True)
 
     def wait_for_end(self) -> None:
-        """Wait for an end with status 0."""
+        """Wait for an exit with status 0."""
         try:
             status = self._process.wait(timeout=STOP_SECONDS)
         except subprocess.TimeoutExpired as error:
-            raise EngineError("still there after SIGTERM") from error
+            raise EngineError(f"still running {STOP_SECONDS} s after SIGTERM") from error
         if status:
             raise EngineError(f"ended with {status}:\n{self._log.read_text(encoding='utf-8')}")
 

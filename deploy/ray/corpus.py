@@ -1,10 +1,10 @@
-"""A corpus of Parquet files and the folder of their vectors: what is done, and one file's run.
+"""Corpus of Parquet files, the folder of their vectors, and the encoding of one file.
 
 OUT/NAME.parquet            the vectors of NAME.parquet, as `headscope encode` writes them
-OUT/NAME.parquet.part/      an unfinished file's windows, of `headscope encode` too
-OUT/.headscope/job.json     what the corpus is encoded with
-OUT/.headscope/NAME.json    what became of a file
-OUT/.headscope/lock         held by the run that hands files out
+OUT/NAME.parquet.part/      windows of an unfinished file, as `headscope encode` writes them
+OUT/.headscope/job.json     options, model and version with which the corpus is encoded
+OUT/.headscope/NAME.json    receipt of a file
+OUT/.headscope/lock         lock of the run that dispatches files
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from service.system.distribution import version
 
 RECORD = ".headscope"
 LIMITS = ("engine", "device", "max_batch_tokens", "max_length", "max_characters")
-"""Settings that vectors follow from, beside the model."""
+"""Settings that affect the vectors, beside the model."""
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """What became of a file."""
+    """State of a file's encoding."""
 
     size: int
     """Bytes of the input."""
     mtime_ns: int
     """Time of the input's last change."""
     code: int | None = None
-    """Exit code of its run: 0 done, 3 done but for rows that were skipped; None while it runs."""
+    """Exit code of the run: 0 done, 3 done with skipped rows; None while it runs."""
 
 
 class CorpusFolder(WorkFolder):
-    """The folder of a corpus' outputs, whose record is held by one run at a time."""
+    """Folder of a corpus' outputs; one run at a time holds the lock of its record."""
 
     known = re.compile(rf"{WorkFolder.known.pattern}|.+\.parquet\.(json|draft)", re.DOTALL)
 
@@ -54,16 +54,16 @@ class CorpusFolder(WorkFolder):
         self.folder = out / RECORD
 
     def output(self, source: Path) -> Path:
-        """Where the vectors of a file go."""
+        """Return the path of a file's vectors."""
         return self.out.parent / source.name
 
     def receipt(self, source: Path) -> Receipt | None:
-        """What became of a file; None where it was never begun."""
+        """Return a file's receipt; None if the file was never begun."""
         path = self._path(source)
         return Receipt(**orjson.loads(path.read_bytes())) if path.exists() else None
 
     def keep(self, source: Path, receipt: Receipt) -> None:
-        """Write down what became of a file."""
+        """Write a file's receipt to disk, atomically."""
         draft = self._path(source).with_suffix(".draft")
         with draft.open("wb") as file:
             file.write(orjson.dumps(receipt))
@@ -76,14 +76,14 @@ class CorpusFolder(WorkFolder):
 
 
 def corpus_files(options: FileOptions) -> list[Path]:
-    """The Parquet files that the inputs name.
+    """Return the Parquet files that the inputs name.
 
     Raises:
-        UsageError: an input is no Parquet file, or two have one name.
+        UsageError: an input is not a Parquet file, or two files have the same name.
 
     """
     if others := [name for name in options.inputs if Path(name).suffix != PARQUET]:
-        raise UsageError(f"{others[0]} is no .parquet file, of which a corpus consists")
+        raise UsageError(f"{others[0]} is not a .parquet file: a corpus takes only those")
     paths = [source.path for source in find_sources(options, Path())]
     seen: dict[str, Path] = {}
     for path in paths:
@@ -94,14 +94,14 @@ def corpus_files(options: FileOptions) -> list[Path]:
 
 
 def job_of(options: FileOptions, settings: Settings, artifact: Artifact) -> Mapping[str, Any]:
-    """All that the outputs follow from, beside the inputs."""
+    """Return everything beside the inputs that determines the outputs."""
     limits = {name: getattr(settings, name) for name in LIMITS}
     about = {"model": artifact.sha256, "version": version()}
     return {**options.identity, **limits, **about}
 
 
 def unfinished(folder: CorpusFolder, paths: Sequence[Path]) -> list[Path]:
-    """The files that are still to be encoded, the largest first, so that none is left for the end.
+    """Return the files still to be encoded, the largest first, so that no large file starts last.
 
     Raises:
         UsageError: a file was changed since it was encoded.
@@ -113,21 +113,21 @@ def unfinished(folder: CorpusFolder, paths: Sequence[Path]) -> list[Path]:
         if receipt is None or receipt.code is None or not folder.output(path).exists():
             left.append(path)
         elif (receipt.size, receipt.mtime_ns) != (now.size, now.mtime_ns):
-            raise UsageError(f"{path} was changed since it was encoded: --restart")
+            raise UsageError(f"{path} was changed since it was encoded: encode anew with --restart")
     return sorted(left, key=lambda path: -path.stat().st_size)
 
 
 def encode_file(
     source: Path, options: FileOptions, settings: Settings, engine: Engine, say: Say
 ) -> int:
-    """Encode one file of a corpus, or go on where another process was killed.
+    """Encode one file of a corpus, or resume after another process was killed.
 
     Args:
-        source: the file.
-        options: of every file; `out` is any file of the corpus' folder.
-        settings: the model and its engine.
-        engine: computes, and stays open.
-        say: told of the steps before the first text.
+        source: file to encode.
+        options: options of every file; `out` is any file of the corpus' folder.
+        settings: settings of the model and its engine.
+        engine: engine that computes; it stays open.
+        say: function that logs the steps before the first text.
 
     Returns:
         The exit code of `headscope encode`.
@@ -140,7 +140,7 @@ def encode_file(
     out, before, now = folder.output(source), folder.receipt(source), _state(source)
     begun, there = before is not None, out.exists() and not WorkFolder(out).folder.exists()
     if there and not begun and not options.restart:
-        raise UsageError(f"{out} is there already: --restart replaces it")
+        raise UsageError(f"{out} exists already: --restart replaces it")
     again = there if begun else options.restart
     folder.keep(source, now)
     own = replace(options, inputs=(str(source),), out=out, restart=again)
@@ -150,5 +150,5 @@ def encode_file(
 
 
 def _state(path: Path) -> Receipt:
-    found = path.stat()
-    return Receipt(found.st_size, found.st_mtime_ns)
+    status = path.stat()
+    return Receipt(status.st_size, status.st_mtime_ns)

@@ -28,11 +28,11 @@ EXAMPLES = f"""
 {NAME} 'corpus/*.parquet' --out vectors --actors 8 --gpus 0.5
 """
 OTHERS = {"inputs", "out", "url", "api_key"}
-"""Parameters of `headscope encode` that a corpus has not, or not so."""
+"""Parameters of `headscope encode` that a corpus lacks or defines itself."""
 
 
 def encode(**options: Any) -> int:
-    """Encode a corpus, or go on where a run with the same options stopped."""
+    """Encode a corpus, or resume a stopped run with the same options; return the exit code."""
     pool = Pool(*(options.pop(name) for name in ("actors", "cpus", "gpus")))
     settings = settings_of(given({name: options.pop(name) for name in single.SETTINGS}))
     own = {"threads": settings.threads or pool.cpus, "api_keys": None}  # no key goes to the cluster
@@ -47,10 +47,10 @@ def encode(**options: Any) -> int:
 
 
 def run(options: FileOptions, settings: Settings, pool: Pool) -> int:
-    """Hand files out to actors until all are encoded, or one has failed; returns the exit code.
+    """Dispatch files to actors until all are encoded or one has failed; return the exit code.
 
     Raises:
-        UsageError: options, inputs and what is unfinished do not fit together.
+        UsageError: options, inputs and unfinished work do not match.
         ModelError: the model cannot be loaded.
         ray.exceptions.RayError: the cluster cannot run the actors.
 
@@ -96,40 +96,40 @@ command = Command(
             ["--out"],
             type=click.Path(path_type=Path, file_okay=False),
             required=True,
-            help="A folder, which all nodes see; each file's vectors have its name there.",
+            help="Folder that all nodes see; a file's vectors have the same name there.",
         ),
         click.Option(
             ["--actors"],
             type=click.IntRange(1),
             default=1,
             show_default=True,
-            help="Most actors, each with an engine; as many run as the cluster has room for.",
+            help="Maximum number of actors, each with an engine; fewer run if the cluster is full.",
         ),
         click.Option(
             ["--cpus"],
             type=click.IntRange(1),
             default=1,
             show_default=True,
-            help="Processors of an actor, and batches that it computes at once.",
+            help="Processors of an actor, and the number of batches that it computes at once.",
         ),
         click.Option(
             ["--gpus"],
             type=click.FloatRange(0),
             default=0.0,
             show_default=True,
-            help="GPUs of an actor, or a share of one.",
+            help="GPUs of an actor; a fraction shares a GPU.",
         ),
         *(param for param in single.command.params if param.name not in OTHERS),
     ],
     help="Encode the texts of Parquet files, each into a file of the same name, by actors of a Ray "
     "cluster. INPUT is a .parquet file or a glob in quotes; a file's output is that of `headscope "
-    "encode`. The same command goes on where it was stopped, and takes files that were added.",
+    "encode`. The same command resumes a stopped run, and includes files that were added.",
     examples=EXAMPLES,
 )
 
 
 def main() -> int:
-    """Run the command; returns the exit code."""
+    """Run the command and return the exit code."""
     try:
         return int(command.main(standalone_mode=False))
     except click.exceptions.Exit as ended:
@@ -138,7 +138,7 @@ def main() -> int:
         terminal.fail(NAME, error.format_message())
         return Exit.WRONG_USE
     except KeyboardInterrupt:
-        terminal.fail(NAME, "interrupted; the same command goes on")
+        terminal.fail(NAME, "interrupted; the same command resumes the run")
         return Exit.INTERRUPTED
     except (*FAILURES, ray.exceptions.RayError) as error:
         terminal.fail(NAME, one_line(error))

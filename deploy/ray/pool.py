@@ -1,4 +1,4 @@
-"""Actors of Ray Data, each with an engine, to which files are handed out.
+"""Actors of Ray Data, each with an engine, that encode files.
 
 https://docs.ray.io/en/latest/data/batch_inference.html
 """
@@ -25,7 +25,7 @@ from service.system import resources
 
 @dataclass(frozen=True)
 class Pool:
-    """The actors, and what each is given of the cluster."""
+    """Number of actors, and the resources of each."""
 
     actors: int
     cpus: int
@@ -33,28 +33,28 @@ class Pool:
 
 
 class Done(NamedTuple):
-    """What became of a file."""
+    """Result of a file."""
 
     source: str
     code: int
     """Exit code of `headscope encode`."""
     problem: str
-    """Empty where there is none."""
+    """Error message; empty if the file is done."""
 
 
 class FileEncoder:
-    """An engine, to which one file after the other is given."""
+    """Actor with an engine that encodes one file after another."""
 
     def __init__(self, options: FileOptions, settings: Settings, sha256: str) -> None:
         """Start the engine.
 
         Args:
-            options: of every file; `out` is any file of the corpus' folder.
-            settings: the model and its engine.
-            sha256: of the artifact that the run began with.
+            options: options of every file; `out` is any file of the corpus' folder.
+            settings: settings of the model and its engine.
+            sha256: digest of the artifact with which the run began.
 
         Raises:
-            ModelError: this node has another artifact, or none; or the engine disagrees with it.
+            ModelError: the artifact is missing, differs from the run's, or does not fit the engine.
             ServiceError: the engine cannot be started.
 
         """
@@ -66,7 +66,7 @@ class FileEncoder:
         self._engine = start_engine(settings, artifact)
 
     def __call__(self, rows: dict[str, Any]) -> dict[str, list[Any]]:
-        """Encode the file that a batch of one row names; what fails of it is told in the result."""
+        """Encode the file that a batch of one row names; return an error as part of the result."""
         (source,) = map(str, rows["item"])
         problem = ""
         try:
@@ -79,9 +79,9 @@ class FileEncoder:
 def encode_files(
     paths: Sequence[Path], options: FileOptions, settings: Settings, sha256: str, pool: Pool
 ) -> Generator[Done]:
-    """Encode files side by side; each result as it comes, in no order.
+    """Encode files in parallel, and yield each result as it comes, in any order.
 
-    A file whose actor dies is given to another, which goes on with the windows that are done.
+    If an actor dies, another actor takes its file and continues after the finished windows.
 
     Raises:
         ray.exceptions.RayError: the cluster cannot run the actors.
@@ -89,7 +89,7 @@ def encode_files(
     """
     names = [str(path.absolute()) for path in paths]
     files = ray.data.from_items(names, override_num_blocks=len(names))
-    found = files.map_batches(
+    results = files.map_batches(
         FileEncoder,
         batch_size=1,
         fn_constructor_args=(options, settings, sha256),
@@ -99,9 +99,9 @@ def encode_files(
         num_cpus=pool.cpus,
         num_gpus=pool.gpus or None,
     )
-    for row in found.iter_rows():
+    for row in results.iter_rows():
         yield Done(row["source"], row["code"], row["problem"])
 
 
 def _silent(_: str) -> None:
-    """What an actor does is told by the run that started it."""
+    """Ignore an actor's steps: the run that started it logs them."""

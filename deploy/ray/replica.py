@@ -1,4 +1,4 @@
-"""The application of one Ray Serve replica: the service without its own listener.
+"""Application of one Ray Serve replica: the service without its own listener.
 
 Serve's proxy stands between the client and the application (ASGI,
 https://asgi.readthedocs.io); docs/decisions/0027 lists what changes with that.
@@ -21,23 +21,23 @@ from service.settings import Settings
 from service.system import logs, resources
 
 NAME = "Headscope"
-"""Of the deployment, by which configuration files choose its options."""
+"""Name of the deployment, by which configuration files set its options."""
 
 _log = logging.getLogger("headscope")
 
 
 class Unready(RuntimeError):
-    """A replica that does not answer requests, or not rightly; its message crosses processes."""
+    """Failed health check of a replica, with a message that can be pickled between processes."""
 
 
 class WithoutRequestId:
-    """Leaves `x-request-id` out of replies, to which Serve's proxy adds the same id."""
+    """Middleware that removes `x-request-id` from replies, since Serve's proxy adds the same id."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection event."""
+        """Handle one request, or the lifespan."""
 
         async def without(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -49,41 +49,42 @@ class WithoutRequestId:
 
 
 def replica_settings(**chosen: Any) -> Settings:
-    """The settings of a replica: the environment's, without those of a listener.
+    """Return the settings of a replica: the environment's, but with Serve as the listener.
 
     Args:
-        **chosen: settings that win over the environment.
+        **chosen: settings that take precedence over the environment.
 
     Raises:
-        ValueError: a variable is no setting, or its value is wrong; or several workers are asked
-            for, which are Serve's replicas here.
+        ValueError: a variable is not a setting, or its value is wrong; or a metrics port or several
+            workers are requested.
 
     """
     settings = Settings(host="0.0.0.0", **chosen)
     if settings.metrics_port is not None:
         raise ValueError(
-            "HEADSCOPE_METRICS_PORT opens no port in a replica: /metrics is at Serve's own"
+            "HEADSCOPE_METRICS_PORT does not apply to Ray Serve: unset it, and read /metrics at "
+            "Serve's port"
         )
     if settings.workers > 1:
         raise ValueError(
-            "HEADSCOPE_WORKERS is for one machine: under Ray Serve choose num_replicas or "
-            "autoscaling_config, and leave it out"
+            "HEADSCOPE_WORKERS does not apply to Ray Serve: unset it, and set num_replicas or "
+            "autoscaling_config"
         )
     return settings
 
 
 def served_application(app: FastAPI) -> FastAPI:
-    """An application as Serve's proxy is to see it."""
+    """Adapt an application to Serve's proxy, and exclude its objects from garbage collection."""
     app.add_middleware(WithoutRequestId)
-    gc.freeze()  # as `Server.run`: a look through what stays for ever stops every request
+    gc.freeze()  # as `Server.run`: collecting permanent objects would pause every request
     return app
 
 
 def build() -> FastAPI:
-    """The service over the models that the environment names.
+    """Build the service of the models that the environment names.
 
     Raises:
-        ModelError: an artifact cannot be loaded, or the device is not there.
+        ModelError: an artifact cannot be loaded, or the device is missing.
         ServiceError: the engine cannot be started.
         ValueError: a setting is wrong.
 
@@ -98,7 +99,7 @@ async def check(app: FastAPI) -> None:
     """Check that the replica answers, by the readiness of `GET /health/ready`.
 
     Raises:
-        Unready: it does not, or not rightly; Serve then replaces it.
+        Unready: the replica does not answer, or answers wrongly; Serve then replaces it.
 
     """
     try:

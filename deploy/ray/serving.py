@@ -15,34 +15,34 @@ from ray.serve import Application
 from deploy.ray import replica
 
 MOST_REQUESTS = 20_000
-"""Requests that Serve hands to one replica at a time: more than the service admits (16,384 texts
-a lane), so that its own 429 with `Retry-After` is what a client meets, never Serve's queue."""
+"""Maximum requests that Serve sends to a replica at a time: more than the service admits (16,384
+texts a lane), so that a client gets the service's 429 with `Retry-After`, never Serve's queue."""
 HEALTH_SECONDS = 2.0
-"""Between two checks of a replica; three in a row that fail, or one dead process, replace it."""
+"""Seconds between checks of a replica; three failures in a row, or a dead process, replace it."""
 CHECK_SECONDS = 10.0
-"""Time for one check: longer than a probe of every model takes to fail."""
+"""Timeout of a check: longer than a probe of every model takes to fail."""
 DRAIN_SECONDS = 35.0
-"""How long requests of a replica that stops may take: the service's own limit on a request, and
-time for the reply."""
+"""Seconds for the requests of a stopping replica: the service's own limit on a request, and time
+for the reply."""
 
 
 def application(build: Callable[[], FastAPI], **options: Any) -> Application:
-    """A Serve application of replicas.
+    """Return a Serve application of replicas.
 
     Args:
-        build: makes the ASGI application, in each replica's process.
-        **options: of `serve.deployment`; a configuration file's win over them.
+        build: function that makes the ASGI application, in each replica's process.
+        **options: options of `serve.deployment`; a configuration file takes precedence.
 
     """
 
     class Headscope:
-        """One replica."""
+        """Replica of the service."""
 
         app: FastAPI
-        """That of `build`, which Serve has made."""
+        """Result of `build`, which Serve calls."""
 
         async def check_health(self) -> None:
-            """Serve's health check: our readiness."""
+            """Check readiness, on behalf of Serve."""
             await replica.check(self.app)
 
     deployment = serve.deployment(

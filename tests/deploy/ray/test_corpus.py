@@ -106,5 +106,5 @@ def test_what_does_not_fit_together(
     twice = replace(options, inputs=(*options.inputs, str(tmp_path / "elsewhere" / "*.parquet")))
     with pytest.raises(UsageError, match=r"would both become a\.parquet"):
         corpus_files(twice)
-    with pytest.raises(UsageError, match=r"is no \.parquet file"):
+    with pytest.raises(UsageError, match=r"is not a \.parquet file"):
         corpus_files(replace(options, inputs=("-",)))

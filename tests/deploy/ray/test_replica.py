@@ -24,7 +24,7 @@ def test_no_worker_processes_and_any_host(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(ValueError, match="num_replicas"):
         replica.replica_settings()
     monkeypatch.setenv("HEADSCOPE_METRICS_PORT", "9464")
-    with pytest.raises(ValueError, match="HEADSCOPE_METRICS_PORT opens no port"):
+    with pytest.raises(ValueError, match="HEADSCOPE_METRICS_PORT does not apply"):
         replica.replica_settings()
 
 
