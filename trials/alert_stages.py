@@ -1,4 +1,4 @@
-"""Services to watch, and for each alert what is done to one of them that it is for."""
+"""Stages of the alert trials: watched services, and for each alert a failure that causes it."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ from trials.servers import PATIENT, STUB, serve, stub
 HANGS = {"batch_timeout_seconds": 1.0, "request_timeout_seconds": 2.0}
 Starting = contextlib.AbstractAsyncContextManager[process.Service]
 Cause = tuple[str, str, Happening]
-"""An alert, what it is for in words, and having that happen."""
+"""Alert, description of its cause, and the happening that causes it."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A service, and what is done to it in turn."""
+    """Service, and the happenings caused in turn."""
 
     start: Callable[[Path], Starting]
-    """From a folder with the artifact to serve."""
+    """Function that starts the service on the artifact in a folder."""
     causes: Sequence[Cause]
     load: Callable[[process.Service], contextlib.AbstractAsyncContextManager[None]] = normal
     job: str = "headscope"
     port: Callable[[Any], int] = attrgetter("port")
-    """Where Prometheus asks."""
+    """Function that returns the port that Prometheus scrapes."""
     requests: str = "headscope_requests_total"
-    """What counts the requests of its load."""
+    """Metric that counts the requests of the stage's load."""
 
 
 def stubbed(engine: dict[str, Any] | None = None, **settings: Any) -> Callable[[Path], Starting]:
-    """How to start a stub of this engine and these settings."""
+    """Return a function that starts a stub with this engine and these settings."""
     return lambda folder: stub(engine, artifact=[str(folder)], **settings)
 
 
 def real(*flags: str) -> Callable[[Path], Starting]:
-    """How to start `headscope serve` with these flags."""
+    """Return a function that starts `headscope serve` with these flags."""
     return lambda folder: serve("--artifact", str(folder), *flags)
 
 
 def workers() -> list[Stage]:
-    """The model that is served by default, by two workers."""
+    """Return the stage of the default model in two workers."""
     flood = happenings.FLOOD
     stage = Stage(
         real("--workers", "2", "--api-keys", "trial"),
@@ -74,7 +74,7 @@ def workers() -> list[Stage]:
 
 
 def failures() -> list[Stage]:
-    """Engines and services that fail."""
+    """Return stages of failing engines and services."""
     return [
         Stage(
             stubbed({"batch_seconds": 0.01, "faults": happenings.faults("poison")}),
@@ -102,7 +102,7 @@ def failures() -> list[Stage]:
 
 
 def saturated() -> list[Stage]:
-    """Services of which too much is asked."""
+    """Return stages of overloaded services."""
     slow, small = {"batch_seconds": 0.2}, {"max_batch_tokens": 64}
     return [
         Stage(
@@ -143,7 +143,7 @@ def saturated() -> list[Stage]:
 
 
 def clients() -> list[Stage]:
-    """Services whose clients, or we, do wrong."""
+    """Return stages of faulty clients, and of a fault in the service's own prediction."""
     return [
         Stage(
             stubbed(),
@@ -174,7 +174,7 @@ def clients() -> list[Stage]:
 
 
 def limited(own: Group) -> Stage:
-    """A service in a control group."""
+    """Return the stage of a service in a control group."""
     return Stage(
         stubbed(command=own.starting(STUB)),
         [("HeadscopeMemory", "its limit comes near", happenings.nearly_full(own))],
@@ -183,7 +183,7 @@ def limited(own: Group) -> Stage:
 
 @contextlib.asynccontextmanager
 async def balanced(_: Path) -> AsyncIterator[process.Service]:
-    """A balancer before one replica."""
+    """Run a balancer before one replica."""
     port = free_port()
     with Replica(happenings.REPLICA, port) as replica, balancing(port) as balancer:
         await asyncio.to_thread(replica.wait_until_ready)
@@ -193,7 +193,7 @@ async def balanced(_: Path) -> AsyncIterator[process.Service]:
 
 
 def balancers() -> list[Stage]:
-    """The balancer that ships."""
+    """Return the stage of the shipped balancer."""
     stage = Stage(
         balanced,
         (

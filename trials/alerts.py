@@ -1,8 +1,8 @@
-"""A real Prometheus sees nothing of services under normal load, and all that goes wrong.
+"""Alerts of a real Prometheus: none under normal load, and each one under its own failure.
 
-Rules and configuration are those of deploy/prometheus; every window and `for` in the rules is
-divided by `SPEED`, no threshold is changed. What each alert is for is done to a service that is
-asked meanwhile: the default model with two workers, or a stub whose engine takes a known time.
+Rules and configuration come from deploy/prometheus; every window and `for` in the rules is divided
+by `SPEED`, and no threshold is changed. Each alert's failure is caused in a service under load: the
+default model with two workers, or a stub whose engine takes a known time.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from trials.memory_group import group
 from trials.prometheus import Prometheus, running
 
 NORMAL_SECONDS = 40
-"""Without an alert, before anything is done: 13 minutes of production."""
+"""Seconds of normal load without an alert: 13 minutes of production."""
 FIRES_SECONDS = 90.0
-"""For an alert to fire, of which the longest waits 15 s for what its rates look back at."""
+"""Seconds for an alert to fire; the slowest waits 15 s for the window of its rates."""
 ENDS_SECONDS = 240.0
-"""For it to end; the longest look back 180 s."""
+"""Seconds for an alert to end; the longest windows are 180 s."""
 AT_ONCE = 3
-"""Services that are watched together, once those of workers have had the machine alone."""
+"""Number of stages that run at the same time; the stage of workers runs by itself."""
 
 
 async def staged(stage: Stage, prometheus: Prometheus) -> list[Gate]:
-    """A service under normal load, then each happening beside it."""
+    """Watch a service under normal load, then cause each happening beside the load."""
     gates = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(shutil.copytree(oracle.artifact().folder, Path(name) / "artifact"))
@@ -59,7 +59,7 @@ async def staged(stage: Stage, prometheus: Prometheus) -> list[Gate]:
 
 
 async def watched(stages: Sequence[Stage]) -> list[Gate]:
-    """Stages by one Prometheus, a few at once."""
+    """Watch the stages by one Prometheus, a few at a time."""
     turn = asyncio.Semaphore(AT_ONCE)
 
     async def in_turn(stage: Stage, prometheus: Prometheus) -> list[Gate]:
@@ -67,12 +67,12 @@ async def watched(stages: Sequence[Stage]) -> list[Gate]:
             return await staged(stage, prometheus)
 
     async with running() as prometheus:
-        found = await asyncio.gather(*(in_turn(stage, prometheus) for stage in stages))
-    return [gate for gates in found for gate in gates]
+        gates_of_stages = await asyncio.gather(*(in_turn(stage, prometheus) for stage in stages))
+    return [gate for gates in gates_of_stages for gate in gates]
 
 
 def in_memory(_: Scale) -> list[Gate]:
-    """The stage that needs a control group, or why there can be none."""
+    """Run the stage that needs a control group; without permission, return the reason as a gate."""
     try:
         with group() as own:
             return asyncio.run(watched([alert_stages.limited(own)]))
@@ -82,7 +82,7 @@ def in_memory(_: Scale) -> list[Gate]:
 
 
 def of(stages: Callable[[], Sequence[Stage]]) -> Trial:
-    """A trial of stages; its times are the rules', so that it has one scale."""
+    """Return a trial of stages; its times follow from the rules, so that it has only one scale."""
     return lambda _: asyncio.run(watched(stages()))
 
 

@@ -1,7 +1,7 @@
-"""Replicas behind the balancer that ships, one of which is killed or told to stop under load.
+"""Replicas behind the shipped balancer, one of which is killed or stopped under load.
 
-A replica is the application and the server that ship, over an engine that sleeps a known time for
-each batch: several of them leave this machine's processor idle, as one does.
+A replica is the shipped application and server over an engine that sleeps a known time for each
+batch, so that several replicas leave this machine's processor as idle as one does.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from trials.servers import PATIENT
 from trials.stub import Stub
 
 BATCH_SECONDS, BATCH_TOKENS = 0.1, 16
-"""A batch of four texts of four tokens: 40 requests a second."""
+"""Seconds and tokens of a batch, of four texts of four tokens: 40 requests a second."""
 CONNECTIONS = 16
-"""Of each replica in closed loop: three batches wait while one is computed."""
+"""Connections to each replica in closed loop: three batches wait while one is computed."""
 WORKING_SECONDS, WATCHED_SECONDS = 2.0, 10.0
-"""Of load before a replica is stopped, and in all."""
+"""Seconds of load before a replica is stopped, and in all."""
 START_SECONDS = 2.0
-"""Of the load generator, at most on a busy machine."""
+"""Maximum seconds for the start of the load generator on a busy machine."""
 SEEN_SECONDS = 60.0
-"""A replica that takes longer never comes back."""
+"""Seconds after which a replica is taken not to come back."""
 TEXTS = ("the water", "a day", "her house", "my work")
 REQUESTS: list[tuple[str, object]] = [("/encode", {"inputs": text}) for text in TEXTS]
 
 
 class Replica(process.Service):
-    """A stub at an address of its own."""
+    """Stub at an address of its own."""
 
     def __init__(self, host: str, port: int) -> None:
         settings = {"host": host, "port": port, "max_batch_tokens": BATCH_TOKENS, **PATIENT}
@@ -49,7 +49,7 @@ class Replica(process.Service):
         self.host = host
 
     def ready(self) -> bool:
-        """As the balancer asks."""
+        """Return whether /health/ready is answered with 200, as the balancer checks it."""
         connection = http.client.HTTPConnection(self.host, self.port, timeout=process.PROBE_SECONDS)
         with (
             contextlib.suppress(OSError, http.client.HTTPException),
@@ -62,44 +62,44 @@ class Replica(process.Service):
 
 @dataclass
 class Load:
-    """Open loop that goes on while something is done."""
+    """Result of an open loop, available after the block beside which the loop runs."""
 
     result: Result = field(default_factory=Result)
 
 
 @dataclass(frozen=True)
 class Loss:
-    """One replica killed; times by the machine's monotonic clock."""
+    """Result of killing a replica; times are by the machine's monotonic clock."""
 
     result: Result
     stopped: float
-    """Nothing that was with the replica is answered from then on."""
+    """Time at which the replica was paused: from then on it answers nothing."""
     killed: float
     in_flight: int
-    """Requests with it once it was stopped."""
+    """Requests in flight on the replica once it was paused."""
     clean_seconds: float
     back_seconds: float
 
     @property
     def outcomes(self) -> Counter[str]:
-        """How requests ended."""
+        """Number of requests by outcome."""
         return Counter(self.result.outcomes)
 
     @property
     def lost(self) -> int:
-        """Requests that were not answered."""
+        """Number of requests that were not answered right."""
         return self.outcomes.total() - self.outcomes["right"]
 
     @property
     def late(self) -> int:
-        """Those of them that were sent when the replica was dead."""
+        """Number of lost requests that were due after the replica had died."""
         after = self.killed - self.result.started
         rows = zip(self.result.outcomes, self.result.due_seconds, strict=True)
         return sum(outcome != "right" and due > after for outcome, due in rows)
 
     @property
     def at_risk(self) -> int:
-        """Most that could be with it as it died: some came after it was stopped."""
+        """Maximum number of requests on the replica as it died, late arrivals included."""
         began, ended = (t - self.result.started for t in (self.stopped, self.killed))
         return self.in_flight + sum(began <= due <= ended for due in self.result.due_seconds)
 
@@ -112,10 +112,10 @@ class Group:
         self._stack = stack
         self._replicas: list[Replica] = []
         self._servers: list[str] = []
-        """The balancer's names of them."""
+        """Names of the replicas in the balancer."""
 
     def grow(self, count: int) -> None:
-        """Add replicas, one after the other, until there are so many."""
+        """Add replicas, one after another, until there are `count`."""
         while len(self._replicas) < count:
             host = f"127.0.0.{len(self._replicas) + 2}"
             before = self.balancer.up()
@@ -125,7 +125,7 @@ class Group:
             self._servers += self.balancer.up() - before
 
     def throughput(self, seconds: float) -> float:
-        """Right answers a second in closed loop."""
+        """Return the right replies a second in closed loop."""
         connections = CONNECTIONS * len(self._replicas)
         job = Job(
             self.balancer.port,
@@ -138,7 +138,7 @@ class Group:
         return result.outcomes.count("right") / result.seconds
 
     def lose(self, number: int, rate: float) -> Loss:
-        """`kill -9` of a replica under load, and another at its address as soon as it is dead."""
+        """Kill a replica by SIGKILL under load, and start another at its address."""
         victim = self._replicas[number]
         with self._loaded(rate) as load:
             victim.send(signal.SIGSTOP)
@@ -151,7 +151,7 @@ class Group:
         return Loss(load.result, stopped, killed, in_flight, clean - killed, back - killed)
 
     def drain(self, number: int, rate: float) -> tuple[Result, int]:
-        """SIGTERM to a replica under load: how requests ended, and the replica's exit code."""
+        """Stop a replica by SIGTERM under load; return the load's result and the exit code."""
         with self._loaded(rate) as load:
             code = self._replicas[number].stop()
             self._restart(number, time.perf_counter())
@@ -159,7 +159,7 @@ class Group:
 
     @contextlib.contextmanager
     def _loaded(self, rate: float) -> Iterator[Load]:
-        """So many requests a second, before and after what is done meanwhile."""
+        """Send `rate` requests a second before, during and after the block."""
         job = Job(self.balancer.port, REQUESTS, rate=rate, count=round(rate * WATCHED_SECONDS))
         load = Load()
         with ThreadPoolExecutor() as pool:
@@ -169,7 +169,7 @@ class Group:
             load.result = future.result()
 
     def _restart(self, number: int, since: float) -> tuple[float, float]:
-        """Times of the last request that met the dead replica, and of every replica's return."""
+        """Restart a replica; return the times of the last failure and of all replicas being up."""
         balancer = self.balancer
         failures, clean = balancer.failures(), since
         self._replicas[number] = replica = self._launch(self._replicas[number].host)
@@ -177,8 +177,8 @@ class Group:
             time.sleep(0.05)
             if replica.process.poll() is not None or time.perf_counter() > since + SEEN_SECONDS:
                 raise process.StartError(f"a replica did not come back: {replica.log[-1000:]}")
-            if (found := balancer.failures()) != failures:
-                failures, clean = found, time.perf_counter()
+            if (now := balancer.failures()) != failures:
+                failures, clean = now, time.perf_counter()
         return clean, time.perf_counter()
 
     def _launch(self, host: str) -> Replica:
@@ -192,6 +192,6 @@ class Group:
 
 @contextlib.contextmanager
 def group(*, resend: bool = True) -> Iterator[Group]:
-    """No replicas yet, behind a balancer that sends again what one lost, or does not."""
+    """Yield a group without replicas, whose balancer resends lost requests if `resend` is set."""
     with balancing(free_port(), resend=resend) as balancer, contextlib.ExitStack() as stack:
         yield Group(balancer, stack)

@@ -1,7 +1,7 @@
-"""Bodies of any shape and size up to the limit, on the real engine: what they cost everybody else.
+"""Bodies of any shape and size up to the limit, on the real engine, and their effect on others.
 
-Sizes are spread evenly over their logarithm. Liveness is asked for all the time, a good request is
-answered in between, and memory is looked at before and a minute after.
+Sizes are spread evenly over their logarithm. Liveness is probed all the time, a good request is
+sent after each body, and memory is measured before and a minute after.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_BYTES = 16 * 2**20
 LEAST_BYTES = 2**10
 GOOD = {"inputs": "a short text", "outputs": ["pooled"]}
 ALLOWED = {200, 400, 413, 422, 429}
-"""What a body of any shape may be answered with."""
+"""Statuses with which a body of any shape may be answered."""
 
 
 def _filled(opening: bytes, item: bytes, closing: bytes) -> Callable[[int], bytes]:
@@ -56,7 +56,7 @@ SHAPES: dict[str, Callable[[int], bytes]] = {
 
 
 def bodies(count: int) -> list[tuple[str, int]]:
-    """Shape and size of each."""
+    """Return the shape and the size in bytes of `count` bodies."""
     generator = random.Random(SEED)
     logarithms = math.log(LEAST_BYTES), math.log(MOST_BYTES)
     names = [*SHAPES] * math.ceil(count / len(SHAPES))
@@ -64,7 +64,7 @@ def bodies(count: int) -> list[tuple[str, int]]:
 
 
 async def trial(scale: Scale) -> list[Gate]:
-    """One after another."""
+    """Send the bodies one after another, each followed by a good request."""
     statuses: Counter[int] = Counter()
     probes, wrong = Probes(), 0
     async with serve() as service:
@@ -90,7 +90,7 @@ async def trial(scale: Scale) -> list[Gate]:
 
 
 def run(scale: Scale) -> list[Gate]:
-    """The gate of any body up to the limit."""
+    """Return the gates of any body up to the limit."""
     return asyncio.run(trial(scale))
 
 

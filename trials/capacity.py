@@ -1,6 +1,6 @@
-"""The simulated fleet of `benchmarks.capacity` beside a real one: replicas of a known cost.
+"""Simulated fleet of `benchmarks.capacity` beside a real one, of replicas with a known cost.
 
-One, two and four replicas behind the balancer that ships, at several loads with random arrivals.
+One, two and four replicas run behind the shipped balancer, at several loads with random arrivals.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from trials.balanced import BATCH_SECONDS, BATCH_TOKENS, REQUESTS, Group, group
 from trials.gates import Gate, Scale, exactly, main
 
 TOKENS = 4
-"""Of each request."""
+"""Tokens of each request."""
 NODE = Node(BATCH_SECONDS, 0.0, batch_tokens=BATCH_TOKENS)
 LOADS = (0.3, 0.6, 0.8)
 NEAR = 0.15
-"""Share by which a mean latency may differ."""
+"""Maximum relative difference of a mean latency."""
 SIMULATED = 50_000
-"""Requests of each simulation."""
+"""Number of requests in each simulation."""
 
 
 def compared(replicas: Group, count: int, load: float, seconds: float) -> list[Gate]:
-    """One fleet at one load."""
+    """Compare the measured and simulated latencies of a fleet at one load."""
     rate = load * count * NODE.capacity(TOKENS)
     job = Job(replicas.balancer.port, REQUESTS, rate=rate, count=round(rate * seconds))
     result = generate(job)
@@ -42,20 +42,20 @@ def compared(replicas: Group, count: int, load: float, seconds: float) -> list[G
         Gate(
             "… mean latency: measured / simulated",
             f"{1 - NEAR:g} … {1 + NEAR:g}",
-            f"{ratio:.3f}: {_told(measured)} measured, {_told(simulated)} simulated; "
+            f"{ratio:.3f}: {_shown(measured)} measured, {_shown(simulated)} simulated; "
             f"{closed:.0f} by the closed form, for one alone",
             abs(ratio - 1) <= NEAR,
         ),
     ]
 
 
-def _told(latencies: list[float]) -> str:
+def _shown(latencies: list[float]) -> str:
     ranks = (statistics.fmean(latencies), *np.percentile(latencies, (50, 90, 99)))
     return " / ".join(f"{value:.0f}" for value in ranks)
 
 
 def run(scale: Scale) -> list[Gate]:
-    """The gates of docs/scaling.md; latencies are mean / p50 / p90 / p99, in ms."""
+    """Return the gates of docs/scaling.md; latencies are mean / p50 / p90 / p99, in ms."""
     seconds = float(scale.of(30, 3))
     gates = []
     with group() as replicas:

@@ -1,4 +1,4 @@
-"""Every trial of load, faults and concurrency."""
+"""All trials of load, faults and concurrency."""
 
 from __future__ import annotations
 

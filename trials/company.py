@@ -1,7 +1,7 @@
-"""The real encoder: texts in random company against the same texts alone.
+"""Results of texts in random batches against the same texts alone, with the real encoder.
 
-Each text is asked for alone once; then again and again, single or in lists, while other clients ask
-for others and for attention maps.
+Each text is encoded alone once; then again and again, single or in lists, while other clients
+request other texts and attention maps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAPS = {"layers": [0, -1], "heads": [0, 5, 11]}
 
 @dataclass(frozen=True)
 class Seen:
-    """What one text gets: `[S]`, `[S, H]`, `[H]`, `[layers, heads, S, S]`."""
+    """Result of one text: `[S]`, `[S, H]`, `[H]`, `[layers, heads, S, S]`."""
 
     token_ids: np.ndarray
     embeddings: np.ndarray
@@ -37,7 +37,7 @@ class Seen:
 
 @dataclass
 class Found:
-    """The largest differences so far."""
+    """Largest differences so far, and numbers of compared texts."""
 
     texts: int = 0
     max_abs_diff: float = 0.0
@@ -47,7 +47,7 @@ class Found:
     maps_max_abs_diff: float = 0.0
 
     def compare(self, alone: Seen, seen: Seen) -> None:
-        """One text with itself."""
+        """Compare a text's vectors with the same text's alone."""
         self.texts += 1
         if not np.array_equal(alone.token_ids, seen.token_ids):
             self.out_of_order += 1
@@ -56,7 +56,7 @@ class Found:
             self.max_abs_diff = max(self.max_abs_diff, largest(one - other))
 
     def compare_maps(self, alone: Seen, attention: np.ndarray) -> None:
-        """One text's maps with those of it alone."""
+        """Compare a text's maps with the maps of the same text alone."""
         self.maps += 1
         assert alone.attention is not None
         if attention.shape != alone.attention.shape:
@@ -67,13 +67,13 @@ class Found:
 
 
 def largest(differences: np.ndarray) -> float:
-    """Absolute; infinite where anything is not finite."""
-    found = float(np.abs(differences).max())
-    return found if np.isfinite(found) else float("inf")
+    """Return the largest absolute difference; infinite if any is not finite."""
+    difference = float(np.abs(differences).max())
+    return difference if np.isfinite(difference) else float("inf")
 
 
 def split(body: bytes) -> Iterator[Seen]:
-    """The texts of a binary reply of /encode."""
+    """Yield the result of each text in a binary reply of /encode."""
     tensors = load(body)
     bounds = tensors["cu_seqlens"].tolist()
     for index, pooled in enumerate(tensors["pooled"]):
@@ -82,7 +82,7 @@ def split(body: bytes) -> Iterator[Seen]:
 
 
 async def encode(service: Service, texts: Sequence[str]) -> list[Seen]:
-    """Vectors of texts, in one request."""
+    """Return the vectors of texts, from one request."""
     reply = await ask(service.port, "/encode", {"inputs": texts, "truncate": True}, **BINARY)
     if reply.status != 200:
         raise RuntimeError(f"/encode answered {reply.status}")
@@ -90,7 +90,7 @@ async def encode(service: Service, texts: Sequence[str]) -> list[Seen]:
 
 
 async def maps(service: Service, texts: Sequence[str]) -> list[np.ndarray]:
-    """Maps of texts, in one request."""
+    """Return the maps of texts, from one request."""
     body = {"inputs": texts, "truncate": True, **MAPS}
     reply = await ask(service.port, "/attention", body, **BINARY)
     if reply.status != 200:
@@ -100,10 +100,10 @@ async def maps(service: Service, texts: Sequence[str]) -> list[np.ndarray]:
 
 
 async def trial(scale: Scale) -> list[Gate]:
-    """Alone, then in company."""
+    """Encode the texts alone, then in random batches."""
     count, generator = scale.of(20_000, 60), random.Random(SEED)
     texts = read_workload(None, scale.of(1_000, 15))
-    found = Found()
+    differences = Found()
     async with serve() as service:
         alone = []
         for text in texts:
@@ -111,29 +111,33 @@ async def trial(scale: Scale) -> list[Gate]:
             alone.append(Seen(seen.token_ids, seen.embeddings, seen.pooled, attention))
 
         async def client() -> None:
-            while found.texts < count:
+            while differences.texts < count:
                 chosen = generator.choices(range(len(texts)), k=generator.randint(1, MOST_TEXTS))
                 asked = [texts[i] for i in chosen]
                 if generator.random() < 0.1:
                     for i, attention in zip(chosen, await maps(service, asked), strict=True):
-                        found.compare_maps(alone[i], attention)
+                        differences.compare_maps(alone[i], attention)
                 for i, seen in zip(chosen, await encode(service, asked), strict=True):
-                    found.compare(alone[i], seen)
+                    differences.compare(alone[i], seen)
 
         async with asyncio.TaskGroup() as group:
             for _ in range(CLIENTS):
                 group.create_task(client())
     return [
-        Gate("texts in company", f"≥ {count}", str(found.texts), found.texts >= count),
-        at_most("largest difference to the text alone", 1e-5, found.max_abs_diff),
-        exactly("out of order", 0, found.out_of_order),
-        at_most(f"attention rows from 1 ({found.maps} texts)", 1e-4, found.row_sum_diff),
-        at_most("largest difference of a weight to the text alone", 1e-5, found.maps_max_abs_diff),
+        Gate("texts in company", f"≥ {count}", str(differences.texts), differences.texts >= count),
+        at_most("largest difference to the text alone", 1e-5, differences.max_abs_diff),
+        exactly("out of order", 0, differences.out_of_order),
+        at_most(
+            f"attention rows from 1 ({differences.maps} texts)", 1e-4, differences.row_sum_diff
+        ),
+        at_most(
+            "largest difference of a weight to the text alone", 1e-5, differences.maps_max_abs_diff
+        ),
     ]
 
 
 def run(scale: Scale) -> list[Gate]:
-    """The gates of concurrency, with the real encoder."""
+    """Return the gates of concurrency, with the real encoder."""
     return asyncio.run(trial(scale))
 
 

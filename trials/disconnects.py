@@ -1,4 +1,4 @@
-"""Clients that leave at random moments, and what they leave behind: nothing."""
+"""Clients that disconnect at random moments, and must leave no work and no memory behind."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SEED, AT_ONCE = 4, 64
 BATCH_SECONDS = 0.01
 SETTLED_SECONDS = 5
 BYTES_IN_FLIGHT = 17_000_000
-"""Of all replies together: little more than `ALL_MAPS` has."""
+"""Maximum bytes of all replies in flight: little more than the reply to `ALL_MAPS`."""
 ALL_MAPS: dict[str, Any] = {"inputs": "the water " * 120}
 LARGE = ALL_MAPS | {"layers": [0, 1]}
 BINARY = {"accept": "application/vnd.safetensors"}
 
 
 async def leave(service: Service, generator: random.Random) -> str:
-    """One client; says when it left."""
+    """Connect a client, disconnect it at a random moment, and return the moment's name."""
     connection = await Connection.to(service.port)
     texts = [oracle.words(generator, generator.randint(1, 40)) for _ in range(8)]
     when = generator.choice(("before its body's end", "queued or computing", "in its reply"))
@@ -48,7 +48,7 @@ async def leave(service: Service, generator: random.Random) -> str:
 
 
 async def everyone_leaves(service: Service, count: int) -> Counter[str]:
-    """So many clients, 64 at once."""
+    """Run `count` clients that disconnect, `AT_ONCE` at a time."""
     generator, left = random.Random(SEED), Counter[str]()
     todo = iter(range(count))
 
@@ -63,7 +63,7 @@ async def everyone_leaves(service: Service, count: int) -> Counter[str]:
 
 
 async def settled(service: Service) -> float:
-    """Seconds until no token waits; infinite if some do after `SETTLED_SECONDS`."""
+    """Return the seconds until no token waits; infinite after four times `SETTLED_SECONDS`."""
     started = time.monotonic()
     while await service.metric("headscope_queue_tokens"):
         if time.monotonic() > started + 4 * SETTLED_SECONDS:
@@ -73,7 +73,7 @@ async def settled(service: Service) -> float:
 
 
 async def queued_work_is_dropped(clients: int) -> list[Gate]:
-    """While one batch is computed others wait, and leave: not one of their texts is computed."""
+    """Check that no text is computed whose client leaves while another batch is computed."""
     async with stub({"batch_seconds": 1.0}, **PATIENT) as service:
         before = (await service.counts())["texts"]
         first = asyncio.create_task(ask(service.port, "/encode", body(GOOD[:1])))
@@ -97,7 +97,7 @@ async def queued_work_is_dropped(clients: int) -> list[Gate]:
 
 
 async def trial(scale: Scale) -> list[Gate]:
-    """They leave, and then others are served."""
+    """Let clients disconnect, then check that others are served."""
     count = scale.of(5_000, 200)
     bounds = {"max_bytes_in_flight": BYTES_IN_FLIGHT, "max_batch_tokens": 256}
     async with stub({"batch_seconds": BATCH_SECONDS}, **bounds, **PATIENT) as service:
@@ -127,7 +127,7 @@ async def _one(service: Service) -> str:
 
 
 def run(scale: Scale) -> list[Gate]:
-    """The gates of disconnects."""
+    """Return the gates of disconnects."""
     return asyncio.run(trial(scale))
 
 

@@ -1,4 +1,4 @@
-"""Engines that are slow in a known way, and that fail in known ways."""
+"""Engines with a known speed, and with known faults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Fault = Literal["raise", "count", "shape", "nan", "infinity", "hang"]
 
 
 class TrialEngine(FakeEngine):
-    """The fake engine, with the faults that its options name; it counts what it does."""
+    """Fake engine with the faults that its options name, and with counters."""
 
     def __init__(
         self,
@@ -33,12 +33,12 @@ class TrialEngine(FakeEngine):
         """Compute in one thread.
 
         Args:
-            config: of the encoder that it stands for.
-            batch_seconds: that a batch takes.
-            token_seconds: that each of its tokens adds.
-            raise_every: of so many batches the last raises; none when 0.
-            most_texts: there is no memory for a batch of more; for any when 0.
-            faults: what a batch does that has a text with this token id.
+            config: configuration of the encoder that the engine stands for.
+            batch_seconds: seconds of a batch.
+            token_seconds: seconds that each token adds to its batch.
+            raise_every: number of batches of which the last raises; 0: none raises.
+            most_texts: number of texts above which a batch raises MemoryError; 0: unlimited.
+            faults: fault of a batch that has a text with a token id, by token id.
 
         """
         super().__init__(config, batch_seconds=batch_seconds, token_seconds=token_seconds)
@@ -49,7 +49,7 @@ class TrialEngine(FakeEngine):
         self._never = threading.Event()
 
     def run(self, tasks: Sequence[Task]) -> list[Output]:
-        """Answer as the fake engine does, unless a fault is due."""
+        """Compute as the fake engine does, unless a fault is due."""
         self.counts["batches"] += 1
         if self._raise_every and self.counts["batches"] % self._raise_every == 0:
             self.counts["raised"] += 1
@@ -88,12 +88,12 @@ class TrialEngine(FakeEngine):
 
 
 class DriftingEngine(OnnxEngine):
-    """ONNX Runtime on a processor that computes some texts wrong: those with a certain token."""
+    """ONNX Runtime on a processor that computes wrong vectors of texts with a certain token."""
 
     wrong_token = 0
 
     def run(self, tasks: Sequence[Task]) -> list[Output]:
-        """Compute, with up to a tenth too much in the pooled numbers of those texts."""
+        """Compute, and add up to 0.1 to the pooled vectors of texts with the wrong token."""
         outputs = super().run(tasks)
         for task, output in zip(tasks, outputs, strict=True):
             wrong = isinstance(task, TextTask) and self.wrong_token in task.input_ids

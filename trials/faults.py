@@ -1,4 +1,4 @@
-"""Engines that fail: who may be hurt, and what everyone else gets."""
+"""Engines that fail: which requests may fail with them, and which must not."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ TRIGGERS: dict[Fault, str] = {
     "infinity": "star",
     "hang": "hang",
 }
-"""A text with this word has the fault happen."""
+"""Word that triggers each fault when a text contains it."""
 HANG_MS, PROBES, PROBE_SECONDS = 1000, 2, 5
 
 
 def body(texts: Sequence[str]) -> dict[str, object]:
-    """What asks for these texts' vectors."""
+    """Return the body of a request for these texts' vectors."""
     return {"inputs": list(texts), "outputs": ["pooled"], "dimensions": 4, "normalize": False}
 
 
 def outcome(texts: Sequence[str], reply: Reply) -> str:
-    """`right`, `wrong`, or the status of an error."""
+    """Return `right`, `wrong`, or the status of an error."""
     if reply.status != 200:
         return str(reply.status)
     content: Any = reply.json()
-    found = [np.float32(result["pooled"]).tolist() for result in content["results"]]
-    return "right" if found == [expected(text) for text in texts] else "wrong"
+    vectors = [np.float32(result["pooled"]).tolist() for result in content["results"]]
+    return "right" if vectors == [expected(text) for text in texts] else "wrong"
 
 
 def expected(text: str) -> list[float]:
-    """The numbers of a text."""
+    """Return the expected vector of a text."""
     return oracle.pooled(text, 6, "mean", 4, normalize=False).tolist()
 
 
 def faults() -> dict[int, Fault]:
-    """What each trigger's token does."""
+    """Return the fault of each trigger's token id."""
     return {oracle.token_id(word): fault for fault, word in TRIGGERS.items()}
 
 
 async def flaky(scale: Scale) -> list[Gate]:
-    """One batch in 50 raises, a thousand times, while 32 clients ask for 10 texts each."""
+    """Let one batch in 50 raise, a thousand times, while 32 clients request 10 texts each."""
     errors, outcomes, raised = scale.of(1_000, 8), Counter[str](), 0
     async with stub({"raise_every": 50}, **SMALL_BATCHES) as service:
 
@@ -98,22 +98,22 @@ def _fine(outcomes: list[str]) -> int:
 
 
 async def triggered(scale: Scale) -> list[Gate]:
-    """Faults of single texts; the last one ends the service."""
+    """Trigger faults by single texts; the last fault ends the service."""
     async with stub({"batch_seconds": 0.01, "faults": faults()}) as service:
-        found = [await part(service, scale) for part in (poison, nonsense, hang)]
-    return [gate for gates in found for gate in gates]
+        parts = [await part(service, scale) for part in (poison, nonsense, hang)]
+    return [gate for gates in parts for gate in gates]
 
 
 async def poison(service: Service, scale: Scale) -> list[Gate]:
-    """One text that breaks its batch among 31 good ones, 32 clients at once."""
+    """Send a text that breaks its batch among 31 good texts, by 32 clients at once."""
     rounds, failures, right = scale.of(100, 5), [], 0
     for number in range(rounds):
         texts = [*GOOD, "to the left"]
         texts.insert(number % 32, f"a {TRIGGERS['raise']}")
         blocker = asyncio.create_task(ask(service.port, "/encode", body(GOOD[:5])))
-        found = await asyncio.gather(*(_one(service, text) for text in texts))
-        failures.append(sum(outcome != "right" for outcome in found))
-        right += found.count("right")
+        outcomes = await asyncio.gather(*(_one(service, text) for text in texts))
+        failures.append(sum(outcome != "right" for outcome in outcomes))
+        right += outcomes.count("right")
         await blocker
     return [
         at_most("one poison text among 31: failures in any round", 1, max(failures)),
@@ -126,48 +126,48 @@ async def _one(service: Service, text: str) -> str:
 
 
 async def nonsense(service: Service, scale: Scale) -> list[Gate]:
-    """The engine answers with the wrong count or shape, NaN, or infinity."""
+    """Let the engine return the wrong count or shape, NaN, or infinity."""
     gates = []
     for fault in ("count", "shape", "nan", "infinity"):
-        bad, found = f"the {TRIGGERS[fault]}", Counter[str]()
+        bad, outcomes = f"the {TRIGGERS[fault]}", Counter[str]()
         for _ in range(scale.of(50, 3)):
             texts = [*GOOD[:8], bad]
             replies = await asyncio.gather(*(_one(service, text) for text in texts))
-            found.update(replies[:-1])
-            found[f"bad {replies[-1]}"] += 1
-        gates.append(exactly(f"{fault}: outcomes", {"right", "bad 500"}, set(found)))
+            outcomes.update(replies[:-1])
+            outcomes[f"bad {replies[-1]}"] += 1
+        gates.append(exactly(f"{fault}: outcomes", {"right", "bad 500"}, set(outcomes)))
     return gates
 
 
 async def out_of_memory(_: Scale) -> list[Gate]:
-    """There is memory for 8 texts: 16 are computed in two halves, of 32 the halves are too many."""
+    """Limit memory to 8 texts: 16 are computed in halves, and the halves of 32 are too large."""
     async with stub({"most_texts": 8}) as service:
-        found = []
+        outcomes = []
         for count in (8, 16, 32):
             texts, before = [GOOD[0]] * count, await service.counts()
             reply = await ask(service.port, "/encode", body(texts))
             after = await service.counts()
-            found.append((outcome(texts, reply), after["batches"] - before["batches"]))
+            outcomes.append((outcome(texts, reply), after["batches"] - before["batches"]))
         retry_after = reply.header("retry-after") or ""
     return [
-        exactly("memory for 8 texts: 8, in one batch", ("right", 1), found[0]),
-        exactly("… 16, in three", ("right", 3), found[1]),
-        exactly("… 32", "503", found[2][0]),
-        at_most("… 32: batches that were tried", 3, found[2][1]),
+        exactly("memory for 8 texts: 8, in one batch", ("right", 1), outcomes[0]),
+        exactly("… 16, in three", ("right", 3), outcomes[1]),
+        exactly("… 32", "503", outcomes[2][0]),
+        at_most("… 32: batches that were tried", 3, outcomes[2][1]),
         at_least("… Retry-After", 1, int(retry_after or 0), " s"),
     ]
 
 
 @dataclass
 class Probed:
-    """What readiness and liveness answered, one after the other."""
+    """Statuses of readiness and liveness, in the order of the probes."""
 
     ready: list[int] = field(default_factory=list)
     live: list[int] = field(default_factory=list)
 
 
 async def hang(service: Service, scale: Scale) -> list[Gate]:
-    """A batch never ends. Probes come every five seconds, or as often as it takes."""
+    """Let a batch hang, and probe every five seconds, or more often at short scale."""
     probed, probes = Probed(), scale.of(PROBES, 50 * PROBES)
     started = time.perf_counter()
     text = f"a {TRIGGERS['hang']}"
@@ -190,13 +190,13 @@ async def hang(service: Service, scale: Scale) -> list[Gate]:
 
 
 async def trial(scale: Scale) -> list[Gate]:
-    """Every fault in turn."""
-    found = [await part(scale) for part in (flaky, out_of_memory, triggered)]
-    return [gate for gates in found for gate in gates]
+    """Run every fault in turn."""
+    parts = [await part(scale) for part in (flaky, out_of_memory, triggered)]
+    return [gate for gates in parts for gate in gates]
 
 
 def run(scale: Scale) -> list[Gate]:
-    """The gates of RELIABILITY's second table that are about the engine."""
+    """Return the gates of RELIABILITY's second table that are about the engine."""
     return asyncio.run(trial(scale))
 
 

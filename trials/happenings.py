@@ -1,4 +1,4 @@
-"""What happens to services that are watched: their clients, their processes, their machine."""
+"""Failures and loads caused in watched services: by clients, processes, and the machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trials.prometheus import KEY, SCRAPE_SECONDS, asked
 from trials.stalls import BINARY, REPLY, stall
 
 Happening = Callable[[Service, Path], contextlib.AbstractAsyncContextManager[None]]
-"""Of a service and the folder of the artifact that it serves; over when the block ends."""
+"""Function of a service and its artifact's folder; its context lasts as long as the happening."""
 REPLICA, BROKEN_REPLICA = "127.0.0.2", "127.0.0.3"
 SHORT = {"inputs": ["a river", "the sea"]}
 LONG = {"inputs": "the water " * 120}
@@ -37,7 +37,7 @@ async def asking(
     headers: dict[str, str] = KEY,
     pause: float = 0.05,
 ) -> None:
-    """Ask for ever, one request after the other; whatever is answered."""
+    """Send one request after another without end, and ignore replies and lost connections."""
     while True:
         with contextlib.suppress(OSError, Lost):
             await asked(service.port, path, body, headers)
@@ -46,7 +46,7 @@ async def asking(
 
 @contextlib.asynccontextmanager
 async def meanwhile(*jobs: Awaitable[None]) -> AsyncIterator[None]:
-    """Jobs that run for as long as the block does."""
+    """Run jobs during the block."""
     tasks = [asyncio.ensure_future(job) for job in jobs]
     try:
         yield
@@ -59,7 +59,7 @@ async def meanwhile(*jobs: Awaitable[None]) -> AsyncIterator[None]:
 
 
 def normal(service: Service) -> contextlib.AbstractAsyncContextManager[None]:
-    """Two clients of /encode, one of /attention, a probe, and a client who asks for nonsense."""
+    """Run two clients of /encode, one of /attention, a probe, and a client with wrong requests."""
     return meanwhile(
         *(asking(service, SHORT) for _ in range(2)),
         asking(service, {"inputs": "a river", "layers": [0]}, "/attention"),
@@ -69,12 +69,12 @@ def normal(service: Service) -> contextlib.AbstractAsyncContextManager[None]:
 
 
 def without_encode(service: Service) -> contextlib.AbstractAsyncContextManager[None]:
-    """Clients of /attention alone."""
+    """Run a client of /attention only."""
     return meanwhile(asking(service, {"inputs": "a river", "layers": [0]}, "/attention"))
 
 
 def clients(count: int, body: object, headers: dict[str, str] = KEY) -> Happening:
-    """So many clients who all ask for the same."""
+    """Return the happening of `count` clients that all send the same request."""
 
     def happening(service: Service, _: Path) -> contextlib.AbstractAsyncContextManager[None]:
         return meanwhile(*(asking(service, body, headers=headers) for _ in range(count)))
@@ -83,7 +83,7 @@ def clients(count: int, body: object, headers: dict[str, str] = KEY) -> Happenin
 
 
 def triggered(word: str, pause: float = 0.5) -> Happening:
-    """A client whose text has a word for which an engine of trials has a fault."""
+    """Return the happening of a client whose text has a word that triggers a fault."""
 
     def happening(service: Service, _: Path) -> contextlib.AbstractAsyncContextManager[None]:
         return meanwhile(asking(service, {"inputs": f"a {word}"}, pause=pause))
@@ -93,7 +93,7 @@ def triggered(word: str, pause: float = 0.5) -> Happening:
 
 @contextlib.contextmanager
 def without_graphs(folder: Path) -> Iterator[None]:
-    """The artifact's graphs are gone from its folder, so that no engine can be started."""
+    """Rename the artifact's graphs during the block, so that no engine can be started."""
     graphs = [*folder.glob("*.onnx")]
     for graph in graphs:
         graph.rename(graph.with_suffix(".gone"))
@@ -106,7 +106,7 @@ def without_graphs(folder: Path) -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def engine_lost(service: Service, folder: Path) -> AsyncIterator[None]:
-    """A batch never ends, and no other engine can be started in place of the one that hangs."""
+    """Let a batch hang, while no engine can be started in place of the hanging engine."""
     with without_graphs(folder):
         async with triggered(TRIGGERS["hang"])(service, folder):
             yield
@@ -114,7 +114,7 @@ async def engine_lost(service: Service, folder: Path) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def worker_lost(service: Service, folder: Path) -> AsyncIterator[None]:
-    """A worker is killed, and none can be started in its place."""
+    """Kill a worker, while none can be started in its place."""
     with without_graphs(folder):
         service.children[0].kill()
         yield
@@ -122,7 +122,7 @@ async def worker_lost(service: Service, folder: Path) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def engine_killed(service: Service, _: Path) -> AsyncIterator[None]:
-    """The PyTorch engine of a worker is killed, and asked for again."""
+    """Kill the workers' PyTorch engines, then send requests to them."""
     body = {"inputs": "a", "backend": "torch"}
     await asked(service.port, "/encode", body, KEY)
     for worker in service.children:
@@ -134,14 +134,14 @@ async def engine_killed(service: Service, _: Path) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def worker_killed(service: Service, _: Path) -> AsyncIterator[None]:
-    """One of the workers is killed."""
+    """Kill a worker."""
     service.children[0].kill()
     yield
 
 
 @contextlib.asynccontextmanager
 async def worker_stopped(service: Service, _: Path) -> AsyncIterator[None]:
-    """One of the workers hangs, and so does each that is started in its place."""
+    """Pause a worker, and each worker that is started in its place."""
 
     async def stop() -> None:
         while True:
@@ -158,7 +158,7 @@ async def worker_stopped(service: Service, _: Path) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def killed(service: Service, _: Path) -> AsyncIterator[None]:
-    """All of it is killed, and started again at the end."""
+    """Kill the whole service, and start it again after the block."""
     service.kill()
     yield
     service.start_again()
@@ -167,7 +167,7 @@ async def killed(service: Service, _: Path) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def killed_again(service: Service, _: Path) -> AsyncIterator[None]:
-    """All of it is killed and started again, twice."""
+    """Kill and start the whole service again, twice."""
     for _time in range(2):
         service.start_again()
         await asyncio.to_thread(service.wait_until_ready)
@@ -176,24 +176,24 @@ async def killed_again(service: Service, _: Path) -> AsyncIterator[None]:
 
 
 def full_of_connections(most: int, share: float) -> Happening:
-    """Clients connect and say nothing until this share of so many descriptors is open."""
+    """Return the happening of idle connections that take a share of `most` file descriptors."""
 
     @contextlib.asynccontextmanager
     async def happening(service: Service, _: Path) -> AsyncIterator[None]:
-        found = psutil.Process(service.process.pid)
-        before = found.rlimit(resource.RLIMIT_NOFILE)
-        found.rlimit(resource.RLIMIT_NOFILE, (most, before[1]))
+        server = psutil.Process(service.process.pid)
+        before = server.rlimit(resource.RLIMIT_NOFILE)
+        server.rlimit(resource.RLIMIT_NOFILE, (most, before[1]))
         async with contextlib.AsyncExitStack() as stack:
-            for _connection in range(int(share * most) - found.num_fds()):
+            for _connection in range(int(share * most) - server.num_fds()):
                 stack.enter_context(stall(service.port, b""))
             yield
-        found.rlimit(resource.RLIMIT_NOFILE, before)
+        server.rlimit(resource.RLIMIT_NOFILE, before)
 
     return happening
 
 
 def unread(count: int) -> Happening:
-    """So many clients who ask for large replies and do not read them."""
+    """Return the happening of `count` clients that request large replies and do not read them."""
 
     @contextlib.asynccontextmanager
     async def happening(service: Service, _: Path) -> AsyncIterator[None]:
@@ -206,7 +206,7 @@ def unread(count: int) -> Happening:
 
 
 def impatient(service: Service, _: Path) -> contextlib.AbstractAsyncContextManager[None]:
-    """Clients who leave after a twentieth of a second."""
+    """Run clients that disconnect 50 ms after each request."""
 
     async def leaving() -> None:
         while True:
@@ -217,7 +217,7 @@ def impatient(service: Service, _: Path) -> contextlib.AbstractAsyncContextManag
 
 
 def nearly_full(group: Group) -> Happening:
-    """The group's limit comes down to a fifteenth above what its processes have."""
+    """Return the happening of a memory limit only a fifteenth above the group's usage."""
 
     @contextlib.asynccontextmanager
     async def happening(_service: Service, _folder: Path) -> AsyncIterator[None]:
@@ -231,14 +231,14 @@ def nearly_full(group: Group) -> Happening:
 
 
 def faults(word: str) -> dict[int, str]:
-    """The fault of `TrialEngine` that a trigger has happen."""
+    """Return the fault that a trigger word causes in a `TrialEngine`, by token id."""
     (fault,) = (fault for fault, trigger in TRIGGERS.items() if trigger == word)
     return {oracle.token_id(word): fault}
 
 
 @contextlib.asynccontextmanager
 async def replica_hangs_up(service: Service, _: Path) -> AsyncIterator[None]:
-    """A further replica says that it is ready, and ends every connection with a request."""
+    """Add a replica that reports ready, and closes every connection that sends a request."""
     assert isinstance(service, Balancer)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -256,7 +256,7 @@ async def replica_hangs_up(service: Service, _: Path) -> AsyncIterator[None]:
 
 @contextlib.asynccontextmanager
 async def no_replica(service: Service, _: Path) -> AsyncIterator[None]:
-    """The name of the replicas has no address."""
+    """Remove the only address from the replicas' name."""
     assert isinstance(service, Balancer)
     service.names.addresses.remove(REPLICA)
     yield

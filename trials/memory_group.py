@@ -1,4 +1,4 @@
-"""A control group of one's own, for what happens to a process as its memory's limit comes near."""
+"""Control group for a process, whose memory limit can be brought close to the usage."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ROOTS = (
     (Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes", "-1"),
     (Path("/sys/fs/cgroup"), "memory.max", "memory.current", "max"),
 )
-"""Of version 1 and 2: where groups are, a group's limit, what it has, and what is no limit."""
+"""Root folder, limit file, usage file and value for "unlimited", of cgroup versions 1 and 2."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """One group of processes."""
+    """Control group of processes."""
 
     folder: Path
     root: Path
@@ -28,7 +28,7 @@ class Group:
     unlimited: str
 
     def starting(self, command: tuple[str, ...]) -> tuple[str, ...]:
-        """A command that runs in it and, as in a container, sees no other."""
+        """Wrap a command so that it runs in the group and, as in a container, sees no other group."""
         script = (
             f"echo $$ > {self.folder}/cgroup.procs"
             f' && mount --bind {self.folder} {self.root} && exec "$@"'
@@ -36,21 +36,21 @@ class Group:
         return "unshare", "--mount", "sh", "-c", script, "sh", *command
 
     def leave(self, share: float) -> None:
-        """Limit it to what it has and a share of that."""
+        """Limit the group's memory to its usage plus a share of it."""
         used = int((self.folder / self.usage).read_text())
         (self.folder / self.limit).write_text(str(int(used * (1 + share))))
 
     def free(self) -> None:
-        """Limit it no longer."""
+        """Remove the limit."""
         (self.folder / self.limit).write_text(self.unlimited)
 
 
 @contextlib.contextmanager
 def group() -> Iterator[Group]:
-    """A new group without a limit; its processes have ended when the block ends.
+    """Make a group without a limit; its processes must end before the block does.
 
     Raises:
-        OSError: this user may make none.
+        OSError: this user may not make a group.
 
     """
     root, limit, usage, unlimited = next(one for one in ROOTS if (one[0] / "cgroup.procs").exists())

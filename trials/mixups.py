@@ -1,6 +1,6 @@
-"""Requests of every shape over many connections at once: each gets its own answer, exactly.
+"""Requests of every shape over many connections at once, each of which must get its own reply.
 
-The stub answers from a hash of a text's own tokens, so that what every reply must be is known.
+The stub answers from a hash of a text's own tokens, so that the exact reply is known.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SIZES = [1, 1, 1, 1, 2, 3, 5, 8]
 
 @dataclass(frozen=True)
 class Asked:
-    """A request."""
+    """Fields of a request."""
 
     texts: list[str]
     layer: int
@@ -37,7 +37,7 @@ class Asked:
     with_tokens: bool
 
     def content(self) -> bytes:
-        """On the wire; one text alone is sometimes no list."""
+        """Return the request's bytes; a single text is sometimes a string instead of a list."""
         bare = len(self.texts) == 1 and self.normalize
         body = {
             "inputs": self.texts[0] if bare else self.texts,
@@ -51,7 +51,7 @@ class Asked:
 
 
 def requests(generator: random.Random) -> Iterator[Asked]:
-    """Without end."""
+    """Yield random requests without end."""
     pool = [oracle.words(generator, generator.choice(LENGTHS)) for _ in range(TEXTS)]
     while True:
         texts = generator.choices(pool, k=generator.choice(SIZES))
@@ -66,7 +66,7 @@ def requests(generator: random.Random) -> Iterator[Asked]:
 
 
 def is_right(asked: Asked, body: bytes) -> bool:
-    """Whether a reply is exactly what was asked for, text by text."""
+    """Return whether a reply has exactly the requested results, text by text."""
     results = orjson.loads(body)["results"]
     return len(results) == len(asked.texts) and all(
         _is_right(asked, text, result) for text, result in zip(asked.texts, results, strict=True)
@@ -88,7 +88,7 @@ def _is_right(asked: Asked, text: str, result: dict[str, Any]) -> bool:
 
 
 async def trial(scale: Scale) -> list[Gate]:
-    """So many clients, each of which asks again as soon as it was answered."""
+    """Run clients that each send the next request as soon as they have a reply."""
     count = scale.of(200_000, 600)
     source, outcomes = requests(random.Random(SEED)), Counter[str]()
     todo = iter(range(count))
@@ -126,7 +126,7 @@ async def trial(scale: Scale) -> list[Gate]:
 
 
 def run(scale: Scale) -> list[Gate]:
-    """The gates of concurrency, with the stub."""
+    """Return the gates of concurrency, with the stub."""
     return asyncio.run(trial(scale))
 
 

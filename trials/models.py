@@ -1,7 +1,7 @@
-"""Several models behind one port: no reply is ever another model's.
+"""Several models behind one port, where no reply may be another model's.
 
-The stubs answer from a hash of a text's own tokens with vectors of their model's size, so that what
-every reply must be is known.
+The stubs answer from a hash of a text's own tokens with vectors of their model's size, so that the
+exact reply is known.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ CONNECTIONS, SEED, TEXTS, LAYER = 64, 3, 500, 2
 SIZES = {"narrow": 24, "org/wide": 96, "widest": 384}
 UNKNOWN = "no such model"
 NAMES = [*SIZES, *SIZES, None, UNKNOWN]
-"""What requests name; nothing is the first."""
+"""Model names of requests; None stands for the first model."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A request."""
+    """Fields of a request."""
 
     texts: list[str]
     model: str | None
     with_tokens: bool
 
     def content(self) -> bytes:
-        """On the wire."""
+        """Return the request's bytes."""
         body: dict[str, Any] = {
             "inputs": self.texts,
             "outputs": ["tokens", "pooled"] if self.with_tokens else ["pooled"],
@@ -51,7 +51,7 @@ class Asked:
 
 
 def requests(generator: random.Random) -> Iterator[Asked]:
-    """Without end."""
+    """Yield random requests without end."""
     pool = [oracle.words(generator, generator.randrange(1, 20)) for _ in range(TEXTS)]
     while True:
         texts = generator.choices(pool, k=generator.choice((1, 1, 1, 2, 5)))
@@ -59,7 +59,7 @@ def requests(generator: random.Random) -> Iterator[Asked]:
 
 
 class Judge:
-    """What each model must answer."""
+    """Expected replies of each model."""
 
     def __init__(self) -> None:
         config = oracle.artifact().manifest.config
@@ -69,7 +69,7 @@ class Judge:
         }
 
     def of(self, asked: Asked, reply: Reply) -> str:
-        """How a request ended."""
+        """Return the outcome of a request."""
         if asked.model == UNKNOWN:
             listed = all(name in reply.body.decode() for name in SIZES)
             return "refused rightly" if reply.status == 404 and listed else "refused wrongly"
@@ -93,7 +93,7 @@ class Judge:
 
 
 async def trial(scale: Scale) -> list[Gate]:
-    """So many clients, each of which asks any model again as soon as it was answered."""
+    """Run clients that each send a request to any model as soon as they have a reply."""
     count = scale.of(100_000, 400)
     source, outcomes, judge = requests(random.Random(SEED)), Counter[str](), Judge()
     unknown, todo = 0, iter(range(count))
@@ -126,7 +126,7 @@ async def trial(scale: Scale) -> list[Gate]:
 
 
 def run(scale: Scale) -> list[Gate]:
-    """The gates of several models, with stubs."""
+    """Return the gates of several models, with stubs."""
     return asyncio.run(trial(scale))
 
 

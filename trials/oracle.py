@@ -1,4 +1,4 @@
-"""What a stub must answer: texts, their tokens, and the vectors that follow from them alone."""
+"""Expected replies of a stub: texts, their tokens, and the vectors that follow from the tokens."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ WORDS = _COMMON.split()
 
 @functools.cache
 def artifact() -> Artifact:
-    """What stubs serve."""
+    """Return the artifact that stubs serve."""
     return open_artifact(Settings())
 
 
 def sized(artifact: Artifact, name: str, hidden_size: int) -> Artifact:
-    """The same files as another model's, with vectors of another size."""
+    """Return the artifact under another model's name, with another size of vectors."""
     manifest = artifact.manifest
     config = manifest.config.model_copy(update={"hidden_size": hidden_size})
     changed = manifest.model_copy(update={"model": name, "config": config})
@@ -43,38 +43,38 @@ def sized(artifact: Artifact, name: str, hidden_size: int) -> Artifact:
 
 @functools.cache
 def tokenizer() -> TextTokenizer:
-    """The service's, without its limits."""
+    """Return the service's tokenizer, without its limits."""
     opened = artifact()
     return TextTokenizer(opened.path(TOKENIZER), opened.manifest.sentence, Limits(512, 10**6))
 
 
 @functools.cache
 def engine() -> FakeEngine:
-    """Knows what a stub's engine answers."""
+    """Return an engine that computes the same vectors as a stub's engine."""
     return FakeEngine(artifact().manifest.config)
 
 
 @functools.cache
 def tokens_of(text: str) -> TokenizedText:
-    """A text as the service sees it."""
-    (found,) = tokenizer().tokenize([text], Options())
-    return found
+    """Tokenise a text as the service does."""
+    (tokenized,) = tokenizer().tokenize([text], Options())
+    return tokenized
 
 
 def token_id(word: str) -> int:
-    """The id of a word that is one token."""
-    _, found, _ = tokens_of(word).input_ids.tolist()
-    return int(found)
+    """Return the id of a word that is one token."""
+    _, token, _ = tokens_of(word).input_ids.tolist()
+    return int(token)
 
 
 def words(generator: random.Random, count: int) -> str:
-    """A text of so many tokens, special ones left out."""
+    """Return a random text of `count` tokens without the special tokens."""
     return " ".join(generator.choices(WORDS, k=count))
 
 
 @functools.lru_cache(100_000)
 def pooled(text: str, layer: int, mode: Any, dimensions: int, *, normalize: bool) -> Floats:
-    """The vector that `POST /encode` must give of a text, from a stub."""
+    """Return the vector with which a stub must answer `POST /encode` of a text."""
     seen = tokens_of(text)
     task = TextTask(seen.input_ids, seen.segment_ids, pooling=Pooling(layer, mode))
     vector = engine().expected(task).pooled
@@ -85,7 +85,7 @@ def pooled(text: str, layer: int, mode: Any, dimensions: int, *, normalize: bool
 
 @functools.lru_cache(100_000)
 def hidden(text: str, layer: int) -> Floats:
-    """The token vectors `[S, H]` that `POST /encode` must give of a text, from a stub."""
+    """Return the token vectors `[S, H]` with which a stub must answer `POST /encode` of a text."""
     seen = tokens_of(text)
-    (found,) = engine().expected(TextTask(seen.input_ids, seen.segment_ids, (layer,))).hidden
-    return found
+    (states,) = engine().expected(TextTask(seen.input_ids, seen.segment_ids, (layer,))).hidden
+    return states

@@ -1,4 +1,4 @@
-"""Far more requests than the engine can compute: what gets through, what is shed, and how fast.
+"""Overload: goodput, shed requests and latencies under more requests than the engine can compute.
 
 The stub computes 4 texts of 16 tokens in 80 ms, one batch at a time: C = 50 requests a second.
 """
@@ -28,12 +28,12 @@ PROBE_SECONDS = 0.1
 RECOVERY_SECONDS = 5
 SEED = 1
 GOODPUT = {1.5: 0.9, 3.0: 0.9, 10.0: 0.8}
-"""Least share of C that must be answered at so many times C."""
+"""Minimum goodput as a share of C, by load as a multiple of C."""
 
 
 @dataclass
 class Probes:
-    """What liveness answered while something else went on."""
+    """Results of the liveness probes during a load."""
 
     failed: int = 0
     latencies_ms: list[float] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Probes:
 
 @contextlib.asynccontextmanager
 async def probing(service: Service, probes: Probes) -> AsyncIterator[None]:
-    """Ask for liveness all the time, each time over a new connection."""
+    """Probe liveness during the block, each time over a new connection."""
 
     async def probe() -> None:
         while True:
@@ -63,22 +63,22 @@ async def probing(service: Service, probes: Probes) -> AsyncIterator[None]:
 
 
 def median(latencies_ms: Sequence[float]) -> float:
-    """In ms; not a number of nothing."""
+    """Return the median in ms; NaN without values."""
     return float(np.median(latencies_ms)) if latencies_ms else math.nan
 
 
 def p99(latencies_ms: Sequence[float]) -> float:
-    """In ms; infinite of nothing."""
+    """Return the 99th percentile in ms; infinite without values."""
     return float(np.percentile(latencies_ms, 99)) if latencies_ms else float("inf")
 
 
 class Overload:
-    """One service under different loads."""
+    """Service under different loads."""
 
     def __init__(self, service: Service, capacity: float, texts: int) -> None:
         self.service = service
         self.capacity = capacity
-        """Requests a second."""
+        """Requests a second, C."""
         generator = random.Random(SEED)
         texts = {oracle.words(generator, TOKENS - 2) for _ in range(texts)}
         self.bodies: list[dict[str, object]] = [
@@ -88,21 +88,21 @@ class Overload:
         self.replies: list[str] = []
 
     async def learn(self) -> None:
-        """Ask for each text in a request of its own, and hold the reply to what it must be.
+        """Request each text alone, and compare the reply with the oracle's.
 
         Raises:
-            AssertionError: it is not.
+            AssertionError: a reply differs.
 
         """
         for body in self.bodies:
             reply = await ask(self.service.port, "/encode", body)
-            found: Any = reply.json()
+            content: Any = reply.json()
             expected = oracle.pooled(str(body["inputs"]), 6, "mean", 4, normalize=False)
-            assert np.float32(found["results"][0]["pooled"]).tolist() == expected.tolist()
+            assert np.float32(content["results"][0]["pooled"]).tolist() == expected.tolist()
             self.replies.append(reply.body.decode())
 
     async def at(self, times: float, seconds: float) -> Result:
-        """So many times the capacity, for so long."""
+        """Load the service with `times` its capacity for some seconds."""
         rate = times * self.capacity
         count = round(rate * seconds)
         job = Job(
@@ -116,7 +116,7 @@ class Overload:
 
 
 def judge(times: float, capacity: float, result: Result, slack: float) -> list[Gate]:
-    """What must hold at more than the capacity."""
+    """Return the gates of a load above the capacity."""
     goodput = result.outcomes.count("right") / result.seconds / capacity
     accepted = 1000 * (QUEUE_SECONDS + 2 * BATCH_SECONDS) * slack
     others = len(result.outcomes) - result.outcomes.count("right") - result.outcomes.count("shed")
@@ -145,7 +145,7 @@ def judge(times: float, capacity: float, result: Result, slack: float) -> list[G
 
 
 def right(result: Result) -> float:
-    """The share of requests that were answered."""
+    """Return the share of requests that were answered right."""
     return result.outcomes.count("right") / len(result.outcomes)
 
 
@@ -154,7 +154,7 @@ def _whole(retry_after: str | None) -> bool:
 
 
 def recovered_after(baseline: Result, after: Result) -> float:
-    """Seconds until the p99 of all that follows is within 1.2 times the baseline's."""
+    """Return the seconds until the p99 of all later requests is within 1.2 times the baseline's."""
     bound = 1.2 * p99(baseline.latencies("right"))
     for quarter in range(4 * RECOVERY_SECONDS + 1):
         if p99(after.latencies("right", quarter / 4)) <= bound:
@@ -163,13 +163,13 @@ def recovered_after(baseline: Result, after: Result) -> float:
 
 
 async def retry_after_grows(scale: Scale) -> Gate:
-    """Who will not wait is told to come back in once or twice the time that it would take."""
+    """Check that Retry-After is once or twice the seconds of the work in the queue."""
     batch_seconds, work_seconds = 0.01, 2
     texts = ["the water of the " + "word " * (TOKENS - 6)] * round(
         work_seconds * TEXTS / batch_seconds
     )
     body = {"outputs": ["pooled"], "dimensions": 1, "inputs": texts}
-    told: list[list[int]] = []
+    retries: list[list[int]] = []
     async with stub({"batch_seconds": batch_seconds}, **_settings()) as service:
         await ask(service.port, "/encode", body)
         waiting = []
@@ -177,19 +177,19 @@ async def retry_after_grows(scale: Scale) -> Gate:
             waiting.append(asyncio.create_task(ask(service.port, "/encode", body)))
             await asyncio.sleep(0.5)
             replies = [await ask(service.port, "/encode", body, **SOON) for _ in range(9)]
-            told.append([int(reply.header("retry-after") or 0) for reply in replies])
+            retries.append([int(reply.header("retry-after") or 0) for reply in replies])
         for task in waiting:
             task.cancel()
         await asyncio.wait(waiting)
     expected = [work_seconds * (count + 2) - 0.5 * (count + 1) - 1 for count in range(3)]
-    found = [
-        max((expected[n] - 1) / scale.slack, 1) <= min(one)
-        and max(one) <= (2 * expected[n] + 2) * scale.slack
-        for n, one in enumerate(told)
+    within = [
+        max((expected[n] - 1) / scale.slack, 1) <= min(seconds)
+        and max(seconds) <= (2 * expected[n] + 2) * scale.slack
+        for n, seconds in enumerate(retries)
     ]
-    shown = ", ".join(f"{min(one)} … {max(one)}" for one in told)
+    shown = ", ".join(f"{min(seconds)} … {max(seconds)}" for seconds in retries)
     must = ", ".join(f"{seconds:g} … {2 * seconds:g}" for seconds in expected)
-    return Gate("Retry-After behind 2, 4, 6 s of work", f"about {must}", shown, all(found))
+    return Gate("Retry-After behind 2, 4, 6 s of work", f"about {must}", shown, all(within))
 
 
 SOON = {"x_request_timeout_ms": "1000"}
@@ -205,11 +205,11 @@ def _settings(**others: Any) -> dict[str, Any]:
 
 
 async def burst_after_idling(scale: Scale) -> Gate:
-    """Single short texts, then a burst that takes half of the time that it may wait, or a third."""
+    """Send single short texts, then a burst that takes a half or a third of the queue timeout."""
     burst = round(TEXTS / BATCH_SECONDS) * scale.of(4, 2)
     body = {"outputs": ["pooled"], "dimensions": 1}
     texts = ["the water of the " + "word " * (TOKENS - 6)] * TEXTS
-    # by what a single text takes it would be four times; a busy machine may take longer itself
+    # predicted from single texts, the burst would take four times as long; a busy machine is slower
     seconds = scale.of(2, 3) * burst * BATCH_SECONDS / TEXTS
     settings = _settings(queue_timeout_seconds=seconds)
     async with stub({"batch_seconds": BATCH_SECONDS}, **settings) as service:
@@ -223,7 +223,7 @@ async def burst_after_idling(scale: Scale) -> Gate:
 
 
 async def found_capacity(load: Overload) -> Gate:
-    """The highest rate at which 99.9 % are answered."""
+    """Return the gate of the highest rate at which 99.9 % of requests are answered."""
     for share in (1.0, 0.98, 0.95, 0.9, 0.8):
         result = await load.at(share, 20)
         if result.outcomes.count("right") >= 0.999 * len(result.outcomes):
@@ -234,7 +234,7 @@ async def found_capacity(load: Overload) -> Gate:
 
 
 async def trial(scale: Scale) -> list[Gate]:
-    """Every load in turn, then half the capacity again."""
+    """Run every load in turn, then half the capacity again."""
     capacity = TEXTS / BATCH_SECONDS
     gates, probes = [], Probes()
     async with stub({"batch_seconds": BATCH_SECONDS}, **_settings()) as service:
@@ -265,7 +265,7 @@ async def trial(scale: Scale) -> list[Gate]:
 
 
 def run(scale: Scale) -> list[Gate]:
-    """The gates of RELIABILITY's first table."""
+    """Return the gates of RELIABILITY's first table."""
     return asyncio.run(trial(scale))
 
 

@@ -1,4 +1,4 @@
-"""A real Prometheus with the project's rules, in which time passes faster."""
+"""Real Prometheus with the project's rules, whose times are divided by `SPEED`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from testing.promtool import MISSING, found
 
 FOLDER = Path(__file__).resolve().parents[1] / "deploy" / "prometheus"
 SPEED = 20
-"""Times as fast as in production: three seconds for a minute."""
+"""Factor by which times are shorter than in production: three seconds for a minute."""
 SCRAPE_SECONDS = 2
-"""Between two scrapes, and for one: a worker that hangs has a second to answer the others."""
+"""Seconds between two scrapes, and for one: /metrics waits a second for a hanging worker."""
 POLL_SECONDS = 0.2
 KEY = {"authorization": "Bearer trial"}
 _TIME = re.compile(r"(?<=\[)(\d+)([mh])(?=\])|(?<=for: )(\d+)(m)")
@@ -32,10 +32,10 @@ _MILLISECONDS = {"m": 60_000, "h": 3_600_000}
 
 
 def faster(text: str) -> str:
-    """Rules whose times pass faster: windows and `for`, no threshold."""
+    """Divide the windows and `for` of rules by `SPEED`, and keep the thresholds."""
 
-    def scaled(found: re.Match[str]) -> str:
-        number, unit = filter(None, found.groups())
+    def scaled(match: re.Match[str]) -> str:
+        number, unit = filter(None, match.groups())
         return f"{int(number) * _MILLISECONDS[unit] // SPEED}ms"
 
     return _TIME.sub(scaled, text)
@@ -44,19 +44,19 @@ def faster(text: str) -> str:
 async def asked(
     port: int, path: str, body: object = None, headers: dict[str, str] | None = None
 ) -> Reply:
-    """The reply to one request over a connection of its own."""
+    """Return the reply to one request over a connection of its own."""
     async with await Connection.to(port) as connection:
         return await connection.ask(request(path, body, headers))
 
 
 class Prometheus(process.Service):
-    """A Prometheus that scrapes services, each by its port, as they are watched."""
+    """Prometheus that scrapes the ports of watched services."""
 
     def __init__(self, folder: Path) -> None:
-        """Start one that keeps all it has in a folder, and scrapes nothing yet.
+        """Start Prometheus with its files in a folder, and without targets.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: Prometheus is not installed.
 
         """
         program = found("prometheus")
@@ -83,7 +83,7 @@ class Prometheus(process.Service):
         }
         super().__init__([program, *(f"--{name}={value}" for name, value in flags.items())], own)
 
-    def _tell(self, job: str) -> None:
+    def _write_targets(self, job: str) -> None:
         ports = sorted(self._watched[job])
         scratch = self._folder / f"{job}.new"
         scratch.write_text(json.dumps([{"targets": [f"127.0.0.1:{port}" for port in ports]}]))
@@ -91,10 +91,10 @@ class Prometheus(process.Service):
 
     @contextlib.asynccontextmanager
     async def watching(self, job: str, port: int) -> AsyncIterator[Target]:
-        """Scrape a port for as long as the block runs; it begins once that was done."""
+        """Scrape a port during the block, which begins after the first scrape."""
         watched = self._watched.setdefault(job, set())
         watched.add(port)
-        self._tell(job)
+        self._write_targets(job)
         target = Target(self, f"127.0.0.1:{port}")
         try:
             while not await target.value("up"):
@@ -102,18 +102,18 @@ class Prometheus(process.Service):
             yield target
         finally:
             watched.remove(port)
-            self._tell(job)
+            self._write_targets(job)
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a Prometheus knows of one that it scrapes."""
+    """Alerts and metrics of one target of a Prometheus."""
 
     prometheus: Prometheus
     instance: str
 
     async def firing(self) -> set[str]:
-        """The names of the alerts that fire now."""
+        """Return the names of the alerts that fire now."""
         alerts = (await asked(self.prometheus.port, "/api/v1/alerts")).json()["data"]["alerts"]
         return {
             one["labels"]["alertname"]
@@ -122,22 +122,22 @@ class Target:
         }
 
     async def value(self, metric: str) -> float:
-        """The sum of a metric; 0 where there is none."""
+        """Return the sum of a metric; 0 without samples."""
         path = f'/api/v1/query?query=sum({metric}{{instance="{self.instance}"}})'
         result = (await asked(self.prometheus.port, path)).json()["data"]["result"]
         return float(result[0]["value"][1]) if result else 0.0
 
     async def fired(self, seconds: float) -> set[str]:
-        """The alerts that fire within some time."""
-        found: set[str] = set()
+        """Return the names of the alerts that fire within some seconds."""
+        alerts: set[str] = set()
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            found |= await self.firing()
+            alerts |= await self.firing()
             await asyncio.sleep(POLL_SECONDS)
-        return found
+        return alerts
 
     async def until(self, alert: str, seconds: float, *, fires: bool) -> float:
-        """Seconds until an alert fires, or no longer does; infinite where that takes too long."""
+        """Return the seconds until an alert fires, or stops firing; infinite after `seconds`."""
         began = time.monotonic()
         while time.monotonic() - began < seconds:
             if (alert in await self.firing()) == fires:
@@ -148,7 +148,7 @@ class Target:
 
 @contextlib.asynccontextmanager
 async def running() -> AsyncIterator[Prometheus]:
-    """A Prometheus that has started."""
+    """Run a Prometheus during the block, once it is ready."""
     with tempfile.TemporaryDirectory() as folder, Prometheus(Path(folder)) as prometheus:
         await asyncio.to_thread(prometheus.wait_until, lambda: "ready to receive" in prometheus.log)
         yield prometheus

@@ -1,4 +1,4 @@
-"""Ray on this machine: replicas under Ray Serve, and a corpus by Ray Data; `make ray`."""
+"""Trials of Ray on this machine: replicas under Ray Serve, a corpus by Ray Data; `make ray`."""
 
 from __future__ import annotations
 

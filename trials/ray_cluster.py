@@ -1,4 +1,4 @@
-"""A Ray cluster on this machine, and the stub service that its replicas run."""
+"""Ray cluster on this machine, and the stub service of its replicas."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ REPLICA = "ray::ServeReplica"
 
 @contextlib.contextmanager
 def cluster(cpus: int) -> Iterator[None]:
-    """A head, its store, and room for so many processors' worth of actors."""
+    """Run a cluster with a head, a store, and `cpus` processors for actors during the block."""
     os.environ |= {
         "PYTHONPATH": str(ROOT),
-        "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # where cores are busy; 5 s by default
+        "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",  # for busy cores; the default is 5 s
         "RAY_USAGE_STATS_ENABLED": "0",
     }
     ray.init(
@@ -51,13 +51,13 @@ def cluster(cpus: int) -> Iterator[None]:
 
 
 def address() -> str:
-    """Where other processes join the cluster."""
+    """Return the address at which other processes join the cluster."""
     return str(ray.get_runtime_context().gcs_address)
 
 
 @contextlib.contextmanager
 def proxy() -> Iterator[int]:
-    """Ray Serve; gives the port of its proxy."""
+    """Run Ray Serve during the block, and yield the port of its proxy."""
     port = free_port()
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     try:
@@ -69,13 +69,13 @@ def proxy() -> Iterator[int]:
 def run_stub(
     engine: dict[str, Any], journal: Path, settings: dict[str, Any], **options: Any
 ) -> None:
-    """Have Serve run stub replicas, and wait until they do; a second call changes them.
+    """Deploy stub replicas by Serve, and wait until they run; a second call changes them.
 
     Args:
         engine: options of `TrialEngine`.
-        journal: folder for what each replica has begun and ended.
-        settings: of the service.
-        **options: of the deployment.
+        journal: folder for the ids of requests that each replica has begun and ended.
+        settings: settings of the service.
+        **options: options of the deployment.
 
     """
     variables = {f"HEADSCOPE_{name.upper()}": str(value) for name, value in settings.items()}
@@ -85,7 +85,7 @@ def run_stub(
 
 
 def build() -> FastAPI:
-    """The service over a `TrialEngine`, in a replica's process."""
+    """Build the service over a `TrialEngine`, in a replica's process."""
     settings = replica.replica_settings(log_level="error")
     (artifact,) = open_served(settings, lambda _: None)
     engine = TrialEngine(artifact.manifest.config, **json.loads(os.environ[ENGINE]))
@@ -95,7 +95,7 @@ def build() -> FastAPI:
 
 
 class Journal:
-    """Writes the id of each request down when it begins, and when its reply is complete."""
+    """Middleware that records the id of each request when it begins and when its reply ends."""
 
     def __init__(self, app: ASGIApp, path: Path) -> None:
         self.app = app
@@ -117,22 +117,22 @@ class Journal:
 
 
 def begun(journal: Path, besides: int) -> set[str]:
-    """Ids that any replica but one has begun."""
+    """Return the ids of requests begun by any replica except one."""
     files = [path for path in journal.iterdir() if path.name != str(besides)]
     return {line[1:] for path in files for line in path.read_text().split() if line[0] == "+"}
 
 
 def answered(journal: Path, pid: int) -> bool:
-    """Whether a replica has ended a request."""
+    """Return whether a replica has answered a request."""
     path = journal / str(pid)
     return path.exists() and any(line[0] == "-" for line in path.read_text().split())
 
 
 def wait_for_end(name: str) -> None:
-    """Wait until no process of this title runs.
+    """Wait until no process whose title begins with `name` runs.
 
     Raises:
-        psutil.TimeoutExpired: one does not end.
+        psutil.TimeoutExpired: a process does not end.
 
     """
     for process in workers(name):
@@ -140,10 +140,10 @@ def wait_for_end(name: str) -> None:
 
 
 def workers(name: str) -> list[psutil.Process]:
-    """Processes of this cluster whose title begins so."""
-    found = []
+    """Return this cluster's processes whose title begins with `name`."""
+    processes = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             if " ".join(process.cmdline()).startswith(name):
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes

@@ -1,4 +1,4 @@
-"""The configuration file as it ships, with the real engine: it serves, and it scales."""
+"""Shipped configuration file of Ray Serve with the real engine: it must serve and scale."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from trials.gates import Gate, Scale, at_least, exactly
 FILE = "deploy/ray/serve.yaml"
 CLIENTS, REPLICAS = 64, 2
 SECONDS = 120.0
-"""For the new application to answer, and for it to scale."""
+"""Seconds for the new application to answer, and for it to scale."""
 TEXTS = ["the water", "people find work"]
 
 
 def run(port: int, scale: Scale) -> list[Gate]:
-    """Deploy it to the Serve that runs, in place of what is there."""
+    """Deploy the file to the running Serve, in place of its application."""
     command = [Path(sys.executable).with_name("serve"), "run", "--non-blocking", FILE]
     environment = os.environ | {"RAY_ADDRESS": ray.address()}
     subprocess.run(command, cwd=ray.ROOT, env=environment, capture_output=True, check=True)
@@ -32,7 +32,7 @@ def run(port: int, scale: Scale) -> list[Gate]:
 
 
 async def _engine(port: int) -> str:
-    """Of the replies, once they are not the stub's; empty if that takes too long."""
+    """Return the engine of the replies once the stub is replaced; empty if that takes too long."""
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
         reply = await ask(port, "/encode", body(TEXTS))
@@ -52,7 +52,7 @@ async def _asked(port: int, scale: Scale) -> list[Gate]:
     )
     begun = time.monotonic()
     async with load.running(CLIENTS):
-        while (found := len(ray.workers(ray.REPLICA))) < least:
+        while (replicas := len(ray.workers(ray.REPLICA))) < least:
             if time.monotonic() > begun + SECONDS:
                 break
             await asyncio.sleep(0.5)
@@ -60,6 +60,6 @@ async def _asked(port: int, scale: Scale) -> list[Gate]:
     statuses = Counter(load.outcomes)
     return [
         exactly(f"{FILE}: the engine of its replies", "onnx", engine),
-        at_least(f"… replicas for {CLIENTS} clients", least, found),
+        at_least(f"… replicas for {CLIENTS} clients", least, replicas),
         exactly("… statuses", set(), set(statuses) - {"200", "429"}),
     ]

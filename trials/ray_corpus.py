@@ -1,4 +1,4 @@
-"""A corpus by Ray Data: an actor is killed on the way, then the run itself; which then goes on."""
+"""Corpus encoded by Ray Data: an actor is killed, then the run, which is then resumed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HANG_SECONDS = 1800.0
 
 
 def write_corpus(folder: Path, files: int, rows: int) -> list[Path]:
-    """Parquet files of short texts, each with its number."""
+    """Write Parquet files of short, numbered texts."""
     source, paths = random.Random(SEED), []
     for number in range(files):
         texts = [" ".join(source.choices(WORDS, k=source.randint(2, 6))) for _ in range(rows)]
@@ -39,7 +39,7 @@ def write_corpus(folder: Path, files: int, rows: int) -> list[Path]:
 
 @contextlib.contextmanager
 def encoding(inputs: Path, out: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The command, on the cluster that runs."""
+    """Run the command on the running cluster."""
     command = [sys.executable, "-m", "deploy.ray.encode", f"{inputs}/*.parquet", "--out", str(out)]
     environment = os.environ | {"RAY_ADDRESS": ray.address()}
     with subprocess.Popen(
@@ -55,10 +55,10 @@ def encoding(inputs: Path, out: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def until(what: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    """Wait for something that the run is to do.
+    """Wait until a condition holds while the run goes on.
 
     Raises:
-        RuntimeError: it has ended, or does not do it.
+        RuntimeError: the run has ended, or the condition does not hold in time.
 
     """
     deadline = time.monotonic() + HANG_SECONDS
@@ -69,7 +69,7 @@ def until(what: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
 
 
 def run(scale: Scale) -> list[Gate]:
-    """100,000 texts, held against `headscope encode` of each file."""
+    """Encode 100,000 texts, and compare with `headscope encode` of each file."""
     files, rows = 10, scale.of(10_000, 300)
     with tempfile.TemporaryDirectory() as folder, ray.cluster(cpus=ACTORS):
         inputs, out, alone = (Path(folder) / name for name in ("in", "out", "alone"))
@@ -98,10 +98,10 @@ def run(scale: Scale) -> list[Gate]:
                 check=True,
             )
         equal = [(alone / p.name).read_bytes() == (out / p.name).read_bytes() for p in paths]
-        found = sum(pq.read_metadata(path).num_rows for path in done())
+        rows_written = sum(pq.read_metadata(path).num_rows for path in done())
     return [
         exactly("an actor is killed, then the run: exit code of the one that goes on", 0, code),
-        exactly("… texts in the outputs", files * rows, found),
+        exactly("… texts in the outputs", files * rows, rows_written),
         exactly("… files equal to `headscope encode`'s, byte for byte", files, sum(equal)),
         at_least("… files that were finished before", files // 2, len(kept)),
         exactly("… of those, written again", 0, len(again)),

@@ -1,4 +1,4 @@
-"""Replicas under Ray Serve: killed at load, stopped at load, in number, and refusing."""
+"""Replicas under Ray Serve: killed and stopped under load, their throughput, and refusals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trials.servers import PATIENT
 
 BATCH_SECONDS = 0.05
 CAPACITY = 1 / BATCH_SECONDS
-"""Texts a second of one replica, one a batch."""
+"""Texts a second of one replica, at one text a batch."""
 ENGINE = {"batch_seconds": BATCH_SECONDS}
 ONE_A_BATCH = {"max_batch_tokens": 1, **PATIENT}
 LOAD = 0.4
@@ -38,22 +38,22 @@ TEXT = ["the water"]
 
 @dataclass
 class Arrivals:
-    """Requests that are due at a constant rate, whatever becomes of those before (open loop)."""
+    """Requests that are due at a constant rate, whatever the earlier outcomes (open loop)."""
 
     port: int
     rate: float
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """Of these requests among all."""
+    """Prefix of these requests' ids."""
     sent: dict[str, float] = field(default_factory=dict)
-    """`time.monotonic()` by id."""
+    """`time.monotonic()` of sending, by id."""
     answered: dict[str, float] = field(default_factory=dict)
-    """`time.monotonic()` by id, also of those that were lost."""
+    """`time.monotonic()` of the reply or loss, by id."""
     outcomes: dict[str, str] = field(default_factory=dict)
-    """`right`, `wrong`, `lost` or a status, by id."""
+    """Outcome by id: `right`, `wrong`, `lost` or a status."""
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Meanwhile; every request has ended at the end."""
+        """Send requests during the block, and wait at the end until all have ended."""
         async with asyncio.TaskGroup() as group:
             source = group.create_task(self._source(group))
             yield
@@ -76,26 +76,26 @@ class Arrivals:
         self.answered[name] = time.monotonic()
 
     def waiting_at(self, moment: float) -> set[str]:
-        """Requests that were sent before a moment and answered after it."""
+        """Return the ids of requests that were sent before a moment and answered after it."""
         return {name for name, sent in self.sent.items() if sent < moment < self.answered[name]}
 
 
 @dataclass(frozen=True)
 class Kill:
-    """One killed replica."""
+    """Result of killing a replica."""
 
     lost: set[str]
     in_flight: set[str]
-    """Unanswered as it died, and begun by no other replica."""
+    """Requests that were unanswered as the replica died, and not begun by another replica."""
     outcomes: Counter[str]
     clean_seconds: float
-    """Until the last request was sent that was not answered rightly."""
+    """Seconds until the last request was sent that was not answered right."""
     back_seconds: float
-    """Until as many replicas as before have answered."""
+    """Seconds until two other replicas have answered."""
 
 
 async def kill_once(port: int, journal: Path) -> Kill:
-    """`kill -9` of one of two replicas at 0.4 of their capacity."""
+    """Kill one of two replicas by SIGKILL at 0.4 of their capacity."""
     load = Arrivals(port, LOAD * 2 * CAPACITY)
     async with load.running():
         await asyncio.sleep(SETTLE_SECONDS)
@@ -104,7 +104,7 @@ async def kill_once(port: int, journal: Path) -> Kill:
         killed = time.monotonic()
         back = await _back(journal, victim) - killed
         await asyncio.sleep(SETTLE_SECONDS)
-    lost = {name for name, found in load.outcomes.items() if found != "right"}
+    lost = {name for name, outcome in load.outcomes.items() if outcome != "right"}
     last = max((load.sent[name] for name in lost), default=killed)
     return Kill(
         lost=lost,
@@ -116,7 +116,7 @@ async def kill_once(port: int, journal: Path) -> Kill:
 
 
 async def _back(journal: Path, victim: psutil.Process) -> float:
-    """When two other replicas have answered."""
+    """Return the time at which two other replicas have answered."""
     async with asyncio.timeout(HANG_SECONDS):
         while True:
             pids = {process.pid for process in ray.workers(ray.REPLICA)} - {victim.pid}
@@ -126,7 +126,7 @@ async def _back(journal: Path, victim: psutil.Process) -> float:
 
 
 async def killed(port: int, scale: Scale, journal: Path) -> list[Gate]:
-    """A replica is killed, again and again."""
+    """Kill a replica several times."""
     count = scale.of(10, 1)
     kills = [await kill_once(port, journal) for _ in range(count)]
     lost = sum(len(kill.lost) for kill in kills)
@@ -149,7 +149,7 @@ async def killed(port: int, scale: Scale, journal: Path) -> list[Gate]:
 
 
 async def stopped(port: int, engine: dict[str, Any], journal: Path) -> list[Gate]:
-    """Serve stops one of two replicas under load, as autoscaling does."""
+    """Let Serve stop one of two replicas under load, as autoscaling does."""
     load = Arrivals(port, LOAD * CAPACITY)
     async with load.running():
         await asyncio.sleep(SETTLE_SECONDS)
@@ -164,7 +164,7 @@ async def stopped(port: int, engine: dict[str, Any], journal: Path) -> list[Gate
 
 
 async def rate(port: int, replicas: int, seconds: float) -> float:
-    """Texts a second, of as many clients as keep every replica busy."""
+    """Return the texts a second with enough clients to keep every replica busy."""
     done = 0
     until = time.monotonic() + seconds
 
@@ -183,7 +183,7 @@ async def rate(port: int, replicas: int, seconds: float) -> float:
 
 
 async def refusing(port: int) -> list[Gate]:
-    """64 requests at once where 4 texts may wait: all refusals are the service's own."""
+    """Send 64 requests at once where 4 texts may wait; all refusals must be the service's own."""
 
     async def ask(number: int) -> tuple[int, bool]:
         async with await Connection.to(port) as connection:
@@ -192,17 +192,17 @@ async def refusing(port: int) -> list[Gate]:
             ours = reply.header("content-type") == "application/problem+json"
             return reply.status, ours and int(reply.header("retry-after") or 0) >= 1
 
-    found = await asyncio.gather(*(ask(number) for number in range(64)))
-    refused = [own for status, own in found if status != 200]
+    replies = await asyncio.gather(*(ask(number) for number in range(64)))
+    refused = [own for status, own in replies if status != 200]
     return [
-        exactly("too many at once: statuses", {200, 429}, {status for status, _ in found}),
+        exactly("too many at once: statuses", {200, 429}, {status for status, _ in replies}),
         at_least("… refused", 1, len(refused)),
         exactly("… with the service's own problem and Retry-After", len(refused), sum(refused)),
     ]
 
 
 def run(scale: Scale) -> list[Gate]:
-    """All of it, in one cluster."""
+    """Run all parts in one cluster."""
     seconds = scale.of(20, 2)
     with (
         tempfile.TemporaryDirectory() as folder,

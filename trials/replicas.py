@@ -1,4 +1,4 @@
-"""Replicas behind the balancer that ships: throughput, `kill -9` of one, and SIGTERM."""
+"""Replicas behind the shipped balancer: throughput, `kill -9` of one, and SIGTERM."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ CLEAN_SECONDS, BACK_SECONDS, LINEAR = 10.0, 30.0, 0.95
 
 
 def killed(replicas: Group, scale: Scale, capacity: float, *, resend: bool) -> list[Gate]:
-    """One of two replicas killed again and again, each in turn."""
+    """Kill one of two replicas several times, each in turn."""
     count = scale.of(10, 1)
     losses = [replicas.lose(number % 2, LOAD * capacity) for number in range(count)]
     lost = sum(one.lost for one in losses)
     name = f"kill -9 of one of two at {LOAD:g} of capacity ×{count}"
     most = 0 if resend else sum(one.at_risk for one in losses)
-    told = "lost" if resend else "lost without the balancer's second attempt"
+    kind = "lost" if resend else "lost without the balancer's second attempt"
     return [
-        at_most(f"{name}: {told}, of {sum(one.at_risk for one in losses)} in flight", most, lost),
+        at_most(f"{name}: {kind}, of {sum(one.at_risk for one in losses)} in flight", most, lost),
         exactly("… lost by those who came later", 0, sum(one.late for one in losses)),
         at_least("… answered", 0.9, _share(losses)),
         at_most("… routing clean", CLEAN_SECONDS * scale.slack, _most(losses, "clean"), " s"),
@@ -39,7 +39,7 @@ def _most(losses: list[Loss], which: str) -> float:
 
 
 def drained(replicas: Group, scale: Scale, capacity: float) -> list[Gate]:
-    """One of two replicas told to end, each in turn."""
+    """Stop one of two replicas by SIGTERM, each in turn."""
     count = scale.of(5, 1)
     ends = [replicas.drain(number % 2, LOAD * capacity) for number in range(count)]
     outcomes = {outcome for result, _ in ends for outcome in result.outcomes}
@@ -52,7 +52,7 @@ def drained(replicas: Group, scale: Scale, capacity: float) -> list[Gate]:
 
 
 def run(scale: Scale) -> list[Gate]:
-    """The gates of docs/deployment.md about the balancer."""
+    """Return the gates of docs/deployment.md about the balancer."""
     seconds = float(scale.of(15, 2))
     rates = {}
     with group() as replicas:

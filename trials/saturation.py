@@ -1,7 +1,7 @@
-"""Several times what the real engine can compute, in texts of 1 to 240 words, at the defaults.
+"""Several times the capacity of the real engine, in texts of 1 to 240 words, at the defaults.
 
-Capacity is what sixteen connections get that send as soon as they are answered. Then requests come
-at fixed times, whatever the service does, and count from then.
+The capacity is the rate of sixteen connections in closed loop. Then requests are due at fixed
+times, whatever the service does, and latency counts from the due time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WORDS = ("the", "water", "of", "a", "river", "runs", "down", "from", "hills", "i
 
 
 def requests() -> list[tuple[str, object]]:
-    """One text each, of evenly spread lengths."""
+    """Return requests of one text each, of evenly spread lengths."""
     generator = random.Random(SEED)
     lengths = [1 + n % MOST_WORDS for n in range(TEXTS)]
     generator.shuffle(lengths)
@@ -41,7 +41,7 @@ def requests() -> list[tuple[str, object]]:
 
 
 async def found_capacity(service: Service, scale: Scale) -> float:
-    """Requests a second."""
+    """Return the requests a second in closed loop."""
     job = Job(
         service.port,
         requests(),
@@ -54,20 +54,20 @@ async def found_capacity(service: Service, scale: Scale) -> float:
 
 
 async def at(service: Service, rate: float, seconds: int) -> Result:
-    """So many requests a second."""
+    """Send `rate` requests a second in open loop."""
     job = Job(service.port, requests(), rate=rate, count=round(rate * seconds))
     return await asyncio.to_thread(generate, job)
 
 
 async def metrics_silence(service: Service) -> float:
-    """Milliseconds until /metrics is answered."""
+    """Return the milliseconds until /metrics is answered."""
     began = time.perf_counter()
     await service.metric("headscope_queue_tokens")
     return 1000 * (time.perf_counter() - began)
 
 
 def judge(times: float, capacity: float, result: Result, slack: float) -> list[Gate]:
-    """What must hold at more than the capacity."""
+    """Return the gates of a load above the capacity."""
     name = f"{times:g}×C"
     right, shed = result.outcomes.count("right"), result.outcomes.count("shed")
     others = len(result.outcomes) - right - shed
@@ -78,14 +78,16 @@ def judge(times: float, capacity: float, result: Result, slack: float) -> list[G
             f"{name}: neither right nor 429, share of the admitted", 0.01, others / (right + others)
         ),
     ]
-    if shed or slack == 1:  # in a second of a busy machine the capacity may have been far more
+    if (
+        shed or slack == 1
+    ):  # on a busy machine a second may have underestimated the capacity, so that nothing is shed
         shed_ms = p99(result.latencies("shed"))
         gates.append(at_most(f"{name}: p99 of shed", 100 * slack, shed_ms, " ms"))
     return gates
 
 
 async def trial(scale: Scale) -> list[Gate]:
-    """The capacity, and then several times it."""
+    """Measure the capacity, then send several times as much."""
     gates: list[Gate] = []
     async with serve() as service:
         capacity = await found_capacity(service, scale)
@@ -112,7 +114,7 @@ async def trial(scale: Scale) -> list[Gate]:
 
 
 def run(scale: Scale) -> list[Gate]:
-    """The gates of overload on the real engine."""
+    """Return the gates of overload on the real engine."""
     return asyncio.run(trial(scale))
 
 

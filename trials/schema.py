@@ -1,8 +1,8 @@
-"""What Schemathesis makes of our own OpenAPI document, against a server that runs.
+"""Schemathesis on the service's OpenAPI document, against a running server.
 
-Half of the cases are such as the document allows, half such as it forbids (where two engines
-compute, fewer are allowed); a quarter of all ask for the binary form. A case that the document
-allows may be refused: it cannot say how many layers the model has. Everything else is checked.
+The document allows half of the cases and forbids the other half (it allows fewer where two engines
+compute); a quarter of all request the binary form. The service may refuse a case that the document
+allows, since the document does not give the model's number of layers. Everything else is checked.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from trials.gates import Gate, Scale, at_least, exactly
 
 SEED, PROCESSES, SHOWN = 5, 2, 3
 POSITIVE = {"POST /verify": 0.05}
-"""Which share of an operation's cases the document allows, unless that is half."""
+"""Share of an operation's cases that the document allows, where it is not one half."""
 BINARY = "application/vnd.safetensors"
 
 
 @dataclass
 class Fuzzed:
-    """One operation."""
+    """Results of one operation's cases."""
 
     operation: str
     cases: int = 0
     failures: list[str] = field(default_factory=list)
-    """What a check said of a reply."""
+    """Messages of failed checks."""
 
 
 def fuzz(url: str, path: str, method: str, count: int) -> Fuzzed:
-    """Send so many cases of one operation, and check every reply."""
+    """Send `count` cases of one operation, and check every reply."""
     import requests
     from schemathesis import GenerationMode
     from schemathesis.checks import load_all_checks
@@ -51,7 +51,7 @@ def fuzz(url: str, path: str, method: str, count: int) -> Fuzzed:
             try:
                 case.validate_response(response, excluded_checks=excluded)
             except (FailureGroup, AssertionError) as error:
-                fuzzed.failures.append(_told(error))
+                fuzzed.failures.append(_message(error))
 
         positive = max(1, round(count * POSITIVE.get(fuzzed.operation, 0.5)))
         counts = {GenerationMode.POSITIVE: positive}
@@ -64,7 +64,7 @@ def fuzz(url: str, path: str, method: str, count: int) -> Fuzzed:
 
 @functools.cache
 def _schema(url: str) -> Any:
-    """A server's document, read once in a process."""
+    """Return a server's document, read once in a process."""
     import schemathesis
 
     return schemathesis.openapi.from_url(f"{url}/openapi.json")
@@ -90,37 +90,39 @@ def _generate(strategy: Any, send: Any, count: int) -> None:
     seed(SEED)(chosen(given(strategy)(send)))()
 
 
-def _told(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     parts = getattr(error, "exceptions", [error])
     return " ".join("; ".join(str(part) for part in parts).split())[:500]
 
 
 def operations(document: dict[str, Any]) -> list[tuple[str, str, bool]]:
-    """Path, method and whether it takes a body, of each operation; those that do come first."""
-    found = [
+    """Return each operation's path, method and whether it has a body, true ones first."""
+    listed = [
         (path, method.upper(), "requestBody" in operation)
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
     ]
-    return sorted(found, key=lambda one: not one[2])
+    return sorted(listed, key=lambda operation: not operation[2])
 
 
 def trial(url: str, document: dict[str, Any], scale: Scale) -> list[Gate]:
-    """Every operation of a server; of those with a body at least so many cases."""
+    """Fuzz every operation of a server; an operation with a body must get enough cases."""
     count, todo = scale.of(10_000, 8), operations(document)
-    processes = scale.of(PROCESSES, 1)  # for few cases the libraries take longer than the cases
+    processes = scale.of(
+        PROCESSES, 1
+    )  # for few cases importing the libraries takes longer than the cases
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
         jobs = [pool.submit(fuzz, url, path, method, count) for path, method, _ in todo]
-        found = [job.result() for job in jobs]
-    return judge(found, {f"{method} {path}" for path, method, body in todo if body}, count)
+        results = [job.result() for job in jobs]
+    return judge(results, {f"{method} {path}" for path, method, body in todo if body}, count)
 
 
-def judge(found: list[Fuzzed], with_body: set[str], count: int) -> list[Gate]:
-    """No check may fail."""
+def judge(results: list[Fuzzed], with_body: set[str], count: int) -> list[Gate]:
+    """Return the gates of all operations: no check may fail."""
     gates = []
-    for one in found:
-        if one.operation in with_body:
-            gates.append(at_least(f"{one.operation}: cases", count, one.cases))
-        gates.append(exactly(f"{one.operation}: checks that failed", 0, len(one.failures)))
-    told = [failure for one in found for failure in one.failures[:SHOWN]]
-    return [*gates, *(Gate("… said", "nothing", failure, False) for failure in told)]
+    for fuzzed in results:
+        if fuzzed.operation in with_body:
+            gates.append(at_least(f"{fuzzed.operation}: cases", count, fuzzed.cases))
+        gates.append(exactly(f"{fuzzed.operation}: checks that failed", 0, len(fuzzed.failures)))
+    shown = [failure for fuzzed in results for failure in fuzzed.failures[:SHOWN]]
+    return [*gates, *(Gate("… said", "nothing", failure, False) for failure in shown)]

@@ -1,4 +1,4 @@
-"""The processes that trials ask: the service over an engine to steer, and the real one."""
+"""Processes under trial: the service over a controllable engine, and over the real one."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from trials.stub import Stub
 PATIENT = dict.fromkeys(
     ("queue_timeout_seconds", "queue_target_seconds", "request_timeout_seconds"), 1e6
 )
-"""Settings with which nobody is refused or given up for the time that they wait."""
+"""Settings under which no request is refused or cancelled for its waiting time."""
 STUB = (sys.executable, "-m", "trials.stub")
 
 
 class Service(process.Service):
-    """A service that is asked from an event loop."""
+    """Service process with requests in asyncio."""
 
     async def counts(self) -> dict[str, int]:
-        """What the engine of a stub has done."""
+        """Return the counters of a stub's engine."""
         return dict((await ask(self.port, "/trial")).json())
 
     async def metric(self, name: str) -> float:
-        """The sum of a metric's samples over its labels."""
+        """Return the sum of a metric's samples over its labels."""
         text = (await ask(self.port, "/metrics")).body.decode()
         return metrics.total(metrics.samples(text), f"{name} [")
 
     def resident_bytes(self) -> int:
-        """Memory of the process and its descendants."""
+        """Return the resident memory of the process and its descendants."""
         return family_bytes(self.process.pid, "VmRSS")
 
     async def end(self, seconds: float = process.STOP_SECONDS) -> int:
-        """Wait for its end; gives the exit code.
+        """Wait for the process to end, and return the exit code.
 
         Raises:
-            subprocess.TimeoutExpired: it does not end.
+            subprocess.TimeoutExpired: the process does not end in time.
 
         """
         return await asyncio.to_thread(self.process.wait, seconds)
@@ -63,12 +63,12 @@ def stub(
     command: Sequence[str] = STUB,
     **settings: Any,
 ) -> contextlib.AbstractAsyncContextManager[Service]:
-    """The service over a `TrialEngine` a model of these options, with these settings."""
+    """Run the service with these settings, over a `TrialEngine` for each model."""
     port = free_port()
     content = Stub(engine=engine or {}, settings={"port": port, **settings}, models=models or {})
     return _ready(Service(command, port, stdin=content.model_dump_json().encode()), wait=ready)
 
 
 def serve(*flags: str) -> contextlib.AbstractAsyncContextManager[Service]:
-    """`headscope serve` with these flags."""
+    """Run `headscope serve` with these flags."""
     return _ready(Service.of_headscope("--log-level", "error", *flags))

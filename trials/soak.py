@@ -1,7 +1,7 @@
-"""Requests of every shape against the real service for a quarter of an hour: memory, and a canary.
+"""Soak test: requests of every shape on the real service for a quarter of an hour.
 
-Memory is that of the service and its PyTorch process, while nothing is asked; growth counts from
-the end of a warm-up with the same mixture.
+Memory must not grow, and a canary's reply must stay the same. Memory is measured over the service
+and its PyTorch process while idle; growth counts from the end of a warm-up with the same mixture.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ BAD: list[tuple[str, object, int]] = [
 
 
 def text(generator: random.Random) -> str:
-    """Of 1 to as many tokens as fit, short ones more often."""
+    """Return a text of 1 to the maximum number of tokens, short ones more often."""
     return oracle.words(generator, round((MAX_TOKENS - 2) ** generator.random()))
 
 
 def any_request(generator: random.Random) -> tuple[bytes, int]:
-    """On the wire, and the status that it must have."""
+    """Return a random request's bytes, and the expected status of the reply."""
     headers = BINARY if generator.random() < 0.3 else {}
     chance = generator.random()
     if chance < 0.1:
@@ -59,14 +59,14 @@ def any_request(generator: random.Random) -> tuple[bytes, int]:
     if chance < 0.12:
         return request("/verify", {"inputs": text(generator)}), 200
     if chance < 0.4:
-        asked = {"inputs": text(generator), **generator.choice(ATTENTION)}
-        return request("/attention", asked, headers), 200
+        body = {"inputs": text(generator), **generator.choice(ATTENTION)}
+        return request("/attention", body, headers), 200
     texts = [text(generator) for _ in range(generator.choice((1, 1, 1, 2, 4, 16)))]
     return request("/encode", {"inputs": texts, **generator.choice(ENCODE)}, headers), 200
 
 
 async def use(service: Service, generator: random.Random, until: float) -> Counter[str]:
-    """One client: asks, and sometimes leaves instead of waiting."""
+    """Run one client, which sometimes disconnects instead of waiting for a reply."""
     outcomes, connection = Counter[str](), await Connection.to(service.port)
     while time.monotonic() < until:
         content, status = any_request(generator)
@@ -87,16 +87,16 @@ async def use(service: Service, generator: random.Random, until: float) -> Count
 
 
 def judged(reply: Reply, status: int) -> str:
-    """`right`, or the status that should not have been."""
+    """Return `right`, or the wrong status with the expected one."""
     return "right" if reply.status == status else f"{reply.status} for {status}"
 
 
 async def load(service: Service, seconds: float, seed: int) -> Counter[str]:
-    """Several clients for so long."""
+    """Run several clients for some seconds."""
     until = time.monotonic() + seconds
     generators = [random.Random(f"{seed} {number}") for number in range(CLIENTS)]
-    found = await asyncio.gather(*(use(service, one, until) for one in generators))
-    return sum(found, Counter[str]())
+    outcomes = await asyncio.gather(*(use(service, one, until) for one in generators))
+    return sum(outcomes, Counter[str]())
 
 
 async def trial(scale: Scale) -> list[Gate]:
@@ -117,7 +117,7 @@ async def trial(scale: Scale) -> list[Gate]:
 
 
 def run(scale: Scale) -> list[Gate]:
-    """The gate of memory."""
+    """Return the gates of memory and of the canary."""
     return asyncio.run(trial(scale))
 
 

@@ -1,7 +1,7 @@
-"""A hundred clients that do not read their reply and a hundred that do not send their request.
+"""A hundred clients that do not read their reply, and a hundred that do not send their request.
 
-Half the stub's capacity is asked for by others, with and without them in turn. Those who stall are
-cut off, and leave nothing behind.
+Other clients use half the stub's capacity, with and without the stalled clients in turn. The
+service must disconnect stalled clients and free their resources.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from trials.servers import PATIENT, Service, stub
 TEXTS, TOKENS, BATCH_SECONDS = 4, 16, 0.01
 CUT_SECONDS = 30
 REPLY = {"inputs": "the water " * 160, "layers": [0, 1]}
-"""Maps of 10 MB."""
+"""Request for maps of 10 MB."""
 REPLY_BYTES = 11_000_000
-"""With the hidden states that they are computed from."""
+"""Bytes of the reply and of the hidden states from which it is computed."""
 BINARY = {"accept": "application/vnd.safetensors"}
 UNSENT = request("/encode", {"inputs": "the water " * 100})[:-900]
 RECEIVE_BUFFER = 4096
 
 
 def stall(port: int, content: bytes) -> socket.socket:
-    """Send something, and then neither send nor read."""
+    """Open a connection that sends some bytes, and then neither sends nor reads."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
     connection.connect(("127.0.0.1", port))
@@ -44,25 +44,26 @@ def stall(port: int, content: bytes) -> socket.socket:
 
 
 def served(service: Service, stallers: Sequence[socket.socket]) -> int:
-    """How many of them the service still has a connection to."""
-    found = psutil.Process(service.process.pid).net_connections("tcp")
-    ports = {c.raddr.port for c in found if c.raddr and c.status == psutil.CONN_ESTABLISHED}
+    """Return the number of stalled clients to which the service still has a connection."""
+    open_connections = psutil.Process(service.process.pid).net_connections("tcp")
+    established = (c for c in open_connections if c.status == psutil.CONN_ESTABLISHED)
+    ports = {c.raddr.port for c in established if c.raddr}
     return sum(staller.getsockname()[1] in ports for staller in stallers)
 
 
 @dataclass
 class Stalled:
-    """What became of those who stalled, in all rounds."""
+    """Results of the stalled clients over all rounds."""
 
     begun: int = 0
     longest_seconds: float = 0.0
     left: int = 0
-    """Still served after `CUT_SECONDS`."""
+    """Number of clients still connected after `CUT_SECONDS`."""
 
 
 @contextlib.asynccontextmanager
 async def stalling(service: Service, count: int, stalled: Stalled) -> AsyncIterator[None]:
-    """So many of each kind meanwhile; at the end all are to be cut off."""
+    """Stall `count` clients of each kind during the block, then wait until all are disconnected."""
     stallers = [stall(service.port, request("/attention", REPLY, BINARY)) for _ in range(count)]
     try:
         while await service.metric("headscope_queue_tokens"):
@@ -83,7 +84,7 @@ async def stalling(service: Service, count: int, stalled: Stalled) -> AsyncItera
 
 
 async def trial(scale: Scale) -> list[Gate]:
-    """With and without, in turn."""
+    """Load the service with and without stalled clients, in turn."""
     count, stalled = scale.of(100, 5), Stalled()
     quiet: list[Result] = []
     beside: list[Result] = []
@@ -117,17 +118,17 @@ async def trial(scale: Scale) -> list[Gate]:
 
 
 def ratio(beside: list[Result], quiet: list[Result], percentile: int) -> float:
-    """Of the medians over the rounds, of a percentile of the latency."""
+    """Return the ratio of a latency percentile with stalled clients to without: of the medians."""
 
     def of(results: list[Result]) -> float:
-        found = [result.latencies("right") for result in results]
-        return median(float(np.percentile(one, percentile)) for one in found)
+        latencies = [result.latencies("right") for result in results]
+        return median(float(np.percentile(one, percentile)) for one in latencies)
 
     return of(beside) / of(quiet)
 
 
 def run(scale: Scale) -> list[Gate]:
-    """The gate of slow readers and slow senders."""
+    """Return the gates of slow readers and slow senders."""
     return asyncio.run(trial(scale))
 
 

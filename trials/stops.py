@@ -1,4 +1,4 @@
-"""Services that are told to stop, or killed, while clients ask without pause."""
+"""Services that are stopped or killed while clients send requests without pause."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ READY_SECONDS = 0.9
 BATCH_SECONDS, GRACE_SECONDS, ROUTING_SECONDS = 0.05, 30, 10
 SETTINGS = {"max_batch_tokens": 64, "drain_seconds": 20, **PATIENT}
 CLEAN = 50
-"""Requests over new connections that must all be answered after a replica was killed."""
+"""Number of consecutive right replies, over new connections, after which routing is clean."""
 
 
 def clients(port: int) -> Clients:
-    """Clients that ask for one text each, and whose replies are held to what they must be."""
+    """Return clients that request one text at a time and check the replies."""
     requests = [request("/encode", body([text])) for text in TEXTS]
     return Clients(port, requests, lambda number, reply: outcome([TEXTS[number]], reply))
 
 
 @dataclass(frozen=True)
 class Stop:
-    """One stop under load."""
+    """Result of one stop under load."""
 
     outcomes: Counter[str]
     slow: str
-    """What became of a request that was computed at that time."""
+    """Outcome of a request that was being computed."""
     readiness: int
-    """Just afterwards."""
+    """Status of /health/ready just after the signal."""
     exit_code: int
     seconds: float
 
 
 async def stop_once(slack: float) -> Stop:
-    """SIGTERM while 16 clients ask, and one request of 40 batches is being computed."""
+    """Send SIGTERM under the load of 16 clients, while a request of 40 batches is computed."""
     engine = {"batch_seconds": BATCH_SECONDS}
     async with stub(engine, **SETTINGS) as service:
         load, long = clients(service.port), [oracle.WORDS[i] + " " * i for i in range(64)] * 8
@@ -65,7 +65,7 @@ async def stop_once(slack: float) -> Stop:
 
 
 async def _readiness(service: Service, until: float) -> int:
-    """The first answer that is not 200 until that time, before the port closes."""
+    """Return readiness's first status other than 200 before a time, else 200."""
     status = 200
     while status == 200 and time.monotonic() < until:
         status = (await ask(service.port, "/health/ready")).status
@@ -73,7 +73,7 @@ async def _readiness(service: Service, until: float) -> int:
 
 
 async def sigterm(scale: Scale) -> list[Gate]:
-    """Again and again."""
+    """Stop services by SIGTERM several times."""
     count = scale.of(50, 1)
     stops: list[Stop] = []
     for _ in range(0, count, 3):
@@ -97,7 +97,7 @@ async def sigterm(scale: Scale) -> list[Gate]:
 
 
 async def killed_replica(scale: Scale) -> list[Gate]:
-    """`kill -9` of one of two replicas."""
+    """Kill one of two workers by SIGKILL."""
     async with serve("--engine", "fake", "--workers", "2") as service:
         load = clients(service.port)
         async with load.running(CLIENTS):
@@ -124,7 +124,7 @@ async def killed_replica(scale: Scale) -> list[Gate]:
 
 
 async def _clean(service: Service, victim: psutil.Process) -> float:
-    """Seconds until another replica runs, and from when on all requests are answered."""
+    """Return the seconds until another worker runs and all later requests are answered."""
     killed, supervisor = time.monotonic(), psutil.Process(service.process.pid)
     async with asyncio.timeout(HANG_SECONDS):
         while len({*supervisor.children()} - {victim}) < 2:
@@ -144,12 +144,12 @@ async def _clean(service: Service, victim: psutil.Process) -> float:
 
 
 async def trial(scale: Scale) -> list[Gate]:
-    """Stops, then a kill."""
+    """Run the stops, then a kill."""
     return [*await sigterm(scale), *await killed_replica(scale)]
 
 
 def run(scale: Scale) -> list[Gate]:
-    """The gates of RELIABILITY's second table that are about the process."""
+    """Return the gates of RELIABILITY's second table that are about the process."""
     return asyncio.run(trial(scale))
 
 

@@ -1,7 +1,7 @@
-"""A service over `TrialEngine`: `python -m trials.stub < stub.json`, see `Stub`.
+"""Service over `TrialEngine`: `python -m trials.stub < stub.json`, see `Stub`.
 
-It is the application and the server that ship; only the engine is not. `GET /trial` tells what the
-engine has done so far.
+The application and the server are the shipped ones; only the engine is not. `GET /trial` returns
+the engine's counters.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from trials.oracle import sized
 
 
 class Stub(BaseModel):
-    """What to serve."""
+    """Engine, settings and models to serve."""
 
     engine: dict[str, Any] = {}
-    """Options of `TrialEngine`; or `wrong_token` alone, of `DriftingEngine`."""
+    """Options of `TrialEngine`; or only `wrong_token`, for `DriftingEngine`."""
     settings: dict[str, Any] = {}
     models: dict[str, int] = {}
-    """Hidden sizes of several models, by name; the settings' own one alone when empty."""
+    """Hidden sizes of several models by name; if empty, only the settings' own model is served."""
 
 
 def _engine(artifact: Artifact, wrong_token: int | None = None, **options: Any) -> Engine:
@@ -51,7 +51,7 @@ def main() -> int:
     app = create_app(settings, artifacts, engines)
 
     def counts() -> dict[str, int]:
-        """What all engines have done, also what none has."""
+        """Return the sum of all engines' counters, zeros included."""
         done = Counter[str]()
         for one in engines:
             if isinstance(one, TrialEngine):

@@ -16,7 +16,7 @@ from testing.blocking import Session
 from trials.gates import Gate, Scale, at_least, exactly
 
 SEED, LEAST, MOST, SHOWN = 6, 8, 16, 3
-"""Texts of one request."""
+"""Seed, minimum and maximum texts of a request, and number of shown failures."""
 ODD = [
     *("", " ", "\0", "\x00\x01\x1b\x7f", "\u200b", "\u200d", "\ufeff", "\u00ad", "\ufffd"),
     *("\u202e", "\u2066right\u2069", "abc\u202edef\u202c", "אבג", "العربية"),
@@ -28,7 +28,7 @@ ODD = [
 
 
 def texts() -> st.SearchStrategy[str]:
-    """Of characters from everywhere but the surrogates, of odd pieces, and of long words."""
+    """Return a strategy of any characters except surrogates, of odd pieces, and of long words."""
     anywhere = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
     control = st.text(st.characters(categories=["Cc", "Cf", "Mn", "Co", "Cn"]), max_size=12)
     pieces = st.lists(st.sampled_from(ODD) | anywhere, max_size=6).map("".join)
@@ -41,14 +41,14 @@ def texts() -> st.SearchStrategy[str]:
 
 @dataclass
 class Compared:
-    """How many were right, and what was wrong of the others."""
+    """Number of compared texts, and descriptions of the wrong ones."""
 
     texts: int = 0
     wrong: list[str] = field(default_factory=list)
 
 
 class Reference:
-    """transformers' fast tokenizer of a checkpoint."""
+    """Fast tokenizer of a checkpoint in transformers."""
 
     def __init__(self, checkpoint: Path) -> None:
         from transformers import AutoTokenizer
@@ -56,19 +56,21 @@ class Reference:
         self._tokenizer = AutoTokenizer.from_pretrained(checkpoint, local_files_only=True)
 
     def expected(self, text: str, most: int) -> dict[str, Any]:
-        """The fields of a result that say how a text was seen."""
-        found = self._tokenizer(text, truncation=True, max_length=most, return_offsets_mapping=True)
+        """Return the fields of a result that describe a text's tokens."""
+        encoded = self._tokenizer(
+            text, truncation=True, max_length=most, return_offsets_mapping=True
+        )
         return {
-            "tokens": self._tokenizer.convert_ids_to_tokens(found["input_ids"]),
-            "token_ids": found["input_ids"],
-            "offsets": [list(pair) for pair in found["offset_mapping"]],
+            "tokens": self._tokenizer.convert_ids_to_tokens(encoded["input_ids"]),
+            "token_ids": encoded["input_ids"],
+            "offsets": [list(pair) for pair in encoded["offset_mapping"]],
         }
 
 
 def compare(
     asked: Sequence[str], reply: dict[str, Any], reference: Reference, most: int
 ) -> list[str]:
-    """What is wrong with a reply, if anything."""
+    """Return descriptions of a reply's errors."""
     if len(reply["results"]) != len(asked):
         return [f"{len(reply['results'])} results of {len(asked)} texts"]
     return [
@@ -86,7 +88,7 @@ def _wrong(result: dict[str, Any], expected: dict[str, Any]) -> list[str]:
 
 
 def trial(port: int, checkpoint: Path, most: int, scale: Scale) -> list[Gate]:
-    """So many texts through a server whose limit is `most` tokens."""
+    """Send random texts to a server whose limit is `most` tokens."""
     count, compared = scale.of(20_000, 120), Compared()
     reference = Reference(checkpoint)
     chosen = settings(
@@ -115,7 +117,7 @@ def trial(port: int, checkpoint: Path, most: int, scale: Scale) -> list[Gate]:
 
 
 def judge(compared: Compared, count: int) -> list[Gate]:
-    """Nothing may be wrong."""
+    """Return the gates of the compared texts."""
     return [
         at_least("texts of every Unicode shape", count, compared.texts),
         exactly("… unlike transformers, or not finite", 0, len(compared.wrong)),

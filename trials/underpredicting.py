@@ -1,4 +1,4 @@
-"""A stub with a fault of ours: `/encode` predicts a tenth of what its numbers take in a reply."""
+"""Stub with a wrong prediction: `/encode` reserves a tenth of the bytes that its reply needs."""
 
 from __future__ import annotations
 

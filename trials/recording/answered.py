@@ -1,4 +1,4 @@
-"""Requests of every kind and option that are answered, beside some that are nearly so."""
+"""Requests of every kind and option that are answered, and some that are barely refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trials.recording.texts import FOX, PAIR, SENTENCE, TEXTS
 
 
 def answered(shape: Shape) -> Iterator[Request]:
-    """All of them, in the order in which they are sent."""
+    """Yield all requests, in the order in which they are sent."""
     yield from operations()
     yield from both_forms("encode", "/encode", encode_bodies(shape))
     yield from both_forms("attention", "/attention", attention_bodies(shape))
@@ -38,7 +38,7 @@ def answered(shape: Shape) -> Iterator[Request]:
 
 
 def encode_bodies(shape: Shape) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every option of /encode, alone and with others."""
+    """Yield bodies with every option of /encode, alone and with others."""
     yield "text", {"inputs": FOX}
     yield "list of one", {"inputs": [FOX]}
     yield "list", {"inputs": [SENTENCE, "", FOX, "no"]}
@@ -72,7 +72,7 @@ def encode_bodies(shape: Shape) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def lengths(shape: Shape, asked: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Texts about as long as fits, and what is cut of longer ones."""
+    """Yield bodies of texts near the maximum length, and of truncated longer texts."""
     for more in (-1, 0, 1):
         text = shape.text(shape.tokens + more)
         yield f"longest {more:+}", {"inputs": text, **asked}
@@ -86,7 +86,7 @@ def lengths(shape: Shape, asked: dict[str, Any]) -> Iterator[tuple[str, dict[str
 
 
 def attention_bodies(shape: Shape) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every option of /attention, alone and with others."""
+    """Yield bodies with every option of /attention, alone and with others."""
     one = {"layers": [-1], "heads": [0]}
     turned = {"layers": [-1, 0], "heads": [1, 0]}
     yield "text", {"inputs": "Hello world"}
@@ -137,7 +137,7 @@ def attention_bodies(shape: Shape) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def explain_bodies() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every option of /explain, alone and with others."""
+    """Yield bodies with every option of /explain, alone and with others."""
     some = [PAIR, ["Hello world", "no"]]
     yield "pairs", {"inputs": some}
     yield "occlusion", {"inputs": some, "include": ["occlusion"]}
@@ -149,7 +149,7 @@ def explain_bodies() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def alignments() -> Iterator[Request]:
-    """Every method of /align that needs no decoder."""
+    """Yield requests for every method of /align, `cross` without a decoder included."""
     bodies: dict[str, dict[str, Any]] = {
         "default": {},
         "softmax": {"method": "softmax", "threshold": 0.1},
@@ -163,7 +163,7 @@ def alignments() -> Iterator[Request]:
 
 
 def head_scores() -> Iterator[Request]:
-    """One head's queries, keys and scores."""
+    """Yield requests for one head's queries, keys and scores."""
     bodies: dict[str, dict[str, Any]] = {
         "all": {"inputs": "Hello world"},
         "a pair": {"inputs": [PAIR], "queries": [0, -1], "keys": [2]},
@@ -175,7 +175,7 @@ def head_scores() -> Iterator[Request]:
 
 
 def half_precision(shape: Shape) -> Iterator[Request]:
-    """Weights of float16, binary only."""
+    """Yield requests for weights in float16, binary only."""
     named: dict[str, dict[str, Any]] = {
         "all maps": {"inputs": ["Hello world", "no"]},
         "one head": {"inputs": SENTENCE, "layers": [-1], "heads": [0]},
@@ -192,7 +192,7 @@ def half_precision(shape: Shape) -> Iterator[Request]:
 
 
 def texts() -> Iterator[Request]:
-    """Each text alone and in pairs, and all of them at once."""
+    """Yield requests for each text alone and in pairs, and for all texts at once."""
     for name, text in TEXTS.items():
         alone = {"inputs": text, **POOLED}
         yield Request("encode", f"/encode text: {name}", post("/encode", alone))
@@ -206,7 +206,7 @@ def texts() -> Iterator[Request]:
 
 
 def engines() -> Iterator[Request]:
-    """Requests that name an engine, and those that compare both."""
+    """Yield requests that name an engine, and requests that compare both engines."""
     some = {"inputs": [FOX, "no"]}
     for backend in ("onnx", "torch", None):
         text: tuple[str, dict[str, Any]] = (f"by {backend}", {**some, "backend": backend})

@@ -1,4 +1,4 @@
-"""The differences of two recordings."""
+"""Differences between two recordings."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ Headers = Sequence[tuple[str, str]]
 
 
 def compare(old: Sequence[Entry], new: Sequence[Entry], *, near: bool = False) -> list[str]:
-    """Descriptions of the differences, a line each.
+    """Return descriptions of the differences, a line each.
 
     Args:
-        old: a recording.
-        new: another one.
-        near: whether numbers that depend on the processor may be a little apart.
+        old: entries of a recording.
+        new: entries of another recording.
+        near: whether numbers that depend on the processor may differ within `NEAR`.
 
     """
     before, after = ({item["name"]: item for item in entries} for entries in (old, new))
-    found = [f"{name}: only in the old recording" for name in before if name not in after]
-    found += [f"{name}: only in the new recording" for name in after if name not in before]
+    lines = [f"{name}: only in the old recording" for name in before if name not in after]
+    lines += [f"{name}: only in the new recording" for name in after if name not in before]
     for name in before:
         if name in after:
             differences = _entries(before[name], after[name], near=near)
-            found += [f"{name}: {difference}" for difference in differences]
-    return found
+            lines += [f"{name}: {difference}" for difference in differences]
+    return lines
 
 
 def _entries(old: Entry, new: Entry, *, near: bool) -> Iterator[str]:
@@ -58,7 +58,7 @@ def _all_headers(reply: Entry) -> Headers:
 
 
 def _headers_but_length(reply: Entry) -> Headers:
-    """Without the length of the reply's own body, as a number's last bits decide its digits."""
+    """Return the headers without the body's length, which depends on the numbers' last bits."""
     length = str(len(content(reply["body"]) or b""))
     return [header for header in _all_headers(reply) if header != ("content-length", length)]
 
@@ -71,14 +71,14 @@ def _differences(old: Headers, new: Headers) -> Iterator[str]:
 
 
 def _by_name(headers: Headers) -> Mapping[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     for name, value in headers:
-        found.setdefault(name, []).append(value)
-    return found
+        values.setdefault(name, []).append(value)
+    return values
 
 
 def _bodies(old: Entry, new: Entry) -> str:
-    """The first difference of two bodies; empty where there is none."""
+    """Return a description of the first difference of two bodies; empty if they are equal."""
     if old == new:
         return ""
     one, other = content(old), content(new)
@@ -86,9 +86,9 @@ def _bodies(old: Entry, new: Entry) -> str:
         return _hashed(old, new)
     at = _first_difference(one, other)
     start = max(0, at - EXCERPT_BYTES // 2)
-    shown = (excerpt[start : start + EXCERPT_BYTES] for excerpt in (one, other))
-    told = " → ".join(repr(excerpt) for excerpt in shown)
-    return f"body, byte {at} of {len(one)} → {len(other)}: {told}"
+    excerpts = (body[start : start + EXCERPT_BYTES] for body in (one, other))
+    shown = " → ".join(repr(excerpt) for excerpt in excerpts)
+    return f"body, byte {at} of {len(one)} → {len(other)}: {shown}"
 
 
 def _hashed(old: Entry, new: Entry) -> str:
@@ -102,13 +102,13 @@ def _hashed(old: Entry, new: Entry) -> str:
 
 
 def _first_difference(one: str | bytes, other: str | bytes) -> int:
-    """The first position at which they differ, the shorter one's end included."""
+    """Return the first position at which two sequences differ, or the shorter one's length."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((n for n, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def close(old: Entry, new: Entry) -> bool:
-    """Whether two bodies are the same but for floats within `NEAR` of each other."""
+    """Return whether two bodies are equal except for floats within `NEAR` of each other."""
     one, other = content(old), content(new)
     if one is None or other is None:
         return False

@@ -1,4 +1,4 @@
-"""The file format of a recording: one JSON object a line, one line a request."""
+"""File format of a recording: a JSON object a line, a line a request."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import Any
 
 WHOLE_BYTES = 2**20
-"""The longest body that is recorded whole; of a longer one, hashes are."""
+"""Maximum length of a body that is recorded whole; a longer body is recorded as hashes."""
 BLOCK_BYTES = 2**16
-"""Bytes under each of the hashes that locate a difference in a long body."""
+"""Bytes of each block whose hash locates a difference in a long body."""
 HASH_CHARACTERS = 8
 """Hexadecimal digits of a block's hash."""
 BEGIN_BYTES = 60
-"""Bytes of a long body that are recorded beside its hashes."""
+"""Bytes at the beginning of a long body that are recorded beside its hashes."""
 
 Entry = dict[str, Any]
-"""A line of a recording, or a part of one."""
+"""Line of a recording, or part of a line."""
 
 
 def write(entries: Iterable[Entry], path: Path) -> int:
-    """Write a recording; returns the number of its requests."""
+    """Write a recording, and return the number of its requests."""
     count = 0
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="\n") as file:
@@ -34,13 +34,13 @@ def write(entries: Iterable[Entry], path: Path) -> int:
 
 
 def read(path: Path) -> list[Entry]:
-    """The entries of a recording."""
+    """Return the entries of a recording."""
     with path.open(encoding="utf-8", newline="\n") as file:
         return [json.loads(line) for line in file]
 
 
 def body_entry(body: bytes, whole_bytes: int) -> Entry:
-    """A body as text, or as base64 where it is none; hashes of a longer one."""
+    """Return a body as text, as base64 if it is not UTF-8, or as hashes if it is longer."""
     if len(body) > whole_bytes:
         blocks = (body[at : at + BLOCK_BYTES] for at in range(0, len(body), BLOCK_BYTES))
         return {
@@ -58,7 +58,7 @@ def body_entry(body: bytes, whole_bytes: int) -> Entry:
 
 
 def content(body: Entry) -> bytes | None:
-    """The bytes of a recorded body; None where only hashes were recorded."""
+    """Return the bytes of a recorded body; None if only hashes were recorded."""
     if "text" in body:
         return str(body["text"]).encode()
     return base64.b64decode(body["base64"]) if "base64" in body else None

@@ -11,7 +11,7 @@ from testing import raw_http
 from trials.recording.requests import BINARY, POOLED, Request, Shape, plain, post
 
 LIMIT = 128 * 2**20
-"""The default limit on a reply's bytes."""
+"""Default limit on a reply's bytes."""
 BODY_LIMIT = 16 * 2**20
 TEXT_ROUTES = ("/encode", "/attention", "/verify")
 NOT_JSON = {
@@ -129,7 +129,7 @@ OF_ATTENTION: dict[str, dict[str, Any]] = {
 
 
 def errors(shape: Shape) -> Iterator[Request]:
-    """All requests that are refused."""
+    """Yield all requests that are refused."""
     for path in TEXT_ROUTES:
         for name, content in NOT_JSON.items():
             yield Request("errors", f"{path} not JSON: {name}", post(path, content))
@@ -142,7 +142,7 @@ def errors(shape: Shape) -> Iterator[Request]:
 
 
 def wrong_options(shape: Shape) -> Iterator[Request]:
-    """Options that cannot be, with a text that can; in the binary form errors are the same."""
+    """Yield requests with a valid text and invalid options; the binary form has the same errors."""
     own = {
         "layer beyond the last": {"layer": shape.layers + 1},
         "layer before the first": {"layer": -shape.layers - 2},
@@ -163,7 +163,7 @@ def wrong_options(shape: Shape) -> Iterator[Request]:
 
 
 def too_much(shape: Shape) -> Iterator[Request]:
-    """More texts, tokens, characters or bytes than fit."""
+    """Yield requests with more texts, tokens, characters or bytes than the limits."""
     long, longer = shape.text(shape.tokens + 1), "x" * (shape.characters + 1)
     named: dict[str, Any] = {
         "too many inputs": ["a"] * (shape.inputs + 1),
@@ -196,7 +196,7 @@ def too_much(shape: Shape) -> Iterator[Request]:
 
 
 def wrong_routes() -> Iterator[Request]:
-    """Paths and methods that are not there."""
+    """Yield requests for paths and methods that do not exist."""
     for path in ("/none", "/encode/", "/Encode", "/encode/x", "/favicon.ico", "/a%00b", "/%ff"):
         yield Request("errors", f"GET {path}", plain("GET", path))
     yield Request("errors", "POST /none", post("/none", {"inputs": "a"}))
@@ -212,7 +212,7 @@ def wrong_routes() -> Iterator[Request]:
 
 
 def raw() -> Iterator[Request]:
-    """HTTP that is odd or wrong."""
+    """Yield odd and wrong HTTP."""
     tables = (("odd", raw_http.GOOD), ("wrong", raw_http.AMBIGUOUS), ("large", raw_http.LARGE))
     for kind, table in tables:
         for name, content in table.items():

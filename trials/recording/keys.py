@@ -8,7 +8,7 @@ from trials.recording.requests import POOLED, Request, plain, post
 
 
 def keys(key: str) -> list[Request]:
-    """Requests for a service with this key, and with https://example.org as CORS origin."""
+    """Return requests for a service with this key, and with https://example.org as CORS origin."""
     basic = base64.b64encode(f"user:{key}".encode()).decode()
     given = {
         "none": {},
@@ -28,21 +28,21 @@ def keys(key: str) -> list[Request]:
     }
     paths: tuple[str, ...] = ("/info", "/health", "/health/live", "/health/ready", "/metrics")
     paths += ("/", "/openapi.json", "/none", "/docs", "/dashboard/main.js")
-    found = []
+    requests = []
     for name, sent in given.items():
-        found.append(Request("keys", f"GET /info, key {name}", plain("GET", "/info", sent)))
+        requests.append(Request("keys", f"GET /info, key {name}", plain("GET", "/info", sent)))
         body = {"inputs": "Hello", **POOLED}
-        found.append(Request("keys", f"/encode, key {name}", post("/encode", body, sent)))
-    found += [Request("keys", f"GET {path}, no key", plain("GET", path)) for path in paths]
+        requests.append(Request("keys", f"/encode, key {name}", post("/encode", body, sent)))
+    requests += [Request("keys", f"GET {path}, no key", plain("GET", path)) for path in paths]
     large = plain("POST", "/encode", {"content-length": "99999999"})
-    found.append(Request("keys", "too large a body, no key", large))
+    requests.append(Request("keys", "too large a body, no key", large))
     asks = {"access-control-request-method": "POST", "access-control-request-headers": "accept"}
     for origin in ("https://example.org", "https://example.com"):
         before = plain("OPTIONS", "/encode", {"origin": origin, **asks})
-        found.append(Request("keys", f"preflight of {origin}", before))
+        requests.append(Request("keys", f"preflight of {origin}", before))
         sent = {"origin": origin, **given["bearer"]}
         content = post("/encode", {"inputs": "Hello", **POOLED}, sent)
-        found.append(Request("keys", f"/encode from {origin}", content))
+        requests.append(Request("keys", f"/encode from {origin}", content))
         refused = plain("GET", "/info", {"origin": origin})
-        found.append(Request("keys", f"GET /info from {origin}, no key", refused))
-    return found
+        requests.append(Request("keys", f"GET /info from {origin}, no key", refused))
+    return requests

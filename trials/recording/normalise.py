@@ -1,4 +1,4 @@
-"""Replies without the values that differ from one run to the next."""
+"""Replies without the values that differ between runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trials.recording.entries import WHOLE_BYTES, Entry, body_entry
 from trials.recording.requests import Request
 
 HIDDEN = "#"
-"""The replacement of a value that differs from one run to the next."""
+"""Replacement of a value that differs between runs."""
 VOLATILE_HEADERS = {
     "date",
     "retry-after",
@@ -29,33 +29,33 @@ UNORDERED_HEADERS = {"allow"}
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A replacement in the bodies of successful replies."""
+    """Replacement in the bodies of successful replies."""
 
     name: str
     why: str
     of: str
-    """Pattern of the names of the requests whose replies it applies to."""
+    """Pattern of the names of the requests to whose replies the rule applies."""
     apply: Callable[[bytes], bytes]
 
 
 def _value(names: str, value: str = r"[-+.\w]+") -> Callable[[bytes], bytes]:
-    """A replacement of the values of some JSON members."""
+    """Return a function that replaces the values of some JSON members."""
     pattern = re.compile(rf'"({names})":(?:"[^"]*"|{value})'.encode())
     return lambda body: pattern.sub(rb'"\1":"#"', body)
 
 
 def _series(body: bytes) -> bytes:
-    """Metrics without their values, sorted."""
+    """Remove the values of metrics, and sort the lines."""
     lines = (line if line[:1] == b"#" else line.rpartition(b" ")[0] for line in body.splitlines())
     return b"\n".join(sorted({*lines}))
 
 
 RULES = (
-    Rule("metric values", "they count and time", r"^GET /metrics", _series),
-    Rule("versions", "of the package", r"/info|/openapi|^/dashboard", _value("version")),
+    Rule("metric values", "counts and durations", r"^GET /metrics", _series),
+    Rule("versions", "the package's version", r"/info|/openapi|^/dashboard", _value("version")),
     Rule(
         "artifact",
-        "golden tensors and measurements depend on the processor that exported",
+        "golden tensors and measurements depend on the exporting processor",
         r"^GET /info",
         lambda body: _value("hidden|attention|pooled", r"[-+.\de]+")(
             _value("artifact_sha256|fingerprint")(body)
@@ -63,21 +63,21 @@ RULES = (
     ),
     Rule(
         "differences",
-        "between engines, some last bits: `passed` says what matters",
+        "the engines differ in last bits; `passed` is the result",
         r"^/verify",
         _value("max_abs_diff|min_cosine"),
     ),
 )
-"""Besides these, the request id that the service generates is replaced in headers and errors."""
+"""Rules of normalisation; generated request ids in headers and errors are replaced as well."""
 
 
 def reply_entry(request: Request, reply: Reply, whole_bytes: int) -> Entry:
-    """A reply's part of a line.
+    """Return a reply's part of a line.
 
     Args:
-        request: the request it answers.
-        reply: the reply as it came.
-        whole_bytes: the longest body that is recorded whole, of requests with an exact reply.
+        request: request that the reply answers.
+        reply: reply as received.
+        whole_bytes: maximum length of a whole body, for requests with an exact reply.
 
     """
     headers = reply.headers

@@ -1,4 +1,4 @@
-"""Requests to the routes for operators and readers, and headers that any caller may send."""
+"""Requests to the routes for operators and readers, and requests with various headers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trials.recording.requests import BINARY, POOLED, Request, plain, post
 
 
 def operations() -> Iterator[Request]:
-    """Requests of operators and readers."""
+    """Yield requests of operators and readers."""
     for path in ("/health", "/health/live", "/health/ready"):
         yield Request("operations", f"GET {path}", plain("GET", path))
     for path in ("/health", "/health/live", "/health/ready", "/info"):
@@ -30,7 +30,7 @@ def operations() -> Iterator[Request]:
 
 
 def headers() -> Iterator[Request]:
-    """Requests whose headers differ."""
+    """Yield requests with various headers."""
     body = {"inputs": "Hello", **POOLED}
     kind = BINARY["accept"]
     accepts = {

@@ -1,4 +1,4 @@
-"""The requests of a recording sent to a service, each over a connection of its own."""
+"""Recording of a service: each request is sent over a connection of its own."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ NOT_FAKE: frozenset[Group] = frozenset({"engines", "pages"})
 FAKE_WHOLE_BYTES = 4200
 FAKE_FLAGS = (
     *("--log-level", "error", "--engine", "fake", "--client-timeout-seconds", "2"),
-    *("--allowed-hosts", "*"),  # of requests that are recorded
+    *("--allowed-hosts", "*"),  # recorded requests name other hosts
 )
 
 FIRST = Request("pages", "first", plain("GET", "/info") + plain("GET", "/metrics"), replies=2)
-"""The model's shape; and a first look at the metrics, which are counted only from then on."""
+"""Request for the model's shape and the metrics; a scrape is counted only in later scrapes."""
 
 
 def requests(shape: Shape) -> list[Request]:
-    """All requests but the keys', in the order in which they are sent; names are unique.
+    """Return all requests except those about keys, in the order of sending; names are unique.
 
-    Metrics come last, when every request has been counted.
+    Metrics come last, after every request has been counted.
     """
     metrics = Request("pages", "GET /metrics", plain("GET", "/metrics"))
-    found = [*answered(shape), *errors(shape), metrics]
-    assert len({request.name for request in found}) == len(found)
-    return found
+    listed = [*answered(shape), *errors(shape), metrics]
+    assert len({request.name for request in listed}) == len(listed)
+    return listed
 
 
 def record(
@@ -49,36 +49,36 @@ def record(
     without: Collection[Group] = (),
     whole_bytes: int = WHOLE_BYTES,
 ) -> Iterator[Entry]:
-    """The lines of a recording of a service, made one after the other.
+    """Send the requests to a service one after another, and yield the lines of the recording.
 
     Args:
-        url: of the service.
-        api_key: that it wants; then the requests with and without it are sent, and no others.
-        without: groups of requests that are left out.
-        whole_bytes: the longest body that is recorded whole; of a longer one, hashes are.
+        url: URL of the service.
+        api_key: key of the service; if given, only the requests about keys are sent.
+        without: groups of requests to leave out.
+        whole_bytes: maximum length of a whole body; a longer body is recorded as hashes.
 
     """
     parts = urllib.parse.urlsplit(url)
     address = (str(parts.hostname), int(parts.port or 80))
     if api_key is None:
         info, _ = exchange(address, FIRST)
-        found = requests(Shape.of(info.json()))
+        listed = requests(Shape.of(info.json()))
     else:
-        found = keys(api_key)
-    for request in found:
+        listed = keys(api_key)
+    for request in listed:
         if request.group not in without:
             yield entry(request, exchange(address, request), whole_bytes)
 
 
 def record_fake() -> list[Entry]:
-    """A recording of the fake engine, whose numbers are the same on every machine."""
+    """Record the service over the fake engine, whose numbers are equal on every machine."""
     with Service.of_headscope("--model", str(small_checkpoint()), *FAKE_FLAGS) as service:
         service.wait_until_ready()
         return [*record(service.url, without=NOT_FAKE, whole_bytes=FAKE_WHOLE_BYTES)]
 
 
 def exchange(address: tuple[str, int], request: Request) -> list[Reply]:
-    """The replies to a request; one that did not come whole has status 0."""
+    """Return the replies to a request; an incomplete reply has status 0."""
     with RawConnection(address, WAIT_SECONDS) as connection:
         connection.send(request.content)
         return [_receive(connection) for _ in range(request.replies)]
@@ -92,7 +92,7 @@ def _receive(connection: RawConnection) -> Reply:
 
 
 def entry(request: Request, replies: Sequence[Reply], whole_bytes: int) -> Entry:
-    """A request's line of a recording."""
+    """Return a request's line of a recording."""
     return {
         "name": request.name,
         "sent": hashlib.sha256(request.content).hexdigest()[:16],

@@ -1,6 +1,6 @@
-"""A request of a recording: named bytes, and what is common to building them.
+"""Requests of a recording, and the functions that build them.
 
-Requests fit the model that is served: lengths, layers and heads are taken from its `/info`.
+Requests fit the served model: lengths, layers and heads come from `/info`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ Group = Literal[
     *("encode", "attention", "explain", "align"),
     *("engines", "operations", "pages", "errors", "slow", "keys"),
 ]
-"""`engines` name an engine, which the fake service has not; `pages` describe the service, and
-change with it; `slow` last until the service's own timeout."""
+"""Group of a request: `engines` name an engine that the fake service lacks, `pages` describe the
+service and change with it, `slow` last until the service's own timeout."""
 
 BINARY = {"accept": "application/vnd.safetensors"}
 BASE64 = {"encoding_format": "base64"}
@@ -25,10 +25,10 @@ STATS, ROLLOUT = {"include": ["stats"]}, {"include": ["rollout"]}
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Sizes and limits of the model that is served."""
+    """Sizes and limits of the served model."""
 
     tokens: int
-    """The most tokens of a text, special ones included."""
+    """Maximum tokens of a text, special tokens included."""
     characters: int
     inputs: int
     layers: int
@@ -37,7 +37,7 @@ class Shape:
 
     @classmethod
     def of(cls, info: Mapping[str, Any]) -> Shape:
-        """The shape that a reply of `/info` gives."""
+        """Return the shape in a reply of `/info`."""
         return cls(
             info["max_input_length"],
             info["max_characters"],
@@ -48,20 +48,20 @@ class Shape:
         )
 
     def text(self, tokens: int) -> str:
-        """A text of so many tokens, special ones included."""
+        """Return a text of `tokens` tokens, special tokens included."""
         words = ("the", "of", "water", "time", "a", "day", "new", "house", "by")
         return " ".join(words[n % len(words)] for n in range(tokens - 2))
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Bytes to send over a connection of their own."""
+    """Named bytes, to be sent over a connection of their own."""
 
     group: Group
     name: str
     content: bytes
     replies: int = 1
-    """Number of replies: more than one to several requests at once."""
+    """Number of replies; several if the bytes hold several requests."""
     exact: bool = True
     """Whether the fake engine's reply has the same bytes on every processor."""
 
@@ -69,7 +69,7 @@ class Request:
 def plain(
     method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
 ) -> bytes:
-    """An HTTP/1.1 request."""
+    """Return an HTTP/1.1 request."""
     lines = [f"{method} {path} HTTP/1.1", "host: recording"]
     if body is not None:
         lines.append(f"content-length: {len(body)}")
@@ -78,7 +78,7 @@ def plain(
 
 
 def post(path: str, body: Any, headers: Mapping[str, str] | None = None) -> bytes:
-    """A POST of a body as JSON, or of bytes as they are."""
+    """Return a POST of a body as JSON, or of bytes as they are."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     return plain("POST", path, {"content-type": "application/json", **(headers or {})}, content)
 
@@ -86,7 +86,7 @@ def post(path: str, body: Any, headers: Mapping[str, str] | None = None) -> byte
 def both_forms(
     group: Group, path: str, named: Iterable[tuple[str, dict[str, Any]]]
 ) -> Iterator[Request]:
-    """Each body twice, for JSON and for safetensors."""
+    """Yield each body as two requests, for JSON and for safetensors."""
     for name, body in named:
         exact = group != "explain" and not inexact(body)
         yield Request(group, f"{path} {name}", post(path, body), exact=exact)
@@ -96,6 +96,6 @@ def both_forms(
 
 
 def inexact(body: Mapping[str, Any]) -> bool:
-    """Whether the service itself computes sums of many terms, in whatever order is fastest."""
+    """Return whether the service itself sums many terms, in the processor's fastest order."""
     asked = {*body.get("include", [])} & {"stats", "rollout", "norms", "norm_rollout"}
     return bool(asked or any(body.get(name) for name in ("normalize", "dimensions", "ablate")))
