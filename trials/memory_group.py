@@ -28,7 +28,7 @@ class Group:
     unlimited: str
 
     def starting(self, command: tuple[str, ...]) -> tuple[str, ...]:
-        """Wrap a command so that it runs in the group and, as in a container, sees no other group."""
+        """Wrap a command to run in the group and, as in a container, see no other group."""
         script = (
             f"echo $$ > {self.folder}/cgroup.procs"
             f' && mount --bind {self.folder} {self.root} && exec "$@"'
