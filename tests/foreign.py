@@ -1,4 +1,4 @@
-"""Tiny checkpoints that are exported as others export them, by `torch.onnx` alone."""
+"""Tiny checkpoints exported as third parties do, by `torch.onnx` only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POOLING = {"word_embedding_dimension": 12, "pooling_mode_cls_token": True}
 
 
 class Wrapped(nn.Module):
-    """An encoder from its inputs' places to its outputs."""
+    """Encoder with positional inputs and a tuple of outputs."""
 
     def __init__(
         self, folder: Path, inputs: Sequence[str], *, pooled: bool, leaks: bool, maps: bool
@@ -96,12 +96,12 @@ def write_foreign(folder: Path, place: str = "onnx/model.onnx", **export: Any) -
 
 
 def checkpoint_of(folder: Path) -> Path:
-    """The checkpoint that a folder of `write_foreign` was exported from."""
+    """Return the checkpoint from which a folder of `write_foreign` was exported."""
     return folder.with_name(f"{folder.name}-whole")
 
 
 def exported_from(folder: Path) -> Artifact:
-    """The artifact of a foreign folder, beside it."""
+    """Export a foreign folder, and return the artifact beside it."""
     graph = find_graph(folder)
     assert graph is not None
     return export_foreign(graph, folder.with_name(f"{folder.name}-artifact"), "somebody/model")

@@ -1,4 +1,4 @@
-"""A stand-in for a Hugging Face hub on this machine, with the failures of real ones."""
+"""Stand-in for a Hugging Face hub on this machine, with the failures of real hubs."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ STATUSES = {
     "broken": (500, {}),
     "unavailable": (503, {}),
 }
-"""Ways to fail by a status, as the public hub answers."""
+"""Failures by status, with the public hub's replies."""
 
 
 class StandIn(ThreadingHTTPServer):
-    """Speaks what `huggingface_hub` needs; remembers what was asked for."""
+    """Server of the routes that `huggingface_hub` needs, with a record of its requests."""
 
     daemon_threads = True
 
     def __init__(self, repositories: dict[str, Path]) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.repositories = repositories
-        """Folders by name, or by `name@revision` for another revision than `main`."""
+        """Folders by name, or by `name@revision` for a revision other than `main`."""
         self.requests: list[tuple[str, str, str | None]] = []
         """Method, path and `Range` of every request."""
         self.tokens: set[str | None] = set()
-        """What the requests had in `Authorization`."""
+        """Values of the requests' `Authorization`."""
         self.failure = ""
         """One of `STATUSES`; "cut" stops in the middle of a file each time, "cut once" the first
         time; "html" is no hub; "silent" never answers."""
         self.elsewhere = ""
-        """Base URL of another host that weights are redirected to, as large files are."""
+        """Base URL of another host to which weights are redirected, as large files are."""
         self.claimed = 0
-        """Bytes that redirected weights are said to have beyond those that they have."""
+        """Bytes by which the announced size of redirected weights exceeds the true size."""
         self.woken = threading.Event()
 
     @property
@@ -56,7 +56,7 @@ class StandIn(ThreadingHTTPServer):
 
     @property
     def fetched(self) -> set[str]:
-        """Files of which the content was asked for."""
+        """Return the files whose content was requested."""
         paths = [path for method, path, _ in self.requests if method == "GET"]
         return {path.split("/", 5)[5] for path in paths if path.split("/")[3:4] == ["resolve"]}
 
@@ -147,7 +147,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Quiet."""
+        """Log nothing."""
 
 
 def files(folder: Path) -> Iterator[tuple[str, bytes]]:
@@ -169,7 +169,7 @@ def tree(folder: Path) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def running(repositories: dict[str, Path]) -> Iterator[StandIn]:
-    """A stand-in that serves these folders."""
+    """Run a stand-in that serves these folders."""
     with StandIn(repositories) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()

@@ -1,4 +1,4 @@
-"""Exports that one run of the tests leaves to the next, in the user's cache.
+"""Exports that a run of the tests keeps for the next one, in the user's cache.
 
 An export is named by all that decides its bytes: the checkpoint's files, all source of `model`, the
 libraries that export, and the libraries and the processor whose arithmetic its verification
@@ -26,19 +26,19 @@ from model.runtimes.registry import weight_bits
 from service.system.machine import processor_name
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
-"""What keeps OpenVINO from the better instructions (`tests.conftest.LESSER`)."""
+"""Variable that keeps OpenVINO from the better instructions (`tests.conftest.LESSER`)."""
 RUNTIMES = ("onnxruntime", "openvino", "torch")
 MOST_BYTES = 4 * 2**30
-"""Of all that is kept; what was used last stays."""
+"""Maximum bytes of the cache; the least recently used exports are removed."""
 IN_USE_SECONDS = 3600
-"""What was used so lately is not removed: another run may be about to copy it."""
+"""Seconds for which a used export is not removed: another run may be about to copy it."""
 FORGOTTEN_SECONDS = 3 * 24 * 3600
 """What nobody used for so long is of other code, or of a checkpoint that no two runs make alike."""
 
 
 @functools.cache
 def runtimes() -> list[str]:
-    """What is installed of all that computes, whichever builds they are, with versions."""
+    """Return the installed versions of all libraries that compute, whatever their builds."""
     return sorted(
         f"{one.name} {one.version}"
         for one in importlib.metadata.distributions()
@@ -47,7 +47,7 @@ def runtimes() -> list[str]:
 
 
 class Kept:
-    """A folder of exports, each under its key."""
+    """Folder of exports, each under its key."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -66,7 +66,7 @@ class Kept:
         return hashlib.sha256(told).hexdigest()[:32]
 
     def copy(self, key: str, out: Path) -> bool:
-        """Copy an export to a folder that does not exist yet; whether it is there, and whole."""
+        """Copy an export to a new folder; return whether the export exists and is whole."""
         kept = self._folder / key
         try:
             load_artifact(kept)
@@ -78,12 +78,14 @@ class Kept:
         return True
 
     def keep(self, key: str, made: Path) -> None:
-        """Copy an export here, and make room for it."""
+        """Copy an export into the cache, and remove old ones to make room."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{self._folder}.lock"):  # of all runs on this machine
             with tempfile.TemporaryDirectory(dir=self._folder) as scratch:
                 copied = shutil.copytree(made, Path(scratch, key))
-                shutil.rmtree(self._folder / key, ignore_errors=True)  # damaged, or another run's
+                shutil.rmtree(
+                    self._folder / key, ignore_errors=True
+                )  # damaged, or being written by another run
                 copied.rename(self._folder / key)
             self._make_room()
 

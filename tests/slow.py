@@ -1,4 +1,4 @@
-"""The tests that `make check` leaves out for the time they take, and the command that lists them.
+"""Tests that `make check` skips because they are slow, and the command that lists them.
 
 To list them anew, on two cores that do nothing else: empty `tests/slow.txt`, then run
 `python -m pytest --numprocesses 2 --dist loadfile -m "not e2e and not slow" --junit-xml FILE` and
@@ -15,16 +15,16 @@ from xml.etree import ElementTree as ET
 
 LIST = Path(__file__).with_name("slow.txt")
 LEAST_SECONDS = 0.05
-"""Of a listed test on average, its fixtures included, over all of its parameters."""
+"""Minimum mean seconds of a listed test over its parameters, fixtures included."""
 
 
 def listed() -> frozenset[str]:
-    """The slow tests, each as `tests/folder/test_file.py::test_name`."""
+    """Return the slow tests, each as `tests/folder/test_file.py::test_name`."""
     return frozenset(LIST.read_text(encoding="utf-8").split())
 
 
 def slow_tests(report: Path) -> list[str]:
-    """The slow tests of a JUnit report, in order of their names."""
+    """Return the slow tests of a JUnit report, sorted by name."""
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     for case in ET.parse(report).iter("testcase"):
         name = case.attrib["name"].partition("[")[0]

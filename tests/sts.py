@@ -1,4 +1,4 @@
-"""STS-B: pairs of sentences that people scored, and how vectors of them rank."""
+"""STS-B: pairs of sentences with human scores, and the rank correlation of vectors with them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ Pair = tuple[str, str, float]
 
 
 def read_pairs(path: Path) -> list[Pair]:
-    """Two sentences and their score, a line each."""
+    """Read pairs of sentences with their score, one a line."""
     with path.open(encoding="utf-8", newline="") as file:
         return [(first, second, float(score)) for first, second, score in csv.reader(file)]
 
 
 def sentences(pairs: Sequence[Pair]) -> list[str]:
-    """All first sentences, then all second ones."""
+    """Return all first sentences, then all second ones."""
     return [pair[column] for column in (0, 1) for pair in pairs]
 
 
 def embed(artifact: Artifact, texts: Sequence[str]) -> np.ndarray:
-    """Unit vectors `[n, H]`, by mean pooling of 64 texts of like length at a time."""
+    """Return unit vectors `[n, H]` by mean pooling, in batches of 64 texts of similar length."""
     tokenizer = Tokenizer.from_file(str(artifact.path(TOKENIZER)))
     tokenizer.enable_truncation(MAX_TOKENS)
     encodings = tokenizer.encode_batch(list(texts))
@@ -51,6 +51,6 @@ def embed(artifact: Artifact, texts: Sequence[str]) -> np.ndarray:
 
 
 def spearman(vectors: np.ndarray, pairs: Sequence[Pair]) -> float:
-    """Rank correlation ×100 of the pairs' cosines with their scores."""
+    """Return the rank correlation ×100 of the pairs' cosines with their scores."""
     first, second = np.split(vectors, 2)
     return float(100 * spearmanr((first * second).sum(axis=1), [p[2] for p in pairs]).statistic)

@@ -1,4 +1,4 @@
-"""The house rules, read from the source: who may import whom, and how large a file may be."""
+"""Rules of the architecture, checked in the source: allowed imports and sizes of files."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ A file of a folder has a floor of its own where it is named here.
 """
 ROOMS = {room for floors in FLOORS.values() for rooms in floors for room in rooms}
 CORE = ("engines", "scheduler", "inference")
-"""Rooms of the service that know no wire form."""
+"""Parts of the service that must not depend on a wire format."""
 TORCH_FREE = (
     *("errors", "config", "artifact", "sources", "vendor_telemetry"),
     "tokenization.vocabulary",
 )
-"""Rooms of the model that the service may import anywhere."""
+"""Parts of the model that the service may import anywhere."""
 TORCH_FREE_RUNTIMES = {
     "model.runtimes",
     "model.runtimes.contract",
@@ -67,7 +67,7 @@ EXPORTING = {
         *("cli.export", "cli.verify"),
     )
 }
-"""What imports the exporter, once there is something to export."""
+"""Modules that import the exporter, only when there is something to export."""
 TORCH_PROCESS = "service.engines.torch_process"
 WEB = {"fastapi", "starlette", "uvicorn", "httptools", "httpx", "pydantic_settings"}
 WIRE = {"orjson", "safetensors", "base64", "pydantic"}
@@ -87,12 +87,12 @@ MAX_CONTRACT_LINES = 160
 
 @dataclass(frozen=True)
 class Import:
-    """One import of a module."""
+    """Import in a module."""
 
     module: str
-    """The full dotted name of what is imported, as far as it is a module."""
+    """Full dotted name of the imported module."""
     lazy: bool
-    """Inside a function, or for the type checker alone: not when the module is loaded."""
+    """Whether the import is inside a function or only for the type checker."""
 
 
 def name_of(path: Path) -> str:
@@ -107,7 +107,7 @@ SOURCES = {
 
 @functools.cache
 def tree(name: str) -> ast.Module:
-    """The syntax of a module; parsed for the first test that asks, not for those who collect."""
+    """Return the syntax tree of a module, parsed on first use and not during collection."""
     return ast.parse(SOURCES[name].read_text(encoding="utf-8"))
 
 
@@ -140,7 +140,7 @@ def package_of(module: str) -> str:
 
 
 def room_of(module: str) -> str:
-    """The folder or loose file of a package that a module is in."""
+    """Return the folder or top-level file of a package that contains a module."""
     parts = module.split(".")[1:3]
     return ".".join(parts) if ".".join(parts) in ROOMS else "".join(parts[:1])
 
@@ -154,7 +154,7 @@ def under(*prefixes: str) -> set[str]:
 
 
 def importers(packages: set[str], *, loading: bool = False) -> set[str]:
-    """Modules that import something of these packages, anywhere or only as they load."""
+    """Return the modules that import these packages, anywhere or only at load time."""
     return {
         name
         for name, found in zip(SOURCES, map(imports, SOURCES), strict=True)
@@ -172,7 +172,7 @@ def imported(name: str, package: str, *, loading: bool = False) -> set[str]:
 
 
 def reached(start: str) -> set[str]:
-    """The modules that are loaded with one."""
+    """Return the modules that are loaded together with a module."""
     seen: set[str] = set()
     todo = [start]
     while todo:
@@ -212,13 +212,13 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 
 
 def folders() -> list[str]:
-    """Every folder of the packages, as a dotted name."""
+    """Return every folder of the packages, as a dotted name."""
     return sorted({name.rpartition(".")[0] for name in SOURCES if "." in name})
 
 
 @pytest.mark.parametrize("folder", folders())
 def test_no_folders_import_each_other_in_a_circle(folder: str) -> None:
-    """Nor a folder and a file that lie side by side."""
+    """Folders and files side by side do not import each other in a circle either."""
     depth = folder.count(".") + 2
 
     def place(name: str) -> str:
@@ -282,7 +282,7 @@ def test_torch_is_the_models_and_one_processes() -> None:
 
 
 def test_each_runtime_is_imported_in_one_place() -> None:
-    """By a file that the registry loads when an artifact needs it."""
+    """The importing file is loaded by the registry, when an artifact needs it."""
     for package, module in {
         "onnxruntime": "model.runtimes.onnx",
         "openvino": "model.runtimes.processor",

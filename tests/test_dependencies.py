@@ -1,4 +1,4 @@
-"""What is installed: pinned, declared, and without a known vulnerability."""
+"""Installed packages are pinned, declared, and without known vulnerabilities."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 CONSTRAINTS = ROOT / "constraints.txt"
 FOR_WHO_DEVELOPS = {"test", "bench"}
-"""Extras that the packages themselves may not need."""
+"""Extras for developers, which the packages themselves must not need."""
 UNREACHABLE = re.compile(r"requests\.exceptions\.\w*(Connection|Timeout|Proxy|SSL)\w*: .*")
 
 
 def project(folder: Path) -> dict[str, Any]:
-    """The `project` table of a folder's pyproject.toml."""
+    """Return the `project` table of a folder's pyproject.toml."""
     return tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
@@ -31,7 +31,7 @@ DISTRIBUTIONS = {
     "service": (project(ROOT), [ROOT / "model", ROOT / "service"]),
     "client": (project(CLIENT), [CLIENT / "headscope"]),
 }
-"""Of each distribution its project table and the folders of its packages."""
+"""Project table and package folders of each distribution."""
 
 
 def normal(name: str) -> str:
@@ -47,7 +47,7 @@ def constraints() -> list[str]:
 
 
 def imported(packages: list[Path]) -> set[str]:
-    """Every module that the packages import, anywhere."""
+    """Return every module that the packages import, anywhere."""
     found = set()
     for package in packages:
         for path in package.rglob("*.py"):
@@ -102,7 +102,7 @@ def test_what_is_imported_is_declared(name: str) -> None:
 
 
 def findings(report: dict[str, Any]) -> list[str]:
-    """What a report of pip-audit, as JSON, has to say against its packages."""
+    """Return the vulnerabilities in a JSON report of pip-audit."""
     found = []
     for package in report["dependencies"]:
         if reason := package.get("skip_reason"):
@@ -129,7 +129,7 @@ def test_no_known_vulnerability() -> None:
 
 
 def test_an_audit_can_fail() -> None:
-    """On a report in pip-audit's own format."""
+    """A report in pip-audit's own format is read."""
     vulnerability = {
         "id": "PYSEC-2014-14",
         "fix_versions": ["2.6.0"],

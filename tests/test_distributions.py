@@ -1,4 +1,4 @@
-"""The two wheels: what each installs at the top level, and what it requires."""
+"""The two wheels: top-level packages and requirements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEAVY = {
 
 
 def wheel(source: Path, scratch: Path) -> zipfile.ZipFile:
-    """The wheel of a project, built from a copy of it."""
+    """Build the wheel of a project from a copy, and return its path."""
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
     command += ["--no-build-isolation", "--no-index", "--wheel-dir", str(scratch), str(source)]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
@@ -45,7 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 
 def server_wheel(scratch: Path) -> zipfile.ZipFile:
-    """The service's wheel, built in a folder."""
+    """Build the service's wheel in a folder."""
     source = scratch / "source"
     for package in ("model", "service"):
         shutil.copytree(ROOT / package, source / package, ignore=LEFT_OUT)
@@ -55,7 +55,7 @@ def server_wheel(scratch: Path) -> zipfile.ZipFile:
 
 
 def installed(wheel: zipfile.ZipFile) -> dict[str, set[str]]:
-    """The files of a wheel's packages by top-level name."""
+    """Return the files of a wheel's packages by top-level name."""
     files: dict[str, set[str]] = {}
     for name in wheel.namelist():
         top, _, rest = name.partition("/")
@@ -73,7 +73,7 @@ def sources(folder: Path) -> set[str]:
 
 
 def required(wheel: zipfile.ZipFile) -> set[str]:
-    """The packages that a wheel requires without an extra."""
+    """Return the packages that a wheel requires without an extra."""
     (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
     lines = email.message_from_bytes(wheel.read(name)).get_all("Requires-Dist", [])
     return {

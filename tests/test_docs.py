@@ -1,4 +1,4 @@
-"""The docs name every setting, route, metric and error there is, and nothing that is not."""
+"""Docs name every setting, route, metric and error, and no others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read(name: str) -> str:
 
 
 def rows(text: str) -> set[str]:
-    """The first cell of every table row, without its backticks."""
+    """Return the first cell of every table row, without its backticks."""
     return {
         name
         for row in re.findall(r"^\| (`[^|]+) \|", text, re.MULTILINE)
@@ -93,7 +93,7 @@ def test_fields_of_alignments():
 
 
 def test_metrics():
-    """Each with its type and its labels, and none that is not there."""
+    """Every metric is documented with its type and labels, and no others."""
     metrics = Metrics()
     exposed = set()
     for family in metrics.registry.collect():
@@ -106,7 +106,7 @@ def test_metrics():
 
 
 def test_reasons_of_refusals():
-    """Those that a class of errors has by its name, where the page names them."""
+    """The documented reasons equal the names of the error classes."""
     text = read("docs/metrics.md").split("### Reasons")[1].split("## Models")[0]
     known = {
         error("").reason

@@ -1,4 +1,4 @@
-"""What one run of the tests leaves to the next is whole, and is what the present code makes."""
+"""Exports that a run keeps for the next are whole, and match the present code."""
 
 from __future__ import annotations
 

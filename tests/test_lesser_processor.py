@@ -1,4 +1,4 @@
-"""The figures of int8, again as on a processor without 8-bit products.
+"""Quality of int8 as on a processor without 8-bit products.
 
 One run of pytest in a process whose oneDNN is kept from the better instructions: the tests of which
 8-bit weights fail there, and 7-bit ones do not.

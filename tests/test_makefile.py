@@ -1,4 +1,4 @@
-"""The Makefile: which command it runs for which variables, by `make --dry-run`."""
+"""Commands that the Makefile runs for each variable, by `make --dry-run`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def commands(*words: str, **variables: str) -> list[str]:
-    """The lines that make would run."""
+    """Return the lines that make would run."""
     environment = {"PATH": os.environ["PATH"], **variables}
     command = ["make", "--dry-run", "--no-print-directory", *words]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Tests mirror modules, so that the tests of a file are found by its name.
+"""Tests mirror modules, so that a file's tests are found by the file's name.
 
 Those of `service/a/b.py` are in `tests/service/a/test_b.py`, further aspects of it in
 `tests/service/a/test_b_<aspect>.py`; what starts real processes and crosses the tree is in
@@ -27,7 +27,7 @@ WITHOUT_TESTS = {
     "service/telemetry/buckets.py": "numbers; the tests of http_metrics hold what they are for",
     "service/errors.py": "names of errors; the tests of problems hold their form",
 }
-"""Modules that hold nothing to test, and why."""
+"""Modules without anything to test, and the reasons."""
 MODULES = [
     path.relative_to(ROOT)
     for package in PACKAGES
@@ -42,7 +42,7 @@ TEST_FILES = [
 
 
 def module_of(test_file: Path) -> Path | None:
-    """The module that a test file is named after: of several the one of the longest name."""
+    """Return the module after which a test file is named; of several, the longest name wins."""
     name = test_file.stem.removeprefix("test_")
     found = [
         module
@@ -53,7 +53,7 @@ def module_of(test_file: Path) -> Path | None:
 
 
 def test_every_module_has_tests_of_its_name() -> None:
-    """All but those that hold nothing to test; and of those none has a test or is gone."""
+    """Only the listed modules have no tests, and each listed module exists."""
     tested = {module_of(test_file) for test_file in TEST_FILES}
     assert {str(module) for module in MODULES if module not in tested} == WITHOUT_TESTS.keys()
 

@@ -1,4 +1,4 @@
-"""Replies to some seven hundred requests, byte for byte as they were recorded.
+"""Replies to about seven hundred requests, compared byte for byte with their recording.
 
 `python -m trials.recording fake --out tests/recording/replies.jsonl` records them anew; the
 changelog then says what callers see.
@@ -37,7 +37,7 @@ def test_a_recording_differs_from_itself_in_nothing(recorded: list[Entry]) -> No
 
 
 def changed(entry: Entry) -> Iterator[tuple[str, Entry]]:
-    """Copies of an entry with one thing changed in its reply, and what is said of that."""
+    """Yield copies of an entry with one change in its reply, and the description of the change."""
     names = [name for name, _ in entry["replies"][0]["headers"]]
     body = entry["replies"][0]["body"]
     for says, change in {
@@ -52,7 +52,7 @@ def changed(entry: Entry) -> Iterator[tuple[str, Entry]]:
 
 
 def flip(value: Any) -> Any:
-    """Another first letter: of a text, of base64, of hashes; a length stays."""
+    """Change the first letter of a text, of base64 or of hashes, and keep the length."""
     return ("A" if value[:1] != "A" else "B") + value[1:] if isinstance(value, str) else value
 
 

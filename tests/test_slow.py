@@ -1,4 +1,4 @@
-"""The list of slow tests names tests that there are, and is made as it says."""
+"""The list of slow tests names existing tests, and the documented command makes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The GPU benchmark, dry on the CPU with the tiny checkpoint and its exports."""
+"""Dry runs of the GPU benchmark, on the CPU with the tiny checkpoint and its exports."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def checkpoint(tiny_checkpoint: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def kept(exports: Path, checkpoint: Path, exported: Callable[..., Artifact]) -> Path:
-    """Exports that all dry runs share, in all processes of a test run."""
+    """Return the folder of exports that all dry runs of all processes share."""
     folder = exports / "kept"
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
@@ -42,7 +42,7 @@ def kept(exports: Path, checkpoint: Path, exported: Callable[..., Artifact]) -> 
 
 @pytest.fixture
 def dry(checkpoint: Path, kept: Path, tmp_path: Path):
-    """Run some steps on the CPU; returns the exit code and the JSON."""
+    """Run some steps on the CPU, and return the exit code and the JSON."""
 
     def run(*steps: str, device: str = "cpu") -> tuple[int, dict]:
         path = tmp_path / "out.json"

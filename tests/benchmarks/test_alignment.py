@@ -1,4 +1,4 @@
-"""Alignment error rates by hand, and of a service that knows every answer."""
+"""Alignment error rates, by hand and from a service with the gold alignments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_gold_alignments_are_read_from_either_first_number():
 
 
 def test_error_rates_by_hand():
-    """Of 3 found, 1 is sure, 2 are possible, and 2 were sure: 1 − (1 + 2) / (3 + 2)."""
+    """3 links, 1 of them sure and 2 possible, against 2 sure links: 1 − (1 + 2) / (3 + 2)."""
     pairs = list(read(TEXTS, GOLD, 1))
     found = [{(0, 0), (1, 1), (1, 2)}, set()]
     assert score(pairs, found) == (2 / 3, 1 / 2, pytest.approx(2 / 5))

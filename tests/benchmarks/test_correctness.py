@@ -1,4 +1,4 @@
-"""A wrong number ends the run, and is named."""
+"""A wrong number ends the run, and the error names the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deletion: which tokens go first, what is left of the cosine, and agreement with occlusion."""
+"""Deletion of tokens: order, remaining cosine, and agreement with occlusion."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OFFSETS = [[0, 0], [0, 3], [4, 7], [0, 0]]
 
 
 def side(scale: float) -> dict:
-    """A text's attention: token k receives (k + 1) · scale of every query."""
+    """Return a text's attention, in which token k receives (k + 1) · scale from every query."""
     received = (np.arange(4) + 1.0) * scale
     maps = np.tile(received, (2, 3, 4, 1))
     return {
@@ -62,7 +62,7 @@ def test_a_curve_is_over_the_cosine_of_whole_texts(pair):
 
 def test_agreement_is_a_rank_correlation_over_both_texts(pair):
     assert agreement([pair], "occlusion") == pytest.approx(1)
-    # ranks of pairs 22, 38, 28, 32 beside those of 0.1, 0.4, 0.3, 0.2: 1 − 6·2 / (4·15)
+    # ranks of 22, 38, 28, 32 against ranks of 0.1, 0.4, 0.3, 0.2: 1 − 6·2 / (4·15)
     assert agreement([pair], "pairs") == pytest.approx(0.8)
     assert agreement([pair], "decomposition") == pytest.approx(-0.8)
 

@@ -1,4 +1,4 @@
-"""Builds have the sizes of what they are named after, and what is measured is what it says."""
+"""Builds have the sizes of their namesakes, and tables name what was measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The GPU command, dry on the CPU: it measures, or says why not."""
+"""Dry run of the GPU command on the CPU: each figure has a value or a reason."""
 
 from __future__ import annotations
 

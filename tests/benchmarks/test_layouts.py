@@ -1,4 +1,4 @@
-"""The graphs and the service in process take what they are given."""
+"""The graphs, and the service in process, accept the benchmark's inputs."""
 
 from __future__ import annotations
 

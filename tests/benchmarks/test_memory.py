@@ -1,4 +1,4 @@
-"""Memory that grows is seen, over batches of every shape."""
+"""Growth of memory is detected over batches of every shape."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_memory_that_grows_is_seen():
 
 
 class Recorder:
-    """Stands for an encoding and its runtime; keeps the lengths of what it is given."""
+    """Stand-in for an encoding and its runtime that records the lengths of its inputs."""
 
     def __init__(self, positions: int) -> None:
         self.config = parse_config(

@@ -1,4 +1,4 @@
-"""The service over HTTP is sent different texts, and left out where its packages are missing."""
+"""Load over HTTP sends different texts, and is skipped if packages are missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heads look where the syntax says: spans, arcs and scores, through a real server."""
+"""Spans, arcs and scores of syntactic heads, through a real server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORDS = [
     "Tom reads books and Ann papers .",
     "I wanna wanna sleep unperturbedly .",
 ]
-"""What each word's span covers."""
+"""Text of each word's span."""
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_a_word_that_is_not_in_its_text_is_an_error():
 
 
 def plain_guesses(sentence: Parsed, reference: Any) -> list[list[list[int]]]:
-    """[layer][head][word], word by word, from transformers' weights."""
+    """Return guesses [layer][head][word], computed word by word from transformers' weights."""
     tokenizer, model = reference
     inputs = tokenizer(sentence.text, return_tensors="pt", return_offsets_mapping=True)
     offsets = inputs.pop("offset_mapping")[0].tolist()

@@ -1,4 +1,4 @@
-"""What the tests of deployments share: the metrics of a service that has answered."""
+"""Fixtures of the tests of deployments: metrics of a service that has answered requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OF_PROMETHEUS = {"job", "instance"}
 
 @pytest.fixture(scope="session")
 def page(exported: Callable[..., Artifact], small_checkpoint: Path) -> str:
-    """`/metrics` of a service that has answered and refused."""
+    """Return `/metrics` of a service that has answered and refused requests."""
 
     async def asked() -> str:
         async with serving(exported(small_checkpoint, "small"), FakeEngine(CONFIG)) as client:
@@ -39,7 +39,7 @@ def page(exported: Callable[..., Artifact], small_checkpoint: Path) -> str:
 
 @pytest.fixture(scope="session")
 def balancer_page() -> str:
-    """`/metrics` of a balancer without replicas; empty where there is no HAProxy."""
+    """Return `/metrics` of a balancer without replicas; empty if HAProxy is not installed."""
     if haproxy() is None:
         return ""
     with balancing(free_port()) as balancer:
@@ -48,12 +48,12 @@ def balancer_page() -> str:
 
 @pytest.fixture(scope="session")
 def exposed(page: str, balancer_page: str) -> Mapping[str, set[str]]:
-    """The labels of each sample's name, of the service and of its balancer."""
+    """Return the labels by metric name, of the service and its balancer."""
     return labels_of(page) | labels_of(balancer_page)
 
 
 def labels_of(page: str) -> dict[str, set[str]]:
-    """The labels of each sample's name on one page."""
+    """Return the labels by metric name on one page."""
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(page):
         name = f"{family.name}_total" if family.type == "counter" else family.name
@@ -65,7 +65,7 @@ def labels_of(page: str) -> dict[str, set[str]]:
 
 @pytest.fixture(scope="session")
 def strangers(exposed: Mapping[str, set[str]]) -> Callable[[str], set[str]]:
-    """Metrics of a query, and labels that it selects by, which neither exposes."""
+    """Return a function that lists a query's metrics and labels which neither exposes."""
 
     def unknown(query: str) -> set[str]:
         found = set()

@@ -13,7 +13,7 @@ BIN = ROOT / ".venv-deploy" / "bin"
 
 
 def run(program: str, *arguments: str, stdin: str = "", **variables: str) -> str:
-    """What a program writes; the test is skipped where it is not installed.
+    """Run a program and return its output; skip the test if the program is not installed.
 
     Raises:
         AssertionError: it fails; what it wrote on standard error.

@@ -1,4 +1,4 @@
-"""A service of an embedder and a ranker behind a real port, and the Python of its clients."""
+"""Service of an embedder and a ranker behind a real port, and the Python of its clients."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ LONG = "word " * 1000
 
 @dataclass(frozen=True)
 class Served:
-    """A running service, and the results of the scripts that called it."""
+    """Running service, and the results of the scripts that called it."""
 
     url: str
     results: dict[tuple[str, Path], dict[str, Any]] = field(default_factory=dict)
-    """Result of each script that has run."""
+    """Result of each finished script."""
 
     def ask(self, route: str, **body: Any) -> Any:
         """Return the reply of a native route."""
@@ -82,12 +82,12 @@ QUIET = {
     "RAGAS_DO_NOT_TRACK": "true",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
-"""Variables that switch off the clients' telemetry and their look-ups of names."""
+"""Environment variables that switch off the clients' telemetry and downloads."""
 
 
 @pytest.fixture(scope="session")
 def served(exported: Callable[..., Artifact], small_checkpoint: Path) -> Iterator[Served]:
-    """The small model on ONNX Runtime, and a ranker whose scores are made up of its ids."""
+    """Serve the small model on ONNX Runtime, and a ranker whose scores follow from token ids."""
     artifact = exported(small_checkpoint, "small")
     size = artifact.manifest.config.hidden_size
     models = [variant(artifact, EMBEDDER, size), variant(artifact, RANKER, size, RANKS)]

@@ -1,4 +1,4 @@
-"""A server in a thread, which answers as a test says and keeps what it was asked."""
+"""Server in a thread that answers as a test says, and records its requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Answer = tuple[int, dict[str, str], bytes]
 
 
 class Asked:
-    """The requests so far, as path, headers in lower case and body."""
+    """Server with a list of its requests: path, headers in lower case, and body."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -24,7 +24,7 @@ class Asked:
 async def streaming(
     answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
 ) -> AsyncIterator[int]:
-    """A server of raw streams in this event loop; its port. It closes each connection at last."""
+    """Run a server of raw streams in this event loop, and yield its port."""
     tasks = []
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -71,14 +71,14 @@ def answering(answer: Callable[[str, bytes], Answer] = ok) -> Iterator[Asked]:
             self.do_POST()
 
         def log_message(self, *_: object) -> None:
-            """Silence."""
+            """Log nothing."""
 
     class Server(ThreadingHTTPServer):
         request_queue_size = 128
         daemon_threads = True
 
         def handle_error(self, *_: object) -> None:
-            """A client that left."""
+            """Ignore clients that disconnect."""
 
     with Server(("127.0.0.1", 0), Handler) as server:
         asked = Asked(server.server_port)

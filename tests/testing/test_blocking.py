@@ -1,4 +1,4 @@
-"""The client without an event loop, and replies to raw bytes that are whole or not."""
+"""HTTP client without an event loop, and complete or incomplete replies to raw bytes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_one_request() -> None:
 
 @contextlib.contextmanager
 def replying(content: bytes | None) -> Iterator[int]:
-    """A server that writes this and ends the connection; with None it does neither."""
+    """Run a server that writes some bytes and closes the connection; with None it does neither."""
     done = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
 

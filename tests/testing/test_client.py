@@ -1,4 +1,4 @@
-"""Whole replies, whatever the pieces they come in, and what is said of those that are not."""
+"""Replies are parsed from any pieces, and incomplete replies raise an error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def anyio_backend() -> str:
 
 @contextlib.asynccontextmanager
 async def sending(*pieces: bytes, end: bool = False) -> AsyncIterator[int]:
-    """A server that answers whatever it is sent with some pieces, one after the other."""
+    """Run a server that answers any request with some pieces, one after another."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(65536):

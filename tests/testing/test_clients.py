@@ -1,4 +1,4 @@
-"""Clients ask again and again, connect anew, and tell what was lost from what was refused."""
+"""Clients send requests without pause, reconnect, and distinguish lost from refused ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Load generators in processes of their own begin together, and say why they ended."""
+"""Load generators in processes of their own begin together, and report why they ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The load generator in this process: what is sent when, and what counts as which outcome."""
+"""Load generator in this process: times of requests, and outcomes of replies."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_closed_loop_has_as_many_requests_at_once_as_connections() -> None:
     together = threading.Barrier(3)
 
     def answer(*_: object) -> Answer:
-        together.wait(20)  # breaks if no three ever are there at once
+        together.wait(20)  # breaks unless three are waiting at once
         return 200, {}, b""
 
     with answering(answer) as asked:

@@ -1,4 +1,4 @@
-"""The same seed sends the same requests, and every kind of end is counted."""
+"""Equal seeds send equal requests, and every kind of outcome is counted."""
 
 from __future__ import annotations
 

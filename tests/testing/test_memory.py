@@ -1,4 +1,4 @@
-"""Memory is the kernel's count, of one process or of a whole family."""
+"""Memory of one process, and of a process with its descendants, as the kernel counts it."""
 
 from __future__ import annotations
 

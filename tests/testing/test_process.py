@@ -1,4 +1,4 @@
-"""Server processes are waited for, told to stop, killed with all they started, and heard."""
+"""Server processes: waiting, stopping, killing with all children, and reading the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What spares the trials at their short scale a process each.
+"""Services that trials at short scale share, instead of a process each.
 
 A stub runs in a thread here, and trials of the default service share one process. What a trial does
 to a process itself (ends it, hangs its engine) it does to one of its own.
@@ -22,7 +22,7 @@ from trials.servers import Service
 
 
 class Inside(Service):
-    """A stub in a thread of this process."""
+    """Stub in a thread of this process."""
 
     def __init__(self, port: int, engines: list[TrialEngine]) -> None:
         self.port = port
@@ -31,7 +31,7 @@ class Inside(Service):
         self._engines = engines
 
     async def counts(self) -> dict[str, int]:
-        """What all engines have done."""
+        """Return the counters of all engines."""
         done = Counter[str]()
         for engine in self._engines:
             done.update(engine.counts)
@@ -41,7 +41,7 @@ class Inside(Service):
 def stub(
     engine: dict[str, Any] | None = None, *, models: dict[str, int] | None = None, **settings: Any
 ) -> AbstractAsyncContextManager[Service]:
-    """As `trials.servers.stub`, in this process unless its engine is to hang."""
+    """Run `trials.servers.stub`, in this process unless its engine must hang."""
     if engine and "faults" in engine:
         return servers.stub(engine, models=models, **settings)
     return _inside(engine or {}, models or {}, settings)
@@ -60,7 +60,7 @@ async def _inside(
 
 @contextlib.contextmanager
 def default_service() -> Iterator[Service]:
-    """The default service, for all that only ask it."""
+    """Run the default service, for trials that only send requests."""
     with Service.of_headscope("--log-level", "error") as service:
         service.wait_until_ready()
         yield service
@@ -68,5 +68,5 @@ def default_service() -> Iterator[Service]:
 
 @contextlib.asynccontextmanager
 async def lent(service: Service) -> AsyncIterator[Service]:
-    """A service that outlives its user."""
+    """Yield a service without stopping it afterwards."""
     yield service

@@ -1,4 +1,4 @@
-"""What judges a reply or a run says no where it must."""
+"""Judges of replies and runs fail the wrong ones."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_that_nothing_is_shed_is_only_allowed_at_the_short_scale() -> None:
 
 
 def seconds_of(outcomes: Counter[str], shed: str | None = "1", ms: float = 10) -> Result:
-    """A second of load at 200 requests a second of capacity."""
+    """Return the result of a second of load at a capacity of 200 requests a second."""
     count = outcomes.total()
     return Result(
         outcomes=list(outcomes.elements()),
@@ -91,7 +91,7 @@ FINE = Counter(right=190, shed=410)
 
 
 def slow_to_refuse() -> Result:
-    """Who is refused waits longer than who is accepted."""
+    """Make refused requests wait longer than accepted ones."""
     result = seconds_of(FINE)
     result.latencies_ms = [10.0 if one == "right" else 11.0 for one in result.outcomes]
     return result

@@ -1,4 +1,4 @@
-"""Schemathesis says no to a service that is not what its document says."""
+"""Schemathesis finds a service that differs from its document."""
 
 from __future__ import annotations
 

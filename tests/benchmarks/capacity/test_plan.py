@@ -1,4 +1,4 @@
-"""Sums, checked by hand."""
+"""Plans of fleets and corpora, against sums by hand."""
 
 from __future__ import annotations
 

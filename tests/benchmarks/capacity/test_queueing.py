@@ -1,4 +1,4 @@
-"""The closed form, by its known limits."""
+"""Closed form of the latency, against its known limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_a_request_that_is_always_alone_waits_for_nothing() -> None:
 
 
 def test_under_heavy_load_it_is_one_and_a_half_batches() -> None:
-    """A batch holds what came in the one before: T = τ₀ + α·λ·T; half of one is waited for."""
+    """A batch holds the arrivals of the batch before: T = τ₀ + α·λ·T; half a batch is the wait."""
     cost = BatchCost(10.0, 0.001)
     for rate in (500.0, 900.0):
         batch = 10.0 / (1 - rate * 0.001)

@@ -1,4 +1,4 @@
-"""The simulation against queues whose answer is known."""
+"""Simulation of a fleet, against queues with known formulas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.capacity.simulation import Load, Node, Outcome, Simulation
 
 
 def one(_: random.Random) -> int:
-    """Tokens of a request where they make no difference."""
+    """Return one token, for loads on which tokens have no effect."""
     return 1
 
 
@@ -67,7 +67,7 @@ def test_two_engines_are_the_queue_of_erlang() -> None:
 
 
 def test_the_front_is_a_queue_of_its_own() -> None:
-    """Two queues of equal requests in a row: the second never has one that waits."""
+    """Of two queues of equal requests in a row, the second is always empty."""
     node = Node(0.005, 0.0, batch_tokens=1, front_seconds=0.01)
     found = simulated(node, 50)
     assert mean(found) == pytest.approx(0.005 + 0.01 + 0.01 * 0.5 / (2 * 0.5), rel=0.03)
@@ -75,7 +75,7 @@ def test_the_front_is_a_queue_of_its_own() -> None:
 
 
 def test_replicas_share_their_load() -> None:
-    """Behind the balancer two are better than one of half the load, and no request is lost."""
+    """Two replicas behind the balancer are faster than one at half the load; no request is lost."""
     node = Node(0.01, 0.0, batch_tokens=1)
     alone, both = simulated(node, 70), simulated(node, 140, replicas=2)
     assert len(both.latencies) == sum(both.batches) == 20_000

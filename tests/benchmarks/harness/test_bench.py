@@ -1,4 +1,4 @@
-"""Goals count where a figure means something."""
+"""Goals count only on a GPU at full size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cost of a text is what torch counts."""
+"""FLOP of a text, against torch's own counter."""
 
 from __future__ import annotations
 

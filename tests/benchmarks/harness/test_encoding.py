@@ -1,4 +1,4 @@
-"""What is timed is the model's own, in batches that hold every text once."""
+"""The timed encoding returns the model's own vectors and maps, and batches each text once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A figure says what it is, and whether its goal is reached."""
+"""Figures: cells, goals, and JSON without infinite numbers."""
 
 from __future__ import annotations
 

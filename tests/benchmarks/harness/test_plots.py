@@ -1,4 +1,4 @@
-"""Figures are a function of the numbers."""
+"""Equal numbers give equal plots."""
 
 from __future__ import annotations
 

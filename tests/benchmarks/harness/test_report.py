@@ -1,4 +1,4 @@
-"""A run that is cut off, or whose suite fails, keeps what it had."""
+"""An interrupted run, or a failed step, keeps the figures so far."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of ways beside each other: medians, spread, ratios and percentiles."""
+"""Rows that compare ways: medians, spread, ratios and percentiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server is measured only once it answers right, and all it is sent has to be answered."""
+"""A server is measured only after a right reply, and every request must be answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts that differ, are spread over their source, and have the lengths they are said to have."""
+"""Workloads: texts differ, are spread over their source, and have the stated lengths."""
 
 from __future__ import annotations
 

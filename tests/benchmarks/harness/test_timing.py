@@ -1,4 +1,4 @@
-"""Ways take turns, and their ratios are the rounds'."""
+"""Ways run in turn, and ratios are taken within a round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vectors that are not the same are not timed."""
+"""Vectors that differ raise an error before anything is timed."""
 
 from __future__ import annotations
 

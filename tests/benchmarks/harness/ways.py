@@ -1,4 +1,4 @@
-"""Ways and their samples, as a run would leave them."""
+"""Ways and samples of a made-up run."""
 
 from __future__ import annotations
 

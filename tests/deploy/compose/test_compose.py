@@ -28,7 +28,7 @@ def compose() -> Services:
 
 
 def configured(*options: str, **variables: str) -> Services:
-    """What Docker Compose makes of it."""
+    """Return the configuration as Docker Compose resolves it."""
     told = run("docker-compose", *options, "config", "--format", "json", **variables)
     found: Services = json.loads(told)["services"]
     return found

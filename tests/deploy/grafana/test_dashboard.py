@@ -1,4 +1,4 @@
-"""Grafana's files: by Grafana's own types, by promtool, and by the metrics of the service."""
+"""Grafana's files, checked by Grafana's types, promtool, and the service's metrics."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ QUERIES = [
 
 
 def concrete(query: str) -> str:
-    """A query as Grafana sends it, with a value in place of each variable."""
+    """Return a query as Grafana sends it, with a value in place of each variable."""
     for variable, value in (("$__rate_interval", "1m"), ("$job", "headscope"), ("$model", ".*")):
         query = query.replace(variable, value)
     return query.replace("$instance", ".*")
 
 
 def lost(given: Any, kept: Any, where: str = "") -> Iterator[str]:
-    """Places of a document that another is without, or has otherwise."""
+    """Yield the paths at which another document lacks a value or has a different one."""
     if isinstance(given, dict) and isinstance(kept, dict):
         for key, value in given.items():
             if key in kept:
@@ -46,7 +46,7 @@ def lost(given: Any, kept: Any, where: str = "") -> Iterator[str]:
 
 
 def by_grafanas_types(content: dict[str, Any]) -> Any:
-    """A dashboard read into the types that Grafana generates of its schema, and written again."""
+    """Read a dashboard into the types that Grafana generates from its schema, and write it back."""
     reason = "Grafana's types are not installed: pip install '.[test]'"
     dashboard = pytest.importorskip("grafana_foundation_sdk.models.dashboard", reason=reason)
     encoder = pytest.importorskip("grafana_foundation_sdk.cog.encoder", reason=reason)

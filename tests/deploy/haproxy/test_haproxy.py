@@ -1,4 +1,4 @@
-"""deploy/haproxy/haproxy.cfg, by the HAProxy of this machine, before replicas that misbehave."""
+"""deploy/haproxy/haproxy.cfg in this machine's HAProxy, before faulty replicas."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from testing.process import free_port
 pytestmark = pytest.mark.skipif(haproxy() is None, reason="no haproxy: apt-get install haproxy")
 HOSTS = ("127.0.0.2", "127.0.0.3")
 LARGEST_REPEATED = 100_000
-"""Bytes of a body that is sent again when its replica is lost."""
+"""Maximum bytes of a body that is resent when its replica is lost."""
 UNLIKELY = {"/busy": 429, "/down": 503, "/failed": 500}
 BODY = b'{"detail":"as the replica wrote it"}'
 
 
 class Replica(ThreadingHTTPServer):
-    """A replica that notes what it is asked, and what its path says happens to the request."""
+    """Replica that records its requests, and treats each as its path says."""
 
     daemon_threads = True
 
@@ -34,12 +34,12 @@ class Replica(ThreadingHTTPServer):
         super().__init__((host, port), _Handler)
         self.is_ready = True
         self.asked: list[tuple[str, str, int]] = []
-        """Method, path and size of each request's body."""
+        """Method, path and body size of each request."""
         self.left = threading.Event()
-        """Whoever asked for /slow has left."""
+        """Event that is set when the client of /slow has disconnected."""
 
     def handle_error(self, *_: object) -> None:
-        """Nothing: the balancer ends connections as it likes."""
+        """Ignore errors: the balancer may close connections at any time."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -83,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(BODY)
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 @contextlib.contextmanager
@@ -98,7 +98,7 @@ def replicas_at(port: int) -> Iterator[list[Replica]]:
 
 @pytest.fixture(scope="module")
 def balanced() -> Iterator[tuple[Balancer, list[Replica]]]:
-    """Two replicas that the balancer has found by their name."""
+    """Run a balancer that has resolved two replicas by their name."""
     port = free_port()
     with replicas_at(port) as replicas, balancing(port) as balancer:
         balancer.names.addresses += HOSTS
@@ -118,7 +118,7 @@ def ask(balancer: Balancer, method: str, path: str, body: bytes | None = None) -
 
 
 def requests_of(replicas: list[Replica], path: str) -> list[int]:
-    """Requests for a path that each replica was asked since the last time."""
+    """Return each replica's number of requests for a path since the last call."""
     found = [sum(asked == path for _, asked, _ in replica.asked) for replica in replicas]
     for replica in replicas:
         replica.asked.clear()
@@ -196,7 +196,7 @@ def test_without_replicas_the_balancer_asks_to_come_later() -> None:
 
 
 def seconds(name: str) -> int:
-    """A time of the configuration."""
+    """Return a time in the configuration, in seconds."""
     words = CONFIGURATION.read_text(encoding="utf-8").split()
     at = next(i for i, word in enumerate(words) if word == name and words[i - 1] == "timeout")
     return int(words[at + 1].removesuffix("s"))

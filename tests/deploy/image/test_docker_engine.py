@@ -1,4 +1,4 @@
-"""The image where there is a docker engine: built, served from and stopped."""
+"""Image in a docker engine, if there is one: built, served and stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Dockerfile: what its text promises of the images."""
+"""Properties of the images that follow from the Dockerfile's text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ IMAGES = [*SERVING]
 
 @dataclass
 class Stage:
-    """One stage of the Dockerfile."""
+    """Stage of the Dockerfile."""
 
     name: str
     parent: str
@@ -55,7 +55,7 @@ STAGES = {stage.name: stage for stage in read_stages()}
 
 
 def lineage(name: str) -> list[Stage]:
-    """A stage and those it is built on, the first one first."""
+    """Return a stage and the stages it is built on, the first one first."""
     stages = []
     while name in STAGES:
         stages.insert(0, STAGES[name])
@@ -64,7 +64,7 @@ def lineage(name: str) -> list[Stage]:
 
 
 def values(image: str, keyword: str) -> list[str]:
-    """What every instruction of a kind in an image's lineage says, the effective one last."""
+    """Return the values of one instruction in an image's lineage, the effective one last."""
     return [
         rest for stage in lineage(image) for found, rest in stage.instructions if found == keyword
     ]
@@ -103,13 +103,13 @@ def test_an_image_has_its_own_packages_and_the_artifact(image: str) -> None:
 
 
 def runtimes(image: str) -> set[str]:
-    """The runtimes whose libraries an image's lock has."""
+    """Return the runtimes whose libraries are in an image's lock."""
     packages = set(re.findall(r"^[\w-]+", (LOCKS / f"{image}.txt").read_text(), re.MULTILINE))
     return {"onnx"} | ({"openvino"} & packages)
 
 
 def source_of(image: str) -> str:
-    """The stage that an image's artifact is copied from."""
+    """Return the stage from which an image's artifact is copied."""
     return "artifact" if "openvino" in runtimes(image) else "artifact-for-onnxruntime"
 
 
@@ -118,7 +118,7 @@ def source_of(image: str) -> str:
 def test_a_precision_that_an_image_cannot_serve_is_refused_before_it_is_exported(
     image: str, precision: Precision
 ) -> None:
-    """By what the stages of its artifact do before anything is copied into them."""
+    """The stages of the artifact check the precision before anything is copied into them."""
     early = [
         rest
         for stage in lineage(source_of(image))
@@ -186,14 +186,14 @@ def test_an_image_sets_what_the_service_reads(image: str, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("image", IMAGES)
 def test_an_image_installs_nothing_itself(image: str) -> None:
-    # the tools and caches of an installation stay in the stages it is copied from
+    # tools and caches stay in the stages from which an installation is copied
     assert not re.search(r"\b(pip|apt-get|curl|wget)\b", " ".join(values(image, "RUN")))
     assert all(copy.startswith("--from=") for copy in values(image, "COPY"))
     assert not any(values(image, keyword) for keyword in ("ADD", "VOLUME", "SHELL", "ONBUILD"))
 
 
 def test_every_installation_is_of_hashed_packages() -> None:
-    """But our own, which takes no index."""
+    """The only exception is our own package, which uses no index."""
     runs = [rest for s in STAGES.values() for key, rest in s.instructions if key == "RUN"]
     script = re.sub(r"\\\n\s*", "", (ROOT / "deploy/image/install").read_text())
     commands = [command for run in runs for command in run.split("&&")] + script.splitlines()
@@ -260,7 +260,7 @@ def test_what_is_copied_is_there_and_is_all_that_the_build_sees() -> None:
 
 @pytest.fixture
 def endpoint() -> Iterator[HTTPServer]:
-    """Answers every GET with its `status`, and remembers the path."""
+    """Run a server that answers every GET with its `status` and records the path."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

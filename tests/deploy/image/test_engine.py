@@ -1,4 +1,4 @@
-"""The engine of builds: what pip is set up with here goes for the pip of a build."""
+"""Engine of builds: the pip of a build uses this machine's configuration of pip."""
 
 from __future__ import annotations
 

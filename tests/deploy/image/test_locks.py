@@ -1,4 +1,4 @@
-"""Lock files of the image: hashed, of the pinned versions, and with what serving needs."""
+"""Lock files of the image: hashes, pinned versions, and the packages that serving needs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def normal(name: str) -> str:
 
 
 def locked(name: str) -> dict[str, str]:
-    """Versions by package of a lock file, each of which has hashes and nothing else."""
+    """Return the versions by package of a lock file, and check that each has only hashes."""
     text = (LOCKS / f"{name}.txt").read_text(encoding="utf-8").replace(" \\\n", "\n")
     found = {}
     for block in re.split(r"^(?=\S)", text, flags=re.MULTILINE)[1:]:

@@ -1,4 +1,4 @@
-"""Two builds, and the size of one, file by file."""
+"""Comparison of two builds, and the size of one, file by file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""deploy/kubernetes, rendered by kubectl and held to Kubernetes' published schemas."""
+"""deploy/kubernetes, rendered by kubectl and validated by Kubernetes' published schemas."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ FOLDER = ROOT / "deploy" / "kubernetes"
 OVERLAYS = ("base", "overlays/cpu", "overlays/gpu")
 LABELS = {"app.kubernetes.io/name": "headscope"}
 OLDEST = "1.30"
-"""Version of Kubernetes that is held to beside the newest one of the validator."""
+"""Oldest validated version of Kubernetes, beside the newest one of the validator."""
 UNKNOWN = "Couldn't find schema for kind ServiceMonitor"
-"""The Prometheus operator's kind, which Kubernetes has no schema of."""
+"""Message for the Prometheus operator's kind, which has no schema in Kubernetes."""
 Resources = dict[str, dict[str, Any]]
 
 

@@ -1,4 +1,4 @@
-"""Prometheus' configuration and alerts, checked by promtool and held to the service's metrics."""
+"""Prometheus' configuration and alerts, against promtool and the service's metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One exported artifact for the tests of `deploy/ray/`."""
+"""Fixtures of the tests of `deploy/ray/`: an exported artifact."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session")
 def artifact(exported: Callable[..., Artifact], small_checkpoint: Path) -> Artifact:
-    """An export of `small_checkpoint`: up to 512 tokens, H = 128; read only."""
+    """Return an export of `small_checkpoint`: up to 512 tokens, H = 128; read only."""
     return exported(small_checkpoint, "small")

@@ -1,4 +1,4 @@
-"""The configuration files: what they name is there. That Ray takes them is `make ray`'s to show."""
+"""Names in the configuration files exist; `make ray` checks that Ray accepts the files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A corpus file by file, on an engine that answers from a hash; no Ray is needed."""
+"""Encoding of a corpus file by file, on an engine that answers from a hash, without Ray."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def settings(artifact: Artifact) -> Settings:
 
 @pytest.fixture
 def options(tmp_path: Path) -> FileOptions:
-    """Two files of a corpus, `a` the smaller, and a folder for their vectors."""
+    """Return options of two files, `a` the smaller, and a folder for their vectors."""
     for name, texts in ("a", TEXTS[:20]), ("b", TEXTS):
         pq.write_table(pa.table({"text": texts}), tmp_path / f"{name}.parquet")
     (tmp_path / "out").mkdir()
@@ -44,7 +44,7 @@ def options(tmp_path: Path) -> FileOptions:
 def test_a_killed_file_goes_on_and_is_that_of_the_command_line(
     artifact: Artifact, options: FileOptions, settings: Settings
 ) -> None:
-    """Windows that were done are not computed again; finished files are not handed out again."""
+    """Finished windows are not computed again, and finished files are not dispatched again."""
     small, large = corpus_files(options)
     folder = CorpusFolder(options.out.parent)
     with folder.held(restart=False):
@@ -66,7 +66,7 @@ def test_a_killed_file_goes_on_and_is_that_of_the_command_line(
 def test_killed_between_output_and_receipt(
     artifact: Artifact, options: FileOptions, settings: Settings
 ) -> None:
-    """The file is encoded anew; one that somebody else put there is not replaced."""
+    """The file is encoded again; a file of unknown origin is not replaced."""
     small, large = corpus_files(options)
     folder = CorpusFolder(options.out.parent)
     with folder.held(restart=False):

@@ -1,4 +1,4 @@
-"""A replica's application, as an ASGI server that is not ours meets it; no Ray is needed."""
+"""A replica's application, called as a foreign ASGI server calls it, without Ray."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from service.serving.state import state_of
 
 
 def test_no_worker_processes_and_any_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Serve listens and multiplies; a loopback address of ours would refuse its clients' hosts."""
+    """Serve listens and scales; listening on a loopback address would refuse its clients' hosts."""
     monkeypatch.setenv("HEADSCOPE_HOST", "127.0.0.1")
     monkeypatch.setenv("HEADSCOPE_MAX_LENGTH", "7")
     settings = replica.replica_settings(engine="fake")
@@ -30,7 +30,7 @@ def test_no_worker_processes_and_any_host(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.anyio
 async def test_refusals_pass_and_the_id_is_left_to_the_proxy(artifact: Artifact) -> None:
-    """The reply of a full queue is ours, with `Retry-After`; readiness is Serve's health check."""
+    """A full queue gives the service's own reply, with `Retry-After`; Serve checks readiness."""
     settings = replica.replica_settings(engine="fake", max_queue_texts=2)
     engine = FakeEngine(artifact.manifest.config, batch_seconds=0.2)
     app = replica.served_application(create_app(settings, [artifact], [engine]))

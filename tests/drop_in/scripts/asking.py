@@ -15,7 +15,7 @@ KEY: str = _ASKED["key"]
 TEXTS: list[str] = _ASKED["texts"]
 QUERY: str = _ASKED["query"]
 LONG: str = _ASKED["long"]
-"""A text that is longer than the model takes."""
+"""Text that is longer than the model's maximum."""
 
 
 def failure(call: Callable[[], Any]) -> dict[str, Any]:

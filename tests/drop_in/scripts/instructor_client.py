@@ -1,4 +1,4 @@
-"""OpenAI's client as instructor patches it: embeddings go on as before."""
+"""OpenAI's client as instructor patches it: embeddings still work."""
 
 import instructor
 from asking import KEY, LONG, MODEL, TEXTS, URL, failure, tell

@@ -7,7 +7,7 @@ import litellm
 from asking import KEY, LONG, MODEL, TEXTS, URL, failure, tell
 from langchain_openai import OpenAIEmbeddings
 
-# tiktoken downloads its vocabularies, and litellm brings one along
+# tiktoken downloads its vocabularies, and litellm includes one
 vocabularies = Path(litellm.__file__).parent / "litellm_core_utils" / "tokenizers"
 os.environ["TIKTOKEN_CACHE_DIR"] = str(vocabularies)
 

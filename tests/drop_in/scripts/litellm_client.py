@@ -1,4 +1,4 @@
-"""litellm's embeddings and ranking by the providers that name a service of one's own."""
+"""litellm's embeddings and ranking, by the providers for self-hosted services."""
 
 import litellm
 from asking import KEY, LONG, MODEL, QUERY, RANKER, TEXTS, URL, failure, tell
@@ -12,7 +12,7 @@ EMBEDDERS = {
     "huggingface": f"{URL}/embed",
 }
 INPUT_TYPES = {"cohere": "search_document", "huggingface": "embed"}
-"""Of Cohere the kind of text; of Hugging Face the task, which litellm else asks the hub for."""
+"""Kind of text for Cohere; task for Hugging Face, which litellm otherwise requests from the hub."""
 RANKERS = {"infinity": URL, "cohere": URL, "jina_ai": URL, "hosted_vllm": f"{URL}/v2/rerank"}
 
 

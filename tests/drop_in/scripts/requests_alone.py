@@ -1,4 +1,4 @@
-"""requests, as users write it down: three dialects without a client of theirs."""
+"""requests, as users write it: three dialects without their own clients."""
 
 import requests
 from asking import KEY, LONG, MODEL, TEXTS, URL, failure, tell
