@@ -1,4 +1,4 @@
-"""A real server process on the embedded default model, and the reference beside it."""
+"""Fixtures of the journeys: a real server process on the default model, and the reference."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.e2e
 
 @contextlib.contextmanager
 def running(*flags: str) -> Iterator[str]:
-    """The URL of a `headscope serve` process that has to stop cleanly."""
+    """Run `headscope serve`, yield its URL, and check that it stops cleanly."""
     with Service.of_headscope(*flags) as service:
         service.wait_until_ready()
         yield service.url
@@ -26,7 +26,7 @@ def running(*flags: str) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
-    """The default service, for a machine that may be busy."""
+    """Run the default service, with limits for a busy machine."""
     with running("--request-timeout-seconds", "300", "--queue-timeout-seconds", "300") as url:
         yield url
 
@@ -39,7 +39,7 @@ def client(server: str) -> Iterator[httpx.Client]:
 
 @pytest.fixture(scope="session")
 def transformers_reference(minilm_checkpoint: Path) -> Any:
-    """transformers' tokenizer and eager float32 model of the default checkpoint."""
+    """Return transformers' tokenizer and eager float32 model of the default checkpoint."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 

@@ -1,4 +1,4 @@
-"""Through HTTP, on the default checkpoint: what is said of every head is so in transformers too."""
+"""Maps and statistics of every head over HTTP, on the default checkpoint, against transformers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SINGLE: list[Text] = [
     "注意力机制的核心思想是允许模型对不同位置赋予不同的权重",
     " ".join(["attention"] * 120 + ["is", "all", "you", "need"] * 20 + ["attention"] * 54),
 ]
-"""From two tokens to 256."""
+"""Texts of 2 to 256 tokens."""
 PAIRS: list[Text] = [
     ("The animal didn't cross the street", "it was too tired"),
     ("one [SEP] two", "three [SEP] four"),
@@ -51,7 +51,7 @@ ABLATIONS: list[list[Head]] = [
 
 @contextlib.contextmanager
 def without(model: Any, heads: Sequence[Head]) -> Iterator[None]:
-    """The outputs of these heads are zero before the output projection."""
+    """Set the outputs of some heads to zero before the output projection."""
 
     def hook_for(ablated: list[int]) -> Any:
         def hook(module: Any, inputs: Any, output: Any) -> Any:
@@ -74,7 +74,7 @@ def without(model: Any, heads: Sequence[Head]) -> Iterator[None]:
 
 
 class Reference:
-    """transformers' maps and pooled vectors, and what follows from the maps: computed once each."""
+    """Maps and pooled vectors of transformers, and values derived from maps, computed once each."""
 
     def __init__(self, tokenizer: Any, model: Any) -> None:
         self._tokenizer, self._model = tokenizer, model
@@ -90,7 +90,7 @@ class Reference:
         return [place for place, token in enumerate(self.ids(text)) if token == SEPARATOR]
 
     def run(self, text: Text, heads: Sequence[Head] = ()) -> tuple[Any, Any]:
-        """Maps `[L, N, S, S]` and the mean of the last hidden state."""
+        """Return maps `[L, N, S, S]` and the mean of the last hidden state."""
         key = (text, tuple(heads))
         if key not in self._known:
             batch = [text if isinstance(text, str) else list(text)]
@@ -102,7 +102,7 @@ class Reference:
         return self._known[key]
 
     def statistics(self, text: Text, heads: Sequence[Head] = ()) -> dict[str, Any]:
-        """Name → `[L, N]`, from the definitions."""
+        """Return the statistics `[L, N]` by name, from the definitions."""
         key = (text, tuple(heads))
         if key not in self._statistics:
             maps, _ = self.run(text, heads)
@@ -110,7 +110,7 @@ class Reference:
         return self._statistics[key]
 
     def value_products(self, text: Text) -> Any:
-        """⟨f_g(x_k), f_h(x_k)⟩ `[L, S, N, N]`, of what the model's own projections give."""
+        """Return ⟨f_g(x_k), f_h(x_k)⟩ `[L, S, N, N]`, by the model's own projections."""
         values: list[Any] = []
         handles = [
             layer.attention.self.value.register_forward_hook(lambda _, __, out: values.append(out))
@@ -148,7 +148,7 @@ def ablate(heads: Sequence[Head]) -> list[dict[str, int]]:
 
 
 def ask(client: httpx.Client, inputs: Sequence[Text], **body: Any) -> dict[str, Any]:
-    """A binary reply's tensors."""
+    """Return a binary reply's tensors."""
     reply = client.post("/attention", json={"inputs": inputs, **body}, headers=BINARY)
     assert reply.status_code == 200, reply.text
     return load(reply.content)
@@ -248,7 +248,7 @@ def test_the_largest_weights(client, reference, top_k):
 @pytest.mark.parametrize("heads", ABLATIONS, ids=lambda heads: f"{len(heads)} heads")
 @pytest.mark.parametrize("backend", ["onnx", "torch"])
 def test_ablated_heads_say_nothing(client, reference, backend, heads):
-    """With the longest text, which costs more than the others together, for one choice of heads."""
+    """The longest text, which costs more than all others, is used for only one choice of heads."""
     texts = SINGLE if heads is ABLATIONS[2] else SINGLE[:-1]
     found = ask(client, texts, ablate=ablate(heads), backend=backend)
     for index, text in enumerate(texts):

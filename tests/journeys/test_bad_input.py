@@ -1,4 +1,4 @@
-"""What a careless or hostile client sends costs nobody else anything."""
+"""Wrong and hostile requests do not affect other clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""64 clients at once, in random company, again and again: each reply is the text's own.
+"""Replies to 64 concurrent clients, in random batches, equal the replies to each text alone.
 
 The trial `company` does so for 20 000 texts.
 """
@@ -18,7 +18,7 @@ from tests.journeys.texts import all_texts
 pytestmark = pytest.mark.e2e
 
 CLIENTS, ROUNDS, EVERY = 64, 2, 6
-"""So many clients ask for so many texts each; of all texts every sixth."""
+"""Number of clients, of texts that each requests, and the step between the texts used."""
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def anyio_backend() -> str:
 
 
 async def ask(client: httpx.AsyncClient, text) -> tuple[list[int], np.ndarray]:
-    """The reply, asked for again as the service says while its queue stands."""
+    """Return the ids and vector of a text; after a 429, retry when `retry-after` is over."""
     body = {"inputs": [text], "outputs": ["pooled"], "truncate": True}
     reply = await client.post("/encode", json=body)
     while reply.status_code == 429:

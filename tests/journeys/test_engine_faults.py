@@ -1,4 +1,4 @@
-"""A process whose engine has failed for good ends, says why, and keeps nobody waiting."""
+"""A process whose engine has failed for good answers its clients, logs the reason, and exits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HANG = {oracle.token_id("hang"): "hang"}
 
 
 async def statuses(service: Service, *texts: str) -> list[int]:
-    """What each text is answered, all asked at once; 0 for a connection that ends."""
+    """Send all texts at once, and return their statuses; 0 for a closed connection."""
 
     async def status(text: str) -> int:
         body: Mapping[str, object] = {"inputs": text, "outputs": ["pooled"]}
@@ -33,7 +33,7 @@ async def statuses(service: Service, *texts: str) -> list[int]:
 async def outcome(
     engine: dict[str, Any], *texts: str, **settings: float
 ) -> tuple[list[int], int, str]:
-    """Statuses, exit code, and what the process said."""
+    """Return the statuses, the exit code, and the log of the process."""
     async with stub(engine, ready=False, **settings) as service:
         async with asyncio.timeout(60):
             while (await statuses(service, "the water"))[0] == 0:
@@ -44,7 +44,7 @@ async def outcome(
 
 
 def test_a_batch_that_never_ends() -> None:
-    """Who waits behind it is told so, too, before the end."""
+    """Requests that wait behind it are answered as well before the end."""
     texts = ("a hang", *["the water"] * 8)
     hanging = outcome({"faults": HANG}, *texts, batch_timeout_seconds=1.0)
     found, code, said = asyncio.run(hanging)
@@ -62,7 +62,7 @@ def test_an_engine_that_only_fails() -> None:
 
 
 async def stopped_while_it_hangs() -> int:
-    """Exit code of a stop while a batch hangs."""
+    """Stop the service while a batch hangs, and return the exit code."""
     async with stub({"faults": HANG}, drain_seconds=1) as service:
         hung = asyncio.create_task(statuses(service, "a hang"))
         while (await service.counts())["raised"] == 0:

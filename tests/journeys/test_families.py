@@ -1,4 +1,4 @@
-"""Families through the whole service: text in by HTTP, transformers' numbers out.
+"""Families through the whole service over HTTP, against transformers.
 
 Each is a random checkpoint with a tokenizer of its kind.
 """
@@ -54,7 +54,7 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="module")
 def client(checkpoint: Path, exported: Callable[..., Artifact]) -> Iterator[httpx.Client]:
-    """Of a server in this process, whose PyTorch engine runs here as it does in its own."""
+    """Yield a client of a server in this process, whose PyTorch engine runs here as well."""
     artifact = exported(checkpoint, checkpoint.name)
 
     def torch_engine(of: Artifact, *_: object) -> RuntimeEngine:

@@ -1,4 +1,4 @@
-"""The helper on a real server, and what BertViz makes of it, held against the API's own JSON."""
+"""Notebook helper on a real server, and BertViz's views, against the API's own JSON."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ ROOT = Path(__file__).resolve().parents[2]
 TEXT = "The animal didn't cross the street because it was too tired."
 PAIR = ('What does "it" mean?', "The animal, unsurprisingly.")
 ATOL = 1e-6
-"""float32 as JSON's decimals, and computed twice."""
+"""Absolute tolerance: float32 as JSON's decimals, and computed twice."""
 
 
 def by_json(client: httpx.Client, text: Any, **fields: Any) -> Any:
-    """The API's reply to one text, and its result."""
+    """Return the API's reply to one text, and its result."""
     reply = client.post("/attention", json={"inputs": [text]} | fields)
     assert reply.status_code == 200, reply.text
     return reply.json(), reply.json()["results"][0]
@@ -73,7 +73,7 @@ def test_words_of_a_reply(server):
 
 
 def shown(page: Any) -> dict[str, Any]:
-    """What a view of BertViz has in its script."""
+    """Return the data in the script of a BertViz view."""
     start = page.data.index("const params = ") + len("const params = ")
     return json.JSONDecoder().raw_decode(page.data[start:])[0]
 
@@ -231,7 +231,7 @@ def test_the_documented_table_of_an_explanation(server, capsys):
 
 
 def test_a_long_list_is_what_each_text_alone_is(client, server):
-    """More texts than one request takes, over real connections of both clients."""
+    """The list has more texts than one request takes, over real connections of both clients."""
     texts = [f"{'a ' * (i % 3)}{i}" for i in range(520)]
     with Client(server) as one:
         found = one.embed(texts)

@@ -1,4 +1,4 @@
-"""Through HTTP, on real texts: every number equals transformers' in eager float32."""
+"""Vectors, states and maps of real texts over HTTP, against transformers in eager float32."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ pytestmark = pytest.mark.e2e
 LAYERS, HEADS, MAX_TOKENS = 6, 12, 256
 BINARY = {"accept": "application/vnd.safetensors"}
 EVERY = {"onnx": 1, "torch": 4}
-"""Of how many texts one is asked for vectors and maps: the default engine is asked for all."""
+"""Step between the texts that each engine computes: all for the default engine."""
 
 
 @pytest.fixture(scope="module")
 def texts(transformers_reference: Any) -> list[Text]:
-    """All texts, and the longest that fits: exactly 256 tokens."""
+    """Return all texts, and the longest that fits: exactly 256 tokens."""
     tokenizer, _ = transformers_reference
     longest = " ".join(["attention"] * (MAX_TOKENS - 2))
     assert len(tokenizer(longest)["input_ids"]) == MAX_TOKENS
@@ -34,7 +34,7 @@ def texts(transformers_reference: Any) -> list[Text]:
 
 @pytest.fixture(scope="module")
 def references(texts: list[Text], transformers_reference: Any) -> list[dict[str, Any]]:
-    """What transformers says of each text alone."""
+    """Return transformers' results of each text alone."""
     tokenizer, model = transformers_reference
     found = []
     for text in texts:
@@ -65,7 +65,7 @@ def references(texts: list[Text], transformers_reference: Any) -> list[dict[str,
 
 
 def post(client: httpx.Client, route: str, **body: Any) -> dict[str, Any]:
-    """A binary reply's tensors and metadata."""
+    """Return a binary reply's tensors and metadata."""
     reply = client.post(route, json=body, headers=BINARY)
     assert reply.status_code == 200, reply.text
     size = int.from_bytes(reply.content[:8], "little")
@@ -99,7 +99,7 @@ def test_tokens_are_transformers(client, texts, references, backend):
 @pytest.mark.parametrize("kind", [str, tuple])
 @pytest.mark.parametrize("backend", ["onnx", "torch"])
 def test_hidden_states_of_every_layer(client, texts, references, backend, kind):
-    """The last of all texts; each other of some, and other ones for every layer."""
+    """The last layer is checked for all texts, each other layer for some, different ones each."""
     chosen = [i for i, text in enumerate(texts) if isinstance(text, kind)][:: EVERY[backend]]
     for layer in range(LAYERS + 1):
         asked = chosen if layer == LAYERS else chosen[layer::LAYERS]
@@ -160,7 +160,7 @@ def test_the_three_forms_hold_the_same_floats(client, texts):
 
 @pytest.fixture(scope="module")
 def sentence_transformer(minilm_checkpoint):
-    """The checkpoint in sentence-transformers, with a pooling to choose and no normalising."""
+    """Return the checkpoint in sentence-transformers, with a chosen pooling, not normalised."""
     from sentence_transformers import SentenceTransformer
 
     found = SentenceTransformer(str(minilm_checkpoint), device="cpu")

@@ -1,7 +1,7 @@
-"""What leaves the machine: names that each command looks up, and files that it writes at home.
+"""Outgoing traffic: names that each command looks up, and files that it writes at home.
 
 Every command runs with an empty home folder and a preloaded library that records names and
-addresses, whichever language asks for them.
+addresses, whichever language resolves them.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ OWN = ".cache/headscope/"
 
 @dataclass(frozen=True)
 class Recorded:
-    """A home folder, and what processes that have it do."""
+    """Home folder, and a record of the processes that run with it."""
 
     home: Path
     log: Path
     environment: dict[str, str]
 
     def run(self, *command: str, code: int = 0) -> str:
-        """Run Python with these arguments to its end; returns what it writes to standard error."""
+        """Run Python with these arguments to its end, and return its standard error."""
         done = subprocess.run(
             [sys.executable, *command],
             env=self.environment,
@@ -68,7 +68,7 @@ class Recorded:
 
     @property
     def names(self) -> set[str]:
-        """Host names and addresses that are not this machine's."""
+        """Host names and addresses of other machines."""
         lines = self.log.read_text("utf-8").splitlines() if self.log.exists() else []
         return {line for line in lines if line != "localhost" and not is_own(line)}
 
@@ -80,7 +80,7 @@ class Recorded:
 
 
 def is_own(name: str) -> bool:
-    """Whether a name is a loopback address, or one that stands for every interface."""
+    """Return whether a name is a loopback address, or stands for every interface."""
     try:
         address = ipaddress.ip_address(name)
     except ValueError:
@@ -90,7 +90,7 @@ def is_own(name: str) -> bool:
 
 @pytest.fixture(scope="session")
 def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The compiled library."""
+    """Compile the recording library, and return its path."""
     if shutil.which("cc") is None:
         refuse = pytest.fail if os.environ.get("CI") else pytest.skip
         refuse("there is no C compiler: tests/journeys/install_compiler installs Debian's")
@@ -102,14 +102,14 @@ def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def short_folder() -> Iterator[Path]:
-    """A folder whose path leaves room for the names of sockets, which have 107 bytes at most."""
+    """Return a folder with a short path: names of sockets have 107 bytes at most."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
 
 
 @pytest.fixture
 def recorded(recorder: Path, tmp_path: Path, short_folder: Path) -> Recorded:
-    """An empty home folder, and an environment without the marks of CI, which end telemetry."""
+    """Return an empty home folder, and an environment without CI variables, which end telemetry."""
     home, log = short_folder / "home", tmp_path / "recorded.txt"
     (home / "tmp").mkdir(parents=True)
     environment = {
@@ -158,7 +158,7 @@ def places(
     small_checkpoint: Path,
     exported: Callable[[Path, str, Precision], Artifact],
 ) -> dict[str, Path]:
-    """What the commands are about."""
+    """Return the folders that the commands name."""
     (tmp_path / "pairs.csv").write_text(PAIRS, "utf-8")
     (tmp_path / "texts.txt").write_text("A cat sleeps.\nIt rains.\n", "utf-8")
     return {
@@ -180,7 +180,7 @@ def test_a_command_asks_nobody(recorded: Recorded, places: dict[str, Path], name
     ["--artifact {fp32}", "--artifact {fp32} --workers 2", "--artifact {int8}"],
 )
 def test_a_service_asks_nobody(recorded: Recorded, places: dict[str, Path], flags: str) -> None:
-    """Nor do its workers and the process of PyTorch, which /verify starts."""
+    """Its workers and the PyTorch process, which /verify starts, do not either."""
     port = free_port()
     command = [sys.executable, "-m", "service", "serve", "--port", str(port)]
     command += flags.format(**places).split()

@@ -1,4 +1,4 @@
-"""Published and foreign figures: STS-B's Spearman, and another server's vectors."""
+"""Quality against published figures: STS-B's Spearman, and another server's vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that are no HTTP, against a server process as it ships."""
+"""Requests that are not valid HTTP, against the shipped server process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""README's commands, run as they stand, answer what README says."""
+"""README's commands, run as printed, give the replies in README."""
 
 from __future__ import annotations
 

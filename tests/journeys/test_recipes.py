@@ -1,4 +1,4 @@
-"""The code of docs/recipes.md and docs/coming-from.md, run as it stands."""
+"""Code of docs/recipes.md and docs/coming-from.md, run as printed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_retrieval_for_a_language_model(server):
 
 
 def test_reranking(minilm, capsys):
-    """With a ranker beside the encoder, whose scores are made up of its ids."""
+    """A ranker beside the encoder computes its scores from token ids."""
     encoder = minilm("fp32")
     ranker = variant(encoder, "a/ranker", encoder.manifest.config.hidden_size, RANKS)
     engines = [OnnxEngine(encoder, "cpu", threads=1), ScoringEngine(ranker.manifest.config)]
@@ -65,7 +65,7 @@ def test_reranking(minilm, capsys):
 
 
 def test_a_text_that_is_too_long(server, minilm_checkpoint, capsys):
-    """Windows that fit, overlap and leave nothing out; the vectors of sentence-transformers."""
+    """Windows fit, overlap and cover the text; vectors equal sentence-transformers'."""
     names = names_after(code_of("recipes", "A text that is too long"), server)
     text, parts = names["text"], names["parts"]
     theirs = SentenceTransformer(str(minilm_checkpoint), device="cpu")

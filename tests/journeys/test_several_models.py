@@ -26,14 +26,14 @@ TEXT = "the cat . a b"
 def artifacts(
     exported: Callable[..., Artifact], small_checkpoint: Path, tiny_checkpoint: Path
 ) -> dict[str, Artifact]:
-    """Two of different hidden sizes, by name."""
+    """Return two artifacts of different hidden sizes, by name."""
     found = [exported(small_checkpoint, "small"), exported(tiny_checkpoint, "tiny")]
     assert len({one.manifest.config.hidden_size for one in found}) == 2
     return {one.manifest.model: one for one in found}
 
 
 def last_states(checkpoint: Path) -> Any:
-    """`[S, H]` of the text, by transformers."""
+    """Return the last states `[S, H]` of the text, by transformers."""
     tokens = AutoTokenizer.from_pretrained(checkpoint)(TEXT, return_tensors="pt")
     model = AutoModel.from_pretrained(checkpoint, attn_implementation="eager", dtype=torch.float32)
     with torch.no_grad():
@@ -44,7 +44,7 @@ def last_states(checkpoint: Path) -> Any:
 def test_each_answers_with_its_own_numbers(
     artifacts: dict[str, Artifact], small_checkpoint: Path, tiny_checkpoint: Path, workers: str
 ) -> None:
-    """Both at once, over connections to every worker: four are spread evenly.
+    """Both models answer at once, over four connections, which are spread evenly over workers.
 
     The workers' numbers are transformers', and one another's but for the last bits.
     """

@@ -1,4 +1,4 @@
-"""A service that starts in a folder with a `model.py` and a `service/` of somebody else's."""
+"""Service that starts in a folder with unrelated `model.py` and `service/`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOREIGN = "import pathlib; pathlib.Path(__file__).with_suffix('.ran').touch()\n"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, whose modules leave a file when they are imported."""
+    """Return the current folder, whose modules leave a file when they are imported."""
     (tmp_path / "model.py").write_text(FOREIGN)
     (tmp_path / "service").mkdir()
     (tmp_path / "service" / "__init__.py").write_text(FOREIGN)
@@ -28,7 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def served(artifact: Artifact, *flags: str) -> Service:
-    """`headscope serve` as the installed command starts it: without the current folder."""
+    """Run `headscope serve` as the installed command does: without the current folder."""
     port = free_port()
     command = [sys.executable, "-P", "-m", "service", "serve", "--port", str(port)]
     return Service([*command, "--artifact", str(artifact.folder), *flags], port)

@@ -54,7 +54,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 def ranking(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cross-encoder whose task head has a mean, a transform and a norm.
+    """Return a cross-encoder whose task head has a mean, a transform and a norm.
 
     Its one layer has no window, whose graph takes long to export.
     """
@@ -69,7 +69,7 @@ def ranking_artifact(exported: Callable[..., Artifact], ranking: Path) -> Artifa
 
 
 def edited(artifact: Artifact, folder: Path) -> Artifact:
-    """An artifact whose manifest has the hashes of its present files."""
+    """Return an artifact whose manifest has the hashes of its present files."""
     files = {name: record_file(folder / name) for name in artifact.manifest.file_names}
     write_manifest(folder, artifact.manifest.model_copy(update={"files": files}))
     return load_artifact(folder)
@@ -114,7 +114,7 @@ async def test_a_sparse_encoder_over_http(
 async def test_a_masked_language_model_is_sparse_by_its_setting(
     exported: Callable[..., Artifact], tmp_path: Path, family: str
 ) -> None:
-    """The maximum of log(1 + relu) of transformers' logits, without `modules.json`."""
+    """The vector is the maximum of log(1 + relu) of transformers' logits, without `modules.json`."""
     folder = write_task_checkpoint(tmp_path / "a", "ForMaskedLM", family)
     told: list[str] = []
     plain = Settings(model=str(folder), cache_folder=tmp_path / "cache")
@@ -144,7 +144,7 @@ async def test_a_masked_language_model_is_sparse_by_its_setting(
 async def test_a_classifier_of_tokens_over_http(
     exported: Callable[..., Artifact], tmp_path: Path
 ) -> None:
-    """Spans as transformers' pipeline has them; its tokenizer hands no segments to the model."""
+    """Spans equal transformers' pipeline, whose tokenizer gives the model no segments."""
     names = ["O", "B-PER", "I-PER", "LOC"]
     folder = write_task_checkpoint(
         tmp_path / "a", "ForTokenClassification", id2label=dict(enumerate(names))
@@ -188,7 +188,7 @@ async def test_a_classifier_of_tokens_over_http(
 def test_every_runtime_has_the_same_scores(
     ranking_artifact: Artifact, name: RuntimeName, precision: Precision
 ) -> None:
-    """Whatever is not fp32 goes a device's way in ONNX Runtime, also on a CPU."""
+    """Every precision but fp32 takes the device path of ONNX Runtime, also on a CPU."""
     head = load_head(ranking_artifact)
     assert head is not None
     manifest = ranking_artifact.manifest.model_copy(update={"precision": precision})
@@ -216,7 +216,7 @@ def test_the_artifact_has_two_files_more(ranking_artifact: Artifact, tmp_path: P
 
 
 def test_a_wrong_task_head_is_found(ranking_artifact: Artifact, tmp_path: Path) -> None:
-    """By the verification at export, and by the golden texts of a service that starts."""
+    """The verification at export and the golden texts at startup find it."""
     assert ranking_artifact.manifest.verification.max_abs_diff_below["task"] is not None
     assert all(text.scores is not None for text in read_golden(ranking_artifact))
     GoldenCheck(ranking_artifact)(OnnxEngine(ranking_artifact, "cpu", threads=1))

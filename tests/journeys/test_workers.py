@@ -38,10 +38,10 @@ LONG = request("/encode", {"inputs": ["the animal " * 100] * LONG_TEXTS})
 
 
 class Workers(Service):
-    """A service of several workers."""
+    """Service of several workers."""
 
     def connections(self) -> list[int]:
-        """Clients of each worker."""
+        """Return the number of clients of each worker."""
         counts = []
         for worker in self.children:
             found = [c for c in worker.net_connections("tcp") if c.laddr.port == self.port]
@@ -62,7 +62,7 @@ def serving(*flags: str, workers: int = 2, ready: bool = True) -> Iterator[Worke
 
 @contextlib.contextmanager
 def hangups(handler: signal.Handlers) -> Iterator[None]:
-    """What starts meanwhile inherits it: `SIG_IGN` as `nohup` starts it, without a terminal."""
+    """Set the SIGHUP handler that child processes inherit; `nohup` sets `SIG_IGN`."""
     before = signal.signal(signal.SIGHUP, handler)
     try:
         yield
@@ -72,13 +72,13 @@ def hangups(handler: signal.Handlers) -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _hangups_mean_something() -> Iterator[None]:
-    """Also where the tests themselves were started by `nohup`."""
+    """Restore the default SIGHUP handler, in case the tests run under `nohup`."""
     with hangups(signal.SIG_DFL):
         yield
 
 
 async def learned(port: int) -> Clients:
-    """Clients that know what a service answers to each text alone."""
+    """Return clients that know the service's reply to each text alone."""
     async with await Connection.to(port) as connection:
         expected = [(await connection.ask(content)).json() for content in REQUESTS]
 
@@ -89,7 +89,7 @@ async def learned(port: int) -> Clients:
 
 
 async def computed(service: Workers, slow: Connection) -> asyncio.Task[Reply]:
-    """A reply that is computed, too large for the buffers on its way, and not yet read."""
+    """Request a reply too large for the buffers, and leave it unread once it is computed."""
     name = "headscope_batch_texts_sum [('lane', 'encode')"
     before = total(await scrape(service.port), name)
     slow.transport.pause_reading()
@@ -102,7 +102,7 @@ async def computed(service: Workers, slow: Connection) -> asyncio.Task[Reply]:
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Workers]:
-    """Two workers with the fake engine, for tests that leave two that serve."""
+    """Run two workers with the fake engine, for tests that leave two workers serving."""
     with serving("--engine", "fake") as service:
         yield service
         assert service.stop() == 0
@@ -126,7 +126,7 @@ async def until(condition: Callable[[], bool], seconds: float = 60) -> None:
 
 @contextlib.asynccontextmanager
 async def connected(port: int, count: int) -> AsyncIterator[list[Connection]]:
-    """Open connections, each of which has been answered once."""
+    """Open connections, and receive one reply on each."""
     async with contextlib.AsyncExitStack() as stack:
         yield [await stack.enter_async_context(await Connection.to(port)) for _ in range(count)]
 
@@ -172,7 +172,7 @@ async def test_a_new_connection_goes_to_the_worker_with_the_fewest(service: Work
 
 
 async def test_more_connections_than_a_channel_holds(service: Workers) -> None:
-    """The workers stand still meanwhile: what they cannot take yet waits, and is not lost."""
+    """The workers are paused: connections that they cannot take yet wait, and none is lost."""
     await until(lambda: service.connections() == [0, 0])
     for worker in service.children:
         worker.suspend()
@@ -264,7 +264,7 @@ async def test_a_worker_leaves_signals_to_its_supervisor(service: Workers) -> No
         worker.send_signal(signal.SIGTERM)
         worker.send_signal(signal.SIGINT)
         worker.send_signal(signal.SIGHUP)
-    await asyncio.sleep(0.5)  # uvicorn looks every 0.1 s whether it was told to stop
+    await asyncio.sleep(0.5)  # uvicorn checks every 0.1 s whether to stop
     assert service.children == before
     async with await Connection.to(service.port) as connection:
         reply = await connection.ask(READY)
@@ -284,7 +284,7 @@ async def test_a_killed_worker_takes_only_its_own_with_it(service: Workers) -> N
         load.pause_seconds = 0.02
         async with asyncio.timeout(60):
             while restarts(seen[-1]) == restarts(seen[0]) or len(service.children) < 2:
-                with contextlib.suppress(Lost, OSError):  # it came to the one that was killed
+                with contextlib.suppress(Lost, OSError):  # the killed worker received it
                     seen.append(await scrape(service.port))
                 await asyncio.sleep(0.05)
         assert min(found["headscope_workers []"] for found in seen) == 1
@@ -311,7 +311,7 @@ async def test_a_killed_worker_takes_only_its_own_with_it(service: Workers) -> N
 
 
 async def test_a_worker_that_hangs_is_started_again(service: Workers) -> None:
-    """Its connections are lost, all others go on, and the service is ready again."""
+    """Its connections are lost, all others continue, and the service is ready again."""
     await until(lambda: service.connections() == [0, 0])
     said = len(service.log.splitlines())
     restarted = restarts(await scrape(service.port))
@@ -341,7 +341,7 @@ async def test_a_worker_that_hangs_is_started_again(service: Workers) -> None:
 
 
 async def test_no_signal_ends_a_worker_that_has_just_begun() -> None:
-    """Nor can a client that never reads keep the service alive."""
+    """A client that never reads cannot keep the service alive either."""
     with serving("--engine", "fake", "--drain-seconds", "1", ready=False) as service:
         await until(lambda: len(service.children) == 2)
         begun = service.children
@@ -361,7 +361,7 @@ async def test_no_signal_ends_a_worker_that_has_just_begun() -> None:
 
 @pytest.mark.parametrize(("workers", "exit_code"), [(1, -signal.SIGTERM), (2, 0)])
 async def test_without_a_terminal(workers: int, exit_code: int) -> None:
-    """A hangup means nothing, clients wait for descriptors, and SIGTERM loses nothing."""
+    """SIGHUP is ignored, clients wait for descriptors, and SIGTERM loses no request."""
     with hangups(signal.SIG_IGN), serving("--engine", "fake", workers=workers) as service:
         service.process.send_signal(signal.SIGHUP)
         await wait_without_descriptors(service)
@@ -371,7 +371,7 @@ async def test_without_a_terminal(workers: int, exit_code: int) -> None:
 
 
 async def wait_without_descriptors(service: Workers) -> None:
-    """Clients come while none can be accepted: the log says why, and they are answered later."""
+    """Connect clients while none can be accepted; the log says why, and replies come later."""
     process = psutil.Process(service.process.pid)
     before = process.rlimit(psutil.RLIMIT_NOFILE)
     process.rlimit(psutil.RLIMIT_NOFILE, (3, before[1]))
@@ -386,13 +386,13 @@ async def wait_without_descriptors(service: Workers) -> None:
 
 
 async def stopped_under_load(service: Workers, number: signal.Signals) -> int:
-    """The exit code of a service that a signal stopped; whoever was connected lost nothing."""
+    """Stop a service under load, check that no client lost a request, and return the exit code."""
     load = await learned(service.port)
     async with await Connection.to(service.port) as slow:
         asked = await computed(service, slow)
         async with load.running(50):
             await load.until("right", 200)
-            service.send(number)  # as a terminal does, or systemd
+            service.send(number)  # as a terminal or systemd does
             async with asyncio.timeout(60):
                 reply = await ask(service.port, "/health/ready")
                 while reply.status == 200:
@@ -416,7 +416,7 @@ async def test_a_hangup_stops_one_process_under_load() -> None:
 
 
 async def test_what_a_killed_service_leaves_the_next_one_removes(tmp_path: Path) -> None:
-    """Its workers end with it; the next one is stopped by a hangup."""
+    """Its workers end with it; the next service is stopped by SIGHUP."""
     environment = clean_environment(TMPDIR=str(tmp_path))
     flags = ("--workers", "2", "--engine", "fake", "--log-level", "warning")
     with Workers.of_headscope(*flags, environment=environment) as service:

@@ -1,4 +1,4 @@
-"""Real texts that every clone has: the licence's own sentences, odd ones, and pairs."""
+"""Real texts that every clone has: sentences of the licence, odd texts, and pairs."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ PAIRS: list[Text] = [
 
 
 def licence_sentences() -> list[str]:
-    """The sentences of the repository's LICENSE."""
+    """Return the sentences of the repository's LICENSE."""
     licence = Path(__file__).resolve().parents[2] / "LICENSE"
     paragraphs = licence.read_text(encoding="utf-8").split("\n\n")
     joined = [" ".join(paragraph.split()) for paragraph in paragraphs]
@@ -67,7 +67,7 @@ def licence_sentences() -> list[str]:
 
 
 def all_texts() -> list[Text]:
-    """At least 200 texts and pairs, from empty to long."""
+    """Return at least 200 texts and pairs, from empty to long."""
     sentences = licence_sentences()
     pairs: list[Text] = list(zip(sentences[0:40:2], sentences[1:40:2], strict=True))
     paragraphs = [" ".join(sentences[i : i + 8]) for i in range(0, 80, 8)]

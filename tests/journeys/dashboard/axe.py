@@ -1,6 +1,6 @@
-"""axe-core, the checker of accessibility, on what a page shows.
+"""Accessibility checks of a page by axe-core.
 
-Vendored for these tests alone: `axe.min.js` of the npm package axe-core 4.14.1, unchanged, under
+Vendored for these tests only: `axe.min.js` of the npm package axe-core 4.14.1, unchanged, under
 the Mozilla Public License 2.0 (beside it); the package's integrity is
 sha512-FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ==.
 """
@@ -16,7 +16,7 @@ from playwright.sync_api import Page
 FILE = Path(__file__).parent / "axe-core" / "axe.min.js"
 SHA256 = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
 NAMES = "label-content-name-mismatch"
-"""That the words on a thing are in its name: a rule that is off of itself."""
+"""Rule that an element's visible label is part of its accessible name; it is off by default."""
 COLOURS = "color-contrast"
 RUN = """async ([more, only]) => {
   for (const one of document.getAnimations()) one.finish();
@@ -31,14 +31,14 @@ RUN = """async ([more, only]) => {
 
 @functools.cache
 def source() -> str:
-    """The checker, as it was vendored."""
+    """Return axe-core's source, and check its digest."""
     content = FILE.read_bytes()
     assert hashlib.sha256(content).hexdigest() == SHA256
     return content.decode()
 
 
 def violations(page: Page, only: str = "") -> list[str]:
-    """What every rule, or one alone, says is wrong with the page as it is now."""
+    """Return the page's violations of every rule, or of one rule."""
     if not page.evaluate("() => 'axe' in window"):
         page.evaluate(source())
     return page.evaluate(RUN, ["" if only else NAMES, only])

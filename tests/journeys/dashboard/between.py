@@ -1,6 +1,6 @@
-"""The network between a page and its service in a test's hands, and what a viewer sees meanwhile.
+"""Control of the network between a page and its service, and the page's state meanwhile.
 
-Everything is found as a viewer finds it: by role, by name, by what is written there.
+Elements are located as a viewer finds them: by role, by name, by their text.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ SHOWN = {
     "Ablation": "Switched off: 0. Layer 3 head 1 shown.",
     "Comparison": "Layer 3 head 1 of both texts shown.",
 }
-"""The views, and what the page says once each is there at layer 3, head 1."""
+"""Status of the page once each view shows layer 3, head 1."""
 LINK = re.compile(r"(.+) → (.+?)\s+\d\.\d{4}")
 FULL_STRENGTH = 0.9
-"""The least opacity of what is not dimmed."""
+"""Minimum opacity of an element that is not dimmed."""
 
 STRENGTH = """(node) => {
   for (const one of document.getAnimations()) one.finish();
@@ -38,7 +38,7 @@ STRENGTH = """(node) => {
 
 
 class Network:
-    """The page's questions of one kind, each held from now on until the test says what comes."""
+    """Requests of the page to one address, held from now on until the test releases them."""
 
     def __init__(self, page: Page, address: str = ATTENTION) -> None:
         self.page = page
@@ -50,17 +50,17 @@ class Network:
         self.held.append(route)
 
     def asked(self, count: int = 1) -> list[Route]:
-        """The questions that are held, once there are so many."""
+        """Wait until `count` requests are held, and return them."""
         wait(self.page, lambda: len(self.held) >= count)
         return self.held
 
     def answer(self, route: Route) -> None:
-        """Let one question through; the page may have given it up."""
+        """Let one request through; the page may have cancelled it."""
         with contextlib.suppress(Error):
             route.continue_()
 
     def release(self) -> None:
-        """Let everything through, now and from now on."""
+        """Let all held and later requests through."""
         self.page.unroute(self.address)
         for route in self.held:
             self.answer(route)
@@ -69,7 +69,7 @@ class Network:
 
 @contextlib.contextmanager
 def failing(page: Page, address: str = ATTENTION, *, status: int = 0) -> Iterator[None]:
-    """Every question fails with this status; with none, the connection is refused."""
+    """Let every request in the block fail with a status; by default the connection is refused."""
 
     def fail(route: Route) -> None:
         if status:
@@ -83,7 +83,7 @@ def failing(page: Page, address: str = ATTENTION, *, status: int = 0) -> Iterato
 
 
 def wait(page: Page, condition: Callable[[], Any]) -> None:
-    """Wait until a condition holds: looked at whenever the page may have moved."""
+    """Wait until a condition holds, polled while the page's events run."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert time.monotonic() < deadline, "the condition never held"
@@ -91,51 +91,51 @@ def wait(page: Page, condition: Callable[[], Any]) -> None:
 
 
 def told(page: Page, text: str | re.Pattern[str]) -> None:
-    """Wait until those who listen to the page are told so."""
+    """Wait until the page announces a text in its status."""
     expect(page.get_by_role("status").filter(has_text=text).first).to_be_attached()
 
 
 def view(page: Page) -> Locator:
-    """The view that is looked at."""
+    """Return the view that is shown."""
     return page.get_by_role("tabpanel")
 
 
 def head_button(page: Page, group: str, layer: int, head: int) -> Locator:
-    """The button of one head among all heads."""
+    """Return the button of one head among all heads."""
     pad = page.get_by_role("group", name=group, exact=True)
     return pad.get_by_role("button", name=re.compile(rf"^Layer {layer} head {head}\b"))
 
 
 def maps(page: Page) -> Locator:
-    """Every map that is drawn in the view."""
+    """Return every map drawn in the view."""
     return view(page).get_by_role("img")
 
 
 def enter_text(page: Page, text: str, name: str = "Text") -> None:
-    """Type a text and ask for it."""
+    """Type a text and submit it."""
     box = page.get_by_role("textbox", name=name, exact=True)
     box.fill(text)
     box.press("Enter")
 
 
 def strength(place: Locator) -> float:
-    """How strongly it is drawn once nothing moves: its opacity times that of all it stands in."""
+    """Return an element's opacity, times the opacity of its ancestors, after animations."""
     return float(place.evaluate(STRENGTH))
 
 
 def is_marked_old(place: Locator) -> bool:
-    """Whether a viewer is told, by sight and by ear, that this is not of what was asked last."""
+    """Return whether an element is dimmed and marked busy, as after a newer request."""
     busy = place.evaluate("(node) => Boolean(node.closest('[aria-busy=true]'))")
     return bool(busy) and strength(place) < FULL_STRENGTH
 
 
 def seen(place: Locator) -> list[Locator]:
-    """Those of them that can be seen."""
+    """Return the visible elements."""
     return [one for one in place.all() if one.is_visible()]
 
 
 class Files:
-    """What a page hands over as files, by name."""
+    """Files that a page saves."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -146,35 +146,35 @@ class Files:
         self.downloads.append(download)
 
     def button(self, kind: str) -> Locator:
-        """The button that saves."""
+        """Return the button that saves a kind of file."""
         return self.page.get_by_role("button", name=kind, exact=True)
 
     def try_to_save(self, *kinds: str) -> None:
-        """Press what can be pressed."""
+        """Press the buttons that are enabled."""
         for kind in kinds:
             if self.button(kind).is_enabled():
                 self.button(kind).click()
 
     def save(self, kind: str) -> bytes:
-        """One file, waited for."""
+        """Save a file, and return its content."""
         with self.page.expect_download() as download:
             self.button(kind).click()
         return download.value.path().read_bytes()
 
     def contents(self) -> list[tuple[str, bytes]]:
-        """Names and contents so far."""
+        """Return the names and contents of all files so far."""
         return [(one.suggested_filename, one.path().read_bytes()) for one in self.downloads]
 
 
 def pointed_at(page: Page) -> tuple[str, str] | None:
-    """The two tokens of the cell that the view says is pointed at."""
+    """Return the two tokens of the cell under the pointer, as the view names them."""
     told = view(page).get_by_text(LINK)
     found = LINK.fullmatch(told.first.inner_text()) if told.count() else None
     return (found[1], found[2]) if found else None
 
 
 def cell_at(page: Page, heatmap: Locator, names: list[str], row: int, column: int) -> list[float]:
-    """Where on the page a cell of a map of differently named tokens is, found by pointing."""
+    """Return the position on the page of a map's cell, found by pointing; tokens must differ."""
     box = heatmap.bounding_box()
     assert box is not None
 

@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven by Playwright: pages that must stay silent and at home."""
+"""Debian's Chromium under Playwright; pages may log nothing and contact no other host."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    # all pages are of one site, which needs no process for each: a fifth of a page's processor time
+    # all pages are of one site: one process for all saves a fifth of a page's processor time
     "--renderer-process-limit=1",
     "--disable-site-isolation-trials",
     "--disable-features=IsolateOrigins,site-per-process",
 )
 DEFAULT = "sentence-transformers/all-MiniLM-L6-v2"
-"""The model of a service that is given none."""
+"""Default model of the service."""
 PATIENCE_SECONDS = 60
-"""For what a page comes to show: a bound that only ends what hangs."""
+"""Seconds to wait for a page: a bound that only ends what hangs."""
 expect.set_options(timeout=1000 * PATIENCE_SECONDS)
 VIEWER: dict[str, Any] = {"viewport": {"width": 1360, "height": 1300}, "color_scheme": "light"}
-"""Who looks, where a test says nothing else."""
+"""Default viewport and preferences of the browser context."""
 
 
 def chromium() -> str:
-    """Where the browser is, best one without windows; the test is skipped where there is none."""
+    """Return the browser's path, a headless one if possible; skip the test without a browser."""
     path = shutil.which("chromium-headless-shell") or shutil.which("chromium")
     if path is None:
         pytest.skip(
@@ -49,7 +49,7 @@ def chromium() -> str:
 
 @contextlib.contextmanager
 def launched() -> Iterator[Browser]:
-    """A browser with a profile of its own."""
+    """Launch a browser with a profile of its own."""
     path = chromium()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
@@ -60,7 +60,7 @@ def launched() -> Iterator[Browser]:
 
 
 class Visitor:
-    """Opens the dashboard and remembers everything it should not have done."""
+    """Visitor that opens the dashboard, and records its complaints and requests."""
 
     def __init__(self, context: BrowserContext, url: str) -> None:
         self.context = context
@@ -72,7 +72,7 @@ class Visitor:
         self._opened: list[Page | BrowserContext] = []
 
     def open(self, address: str = "", **options: Any) -> Page:
-        """A page; with options, in a context of its own. `address` is a hash with its `#`."""
+        """Open a page, with options in a context of its own; `address` is a hash with its `#`."""
         context = self.context
         if options:
             assert context.browser is not None
@@ -89,16 +89,16 @@ class Visitor:
         return page
 
     def state(self, **state: Any) -> str:
-        """The address of a state."""
+        """Return the address of a state."""
         return f"#{urlencode(state)}"
 
     def attention_bytes(self) -> list[int]:
-        """The size of each reply of /attention so far."""
+        """Return the bytes of each reply of /attention so far."""
         replies = [reply for reply in self.replies if reply.url.endswith("/attention")]
         return [int(r.headers.get("content-length") or len(r.body())) for r in replies]
 
     def check(self) -> None:
-        """No complaint, and no request to any other host."""
+        """Check that there is no complaint, and no request to another host."""
         unexpected = [
             text for text in self.complaints if not any(part in text for part in self.expected)
         ]
@@ -123,7 +123,7 @@ class Visitor:
 
 @contextlib.contextmanager
 def traffic(url: str, pause_seconds: float) -> Iterator[list[float]]:
-    """One-word texts to /encode, one after another; gives the times of the replies so far."""
+    """Send one-word texts to /encode during the block, and yield the times of the replies."""
     stop = threading.Event()
     times: list[float] = []
 
@@ -148,7 +148,7 @@ def said(page: Page, text: str) -> None:
 
 
 def rows_of(page: Page, table: str) -> list[list[str]]:
-    """The cells of a table's body, as text."""
+    """Return the cells of a table's body, as text."""
     return [
         [cell.strip() for cell in row.locator("th, td").all_inner_texts()]
         for row in page.locator(f"{table} tbody tr").all()
@@ -156,14 +156,14 @@ def rows_of(page: Page, table: str) -> list[list[str]]:
 
 
 def drawn(page: Page) -> list[str]:
-    """The pixels of each canvas of the map that is shown, as data URLs."""
+    """Return the pixels of each canvas of the shown map, as data URLs."""
     return page.evaluate(
         "() => [...document.querySelectorAll('.mapview canvas')].map((one) => one.toDataURL())"
     )
 
 
 def until(page: Page, condition: Callable[[], bool]) -> None:
-    """Wait until a condition on what pages show or ask for holds."""
+    """Wait until a condition on pages or their requests holds."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert time.monotonic() < deadline, "the condition never held"

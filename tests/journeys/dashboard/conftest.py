@@ -1,4 +1,4 @@
-"""A browser, a service for texts of up to 512 tokens, and what they share.
+"""Fixtures of the dashboard: a browser, and a service for texts of up to 512 tokens.
 
 Nothing outlives the package: while Playwright runs, no other event loop can in this thread.
 """
@@ -18,21 +18,21 @@ from tests.journeys.dashboard.oracle import Answer
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """Chromium; without one, everything that needs it is skipped."""
+    """Launch Chromium; without it, skip the tests."""
     with launched() as browser:
         yield browser
 
 
 @pytest.fixture(scope="package")
 def dashboard_url(browser: Browser) -> Iterator[str]:
-    """A service that takes 512 tokens; not started where there is no browser."""
+    """Run a service for 512 tokens; without a browser it is not started."""
     with conftest.running("--max-length", "512") as url:
         yield url
 
 
 @pytest.fixture(scope="package")
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    """What pages share that nobody asks more of: the browser's cache, and nothing else.
+    """Return the context of pages without special needs, which share only the browser's cache.
 
     One page stays open to the end: with each first window, Chromium starts a process for its own
     pages, which takes most of a second.
@@ -44,20 +44,20 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 @pytest.fixture(scope="package")
 def api(dashboard_url: str) -> Iterator[httpx.Client]:
-    """The same service, without the page."""
+    """Return a client of the same service's API."""
     with httpx.Client(base_url=dashboard_url, timeout=60) as client:
         yield client
 
 
 @pytest.fixture(scope="package")
 def animal(api: httpx.Client) -> Answer:
-    """What the API says of the first text."""
+    """Return the API's reply to the first text."""
     return Answer(api)
 
 
 @pytest.fixture
 def visitor(context: BrowserContext, dashboard_url: str) -> Iterator[Visitor]:
-    """Opens pages; at the end nothing may have been complained of, or asked of another host."""
+    """Yield a visitor, and check at the end that it has no complaints and no foreign requests."""
     visitor = Visitor(context, dashboard_url)
     try:
         yield visitor

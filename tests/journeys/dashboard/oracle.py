@@ -1,4 +1,4 @@
-"""What the dashboard should show, asked of the API without it and computed in numpy."""
+"""Expected content of the dashboard, from the API and computed in numpy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIRST_TEXT = "The animal didn't cross the street because it was too tired."
 
 
 class Answer:
-    """One text's reply of /attention, `[L, N, S, S]` and its statistics `[L, N]`."""
+    """Reply of /attention to one text: maps `[L, N, S, S]` and statistics `[L, N]`."""
 
     def __init__(self, client: httpx.Client, inputs: Any = FIRST_TEXT, **body: Any) -> None:
         asked = {"inputs": inputs, "include": ["weights", "stats", "rollout"], **body}
@@ -31,17 +31,17 @@ class Answer:
 
     @property
     def names(self) -> list[str]:
-        """The tokens, numbered from the second one on."""
+        """Tokens; repeated ones are numbered from the second one on."""
         counts = [self.tokens[: i + 1].count(token) for i, token in enumerate(self.tokens)]
         return [f"{t} ({n})" if n > 1 else t for t, n in zip(self.tokens, counts, strict=True)]
 
     def at(self, token: str) -> int:
-        """Where a token stands."""
+        """Return the index of a token."""
         return self.tokens.index(token)
 
 
 def one_map(client: httpx.Client, text: str, layer: int, head: int) -> NDArray[Any]:
-    """One head's map `[S, S]` of a long text, in the binary form."""
+    """Return one head's map `[S, S]` of a long text, from the binary form."""
     response = client.post(
         "/attention",
         json={"inputs": text, "layers": [layer], "heads": [head]},
@@ -52,13 +52,13 @@ def one_map(client: httpx.Client, text: str, layer: int, head: int) -> NDArray[A
 
 
 def ranked(values: NDArray[Any]) -> list[str]:
-    """Heads as the page names them, largest value first, ties in the model's order."""
+    """Return heads as the page names them, the largest value first, ties in the model's order."""
     order = np.argsort(-values.ravel(), kind="stable")
     return [f"{place // values.shape[1]}·{place % values.shape[1]}" for place in order]
 
 
 def merged(weights: NDArray[Any], groups: list[list[int]]) -> NDArray[Any]:
-    """Words of a map `[S, S]`: sum over targets, mean over sources, as two matrix products."""
+    """Merge a map `[S, S]` into words: sum over targets, mean over sources, by matrix products."""
     member = np.zeros((len(groups), len(weights)))
     for word, tokens in enumerate(groups):
         member[word, tokens] = 1
@@ -66,7 +66,7 @@ def merged(weights: NDArray[Any], groups: list[list[int]]) -> NDArray[Any]:
 
 
 def label(answer: Answer, layer: int, head: int) -> str:
-    """The behaviour that docs/dashboard.md defines."""
+    """Return the behaviour of a head, as docs/dashboard.md defines it."""
     size = len(answer.tokens)
     own = {name: values[layer, head] for name, values in answer.statistics.items()}
     names = {

@@ -1,4 +1,4 @@
-"""The pictures of docs/dashboard.md: `python -m tests.journeys.dashboard.screenshots [FOLDER]`.
+"""Screenshots of docs/dashboard.md: `python -m tests.journeys.dashboard.screenshots [FOLDER]`.
 
 With the folder that `python -m examples.spelled_dates.train` wrote, those of cross-attention and of
 two models too.
@@ -74,11 +74,11 @@ OF_THE_EXAMPLE = {
     },
     "models": {"view": "models", "a": TRAINED, "words": 1},
 }
-"""A sentence of the trained example that it has not seen, whose target has another order."""
+"""Sentence that the trained example has not seen, whose target has another order."""
 
 
 def take(page: Page, path: Path) -> None:
-    """Save the page as it is seen, in a palette of 256 colours."""
+    """Save a screenshot of the page, in a palette of 256 colours."""
     expect(page.locator("#status")).to_have_text(
         re.compile(r"(drawn|shown|alone|explained|overlaid)\."), timeout=30_000
     )
@@ -91,7 +91,7 @@ def take(page: Page, path: Path) -> None:
 
 
 def main() -> None:
-    """Take them all."""
+    """Take all screenshots."""
     FOLDER.mkdir(exist_ok=True)
     with launched() as browser, running("--max-length", "512") as url:
         for name, (scheme, size, state) in PICTURES.items():

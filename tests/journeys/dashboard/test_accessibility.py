@@ -1,4 +1,4 @@
-"""Every view for everyone: checked by axe-core, and looked at in forced colours."""
+"""Accessibility of every view, by axe-core and in forced colours."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PADS = {
 
 
 def everywhere(page):
-    """What axe-core finds at three widths, and of other colours where least and where most fits."""
+    """Return axe-core's violations at three widths, and in other colours at the extreme widths."""
     found = set()
     for kind, media in MEDIA.items():
         page.emulate_media(**media)

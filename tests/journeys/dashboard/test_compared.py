@@ -1,4 +1,4 @@
-"""The query and the key of two tokens in a head: those of transformers, and all that follows."""
+"""Query and key of two tokens in a head: transformers' own, with the features and scores."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PIECES = "tokenizers like embeddings"
 
 
 class Compared(NamedTuple):
-    """What a head compares: `[S, p]`, `[S, p]`, `[S, S]`, `[S, S]`."""
+    """Queries `[S, p]`, keys `[S, p]`, scores `[S, S]` and weights `[S, S]` of a head."""
 
     queries: NDArray[Any]
     keys: NDArray[Any]
@@ -44,14 +44,14 @@ class Compared(NamedTuple):
     weights: NDArray[Any]
 
     def products(self, query: int, key: int) -> NDArray[Any]:
-        """`[p]`, scaled."""
+        """Return the scaled products `[p]` of a query and a key, feature by feature."""
         return self.queries[query] * self.keys[key] / np.sqrt(self.queries.shape[1])
 
 
 def compared(
     reference: Any, text: str, layer: int, head: int, off: tuple[int, int] | None = None
 ) -> Compared:
-    """By transformers' own projections; `off` is a head whose output is made zero."""
+    """Compute with transformers' projections; the output of the head `off` is set to zero."""
     tokenizer, model = reference
     own = model.encoder.layer[layer].attention.self
     size = own.attention_head_size
@@ -79,14 +79,14 @@ def compared(
 
 
 def opened(visitor: Visitor, says: str = "it and key of animal", **state: Any) -> Page:
-    """The view, once the pair is there."""
+    """Open the view, and wait until the pair is shown."""
     page = visitor.open(visitor.state(**{"view": "compared", "layer": LAYER, "head": HEAD} | state))
     told(page, f"Query of {says} in layer {LAYER} head {HEAD} shown.")
     return page
 
 
 def fact(page: Page, name: str) -> Locator:
-    """The number of that name."""
+    """Return the value with a name."""
     return view(page).locator("dt", has_text=re.compile(f"^{name}$")).locator("+ dd")
 
 
@@ -95,7 +95,7 @@ def close(found: Any, expected: Any) -> None:
 
 
 def bars(svg: bytes, count: int) -> list[NDArray[Any]]:
-    """Of each row of a file, every bar's height, below 0 where it hangs."""
+    """Return the heights of the bars in each row of a file, negative below the zero line."""
     rects = [r.attrib for r in ET.fromstring(svg).iter(f"{SVG}rect")][1:]
     assert len(rects) == 3 * count
     rows = [rects[i * count : (i + 1) * count] for i in range(3)]
@@ -154,7 +154,7 @@ def test_a_pair_is_transformers_own(
 
 
 def test_features_are_walked_through_and_sorted(visitor: Visitor, animal: Answer) -> None:
-    """Every other key of the same query is there without another question."""
+    """Other keys of the same query are shown without another request."""
     page = opened(visitor)
     found = json.loads(Files(page).save("JSON"))
 
@@ -220,7 +220,7 @@ def test_two_tokens_are_chosen_in_the_text(visitor: Visitor) -> None:
 def test_a_head_that_is_not_there_yet_and_one_that_fails(
     visitor: Visitor, transformers_reference: Any, animal: Answer
 ) -> None:
-    """Held back, answered in another order, failed: what is named is what is shown and saved."""
+    """Requests are held, answered out of order, and fail: the named head is the one shown."""
     visitor.expected = ("status of 501",)
     page = opened(visitor)
     files, network = Files(page), Network(page, SCORES)
@@ -253,7 +253,7 @@ def test_a_head_that_is_not_there_yet_and_one_that_fails(
 def test_scores_that_are_more_than_their_products_or_none(
     visitor: Visitor, transformers_reference: Any, animal: Answer
 ) -> None:
-    """Relative positions add to a score; some encoders' scores are no sums of products."""
+    """Relative positions add to a score; some encoders' scores are not sums of products."""
     expected = compared(transformers_reference, FIRST_TEXT, LAYER, HEAD)
     it, other = animal.at("it"), animal.at("animal")
     page = visitor.open("#a=x")

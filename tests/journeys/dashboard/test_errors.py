@@ -1,4 +1,4 @@
-"""After an error nothing old passes for an answer, it is told where it belongs, and it passes."""
+"""After an error old results are marked, the alert is in place, and recovery clears it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HEAD = re.compile(r"^Layer \d+ head \d+")
 
 @contextlib.contextmanager
 def spoiled(page, reason):
-    """A text that gets no answer, for this reason, as long as this lasts."""
+    """Submit a text whose request fails for a reason during the block."""
     broken = contextlib.nullcontext()
     if reason != "too long":
         broken = failing(page, status=REASONS[reason])
@@ -43,7 +43,7 @@ def spoiled(page, reason):
 
 
 def pass_time(page, place):
-    """Let the page's clock run, faster than the machine's, until this is there to see."""
+    """Run the page's clock, faster than the machine's, until an element is visible."""
 
     def is_there():
         page.clock.run_for(1_000)

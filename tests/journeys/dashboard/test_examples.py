@@ -1,4 +1,4 @@
-"""Texts to begin with: each is asked at a click, with its other text beside it."""
+"""Example texts: a click submits each one together with its second text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A map, on the screen and as a file, says what it is of: tokens, axes, colours, model."""
+"""Maps, on the screen and as files, are labelled: tokens, axes, colours, model."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.journeys.dashboard.browser import DEFAULT
 pytestmark = pytest.mark.e2e
 TEXT_TAG = "{http://www.w3.org/2000/svg}text"
 NUMBERS = [str(i) for i in range(100, 158)]
-"""With the special tokens 60 that are all different, a token each."""
+"""Words of one token each: with the special tokens, 60 different tokens."""
 
 
 def written(content):
-    """All text of an SVG file."""
+    """Return all text of an SVG file."""
     return [node.text or "" for node in ET.fromstring(content).iter(TEXT_TAG)]
 
 

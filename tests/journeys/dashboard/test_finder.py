@@ -1,4 +1,4 @@
-"""The finder is asked by pointing: at a word of the text, a cell, a row of the table."""
+"""The finder is used by pointing at a word of the text, a cell, or a row of the table."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MOST_OPTIONS = 100
 
 
 def finder(page):
-    """Where heads are found by a link."""
+    """Return the finder, which ranks heads by a link."""
     return page.get_by_role("region", name="Find heads by a link")
 
 
 def expect_ranking(page, animal, row, column):
-    """The heads that link these two tokens, the best first."""
+    """Expect the heads that link two tokens, the best first."""
     best = ranked(animal.weights[:, :, row, column])[0]
     chip = finder(page).get_by_role("listitem").get_by_role("button").first
     names = re.escape(animal.names[row]), re.escape(animal.names[column])

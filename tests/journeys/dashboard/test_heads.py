@@ -1,4 +1,4 @@
-"""One head, and heads switched off: what each control does, and what is said of it."""
+"""View of one head, and ablation: the effect and the labels of each control."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts as they are typed: the history, other directions of writing, and a service with keys."""
+"""Input of texts: the history, right-to-left writing, and a service with keys."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AS_SEEN = """(node) => {
   }
   return letters.sort(([a], [b]) => a - b).map(([, letter]) => letter).join('');
 }"""
-"""The letters of a line from left to right, as they stand on the screen."""
+"""Script that returns a line's letters from left to right, as shown on the screen."""
 
 
 def test_going_back_brings_the_text_before(visitor):

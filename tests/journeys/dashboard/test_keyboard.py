@@ -1,4 +1,4 @@
-"""A walk by keyboard through every view: each stop is seen, named and used."""
+"""Keyboard navigation of every view: each stop is visible, named and usable."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ TABS = {
     "Why alike?": "textarea",
     "Many texts": "a",
 }
-"""The views in order, and a kind of thing that must be reached in each."""
+"""Views in order, and a kind of element that must be reachable in each."""
 
 
 def walk(page):
-    """Every stop of the Tab key, from the page's top to its end."""
+    """Return every stop of the Tab key, from the page's top to its end."""
     page.get_by_role("link", name="Skip to the view").focus()
     stops = [page.evaluate(STOP)]
     for _ in range(MOST_STOPS):

@@ -1,4 +1,4 @@
-"""A service that wants a key: the page asks for it in a form, and keeps it in its tab."""
+"""Service with keys: the page asks for a key in a form, and keeps it in its tab."""
 
 from __future__ import annotations
 

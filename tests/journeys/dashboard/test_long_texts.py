@@ -1,4 +1,4 @@
-"""The dashboard at 512 tokens: as quick to answer, and never more than a part of the tensor."""
+"""The dashboard at 512 tokens: equally fast, and it never requests the whole tensor."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TEXT = " ".join(WORDS[(7 * i + i // 5) % len(WORDS)] for i in range(510))
 FIRST_VIEW_BYTES, FINDER_BYTES = 2 * 10**6, 100 * 10**3
 SHORT = " ".join(TEXT.split()[:14])
 ATTEMPTS, MOVES = 4, 8
-"""Other work on the machine may spoil some of them; a slow page spoils all."""
+"""Numbers of attempts and moves: a busy machine may slow some, a slow page slows all."""
 
 MEASURE = """
 () => {
@@ -57,7 +57,7 @@ MEASURE = """
 
 
 def hovered(page):
-    """Median milliseconds from a move of the mouse to its paint, over the heatmap and the lines."""
+    """Return the median milliseconds from a mouse move to its paint, on heatmap and lines."""
     page.bring_to_front()
     heatmap = page.locator(".heatmap canvas").bounding_box()
     lines = page.locator(".lines canvas").bounding_box()

@@ -1,4 +1,4 @@
-"""One text in two models: maps and distances are those of transformers, of either one."""
+"""Comparison of one text in two models: maps and distances equal transformers'."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ LAYER, HEAD = 3, 1
 
 @pytest.fixture(scope="module")
 def tiny(exported: Callable[..., Artifact], tiny_checkpoint: Path) -> Artifact:
-    """A model of other layers, heads and pieces of words than the default."""
+    """Return a model with other layers, heads and word pieces than the default."""
     return exported(tiny_checkpoint, "tiny")
 
 
 @pytest.fixture(scope="module")
 def visitors(browser: Browser, tiny: Artifact) -> Iterator[Visitor]:
-    """Opens pages of a service of both models."""
+    """Yield a visitor of a service of both models."""
     with (
         running("--model", DEFAULT, "--artifact", str(tiny.folder)) as url,
         browser.new_context(**VIEWER) as context,
@@ -54,7 +54,7 @@ def visitors(browser: Browser, tiny: Artifact) -> Iterator[Visitor]:
 
 @pytest.fixture
 def both(visitors: Visitor) -> Iterator[Visitor]:
-    """The same, held to have complained of nothing."""
+    """Yield the visitor, and check at the end that it has no complaints."""
     visitors.expected = ()
     yield visitors
     visitors.check()
@@ -62,7 +62,7 @@ def both(visitors: Visitor) -> Iterator[Visitor]:
 
 
 def attentions(tokenizer: Any, model: Any) -> tuple[NDArray[np.float64], list[list[int]]]:
-    """Every head's weights `[L, N, S, S]`, and the tokens of each word of the text."""
+    """Return every head's weights `[L, N, S, S]`, and the tokens of each word of the text."""
     encoded = tokenizer(TEXT, return_tensors="pt", return_offsets_mapping=True)
     offsets = encoded.pop("offset_mapping")[0].tolist()
     with torch.no_grad():
@@ -76,19 +76,19 @@ def attentions(tokenizer: Any, model: Any) -> tuple[NDArray[np.float64], list[li
 
 
 def by_words(weights: NDArray[np.float64], groups: list[list[int]]) -> NDArray[np.float64]:
-    """Of `[S, S]` what each word gives each word, and last what it gives special tokens."""
+    """Merge weights `[S, S]` into words; the last column is the weight on special tokens."""
     rows = np.stack([weights[group].mean(axis=0) for group in groups])
     columns = np.stack([rows[:, group].sum(axis=1) for group in groups], axis=1)
     return np.concatenate([columns, 1 - columns.sum(axis=1, keepdims=True)], axis=1)
 
 
 def far(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """The mean total variation distance of their rows."""
+    """Return the mean total variation distance of two maps' rows."""
     return float(0.5 * np.abs(one - other).sum(axis=1).mean())
 
 
 def opened(visitor: Visitor, **state: Any) -> Page:
-    """The view of both models, once it is there."""
+    """Open the view of both models, and wait until it is shown."""
     page = visitor.open(
         visitor.state(**{"view": "models", "layer": LAYER, "head": HEAD, "a": TEXT} | state)
     )
@@ -139,7 +139,7 @@ def test_a_head_and_the_most_alike_of_the_other_model(
 
 
 def test_the_other_way_round_and_a_text_of_other_words(both: Visitor, tiny: Artifact) -> None:
-    """The page is about the second model; the first reads all of a text, the second not."""
+    """The page shows the second model first; only the first model reads the whole text."""
     name = tiny.manifest.model
     text = " ".join(["a cat"] * 60)
     page = both.context.new_page()

@@ -1,4 +1,4 @@
-"""The page's own modules, each called in the browser beside something that is not ours."""
+"""Modules of the page, called in the browser and compared with independent oracles."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def call(context, dashboard_url):
-    """Calls an exported function of a module with plain arguments."""
+    """Call an exported function of a module with plain arguments."""
     visitor = Visitor(context, dashboard_url)
     page = visitor.open("#a=x")
 
@@ -70,7 +70,7 @@ def test_float16(call):
 
 
 def words(call, text, pieces, segments=None):
-    """The labels of the words that these pieces `(token, start, end)` make."""
+    """Return the labels of the words that pieces `(token, start, end)` form."""
     tokenized = {
         "tokens": [token for token, _, _ in pieces],
         "offsets": [[start, end] for _, start, end in pieces],
@@ -171,7 +171,7 @@ def test_words_are_the_notebooks(call, api, text):
     ],
 )
 def test_places_are_the_notebooks(call, tokens, offsets, segments, texts):
-    """Also where a tokenizer gives both texts of a pair the segment 0, as RoBERTa's does."""
+    """This also holds if both texts of a pair have segment 0, as in RoBERTa."""
     spans = [span if isinstance(span, tuple) else (0, span) for span in offsets]
     text = {"tokens": tokens.split(), "offsets": spans, "segments": segments, "texts": texts}
     assert call("words", "placesOf", text) == places_of(tokens.split(), spans, segments, texts)
@@ -239,6 +239,6 @@ def test_histogram(call, values):
     counts, edges = np.histogram(values, bins=16)
     assert (found["least"], found["most"]) == (min(values), max(values))
     assert found["median"] == np.median(values)
-    if edges[0] == min(values):  # numpy puts equal values into the middle of a range of its own
+    if edges[0] == min(values):  # numpy puts equal values into the middle of a range it chooses
         assert found["counts"] == counts.tolist()
     assert sum(found["counts"]) == len(values)

@@ -1,4 +1,4 @@
-"""Norms of what heads add, wherever weights are drawn: they are transformers' own."""
+"""Norms of the heads' contributions, in every view of weights, against transformers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LAYER, HEAD = 3, 5
 
 
 def norms(reference: Any, layer: int, head: int) -> Any:
-    """Of a head's weights times its values through its columns of the output projection."""
+    """Return norms `[S, S]`: a head's weights times the norms of its projected values."""
     tokenizer, model = reference
     attention = model.encoder.layer[layer].attention
     size = model.config.hidden_size // model.config.num_attention_heads
@@ -38,7 +38,7 @@ def norms(reference: Any, layer: int, head: int) -> Any:
 
 
 def exported(page: Page) -> dict[str, Any]:
-    """What is saved as JSON."""
+    """Return the content that the page saves as JSON."""
     found: dict[str, Any] = json.loads(saved(page, "JSON")[0])
     return found
 
@@ -77,7 +77,9 @@ def test_what_thumbnails_colours_mean(visitor: Visitor) -> None:
     page = visitor.open(visitor.state(a=TEXT))
     said(page, "72 heads drawn.")
     legend = page.locator(".colour-legend")
-    half = 0.5 ** (np.log(9) / np.log(4))  # nine tokens: even attention is a quarter of the way
+    half = 0.5 ** (
+        np.log(9) / np.log(4)
+    )  # nine tokens: uniform attention is a quarter of the scale
     expect(legend).to_contain_text(f"half-way {half:.2g}")
     page.get_by_label("Linear colours").check()
     expect(legend).to_contain_text("half-way 0.50")

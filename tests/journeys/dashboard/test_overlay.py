@@ -1,4 +1,4 @@
-"""Heads whose lines are drawn together: each in its own colour, and every link of each."""
+"""Overlaid heads: each has its own colour, and all of its links are drawn."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ KEPT = ((3, 1), (2, 8))
 
 
 def group(page: Page) -> Locator:
-    """What says which heads are overlaid."""
+    """Return the group that lists the overlaid heads."""
     return view(page).get_by_role("group", name="Overlaid heads")
 
 
 def keep(page: Page) -> Locator:
-    """The button for the head that is looked at."""
+    """Return the button that keeps the shown head."""
     return group(page).get_by_role("button", name="Keep these lines")
 
 
 def strokes(root: ET.Element) -> dict[str, str]:
-    """The colour of each head in the legend of a file: of a line and of the name beside it."""
+    """Return the colour of each head's line in the legend of a file."""
     names = {float(node.get("y", "")): node.text or "" for node in root.iter(f"{SVG}text")}
     samples = [node for node in root.iter(f"{SVG}line") if node.get("x1") == "0"]
     found = {names.get(float(node.get("y1", "")), ""): node.get("stroke", "") for node in samples}
@@ -125,7 +125,7 @@ def test_norms_are_overlaid_as_norms(visitor: Visitor, api: Any) -> None:
 
 
 def test_heads_that_are_not_there_yet(visitor: Visitor, animal: Answer) -> None:
-    """Held back on the way: what is drawn is dim, and no file names a head that it lacks."""
+    """While requests are held, the drawing is dimmed, and files name only the heads they show."""
     page = visitor.open(visitor.state(view="head", layer=3, head=1, overlaid="2.8"))
     told(page, "Layer 3 head 1 shown, with 1 overlaid.")
     files, network = Files(page), Network(page)

@@ -1,4 +1,4 @@
-"""Between a question and its answer: nothing old is shown, or saved, as if it were the new."""
+"""Between a request and its reply no old result is shown or saved as the new one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.journeys.dashboard.oracle import label
 pytestmark = pytest.mark.e2e
 KINDS = ("JSON", "SVG", "PNG")
 LONG = " ".join(f"{word} {i}" for i in range(65) for word in ("the", "dog"))
-"""Long enough that the finder asks again for each question."""
+"""Text long enough for the finder to send a request for each link."""
 
 
 def test_a_file_taken_meanwhile_is_of_the_head_it_names(visitor, animal):
@@ -125,7 +125,7 @@ def test_answers_out_of_order(visitor, animal):
 
 
 def save_at_every_moment(files, network, status):
-    """Try to save before each reply comes, until the page says that all is there."""
+    """Try to save before each reply, until the page reports that everything is shown."""
     network.asked()
     done = network.page.get_by_role("status").filter(has_text=status)
     answered = 0

@@ -1,4 +1,4 @@
-"""The view of cross-attention: what it shows of a text and its target is what the API says."""
+"""View of cross-attention: it shows the API's values for a text and its target."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXT, TARGET = "w1 w2 w3 w4", "w7 w8 w7"
 
 @pytest.fixture
 def translator(browser: Browser, bart_artifact: Artifact) -> Iterator[Visitor]:
-    """Opens pages of a service over a tiny encoder–decoder."""
+    """Yield a visitor of a service over a tiny encoder–decoder."""
     with (
         running("--artifact", str(bart_artifact.folder)) as url,
         browser.new_context(**VIEWER) as context,
@@ -35,7 +35,7 @@ def translator(browser: Browser, bart_artifact: Artifact) -> Iterator[Visitor]:
 
 
 def asked(visitor: Visitor, **more: Any) -> dict[str, Any]:
-    """The API's own answer."""
+    """Return the API's own reply."""
     body = {"inputs": TEXT, "targets": TARGET, "include": ["weights", "logprobs"], **more}
     found: dict[str, Any] = httpx.post(f"{visitor.url}/attention", json=body).json()["results"][0]
     return found
@@ -91,7 +91,7 @@ def test_words_that_a_head_aligns(translator: Visitor) -> None:
     weights = np.array(one["cross_attention"])[0, 0]
     source = [place for place, token in enumerate(one["tokens"]) if token in TEXT.split()]
     expected = np.zeros((3, 4))
-    for row in range(3):  # each word here is a token, which looks at one word most
+    for row in range(3):  # each word here is a token, whose largest weight is on one word
         best = int(np.argmax(weights[row, source]))
         expected[row, best] = weights[row, source[best]]
     assert (found["rows"], found["columns"]) == (TARGET.split(), TEXT.split())

@@ -1,4 +1,4 @@
-"""Cross-attention between a question and its answer, and for everyone."""
+"""View of cross-attention between a request and its reply, and its accessibility."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SHOWN = "Cross-attention shown."
 
 @pytest.fixture
 def translator(browser: Browser, bart_artifact: Artifact) -> Iterator[Visitor]:
-    """Opens pages of a service over a tiny encoder–decoder."""
+    """Yield a visitor of a service over a tiny encoder–decoder."""
     with (
         running("--artifact", str(bart_artifact.folder)) as url,
         browser.new_context(**VIEWER) as context,

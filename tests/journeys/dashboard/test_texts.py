@@ -1,4 +1,4 @@
-"""One head over many texts: its numbers are transformers' own, and nothing old passes for new."""
+"""View of one head over many texts: values equal transformers', and old ones are marked."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TEXTS = [
     "Der Hund schläft unter dem Tisch.",
     "猫が寝ている。",
 ]
-"""More than are asked for at once."""
+"""Texts, more than one request takes."""
 TITLES = {
     "entropy": "Entropy",
     "distance": "Distance",
@@ -48,11 +48,11 @@ TITLES = {
     "previous": "Previous share",
     "next": "Next share",
 }
-"""What the page calls the API's statistics."""
+"""Labels of the API's statistics on the page."""
 
 
 def looked_at(reference: Any, text: str) -> tuple[list[str], NDArray[np.float64]]:
-    """A text's tokens, and the head's weights of them in transformers, `[S, S]`."""
+    """Return a text's tokens, and the head's weights in transformers, `[S, S]`."""
     tokenizer, model = reference
     encoded = tokenizer(text, return_tensors="pt")
     with torch.no_grad():
@@ -62,7 +62,7 @@ def looked_at(reference: Any, text: str) -> tuple[list[str], NDArray[np.float64]
 
 
 def statistics(weights: NDArray[np.float64]) -> dict[str, float]:
-    """As docs/api.md defines them, of a text whose last token is its one separator."""
+    """Compute docs/api.md's statistics of a text whose last token is the only separator."""
     size = len(weights)
     places = np.arange(size)
     return {
@@ -78,19 +78,19 @@ def statistics(weights: NDArray[np.float64]) -> dict[str, float]:
 
 
 def strongest(tokens: list[str], weights: NDArray[np.float64]) -> tuple[str, str, float]:
-    """The link with most weight between tokens of the text."""
+    """Return the link with the largest weight between tokens of the text."""
     own = weights[1:-1, 1:-1]
     query, key = np.unravel_index(own.argmax(), own.shape)
     return tokens[1 + query], tokens[1 + key], float(own.max())
 
 
 def sort_by(page: Page, name: str) -> None:
-    """Choose what the best texts are found by."""
+    """Choose the statistic by which texts are ranked."""
     view(page).get_by_role("combobox", name="By", exact=True).select_option(label=name)
 
 
 def captions(page: Page) -> dict[str, list[float]]:
-    """Median, least and most of each statistic, as its figure says."""
+    """Return the median, minimum and maximum of each statistic in its caption."""
     texts = view(page).get_by_role("figure").locator("figcaption").all_inner_texts()
     told = (re.fullmatch(r"(.+): (.+) \((.+)–(.+)\)", text) for text in texts)
     return {found[1]: [float(found[i]) for i in (2, 3, 4)] for found in told if found}

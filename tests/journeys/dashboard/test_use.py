@@ -1,4 +1,4 @@
-"""The dashboard in use: links, history, keys, files, errors, strings that attack, themes."""
+"""Use of the dashboard: links, history, keys, files, errors, injected strings, themes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ STATUS = {
     "ablation": "Switched off: 0. Layer 3 head 1 shown.",
     "comparison": "Layer 3 head 1 of both texts shown.",
 }
-"""What the page says once a view is there."""
+"""Status of the page once a view is shown."""
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def saved(page, kind):
-    """The bytes of an exported file, and its name."""
+    """Return the bytes of an exported file, and its name."""
     with page.expect_download() as download:
         page.get_by_role("button", name=kind, exact=True).click()
     path = download.value.path()
@@ -136,7 +136,7 @@ def test_a_map_as_files(visitor, animal):
 def test_every_view_as_files(visitor, animal):
     page = visitor.open(visitor.state(layer=3, head=1, sort="entropy"))
     for view, status in STATUS.items():
-        page.wait_for_timeout(350)  # Chromium drops what comes after ten downloads in a second
+        page.wait_for_timeout(350)  # Chromium drops downloads after ten in a second
         page.locator(f"#tab-{view}").click()
         said(page, status)
         found = json.loads(saved(page, "JSON")[0])
@@ -257,7 +257,7 @@ def test_text_stays_text(visitor, text):
 
 
 def elements(page):
-    """How many the page has of each kind that a text could bring."""
+    """Return the number of elements of each kind that a text could inject."""
     kinds = page.evaluate("() => [...document.querySelectorAll('*')].map((node) => node.localName)")
     return {kind: kinds.count(kind) for kind in ("script", "img", "svg", "iframe", "style")}
 
@@ -329,7 +329,7 @@ def test_what_is_no_longer_wanted_is_aborted(visitor):
 
 
 def test_what_the_viewer_prefers(visitor):
-    """Light or dark, and whether anything moves."""
+    """The page follows the viewer's colour scheme and reduced motion."""
     grounds, moves = {}, {}
     for scheme, motion in (("light", "reduce"), ("dark", "no-preference")):
         page = visitor.open(color_scheme=scheme, reduced_motion=motion)
@@ -349,13 +349,13 @@ def test_what_the_viewer_prefers(visitor):
 
 
 def ground(page):
-    """The page's background, as three numbers."""
+    """Return the page's background colour, as three numbers."""
     colour = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
     return [int(part) for part in re.findall(r"\d+", colour)]
 
 
 def moving(page):
-    """How long a thumbnail takes to move."""
+    """Return the duration of a thumbnail's transition."""
     style = "getComputedStyle(document.querySelector('.thumbnail canvas'))"
     return page.evaluate(f"() => {style}.transitionDuration").split(",")[0]
 
@@ -378,7 +378,7 @@ def test_a_narrow_screen(visitor):
 
 
 def test_the_live_panel(visitor, api):
-    """By a clock that only the test moves, so that rates are exact."""
+    """The test moves the clock, so that rates are exact."""
     page = visitor.open(color_scheme="light")  # a clock is its context's, and outlives the page
     said(page, "72 heads drawn.")
     page.clock.install()
@@ -404,5 +404,5 @@ def test_the_live_panel(visitor, api):
 
 
 def scrapes(visitor):
-    """How often pages have asked for the metrics."""
+    """Return the number of requests for the metrics."""
     return len([url for url in visitor.requests if url.endswith("/metrics")])

@@ -1,4 +1,4 @@
-"""The dashboard in a real Chromium: each view against the API's own numbers."""
+"""Views of the dashboard in a real Chromium, against the API's own numbers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ pytestmark = pytest.mark.e2e
 
 
 def thumbnails(page: Page) -> list[str]:
-    """Layer and head of each thumbnail, in the order shown."""
+    """Return the layer and head of each thumbnail, in the order shown."""
     return [name.split()[0] for name in page.locator(".thumbnail-name").all_inner_texts()]
 
 
 def expect_best(page: Page, links: NDArray[Any], place: str = "#finder .chip") -> None:
-    """The first head of a ranking is the best of these `[L, N]`, with its weight."""
+    """Expect the first head of a ranking to be the best of `[L, N]`, with its weight."""
     first = page.locator(place).first
     expect(first).to_have_text(re.compile(rf"^{ranked(links)[0]}\s"))
     assert float(first.inner_text().split()[1]) == pytest.approx(links.max(), abs=1e-3)

@@ -1,4 +1,4 @@
-"""The view of why two texts are alike: its numbers are transformers' own."""
+"""View of why two texts are alike, against transformers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Vectors = list[NDArray[np.float32]]
 
 
 def states(reference: Any, text: str, without: int | None = None) -> Vectors:
-    """Every layer's vectors of the tokens that are left."""
+    """Return every layer's vectors of a text, without one token if it is given."""
     tokenizer, model = reference
     encoded = tokenizer(text, return_tensors="pt")
     if without is not None:
@@ -38,13 +38,13 @@ def states(reference: Any, text: str, without: int | None = None) -> Vectors:
 
 
 def cosine(x: NDArray[np.float32], y: NDArray[np.float32]) -> float:
-    """Of the means of two texts' vectors."""
+    """Return the cosine of the means of two texts' vectors."""
     a, b = x.mean(axis=0), y.mean(axis=0)
     return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
 
 
 def without_head(reference: Any, text: str, layer: int, head: int) -> NDArray[np.float32]:
-    """The last vectors, where a layer's output projection gets zeros of a head."""
+    """Return the last layer's vectors when a head's input to the output projection is zero."""
     _, model = reference
     size = model.config.hidden_size // model.config.num_attention_heads
 
@@ -61,7 +61,7 @@ def without_head(reference: Any, text: str, layer: int, head: int) -> NDArray[np
 
 
 def marks(page: Page, name: str) -> list[float]:
-    """What the tokens of a text are said to be worth."""
+    """Return the values that the page shows for the tokens of a text."""
     texts = page.get_by_role("list", name=name, exact=True).locator(".number").all_inner_texts()
     return [float(text) for text in texts]
 
