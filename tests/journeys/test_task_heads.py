@@ -114,7 +114,7 @@ async def test_a_sparse_encoder_over_http(
 async def test_a_masked_language_model_is_sparse_by_its_setting(
     exported: Callable[..., Artifact], tmp_path: Path, family: str
 ) -> None:
-    """The vector is the maximum of log(1 + relu) of transformers' logits, without `modules.json`."""
+    """The vector is max log(1 + relu) of transformers' logits, without `modules.json`."""
     folder = write_task_checkpoint(tmp_path / "a", "ForMaskedLM", family)
     told: list[str] = []
     plain = Settings(model=str(folder), cache_folder=tmp_path / "cache")

@@ -1,4 +1,4 @@
-"""Texts with targets: what a fake engine has to say of them, and an artifact that has a decoder.
+"""Texts with targets: expected results of a fake engine, and an artifact with a decoder.
 
 Notation: S tokens of a text, T of its target.
 """
@@ -25,7 +25,7 @@ PREFIXES: dict[MapKind, str] = {"encoder": "", "decoder": "decoder_", "cross": "
 
 
 def decoder_like(config: EncoderConfig, layers: int, heads: int, start: int) -> DecoderConfig:
-    """A decoder of another depth than its encoder, and of other heads."""
+    """Return a decoder with another depth and other heads than its encoder."""
     shape = {
         "num_hidden_layers": layers,
         "num_attention_heads": heads,
@@ -36,7 +36,7 @@ def decoder_like(config: EncoderConfig, layers: int, heads: int, start: int) -> 
 
 
 def with_decoder(artifact: Artifact, layers: int = 3, heads: int = 4) -> Artifact:
-    """An artifact whose manifest has a decoder, for the fake engine; it starts with [SEP]."""
+    """Return an artifact with a decoder, for the fake engine; [SEP] starts targets."""
     manifest = artifact.manifest
     decoder = decoder_like(manifest.config, layers, heads, start=102)
     return dataclasses.replace(artifact, manifest=manifest.model_copy(update={"decoder": decoder}))
@@ -44,7 +44,7 @@ def with_decoder(artifact: Artifact, layers: int = 3, heads: int = 4) -> Artifac
 
 @dataclasses.dataclass
 class Aimed:
-    """A text with its target, and where separators are among what encoder and decoder read."""
+    """Text with its target, and the separators among the tokens of encoder and decoder."""
 
     text: TokenizedText
     target: TokenizedText
@@ -61,7 +61,7 @@ def maps_of(
     layers: Sequence[int],
     heads: Sequence[int],
 ) -> tuple[Any, Any]:
-    """`[layers, heads, queries, keys]` of a kind, from the engine itself, and their norms."""
+    """Return maps `[layers, heads, queries, keys]` of a kind, from the engine, and their norms."""
     chosen, target, last = tuple(layers), asked.target, aimed.pooling.layer
     assert target is not None
     output = engine.expected(
@@ -96,7 +96,7 @@ def maps_of(
 
 
 def logprobs_of(engine: FakeEngine, aimed: Aimed, asked: AttentionSelection, ablated: bool) -> Any:
-    """`[T]`, with or without the ablation."""
+    """Return the log-probabilities `[T]`, with or without the ablation."""
     target = asked.target
     assert target is not None
     task = TextTask(
@@ -118,7 +118,7 @@ def logprobs_of(engine: FakeEngine, aimed: Aimed, asked: AttentionSelection, abl
 def assert_aimed_result(
     found: dict[str, Any], engine: FakeEngine, aimed: Aimed, asked: AttentionSelection
 ) -> None:
-    """One text's part of the JSON has what was asked of it and its target, and nothing else."""
+    """Check that a text's JSON has the requested results of it and its target, and no others."""
     target = asked.target
     assert target is not None
     fields = {"tokens", "token_ids", "offsets", "segment_ids", "truncated"}
@@ -162,7 +162,7 @@ def assert_aimed_result(
 
 
 def assert_weights(found: Any, maps: Any, top_k: int | None) -> None:
-    """Whole maps, or the largest weights of each query."""
+    """Check whole maps, or the largest weights of each query."""
     if top_k is None:
         np.testing.assert_array_equal(np.array(found, "f4"), maps, strict=True)
         return

@@ -1,4 +1,4 @@
-"""A stand-in for an OpenTelemetry collector: OTLP over HTTP, read with OpenTelemetry's classes."""
+"""Stand-in for an OpenTelemetry collector: OTLP over HTTP, read by OpenTelemetry's classes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 
 class Collector:
-    """Keeps what it was sent."""
+    """Collector that records the received spans."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -35,7 +35,7 @@ class Collector:
 
 @contextlib.contextmanager
 def collecting() -> Iterator[Collector]:
-    """A collector on a port of its own."""
+    """Run a collector on a port of its own."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -50,7 +50,7 @@ def collecting() -> Iterator[Collector]:
             self.wfile.write(reply)
 
         def log_message(self, *_: object) -> None:
-            """It is silent."""
+            """Log nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         collector = Collector(f"http://127.0.0.1:{server.server_port}")
@@ -64,7 +64,7 @@ def collecting() -> Iterator[Collector]:
 
 
 def attributes(span: Span) -> dict[str, str | int]:
-    """A span's attributes."""
+    """Return a span's attributes."""
     return {
         item.key: item.value.int_value
         if item.value.WhichOneof("value") == "int_value"

@@ -1,4 +1,4 @@
-"""One exported artifact, its engine and one running application for the tests of `service/`."""
+"""Fixtures of `service/`: an exported artifact, its engines, and a running application."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session")
 def artifact(exported: Callable[..., Artifact], small_checkpoint: Path) -> Artifact:
-    """An export of `small_checkpoint`: L = 2, N = 2, H = 128, up to 512 tokens; read only."""
+    """Return an export of `small_checkpoint`: L = 2, N = 2, H = 128, 512 tokens; read only."""
     return exported(small_checkpoint, "small")
 
 
 @pytest.fixture(scope="session")
 def tiny_artifact(exported: Callable[..., Artifact], tiny_checkpoint: Path) -> Artifact:
-    """The artifact of `tiny_checkpoint`, whose files take no time to copy and read; read only."""
+    """Return the artifact of `tiny_checkpoint`, which is fast to copy and read; read only."""
     return exported(tiny_checkpoint, "tiny")
 
 
 @pytest.fixture(scope="session")
 def onnx_engine(artifact: Artifact) -> OnnxEngine:
-    """The artifact on ONNX Runtime, two batches at a time."""
+    """Yield the artifact's engine on ONNX Runtime, two batches at a time."""
     return OnnxEngine(artifact, "cpu", threads=2)
 
 
 @pytest.fixture(scope="session")
 def torch_engine(artifact: Artifact) -> Iterator[TorchEngine]:
-    """The artifact in a PyTorch process, for tests that leave it alive."""
+    """Yield the artifact's engine in a PyTorch process, for tests that leave it alive."""
     engine = TorchEngine(artifact, timeout_seconds=60)
     yield engine
     engine.close()
@@ -49,7 +49,7 @@ def torch_engine(artifact: Artifact) -> Iterator[TorchEngine]:
 
 @pytest.fixture
 def started_torch(torch_engine: TorchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An application that needs PyTorch has the process that already runs, and leaves it so."""
+    """Let applications use the running PyTorch process, and leave it running."""
     monkeypatch.setattr("service.serving.start.TorchEngine", lambda *_: StaysOpen(torch_engine))
 
 
@@ -57,13 +57,13 @@ def started_torch(torch_engine: TorchEngine, monkeypatch: pytest.MonkeyPatch) ->
 async def client(
     artifact: Artifact, onnx_engine: OnnxEngine, anyio_backend: str
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """Talks to an application with default settings."""
+    """Yield a client of an application with default settings."""
     async with serving(artifact, onnx_engine) as client:
         yield client
 
 
 @pytest.fixture
 def log() -> Iterator[Log]:
-    """What is logged during a test."""
+    """Record the log lines of a test."""
     with logged() as log:
         yield log

@@ -1,4 +1,4 @@
-"""What the service's tests share: engines to steer, texts to schedule, applications to talk to."""
+"""Shared helpers of the service's tests: controllable engines, texts, and applications."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ PROBLEM_MEMBERS = {
 
 
 class Recorder:
-    """An observer that remembers what it was told."""
+    """Observer that records its calls."""
 
     def __init__(self) -> None:
         self.finished: list[tuple[LaneName, list[int], float]] = []
@@ -97,7 +97,7 @@ class Recorder:
 
 
 class GatedEngine(FakeEngine):
-    """Records its batches' lengths; each batch waits until it is let through."""
+    """Engine that records its batches' lengths; each batch waits until the test releases it."""
 
     def __init__(self, concurrency: int = 1) -> None:
         super().__init__(CONFIG, concurrency=concurrency)
@@ -118,7 +118,7 @@ class GatedEngine(FakeEngine):
 
 
 class AnsweringEngine(FakeEngine):
-    """Answers with whatever a function says; counts its batches."""
+    """Engine that returns a function's results, and counts its batches."""
 
     def __init__(
         self, answer: Callable[[Sequence[Task]], Any], config: EncoderConfig = CONFIG
@@ -134,7 +134,7 @@ class AnsweringEngine(FakeEngine):
 
 
 def text(length: int, seed: int = 0, **asked: Any) -> TextTask:
-    """A text of random ids; asks for its mean vector unless told otherwise."""
+    """Return the task of a text of random ids, by default for its mean vector."""
     ids = np.random.default_rng([seed, length]).integers(0, CONFIG.vocab_size, length)
     return TextTask(ids, np.zeros_like(ids), **(asked or {"pooling": Pooling(2, "mean")}))
 
@@ -142,14 +142,14 @@ def text(length: int, seed: int = 0, **asked: Any) -> TextTask:
 def layer_maps(
     length: int, seed: int = 0, layer: int = 0, heads: tuple[int, ...] = (0, 1)
 ) -> MapsTask:
-    """Maps over random hidden states."""
+    """Return the task of maps over random hidden states."""
     shape = (length, CONFIG.hidden_size)
     hidden = np.random.default_rng([seed, length]).standard_normal(shape, np.float32)
     return MapsTask(hidden, hidden, layer, heads)
 
 
 def decomposition(length: int = 4, rows: int = 2, layer: int = 0) -> DecomposeTask:
-    """The first rows of a text through a layer, of random parts that sum to their states."""
+    """Return the task of a text's first rows through a layer, of parts that sum to their states."""
     rng = np.random.default_rng([length, rows])
     shares = rng.standard_normal((length, length, CONFIG.hidden_size), np.float32)
     parts = np.concatenate([shares.sum(axis=1, keepdims=True), shares], axis=1)
@@ -160,7 +160,7 @@ def decomposition(length: int = 4, rows: int = 2, layer: int = 0) -> DecomposeTa
 
 
 def tokenized(length: int, seed: int = 0) -> TokenizedText:
-    """A text whose tokens need escaping."""
+    """Return a text whose tokens need escaping."""
     rng = np.random.default_rng([seed, length] if seed else length)
     return TokenizedText(
         tokens=[f'tökén "{n}" \'\\ \0' for n in range(length)],
@@ -175,7 +175,7 @@ def tokenized(length: int, seed: int = 0) -> TokenizedText:
 
 
 def assert_same(found: Output, expected: Output) -> None:
-    """Both hold the same arrays, bit for bit."""
+    """Check that both hold the same arrays, bit for bit."""
     assert len(found.hidden) == len(expected.hidden)
     for name in ("pooled", "maps", "scores", "target", "decomposed"):
         assert (getattr(found, name) is None) == (getattr(expected, name) is None), name
@@ -193,7 +193,7 @@ def _arrays(output: Output) -> list[Any]:
 
 
 class StaysOpen(Engine):
-    """Another engine, which outlives its users."""
+    """Wrapper of an engine that ignores `close`."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -208,7 +208,7 @@ class StaysOpen(Engine):
 def batching(
     engine: Engine, max_batch_tokens: int = 64, max_queue_tokens: int = 10**6, **limits: Any
 ) -> Iterator[tuple[Scheduler, Recorder]]:
-    """A batcher that is closed at the end."""
+    """Yield a scheduler, and close it at the end."""
     recorder = Recorder()
     batcher = Scheduler(engine, BatchLimits(max_batch_tokens, max_queue_tokens, **limits), recorder)
     try:
@@ -220,14 +220,14 @@ def batching(
 
 
 async def until(condition: Callable[[], object], seconds: float = 60) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.001)
 
 
 class Client(httpx.AsyncClient):
-    """Talks to an application that runs in this process; an exception is its 500."""
+    """Client of an application in this process; an exception becomes a 500."""
 
     def __init__(self, app: FastAPI) -> None:
         self.app = app
@@ -241,7 +241,7 @@ async def serving(
     engine: Engine | Sequence[Engine] = (),
     **settings: Any,
 ) -> AsyncIterator[Client]:
-    """A client of an application that has started, of one model or several."""
+    """Yield a client of a started application, of one model or several."""
     app = create_app(Settings(**settings), *_listed(artifact, engine))
     async with app.router.lifespan_context(app), Client(app) as client:
         yield client
@@ -260,7 +260,7 @@ def _listed(
 def listening(
     artifact: Artifact | Sequence[Artifact], engine: Engine | Sequence[Engine], **settings: Any
 ) -> Iterator[tuple[FastAPI, int]]:
-    """An application behind a real server in a thread, and its port; raw requests name any host."""
+    """Run an application behind a real server in a thread; raw requests may name any host."""
     app = create_app(Settings(**{"allowed_hosts": "*"} | settings), *_listed(artifact, engine))
     server = Server(app, state_of(app).settings)
     with bound("127.0.0.1", 0) as sockets:
@@ -273,7 +273,7 @@ def listening(
                 time.sleep(0.005)
             yield app, port
         finally:
-            state_of(app).readiness.draining = True  # nobody has to be told
+            state_of(app).readiness.draining = True  # no client is waiting
             server.should_exit = True
             thread.join(timeout=20)
 
@@ -288,7 +288,7 @@ def body_of(parts: Iterable[Part | Unwritten]) -> bytes:
 def assert_problem(
     response: httpx.Response, status: int, says: str = "", error_type: str = "Validation"
 ) -> dict[str, Any]:
-    """The reply is a small, complete problem that names its request; returns it."""
+    """Check that a reply is a small, complete problem that names its request, and return it."""
     assert response.status_code == status, response.text[:300]
     assert response.headers["content-type"] == "application/problem+json"
     assert len(response.content) <= 4096

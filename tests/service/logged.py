@@ -1,4 +1,4 @@
-"""What is logged during a test, as both formatters write it."""
+"""Log lines of a test, as both formatters write them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OURS = ("headscope", "headscope.access")
 
 
 class Log:
-    """What both formatters make of the same records."""
+    """Lines of both formatters for the same records."""
 
     def __init__(self) -> None:
         self._text, self._json = io.StringIO(), io.StringIO()
@@ -38,7 +38,7 @@ class Log:
 
 @contextlib.contextmanager
 def logged() -> Iterator[Log]:
-    """Everything of every library, from debug on."""
+    """Record all log lines of all libraries, from level debug on."""
     log = Log()
     root = logging.getLogger()
     loggers = [root, *map(logging.getLogger, OURS)]

@@ -1,4 +1,4 @@
-"""What is said of attention maps, once more: from the definitions, row by row, in float64.
+"""Reference statistics of attention maps, from the definitions, row by row, in float64.
 
 Notation: S tokens of a text, L layers, N heads.
 """
@@ -15,13 +15,13 @@ NAMES = ("entropy", "distance", "confidence", "cls", "sep", "self", "previous", 
 
 
 def largest(maps: Array, k: int) -> tuple[Array, Array]:
-    """Indices and values `[…, S, min(k, S)]` of each row; of equal weights the first."""
+    """Return indices and values `[…, S, min(k, S)]` of each row's largest weights; ties: first."""
     indices = np.argsort(-maps, axis=-1, kind="stable")[..., :k].copy()
     return indices, np.take_along_axis(maps, indices, axis=-1)
 
 
 def of_head(weights: Array, separators: Collection[int]) -> dict[str, float]:
-    """The statistics of one map `[S, S]`."""
+    """Return the statistics of one map `[S, S]`."""
     size = len(weights)
     rows = []
     for query, row in enumerate(weights.astype(np.float64)):
@@ -46,13 +46,13 @@ def of_head(weights: Array, separators: Collection[int]) -> dict[str, float]:
 
 
 def statistics(maps: Array, separators: Collection[int]) -> dict[str, Array]:
-    """Name → `[layers, heads]` of maps `[layers, heads, S, S]`."""
+    """Return statistics `[layers, heads]` by name, of maps `[layers, heads, S, S]`."""
     found = [[of_head(head, separators) for head in layer] for layer in maps]
     return {name: np.array([[head[name] for head in layer] for layer in found]) for name in NAMES}
 
 
 def cross_statistics(maps: Array, separators: Collection[int]) -> dict[str, Array]:
-    """Name → `[layers, heads]` of maps of cross-attention `[layers, heads, T, S]`."""
+    """Return statistics `[layers, heads]` by name, of cross-attention `[layers, heads, T, S]`."""
     rows = maps.astype(np.float64)
     logarithms = np.log(rows, out=np.zeros_like(rows), where=rows > 0)
     return {
@@ -97,6 +97,6 @@ def norm_rollout(maps: Array, products: Array) -> Array:
 
 
 def turned(one: Array, other: Array) -> float:
-    """1 − cosine."""
+    """Return 1 − cosine."""
     one, other = one.astype(np.float64), other.astype(np.float64)
     return float(1 - one @ other / (np.sqrt(one @ one) * np.sqrt(other @ other)))

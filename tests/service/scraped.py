@@ -1,4 +1,4 @@
-"""The service's metrics as a scraper reads them."""
+"""Metrics of the service, as a scraper reads them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
-"""Name and sorted labels → value."""
+"""Values by name and sorted labels."""
 
 
 async def samples(client: httpx.AsyncClient) -> Samples:

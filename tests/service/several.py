@@ -13,7 +13,7 @@ from service.engines.fake import FakeEngine
 def variant(
     artifact: Artifact, name: str, hidden_size: int, task: TaskConfig | None = None, **changed: Any
 ) -> Artifact:
-    """The same files as another model's; for engines without graphs."""
+    """Return the artifact as another model's, for engines without graphs."""
     manifest = artifact.manifest
     config = manifest.config.model_copy(update={"hidden_size": hidden_size})
     update = {"model": name, "config": config, "task": task, **changed}
@@ -21,5 +21,5 @@ def variant(
 
 
 def fake_of(artifact: Artifact) -> FakeEngine:
-    """An engine that answers with vectors of the model's size."""
+    """Return a fake engine with vectors of the model's size."""
     return FakeEngine(artifact.manifest.config)

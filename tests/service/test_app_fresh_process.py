@@ -1,4 +1,4 @@
-"""A service that answers, in a process of its own, has loaded neither torch nor transformers."""
+"""A service that answers in a process of its own has loaded neither torch nor transformers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of ours that one /encode passes through: those that its calls stand in.
+"""Files of the project on the call stacks of one /encode.
 
 A request is looked at where it begins, where its text is tokenised, where ONNX Runtime computes it
 and where its reply is sent: the files of all that has called that, or waits for it. What was called
@@ -57,14 +57,14 @@ WAY = [
 
 
 class Way:
-    """Our files on the stacks of a request."""
+    """Files of the project on the stacks of a request."""
 
     def __init__(self) -> None:
         self.looked_at: set[str] = set()
         self.files: set[str] = set()
 
     def look(self, frame: FrameType | None, tasks: set[asyncio.Task[Any]]) -> None:
-        """Add who has called a frame, and what waits in the request's task."""
+        """Add the callers of a frame, and the coroutines of the request's task."""
         while frame and frame.f_code is not Server.run.__code__:  # which runs the event loop
             self._add(frame.f_code.co_filename)
             frame = frame.f_back
@@ -82,7 +82,7 @@ class Way:
 
 
 def awaiting(coroutine: Any) -> Iterator[str]:
-    """The files of a coroutine that waits, and of what it waits for."""
+    """Return the files of a waiting coroutine, and of the coroutines it awaits."""
     while coroutine is not None:
         if frame := getattr(coroutine, "cr_frame", None):
             yield frame.f_code.co_filename
@@ -90,7 +90,7 @@ def awaiting(coroutine: Any) -> Iterator[str]:
 
 
 def watch(monkeypatch: pytest.MonkeyPatch, way: Way, server: Server) -> None:
-    """Look at the request at each of the points."""
+    """Record the request's stacks at each of the points."""
 
     def watched(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -106,7 +106,7 @@ def watch(monkeypatch: pytest.MonkeyPatch, way: Way, server: Server) -> None:
 
 
 def ask(port: int) -> int:
-    """The status of one /encode, over a connection of its own."""
+    """Send one /encode over a connection of its own, and return the status."""
     connection = HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         headers = {"content-type": "application/json"}

@@ -98,7 +98,7 @@ class Visitor:
         return [int(r.headers.get("content-length") or len(r.body())) for r in replies]
 
     def check(self) -> None:
-        """Check that there is no complaint, and no request to another host."""
+        """Check that nothing was complained of, and that no request went to another host."""
         unexpected = [
             text for text in self.complaints if not any(part in text for part in self.expected)
         ]

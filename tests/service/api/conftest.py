@@ -1,4 +1,4 @@
-"""A small cross-encoder, served once for the rerankers of all dialects, and its own scores."""
+"""Fixtures of the dialects: a small cross-encoder, served once, and its own scores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.service.harness import Client, serving
 
 @pytest.fixture(scope="session")
 def ranker(cross_checkpoint: Path) -> Ranker:
-    """Scores as sentence-transformers computes them."""
+    """Return a ranker that scores by sentence-transformers."""
     return Ranker(CrossEncoder(str(cross_checkpoint), device="cpu", max_length=36))
 
 
@@ -23,6 +23,6 @@ def ranker(cross_checkpoint: Path) -> Ranker:
 async def ranking(
     exported: Callable[..., Artifact], cross_checkpoint: Path, anyio_backend: str
 ) -> AsyncIterator[Client]:
-    """Talks to an application that serves the cross-encoder."""
+    """Yield a client of an application that serves the cross-encoder."""
     async with serving(exported(cross_checkpoint, "cross")) as client:
         yield client

@@ -1,4 +1,4 @@
-"""Scores of a cross-encoder by sentence-transformers, and texts to be ranked."""
+"""Scores of a cross-encoder by sentence-transformers, and texts to rank."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ TEXTS = ["the cat . x", "y z the the", "a b c d e f", "", "c b a", "q " * 60]
 
 
 class Ranker:
-    """A cross-encoder."""
+    """Cross-encoder of sentence-transformers."""
 
     def __init__(self, model: CrossEncoder) -> None:
         self._model = model
 
     def logits(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        """One a pair."""
+        """Return the logit of each pair."""
         return np.asarray(self._model.predict(list(pairs), activation_fn=torch.nn.Identity()))
 
     def scores(self, query: str, texts: Sequence[str]) -> np.ndarray:
-        """Probabilities of the texts."""
+        """Return the probability of each text."""
         logits = torch.from_numpy(self.logits([(query, text) for text in texts]))
         return torch.sigmoid(logits).numpy()

@@ -1,4 +1,4 @@
-"""The dashboard's files: what is served, how it is fenced in, and that nothing points elsewhere."""
+"""Files of the dashboard: their delivery, security headers, and no links to other hosts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIT_HTML = {
     "directives/repeat.js": "083140026ecd8665fedd15b17769f9d516252a9f1502f1e91e6967686ee82626",
     "lit-html.js": "b878e7f95dec8a9b6e9b217faca6b6a11bad82ebc44c0caa77419ed83edd81f2",
 }
-"""SHA-256 of the files of lit-html 3.3.3 as the npm registry has them."""
+"""SHA-256 of the files of lit-html 3.3.3 in the npm registry."""
 
 
 def text_of(name: str) -> str:
@@ -117,7 +117,7 @@ async def test_nothing_else_is_there(client, path):
 
 
 def imports(name: str) -> set[str]:
-    """The modules that one imports, by their paths in the folder."""
+    """Return the modules that a module imports, by their paths in the folder."""
     named = re.findall(r"""(?:from|import) ?['"](\.[^'"]+)['"]""", text_of(name))
     return {posixpath.normpath(posixpath.join(posixpath.dirname(name), path)) for path in named}
 

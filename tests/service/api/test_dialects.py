@@ -23,7 +23,7 @@ router = APIRouter()
 
 @router.post("/other/{name}")
 async def refuse(name: str) -> None:
-    """Never answers."""
+    """Refuse the request."""
     raise InvalidRequest(f"no {name} here")
 
 

@@ -88,7 +88,7 @@ async def test_info_has_teis_fields(client: httpx.AsyncClient, tei: dict[str, An
 
 
 def differences(theirs: dict[str, Any], ours: dict[str, Any]) -> Iterator[str]:
-    """What differs, a line each."""
+    """Return the differences, a line each."""
     for path, operations in theirs["paths"].items():
         for method, operation in operations.items():
             name = f"{method.upper()} {path}"
@@ -117,7 +117,7 @@ Spec = Mapping[str, Any]
 
 
 def of_fields(name: str, theirs: tuple[Spec, Spec], ours: tuple[Spec, Spec]) -> Iterator[str]:
-    """What differs in two objects' fields: names, forms, defaults and which are needed."""
+    """Return the differences of two objects' fields: names, forms, defaults, required ones."""
     first, second = theirs[1]["properties"], ours[1]["properties"]
     yield from (f"{name} lacks {field}" for field in first.keys() - second.keys())
     yield from (f"{name} takes {field}" for field in second.keys() - first.keys())
@@ -132,7 +132,7 @@ def of_fields(name: str, theirs: tuple[Spec, Spec], ours: tuple[Spec, Spec]) -> 
 
 
 def body(document: Spec, message: Spec) -> Spec:
-    """The schema of a request or reply; empty without one."""
+    """Return the schema of a request or reply; empty without one."""
     content = message.get("content") or {}
     return resolved(document, next(iter(content.values()), {}).get("schema", {}))
 
@@ -147,7 +147,7 @@ def resolved(document: Spec, schema: Spec) -> Spec:
 
 
 def form(document: Spec, schema: Spec) -> Any:
-    """A schema as something that compares: of a union a set, null left out."""
+    """Return a comparable form of a schema: a set for a union, without null."""
     schema = resolved(document, schema)
     for union in ("anyOf", "oneOf"):
         if union in schema:
@@ -168,7 +168,7 @@ def form(document: Spec, schema: Spec) -> Any:
 
 
 def repr_of(one: Any) -> str:
-    """A form as text, the same for equal sets."""
+    """Return a form as text, equal for equal sets."""
     if isinstance(one, frozenset):
         return f"one of {sorted(map(repr_of, one))}"
     if isinstance(one, tuple):
@@ -177,6 +177,6 @@ def repr_of(one: Any) -> str:
 
 
 def default_of(field: Spec) -> str:
-    """TEI's document has defaults as texts, and null where ours has none."""
+    """Return the default; TEI's document writes defaults as texts, and null for no default."""
     default = str(field.get("default")).lower()
     return "None" if default in ("none", "null") else default

@@ -1,4 +1,4 @@
-"""What a service says of itself in `GET /info`."""
+"""Contents of `GET /info`."""
 
 from __future__ import annotations
 

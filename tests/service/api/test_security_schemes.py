@@ -1,4 +1,4 @@
-"""Keys in the OpenAPI document: there with keys, and of every route but the probes."""
+"""Security schemes in the OpenAPI document: only with keys, for every route but the probes."""
 
 from __future__ import annotations
 

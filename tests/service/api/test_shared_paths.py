@@ -1,4 +1,4 @@
-"""`/rerank` of three dialects: the body tells which, in its reply and in its errors."""
+"""`/rerank` of three dialects: the body decides the form of reply and errors."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_both_rank_alike(ranking: Client) -> None:
 async def test_errors_have_the_form_of_the_body(
     artifact: Artifact, body: Any, form: set[str]
 ) -> None:
-    """TEI's where the body does not tell, nor a request whose body is not read."""
+    """Ambiguous bodies, and requests whose body is not read, get TEI's form."""
     async with serving_task(artifact, RANKS, api_keys="k") as client:
         key = {"authorization": "Bearer k"}
         refused = await client.post("/rerank", json=body, headers=key)

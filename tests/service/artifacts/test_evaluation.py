@@ -81,7 +81,7 @@ def test_several_are_compared_side_by_side(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Each ranks as it does alone; the rates are those of turns."""
+    """Each artifact ranks as it does alone; rates are measured in turn."""
     other = Path(shutil.copytree(artifact.folder, tmp_path / "the other"))
 
     def in_turn(texts: Sequence[str], ways: Sequence[Embedder]) -> list[Rate]:

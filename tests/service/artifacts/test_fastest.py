@@ -1,4 +1,4 @@
-"""Where the fastest export is put, and that a choice is measured once for a machine."""
+"""Place of the fastest export; a choice is measured once for each machine."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def failing() -> set[str]:
 
 @pytest.fixture
 def made(tiny_artifact: Artifact, failing: set[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The precisions that were exported, and what made them: copies that say so."""
+    """Replace exports by labelled copies, and return the list of their precisions."""
     done: list[str] = []
 
     def copy(out: Path, precision: Precision) -> Exported:
@@ -125,7 +125,7 @@ def test_another_machine_makes_its_own_choice(
 def test_a_device_makes_a_difference_where_there_may_be_one(
     settings: Settings, made: list[str], gpu: bool, choices: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An export measures on the CPU unless told otherwise, and the service finds what it chose."""
+    """An export measures on the CPU by default, and the service finds its choice."""
     monkeypatch.setattr("service.artifacts.fastest.may_have_gpu", lambda: gpu)
     for device in ("cpu", "auto"):
         open_fastest(settings.model_copy(update={"device": device}), print)
@@ -227,7 +227,7 @@ def test_a_real_choice(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Whatever is the fastest here of real exports: verified, told, and all that is left."""
+    """The fastest of real exports is verified and logged, and only it is kept."""
 
     real = {one: exported(tiny_checkpoint, "tiny", one) for one in RATIOS}
 

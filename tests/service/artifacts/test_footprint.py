@@ -1,4 +1,4 @@
-"""Memory told before models are loaded."""
+"""Memory of models, estimated before they are loaded."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_batches_grow_with_calls_and_with_the_longest_text(artifact: Artifact) -
 
 
 def test_a_decoder_is_counted(bart_artifact: Artifact) -> None:
-    """Of both stacks the wider, here the decoder's of three heads, and the logits of a call."""
+    """The wider stack counts, here the decoder with three heads, and the logits of a call."""
     found = footprint(bart_artifact, Settings(threads=2, max_length=16, max_batch_tokens=100))
     hidden, inner, heads, logits = 24, 32, 3, 2**23
     assert found.batches == 2 * (

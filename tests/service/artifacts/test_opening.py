@@ -1,4 +1,4 @@
-"""Which artifact is opened, by what the settings and the environment name."""
+"""Artifact that is opened, by settings and environment."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_another_process_was_faster_with_the_same_export(
 
 @pytest.fixture(scope="module")
 def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with somebody's graph; read only."""
+    """Return a folder with a foreign graph; read only."""
     return write_foreign(tmp_path_factory.mktemp("foreign") / "somebodys")
 
 

@@ -1,4 +1,4 @@
-"""An artifact that is not what was exported: refused in a line, and the port never opens."""
+"""Damaged artifacts are refused in a line, and the port never opens."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HANG_SECONDS = 120
 
 @pytest.fixture
 def copy(tiny_artifact: Artifact, tmp_path: Path) -> Path:
-    """An artifact to damage. Its files are the artifact's own: replace them, write into none."""
+    """Return an artifact to damage. Its files are links: replace them, do not write into them."""
     folder = tmp_path / "copy"
     folder.mkdir()
     for name in (*FILES, MANIFEST):
@@ -58,7 +58,7 @@ def edit_manifest(folder: Path, edit: Callable[[dict[str, Any]], object]) -> Non
 
 
 def forge(folder: Path, name: str, content: bytes) -> None:
-    """Put a file in the place of another, and have the manifest vouch for it."""
+    """Replace a file, and update its digest in the manifest."""
     replace(folder / name, content)
     record = record_file(folder / name).model_dump()
     edit_manifest(folder, lambda manifest: manifest["files"].update({name: record}))
@@ -71,7 +71,7 @@ def truncate(path: Path) -> None:
 
 def flip_a_bit(path: Path) -> None:
     content = bytearray(path.read_bytes())
-    # nobody vouches for the manifest: a name in it that another would do for is no damage
+    # the manifest has no digest: changing a name to an equivalent one is not damage
     content[0 if path.name == MANIFEST else len(content) // 2] ^= 0x10
     replace(path, bytes(content))
 
@@ -154,7 +154,7 @@ def test_a_manifest_that_is_none(copy: Path, content: bytes) -> None:
 
 
 def point_to(folder: Path, location: str, graph: str = ENCODER_GRAPH) -> None:
-    """Have a graph's tensors lie elsewhere, and the manifest vouch for it."""
+    """Move a graph's tensors to another place, and update the digests in the manifest."""
     model = onnx.load(folder / graph, load_external_data=False)
     tensor = model.graph.initializer[0]
     tensor.data_location = onnx.TensorProto.EXTERNAL
@@ -206,7 +206,7 @@ def test_an_entry_that_is_encoded_in_another_way(copy: Path) -> None:
 
 
 def fails_to_serve(folder: Path, code: int) -> str:
-    """The one line that `serve` ends with; its port was never open."""
+    """Run `serve`, check that its port never opens, and return its last line."""
     port = free_port()
     command = [sys.executable, "-m", "service", "serve", "--artifact", str(folder)]
     started = time.monotonic()
@@ -231,14 +231,14 @@ def fails_to_serve(folder: Path, code: int) -> str:
 
 
 def wrong_numbers(folder: Path) -> None:
-    """The same weights in another order."""
+    """Return the same weights in another order."""
     content = (folder / WEIGHTS).read_bytes()
     start = len(content) % 4 + 4000
     half = (start + len(content)) // 8 * 4
     forge(folder, WEIGHTS, content[:start] + content[half:] + content[start:half])
 
 
-# one of those that `load_artifact` refuses, and each that only what loads a file can refuse
+# one fault that `load_artifact` refuses, and all faults that only loading a file reveals
 PROCESSES: dict[str, tuple[Callable[[Path], None], str]] = {
     "one bit": (lambda f: flip_a_bit(f / WEIGHTS), f"{WEIGHTS} is damaged"),
     "a graph that is none": (

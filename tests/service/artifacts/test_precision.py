@@ -1,4 +1,4 @@
-"""A processor that makes a precision slow is told, and no other."""
+"""Warning about a precision that is slow on this processor, and only then."""
 
 from __future__ import annotations
 

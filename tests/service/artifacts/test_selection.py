@@ -1,4 +1,4 @@
-"""Which precisions are tried, and which of them is chosen; no clock and no export is needed."""
+"""Precisions that are tried, and the choice between them, without clock and export."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Make = Callable[..., Artifact]
 
 @pytest.fixture
 def make(artifact: Artifact) -> Make:
-    """`make(precision, passed)`: an artifact that says so."""
+    """Return `make(precision, passed)`, which makes an artifact with that verification."""
 
     def of(precision: Precision, passed: bool = True) -> Artifact:
         verdict = Verdict(passed=passed, failed=None if passed else "least cosine 0.8")
@@ -171,7 +171,7 @@ def test_half_precision_is_for_a_gpu_alone() -> None:
 
 
 class StubEmbedder:
-    """Vectors of two features that depend on the text's length and the precision."""
+    """Embedder of two features that depend on the text's length and the precision."""
 
     def __init__(self, artifact: Artifact, _: object) -> None:
         self.precision = artifact.manifest.precision
@@ -183,7 +183,7 @@ class StubEmbedder:
 
 @pytest.fixture
 def stubs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Engines that load nothing, and rates that are known."""
+    """Replace engines by stubs without graphs, with known rates."""
     rates = {"fp32": Rate(50, 1.0), "bf16": Rate(75, 1.5), "int8": Rate(100, 2.0)}
 
     def in_turn(texts: Sequence[str], ways: Sequence[StubEmbedder]) -> list[Rate]:
@@ -242,7 +242,7 @@ def test_a_candidate_that_cannot_be_made_is_named_and_left_out(make: Make) -> No
     ("precision", "error"), [("fp32", ModelError("no")), ("int8", ArtifactError("no room"))]
 )
 def test_what_fails_for_good_ends_it(make: Make, precision: str, error: ModelError) -> None:
-    """A full disk is no reason for another precision; without float32 nothing can be measured."""
+    """A full disk does not select another precision; without float32 nothing can be measured."""
 
     def export(wanted: Precision, _: Artifact | None) -> Artifact:
         if wanted == precision:

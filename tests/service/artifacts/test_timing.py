@@ -1,4 +1,4 @@
-"""Rates on a clock that the ways themselves move."""
+"""Rates on a clock that the timed functions move."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from service.artifacts.timing import ROUND_SECONDS, ROUNDS, in_turn, workload
 
 
 class Clock:
-    """A clock, and ways that take their time by it."""
+    """Clock, and functions that advance it."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -21,7 +21,7 @@ class Clock:
         return self.now
 
     def way(self, name: str, seconds: Callable[[int], float]) -> Callable[[Sequence[int]], None]:
-        """A way that takes so many seconds an item at its nth call."""
+        """Return a function that takes `seconds(n)` seconds an item at its nth call."""
         calls = 0
 
         def run(items: Sequence[int]) -> None:
@@ -85,7 +85,7 @@ def test_rounds_are_interleaved_and_nobody_is_always_first() -> None:
 
 
 def test_a_machine_that_is_slow_for_a_while_changes_no_ratio() -> None:
-    """Half of the rounds take ten times as long, for both; and one of them for one alone."""
+    """Half of the rounds take ten times as long for both ways, and one round for only one."""
     clock = Clock()
 
     def slow(call: int) -> float:

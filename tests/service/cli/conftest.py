@@ -1,4 +1,4 @@
-"""Fixtures of the commands: a cache of their own, and a `serve` that does not serve."""
+"""Fixtures of the commands: a cache of their own, and a stub of `serve`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Settings, Artifact]]:
-    """What `serve` was called with; it does not really serve."""
+    """Return the arguments with which the stub of `serve` was called."""
     calls: list[tuple[Settings, Artifact]] = []
 
     def serve(settings: Settings, artifacts: list[Artifact]) -> int:

@@ -1,4 +1,4 @@
-"""What a failed command said, and what makes one fail."""
+"""Message of a failed command, and causes of failures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 def one_line(capsys: pytest.CaptureFixture[str], command: str) -> str:
-    """What the failed command said: one line on standard error, after its progress."""
+    """Return a failed command's only line on standard error after its progress."""
     out, err = capsys.readouterr()
     assert out == ""
     *progress, line = err.splitlines()

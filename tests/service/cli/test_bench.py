@@ -1,4 +1,4 @@
-"""`headscope bench`: what it needs; `service/artifacts/test_evaluation.py` holds what it finds."""
+"""`headscope bench`: its requirements; test_evaluation.py in artifacts checks its results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Help in groups, and words that are nearly right."""
+"""Help in groups, and suggestions for misspelled words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from service.cli.command import Choice, Command, likely, must_be_one_of
 
 
 class Grouped(click.Option):
-    """An option of a group."""
+    """Option of a group."""
 
     group = "Apples"
 

@@ -1,4 +1,4 @@
-"""`headscope encode` as it is typed: its options, exit codes, and what it says."""
+"""`headscope encode` on the command line: options, exit codes, and messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from service.cli import main
 
 @pytest.fixture
 def arguments(artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Of a run over three texts, the second of which is too long."""
+    """Return the arguments of a run over three texts, the second of which is too long."""
     monkeypatch.setenv("HEADSCOPE_ENGINE", "fake")
     source = tmp_path / "in.csv"
     source.write_text(f"body\na cat\n{'word ' * 600}\na dog\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The exit codes, one for each kind of failure, as the page of the command line has them."""
+"""Exit codes, one for each kind of failure, as docs/command-line.md lists them."""
 
 from __future__ import annotations
 

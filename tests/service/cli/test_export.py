@@ -1,4 +1,4 @@
-"""`headscope export`: what it says and keeps."""
+"""`headscope export`: its messages, and the artifacts it keeps."""
 
 from __future__ import annotations
 

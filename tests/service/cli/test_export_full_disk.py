@@ -1,4 +1,4 @@
-"""An export onto a disk that is full is one line, and leaves nothing."""
+"""An export onto a full disk fails in one line, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Disk = Callable[[str], Path]
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    """`disk("1m")`: an empty file system of that size."""
+    """Return `disk("1m")`, which makes an empty file system of that size."""
     mounted: list[Path] = []
 
     def mount(size: str) -> Path:
@@ -54,7 +54,7 @@ def test_a_full_disk(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Three libraries write, each with exceptions of its own; the graph is not traced again."""
+    """Three libraries write, each with its own exceptions; the graph is not traced again."""
     copy = shutil.copytree(artifact.folder, tmp_path / "artifact")  # others may link its files
     graph = onnx.load(copy / ENCODER_GRAPH)
     monkeypatch.setattr("model.export.exporter.export_encoder", lambda *_, **__: graph)

@@ -1,4 +1,4 @@
-"""`headscope fetch`: where a model is."""
+"""`headscope fetch`: the path of a model."""
 
 from __future__ import annotations
 

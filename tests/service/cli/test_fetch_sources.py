@@ -1,4 +1,4 @@
-"""Models by name, revision and folder on the command line; and how soon a refusal comes."""
+"""Models by name, revision and folder on the command line, and early refusals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ sys.exit(code)
 def hub(
     tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[StandIn]:
-    """A hub of the environment, whose cache is empty."""
+    """Run a hub that the environment names, with an empty cache."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     monkeypatch.setenv("NO_PROXY", "*")

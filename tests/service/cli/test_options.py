@@ -1,4 +1,4 @@
-"""The options of settings: all there are, with what help says of each; and wrong values."""
+"""Options of settings: all options, their help, and wrong values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program: its help, its failures, its exit codes, and what a shell asks it."""
+"""The program: help, failures, exit codes, and shell completion."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_the_script_for_a_shell(
 
 
 def test_every_example_can_be_parsed() -> None:
-    """Those of all helps: their commands and options exist."""
+    """The commands and options in the examples of every help exist."""
     for name in COMMANDS:
         lines = importlib.import_module(f"service.cli.{name}").EXAMPLES.strip().splitlines()
         for line in lines:

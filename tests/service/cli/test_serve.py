@@ -1,4 +1,4 @@
-"""`headscope serve`: what it gets, and what it never serves."""
+"""`headscope serve`: its settings, and artifacts that it refuses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.service.cli.said import damage, one_line
 
 @pytest.fixture
 def copy(tiny_artifact: Artifact, tmp_path: Path) -> Path:
-    """A copy of a small artifact to damage."""
+    """Return a copy of a small artifact to damage."""
     return Path(shutil.copytree(tiny_artifact.folder, tmp_path / "copy"))
 
 

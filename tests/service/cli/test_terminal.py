@@ -1,4 +1,4 @@
-"""What is written to a terminal, and what to anything else."""
+"""Output to a terminal and to other streams."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_ctrl_c_ends_what_takes_it_for_a_failure_of_its_own() -> None:
 
 
 def test_an_interrupt_that_is_ignored_stays_so() -> None:
-    """As for a script's commands in the background."""
+    """A script ignores interrupts for its background commands."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with interruptible():

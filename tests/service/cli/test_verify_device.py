@@ -36,7 +36,7 @@ def test_a_device_that_is_not_there_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Nothing is said of a precision's speed, on no processor: the device ends it first."""
+    """The missing device ends the command before a warning about a precision's speed."""
     without_gpu()
     monkeypatch.setattr("service.artifacts.precision.has_products", lambda _: False)
     verify = ["verify", "--artifact", str(artifact.folder), "--device", "cuda"]
@@ -67,7 +67,7 @@ def test_an_export_in_half_precision(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The command asks for it; what is exported then is held by the tests of the exporter."""
+    """The command requests half precision; the exporter's tests check the export."""
     half, asked = exported(tiny_checkpoint, "tiny", "fp16"), []
 
     def export(_: Path, out: Path, model: str, precision: str, __: object, device: str) -> Exported:

@@ -1,4 +1,4 @@
-"""Whether a process still runs."""
+"""State of processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import psutil
 
 
 def gone(pid: int) -> bool:
-    """It has ended, though perhaps nobody has taken note of its end yet."""
+    """Return whether a process has ended; it may be a zombie."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

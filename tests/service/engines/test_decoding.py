@@ -1,4 +1,4 @@
-"""Targets through an engine: as transformers has them, whatever their company."""
+"""Targets through an engine equal transformers', in any batch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def engine(request: pytest.FixtureRequest, bart_artifact: Artifact) -> Engine:
 
 
 def tasks(**asked: object) -> list[TextTask]:
-    """The pairs, each with a target of which this is asked."""
+    """Return the tasks of pairs, each with requests about its target."""
     found = []
     for ids, labels in pairs(PAIRS):
         target = Target(labels, **asked)  # type: ignore[arg-type]
@@ -55,7 +55,7 @@ def of_target(output: Output) -> TargetOutput:
 def test_everything_is_transformers(
     engine: Engine, bart_artifact: Artifact, encoder_decoders: Callable[[str], Path]
 ) -> None:
-    """Among texts without a target."""
+    """The batch also holds texts without a target."""
     decoder = bart_artifact.manifest.decoder
     assert decoder is not None
     whole = [

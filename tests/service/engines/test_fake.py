@@ -1,4 +1,4 @@
-"""The fake engine: what it answers, and how long it takes."""
+"""Fake engine: its results, and the time it takes."""
 
 from __future__ import annotations
 

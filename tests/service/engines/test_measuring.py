@@ -1,4 +1,4 @@
-"""Which batches are measured before the first request."""
+"""Batches that are measured before the first request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEXTS = texts_of(CONFIG)
 
 
 class Clocked(FakeEngine):
-    """Takes a hundredth of a second a token, ten times as long for the first batch of a size."""
+    """Engine with 0.01 s a token, and ten times as much for the first batch of a size."""
 
     def __init__(self, clock: FakeClock, concurrency: int = 1, seconds: float = 0.001) -> None:
         super().__init__(CONFIG, concurrency=concurrency)

@@ -1,4 +1,4 @@
-"""Memory that runs out, as the runtimes really say it: 503, and half a batch may still fit."""
+"""Out of memory, with the runtimes' own errors: status 503, and half a batch may still fit."""
 
 from __future__ import annotations
 

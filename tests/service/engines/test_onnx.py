@@ -1,4 +1,4 @@
-"""The engine of the ONNX graphs: which runtime it asks for, and how much it takes at once."""
+"""Engine of the ONNX graphs: the runtime it loads, and the size of its batches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch, artifact: Artifact) -> list[Any]:
-    """The arguments of each runtime that is loaded; one for "cuda" says that CUDA computes."""
+    """Record the arguments of each loaded runtime; a runtime for "cuda" reports CUDA."""
     found: list[Any] = []
 
     def load(*arguments: Any) -> Any:

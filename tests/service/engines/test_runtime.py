@@ -1,4 +1,4 @@
-"""Every engine answers the same tasks alike, whatever their company."""
+"""Every engine gives equal results for equal tasks, in any batch."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ HIDDEN_SIZE = 128
 
 
 def tasks(lengths: list[int]) -> list[Task]:
-    """Texts with two segments, and maps; each asks for something else."""
+    """Return tasks of texts with two segments and of maps, with different requests."""
     found: list[Task] = []
     for number, length in enumerate(lengths):
         asked, rng = ASKED[number % len(ASKED)], np.random.default_rng(number)

@@ -1,4 +1,4 @@
-"""Scores of a task head beside other tasks: each text has its own, whatever its company."""
+"""Scores of a task head beside other tasks: each text gets its own, in any batch."""
 
 from __future__ import annotations
 

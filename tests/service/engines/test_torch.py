@@ -69,7 +69,7 @@ def test_its_threads_sleep_while_they_wait(
 
 def test_torch_not_installed(artifact: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    monkeypatch.setattr("subprocess.Popen", None)  # whoever calls it fails
+    monkeypatch.setattr("subprocess.Popen", None)  # any call fails
     with pytest.raises(EngineNotInstalled, match="PyTorch is not installed"):
         TorchEngine(artifact, timeout_seconds=30)
 

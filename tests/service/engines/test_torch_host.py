@@ -1,4 +1,4 @@
-"""One process for all models, which ends when idle and with its last engine."""
+"""PyTorch process of all models, which ends when idle and with its last engine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HANG_SECONDS = 60
 
 @pytest.fixture
 def twins(artifact: Artifact, tmp_path: Path) -> tuple[Artifact, Artifact]:
-    """Two artifacts, of which one is a copy."""
+    """Return two artifacts, the second a copy of the first."""
     folder = Path(shutil.copytree(artifact.folder, tmp_path / "copy"))
     return artifact, dataclasses.replace(artifact, folder=folder)
 

@@ -1,4 +1,4 @@
-"""The PyTorch engine's process: what it loads, and how it ends."""
+"""Process of the PyTorch engine: its imports and its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything of a target, from the fake engine."""
+"""All results of a target, from the fake engine."""
 
 from __future__ import annotations
 

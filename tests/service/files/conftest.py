@@ -1,4 +1,4 @@
-"""Runs over files in this process, on an engine that answers from a hash unless told otherwise."""
+"""Runs over files in this process, by default on an engine that answers from a hash."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from service.files.run import run
 from service.settings import Settings
 
 TEXTS = [f"{number} is the number of people in house {number % 7}" for number in range(300)]
-"""Several windows of them at 16 tokens a batch."""
+"""Texts that fill several windows at 16 tokens a batch."""
 
 
 class FewBatches(FakeEngine):
-    """Fails after some batches."""
+    """Engine that fails after some batches."""
 
     def __init__(self, artifact: Artifact, batches: int = 10**9) -> None:
         super().__init__(artifact.manifest.config)
@@ -41,7 +41,7 @@ Encode = Callable[..., int]
 
 @pytest.fixture
 def encode(artifact: Artifact) -> Encode:
-    """`encode(inputs, out, engine=…, **options)`: the exit code of a run."""
+    """Return `encode(inputs, out, engine=…, **options)`, which returns the exit code of a run."""
 
     def call(inputs: Any, out: Path, engine: Engine | None = None, **options: Any) -> int:
         names = [inputs] if isinstance(inputs, str | Path) else inputs
@@ -55,7 +55,7 @@ def encode(artifact: Artifact) -> Encode:
 
 @pytest.fixture
 def rows(tmp_path: Path) -> Path:
-    """`TEXTS` as JSON lines, each with its number and a list."""
+    """Write `TEXTS` as JSON lines, each with its number and a list."""
     path = tmp_path / "rows.jsonl"
     lines = [json.dumps({"id": i, "text": text, "tags": [i]}) for i, text in enumerate(TEXTS)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")

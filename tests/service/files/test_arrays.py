@@ -1,4 +1,4 @@
-"""Outputs of arrays, as numpy's and safetensors' own readers have them."""
+"""Outputs of arrays, read by numpy's and safetensors' own readers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IDS, VECTORS = np.arange(5, dtype=np.int32), np.arange(10, dtype=np.float32).res
 
 @pytest.fixture
 def parts(tmp_path: Path) -> list[Part]:
-    """Two texts of 1 and 2 tokens, one that was skipped alone, and one of 2."""
+    """Return parts: two texts of 1 and 2 tokens, a skipped text alone, and a text of 2 tokens."""
     for start, rows, lengths, tokens in (
         (0, [0, 1], [1, 2], slice(0, 3)),
         (3, [3], [2], slice(3, 5)),

@@ -15,7 +15,7 @@ def lines(path: Path) -> list[str]:
 
 
 def test_the_inputs_columns_are_kept(encode: Encode, rows: Path, tmp_path: Path) -> None:
-    """With the vectors of the same texts in another format, also those of tokens."""
+    """Vectors of texts and tokens equal those in another format."""
     encode(rows, tmp_path / "out.jsonl")
     encode(rows, tmp_path / "out.npy")
     found = [json.loads(line) for line in lines(tmp_path / "out.jsonl")]

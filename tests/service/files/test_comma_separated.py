@@ -1,4 +1,4 @@
-"""CSV as pyarrow reads it too; records that are none are told by their number."""
+"""CSV, against pyarrow's reader; errors name the number of a malformed record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests are sent again where that can help, as the service asks for."""
+"""Requests are retried where that can help, after the service's `retry-after`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Reply = tuple[int, dict[str, str], bytes]
 
 
 class Stub(HTTPServer):
-    """Answers with its replies in turn, the last one again and again."""
+    """Server that sends its replies in turn, and repeats the last one."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -58,7 +58,7 @@ BUSY = (429, {"Retry-After": "7"}, b'{"detail": "the queue is full"}')
 
 
 def test_notices_of_replies_are_kept(stub: Stub) -> None:
-    """But for headers that are not numbers, which are not this service's."""
+    """Headers that are not numbers are not this service's, and are ignored."""
     stub.replies = [(200, {"x-truncated": number}, b"{}") for number in ("2", "", "some")]
     connection = Connection(stub.url)
     for _ in range(3):
@@ -71,7 +71,7 @@ def test_notices_of_replies_are_kept(stub: Stub) -> None:
 def test_another_model_ends_the_requests(
     stub: Stub, first: str | None, then: str | None, status: int
 ) -> None:
-    """Also one that refuses a text; a refusal without the header may be a proxy's."""
+    """This includes refusals of a text; a refusal without the header may be a proxy's."""
     replies = [(200, first), (200, first), (status, then)]
     stub.replies = [
         (code, {} if name is None else {"x-fingerprint": name}, b"{}") for code, name in replies
@@ -90,7 +90,7 @@ def test_another_model_ends_the_requests(
 
 
 def test_a_busy_service_is_asked_again(stub: Stub) -> None:
-    """After as long as it says, and longer each time where it says nothing."""
+    """The client waits for `retry-after`, or longer each time without it."""
     waits: list[float] = []
     stub.replies = [BUSY, (503, {}, b""), (502, {}, b""), (200, {}, b"vectors")]
     connection = Connection(stub.url, "secret", waits.append)

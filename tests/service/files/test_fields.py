@@ -1,4 +1,4 @@
-"""The arrays of texts, end to end."""
+"""Arrays of texts, concatenated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table at the end of a run: numpy's mean over the texts of all parts."""
+"""Table at the end of a run, against numpy's mean over the texts of all parts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from service.files.parts import read_parts, write_part
 
 
 def test_each_text_counts_once(tmp_path: Path) -> None:
-    """Whatever part it is in; parts without any text are left out."""
+    """This holds in every part; parts without texts are left out."""
     values = np.random.default_rng(0).random((5, 3, 2), np.float32)
     for start, end in ((0, 4), (4, 5)):
         content = {"importance": values[start:end], ROWS: np.arange(start, end)}

@@ -1,4 +1,4 @@
-"""Which files are read, and what a first reading finds."""
+"""Files that are read, and the findings of a first reading."""
 
 from __future__ import annotations
 

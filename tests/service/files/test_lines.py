@@ -1,4 +1,4 @@
-"""Lines as Python's own splitting has them, and what is wrong with each that holds no text."""
+"""Lines, against Python's own splitting, and the error of each line without a text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_texts(tmp_path: Path) -> None:
 
 
 def test_what_is_no_text_of_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lines after it are read as if it were not there."""
+    """Later lines are read as if the line did not exist."""
     monkeypatch.setattr(lines, "MOST_ROW_BYTES", 8)
     path = tmp_path / "a.txt"
     path.write_bytes(b"one\n\xff\xfe\nlonger than 8 bytes\n1234567\n")

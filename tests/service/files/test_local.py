@@ -1,4 +1,4 @@
-"""An engine of this process: its arrays are transformers', whatever the batches."""
+"""Engine in this process: its arrays equal transformers', in any batch."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def encoder(artifact: Artifact, onnx_engine: OnnxEngine) -> Callable[..., LocalE
 def test_arrays_are_those_of_transformers(
     encoder: Callable[..., LocalEncoder], small_checkpoint: Path
 ) -> None:
-    """Mean pooling, a layer's tokens, and two statistics of every head."""
+    """Arrays are mean-pooled vectors, a layer's tokens, and two statistics of every head."""
     tokenizer = AutoTokenizer.from_pretrained(small_checkpoint)
     model = AutoModel.from_pretrained(
         small_checkpoint, attn_implementation="eager", dtype=torch.float32
@@ -85,7 +85,7 @@ def test_importance_is_what_hooks_take_away(
 def test_batches_are_of_like_length(
     artifact: Artifact, encoder: Callable[..., LocalEncoder]
 ) -> None:
-    """And the same whenever their window is computed."""
+    """Batches are the same whenever their window is computed."""
     engine = FewBatches(artifact)
     made = encoder(engine)
     outcomes(made, ["a b c", "a " * 40, "a b c", "a " * 40])
@@ -93,7 +93,7 @@ def test_batches_are_of_like_length(
 
 
 def test_a_text_that_does_not_fit(encoder: Callable[..., LocalEncoder]) -> None:
-    """It alone is refused; with `truncate` it is cut."""
+    """Only this text is refused; with `truncate` it is truncated."""
     texts = [*TEXTS, "word " * 600, "x" * 10**6]
     found = outcomes(encoder(), texts)
     assert [isinstance(one, Refused) for one in found] == [False] * 4 + [True] * 2

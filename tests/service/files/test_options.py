@@ -23,7 +23,7 @@ def test_what_is_refused(out: str, kind: str, url: str | None, problem: str) -> 
 
 
 def test_what_the_content_follows_from() -> None:
-    """Not how a bad row is met, nor the key of a service."""
+    """Handling of bad rows and the key of a service do not affect the content."""
     one = FileOptions(("a",), Path("a.npy"))
     other = FileOptions(("a",), Path("a.npy"), on_error="skip", api_key="secret", restart=True)
     assert one.identity == other.identity

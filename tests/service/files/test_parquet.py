@@ -123,7 +123,7 @@ def json_rows(*records: dict[str, Any]) -> list[Row]:
 
 
 def test_columns_are_of_all_rows(tmp_path: Path) -> None:
-    """Whole numbers become others, what is missing null, as pyarrow unifies schemas."""
+    """Integers become floats and missing values null, as pyarrow unifies schemas."""
     lines, schema = JsonLines(tmp_path, "a.jsonl", "text", NONE), Schema()
     first, second = json_rows({"n": 1, "a": None}), json_rows({"n": 1.5, "b": ["x"]})
     schema.add(lines, first)

@@ -38,7 +38,7 @@ def test_columns_and_embedding(
 
 @pytest.mark.parametrize(("kind", "column"), [("tokens", "embeddings"), ("stats", "entropy")])
 def test_arrays_of_arrays(encode: Encode, tmp_path: Path, kind: str, column: str) -> None:
-    """As in the archive of the same run."""
+    """Arrays equal those in the archive of the same run."""
     source = tmp_path / "a.txt"
     source.write_text("a cat\na longer text\n", encoding="utf-8")
     encode(source, tmp_path / "out.parquet", kind=kind)
@@ -80,7 +80,7 @@ DEEP = '{"a":' * 200 + "1" + "}" * 200
 def test_columns_are_tried_before_a_text_is_computed(
     encode: Encode, artifact: Artifact, tmp_path: Path, lines: list[str], says: str
 ) -> None:
-    """An engine that fails at its first batch is never asked."""
+    """An engine that fails at its first batch is never called."""
     source = tmp_path / "a.jsonl"
     source.write_text("\n".join(lines), encoding="utf-8")
     with pytest.raises(InputFailure, match=says):

@@ -1,4 +1,4 @@
-"""A part is a safetensors file that is there whole or not at all."""
+"""A part is a safetensors file that exists whole or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines now and then, and a bar on a terminal."""
+"""Progress: occasional lines, and a bar on a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from service.files.progress import Progress
 
 
 def test_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    """The rate is of this run, not of what an earlier one did."""
+    """The rate counts this run only, not an earlier one."""
     now = [0.0]
     with Progress(1000, 400, lambda: now[0]) as progress:
         now[0] = 9.9

@@ -1,4 +1,4 @@
-"""A running service gives what an engine of this process does."""
+"""A running service gives the same results as an engine in this process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.service.harness import listening
 
 @pytest.fixture(scope="module")
 def url(artifact: Artifact) -> Iterator[str]:
-    """A service that takes eight texts at a time."""
+    """Run a service that takes eight texts a request."""
     with listening(artifact, FewBatches(artifact), max_client_batch_size=8, api_keys="secret") as (
         _,
         port,
@@ -32,7 +32,7 @@ def url(artifact: Artifact) -> Iterator[str]:
 def test_arrays_are_those_of_an_engine_here(
     encode: Encode, tmp_path: Path, url: str, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And so is the text that is refused, wherever in its request it stands."""
+    """The refused text is the same too, wherever it is in its request."""
     source = tmp_path / "some.txt"
     source.write_text("\n".join([*TEXTS[:30], "word " * 600, *TEXTS[30:40]]), encoding="utf-8")
     options = {"kind": kind, "on_error": "skip", "layer": 1}
@@ -51,7 +51,7 @@ def test_arrays_are_those_of_an_engine_here(
 def test_texts_that_are_cut_are_counted_at_the_end(
     encode: Encode, tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of a service, and of an engine here."""
+    """This holds for a service and for an engine in this process."""
     source = tmp_path / "some.txt"
     source.write_text("\n".join(["word " * 600, *TEXTS[:30], "word " * 700]), encoding="utf-8")
     for name, options in {"here": {}, "there": {"url": url, "api_key": "secret"}}.items():
@@ -78,7 +78,7 @@ def test_what_the_service_refuses_is_told_at_once(
 
 
 class AnotherModel:
-    """Replies of a service, later ones as those of another model that took its place."""
+    """Wrapper of a connection's requests whose later replies look like another model's."""
 
     def __init__(self, send: Any, change: str) -> None:
         self.send, self.change, self.sent = send, change, 0
@@ -115,7 +115,7 @@ def test_another_model_in_its_place_ends_the_run(
     change: str,
     says: str,
 ) -> None:
-    """It is found by the fingerprint, and without one by the width of its vectors."""
+    """Another model is detected by the fingerprint, or without one by the width of its vectors."""
     source, out = tmp_path / "some.txt", tmp_path / "out.npz"
     source.write_text("\n".join(TEXTS), encoding="utf-8")
     with monkeypatch.context() as patched:

@@ -1,4 +1,4 @@
-"""Whole runs: what is begun again ends as if it had never stopped, and nothing is left out."""
+"""Whole runs: a resumed run ends as an undisturbed one, and leaves nothing out."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def left(folder: Path) -> set[str]:
 def test_what_stopped_goes_on(
     encode: Encode, rows: Path, artifact: Artifact, tmp_path: Path, suffix: str
 ) -> None:
-    """The same bytes, no text is computed twice that was kept, and nothing is left beside."""
+    """The bytes are equal, no kept text is computed again, and no other file is left."""
     whole, out = tmp_path / f"whole{suffix}", tmp_path / f"out{suffix}"
     assert encode(rows, whole) == 0
     with pytest.raises(EngineFailed):
@@ -49,7 +49,7 @@ def test_what_stopped_goes_on(
 
 
 def test_a_text_has_its_own_row(encode: Encode, rows: Path, tmp_path: Path) -> None:
-    """As it has alone: the engine answers to each by a hash of its ids."""
+    """Its row equals the row of a run of this text alone: the engine answers from a hash of ids."""
     encode(rows, tmp_path / "all.npy")
     found = np.load(tmp_path / "all.npy")
     for number in (0, 17, 299):
@@ -152,7 +152,7 @@ def test_a_bad_row_stops_before_anything_is_computed(
 def test_bad_rows_are_skipped_and_told(
     encode: Encode, tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str
 ) -> None:
-    """Also one that shows only as it is tokenised; the others stand in their order."""
+    """This includes a row that fails only when tokenised; the others keep their order."""
     source, out = tmp_path / "bad.jsonl", tmp_path / f"out{suffix}"
     source.write_text(BAD + '{"text": "' + "word " * 600 + '"}\n', encoding="utf-8")
     assert encode(source, out, on_error="skip") == 3
@@ -168,7 +168,7 @@ def test_bad_rows_are_skipped_and_told(
 
 
 def test_a_text_that_is_too_long_stops(encode: Encode, tmp_path: Path) -> None:
-    """What was wrong can then be skipped: the run goes on."""
+    """The row can then be skipped, and the run resumes."""
     source, out = tmp_path / "long.txt", tmp_path / "out.npy"
     source.write_text("a cat\n" + "word " * 600 + "\n", encoding="utf-8")
     with pytest.raises(InputFailure, match=r"long\.txt, line 2: the text has 602 tokens"):

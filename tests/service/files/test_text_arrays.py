@@ -1,4 +1,4 @@
-"""Sparse vectors and statistics of each text, from a fake engine's answers."""
+"""Sparse vectors and statistics of each text, from a fake engine's results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.service.harness import tokenized
 
 
 def test_sparse_vectors(artifact: Artifact) -> None:
-    """Zeros are left out."""
+    """Sparse vectors have no zeros."""
     task = TaskConfig(kind="sparse", outputs=5, pooling="max")
     manifest = artifact.manifest.model_copy(update={"task": task})
     plan = plan_of(manifest, TextVectors.of(artifact), Encoding("sparse"), ())
@@ -35,7 +35,7 @@ def test_sparse_vectors(artifact: Artifact) -> None:
 
 @pytest.mark.parametrize(("tokens", "refused"), [(512, False), (8200, True)])
 def test_maps_that_are_too_large(artifact: Artifact, tokens: int, refused: bool) -> None:
-    """Of two heads: refused before anything is computed."""
+    """Maps of two heads are refused before anything is computed."""
     plan = plan_of(artifact.manifest, TextVectors.of(artifact), Encoding("stats"), ())
     found = plan.refusal(tokenized(tokens))
     assert (found is not None) is refused is (4 * 2 * tokens**2 > LAYER_BYTES)

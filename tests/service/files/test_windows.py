@@ -1,4 +1,4 @@
-"""Windows follow from the rows alone, whatever is done of them."""
+"""Windows depend only on the rows, not on the state of a run."""
 
 from __future__ import annotations
 

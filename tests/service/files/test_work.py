@@ -1,4 +1,4 @@
-"""The folder of an unfinished run."""
+"""Folder of an unfinished run."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ FOREIGN: dict[str, Callable[[Path], object]] = {
 
 
 def content(folder: Path) -> dict[str, object]:
-    """All names below a folder, with what they are."""
+    """Return the contents or link targets of all names below a folder; None for a folder."""
     return {
         str(path.relative_to(folder)): path.readlink()
         if path.is_symlink()
@@ -205,7 +205,7 @@ def test_a_thing_of_somebody_else_in_the_folder_is_named(
 
 
 def test_a_finished_output_is_replaced_by_a_restart_alone(tmp_path: Path) -> None:
-    """Also while an unfinished run is there, and where it appears during the run."""
+    """This also holds beside an unfinished run, and for an output that appears during the run."""
     work = WorkFolder(tmp_path / "out.npy")
     with work.held(restart=False):
         work.begin({"a": 1})
@@ -217,7 +217,7 @@ def test_a_finished_output_is_replaced_by_a_restart_alone(tmp_path: Path) -> Non
         pytest.fail("the output is there")
     with work.held(restart=True):
         work.begin({"a": 1})
-    with work.held(restart=False):  # what --restart began may go on
+    with work.held(restart=False):  # a run that --restart began may be resumed
         assert work.begin({"a": 1})
         work.draft.write_bytes(b"new")
         work.finish()

@@ -1,4 +1,4 @@
-"""An engine that computes other numbers than PyTorch never serves."""
+"""An engine whose numbers differ from PyTorch's never serves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Bend = Callable[[Task, Output], None]
 
 
 class Bent(Engine):
-    """ONNX Runtime's answers, but for a change."""
+    """Engine on ONNX Runtime with a change in its results."""
 
     name = "onnx"
     concurrency = 1
@@ -48,7 +48,7 @@ def shift_hidden(task: Task, output: Output) -> None:
 
 def shift_map(task: Task, output: Output) -> None:
     if isinstance(task, MapsTask) and task.layer == 1:
-        output.maps = np.roll(output.maps, 1, axis=0)  # the heads are mixed up
+        output.maps = np.roll(output.maps, 1, axis=0)  # the heads are swapped
 
 
 def test_the_engines_agree(
@@ -120,7 +120,7 @@ def test_the_service_does_not_start_with_it(
     monkeypatch.setattr(OnnxEngine, "close", close)
     with pytest.raises(VerificationError):
         create_app(Settings(device="cpu", threads=1), [artifact])
-    assert len(closed) == 1  # a process of its own would stay otherwise
+    assert len(closed) == 1  # otherwise a process of its own would stay
 
 
 def test_what_is_served_unverified_on_purpose_is_not_tried(
@@ -139,7 +139,7 @@ def test_a_use_that_failed_is_not_tried_and_the_other_is(
 
 
 def failing(artifact: Artifact, *uses: Use) -> Artifact:
-    """The artifact, with a manifest in which some uses failed."""
+    """Return the artifact with a manifest in which some uses failed."""
     failed = dict.fromkeys(uses, Verdict(passed=False))
     verification = artifact.manifest.verification.model_copy(update=failed)
     manifest = artifact.manifest.model_copy(update={"verification": verification})

@@ -1,4 +1,4 @@
-"""Live verification: PyTorch computes some batches again, and a difference is said aloud."""
+"""Live verification: PyTorch recomputes some batches, and differences are logged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.service.harness import Client, assert_problem, serving, until
 
 pytestmark = pytest.mark.anyio
 SHARE = 0.2
-"""Each fifth batch: of six a round, each has its turn in five rounds."""
+"""Share of verified batches, one in five: in five rounds of six batches, each has its turn."""
 BODIES: list[tuple[str, dict[str, Any]]] = [
     ("/encode", {"inputs": ["one", "and another text"], "layer": 1, "pooling": "max"}),
     ("/encode", {"inputs": "one more", "outputs": ["pooled"]}),
@@ -26,7 +26,7 @@ BODIES: list[tuple[str, dict[str, Any]]] = [
 
 
 class Drifting(Engine):
-    """ONNX Runtime, until something in it drifts."""
+    """Engine on ONNX Runtime whose results can be made to drift."""
 
     name = "onnx"
     concurrency = 2
@@ -61,7 +61,7 @@ def verified(result: str) -> str:
 
 
 async def compared(client: Client) -> None:
-    """Wait until nothing is compared any more."""
+    """Wait until no comparison is running."""
     sampling = state_of(client.app).models.default.live_verification
     while sampling._busy:
         await asyncio.sleep(0.01)

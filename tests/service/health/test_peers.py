@@ -1,4 +1,4 @@
-"""Questions of one worker to the others, over UNIX sockets."""
+"""Requests of one worker to the others, over UNIX sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readiness: whether the engine answers, by its last batch or a probe."""
+"""Readiness of the engine, by its last batch or by a probe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine that fails for good: the service says so, ends, or lets PyTorch serve."""
+"""An engine that fails permanently: the service logs it, and exits or lets PyTorch serve."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ASKED = {"inputs": "still here?", "outputs": ["pooled"]}
 
 
 class Mortal(Engine):
-    """ONNX Runtime, until it dies, hangs, or fails."""
+    """Engine on ONNX Runtime that can die, hang, or fail."""
 
     name = "onnx"
     concurrency = 2
@@ -51,7 +51,7 @@ class Mortal(Engine):
 
 
 class Service:
-    """An application over a mortal engine, and what it was told to do."""
+    """Application over a mortal engine, and its reasons to exit."""
 
     def __init__(self, artifact: Artifact, engine: Mortal, **settings: Any) -> None:
         self.engine = engine

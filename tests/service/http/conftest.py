@@ -1,4 +1,4 @@
-"""A server behind a port, and an application behind keys, for the tests of `http`."""
+"""Fixtures of `http`: a server behind a port, and an application with keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a head must have, and on whose account its request is."""
+"""Required headers of a request, and the client to which it is attributed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies: how many bytes of them are in memory, and what becomes of one that is too large."""
+"""Bodies: the bytes that they hold in memory, and refusals of large ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def held(app: Any) -> int:
 
 @pytest.fixture
 async def client(artifact: Artifact) -> AsyncIterator[Client]:
-    """100 bytes of bodies at once, in a service that computes what is let through."""
+    """Yield a client with 100 bytes of bodies at once, of a service with a gated engine."""
     engine = GatedEngine()
     settings = Settings(max_body_bytes=1000, max_body_bytes_in_flight=100)
     app = create_app(settings, [artifact], [engine])

@@ -1,4 +1,4 @@
-"""What large replies may hold in memory together, and for how long each holds its share."""
+"""Memory budget of large replies, and the time for which each holds its share."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ def test_a_reply_that_fails_releases_it(error: type[BaseException]) -> None:
 
 
 HIDDEN = 2 * 128 * 4
-"""Bytes a token: what enters each of the artifact's layers."""
+"""Bytes of a token's hidden states that enter the artifact's layers."""
 STREAM = STREAM_BYTES + CHUNK_TOKENS * HIDDEN
-"""What a streamed reply to many tokens holds."""
+"""Bytes that a streamed reply to many tokens holds."""
 
 
 def held(app: Any) -> int:
@@ -142,7 +142,11 @@ async def test_others_are_refused_over_http_until_there_is_room(artifact: Artifa
         ({}, BINARY, "stream"),
         ({}, {}, "stream"),
         ({"include": ["weights", "stats"]}, BINARY, "stream"),
-        ({"include": ["stats", "rollout"]}, BINARY, "whole"),  # it has less than a stream may hold
+        (
+            {"include": ["stats", "rollout"]},
+            BINARY,
+            "whole",
+        ),  # the budget is smaller than a stream's maximum
         ({"dtype": "float16"}, BINARY, "stream"),
         ({"dtype": "float16", "include": ["weights", "stats"]}, BINARY, "whole"),
         ({"top_k": 300}, BINARY, "whole"),
@@ -173,7 +177,7 @@ async def test_a_reply_holds_what_it_has_in_memory(
 
 @contextlib.contextmanager
 def slow_reader(port: int, body: dict[str, Any]) -> Iterator[socket.socket]:
-    """Has asked for a binary reply, and takes nothing of it by itself."""
+    """Open a connection that requests a binary reply and does not read it."""
     content = json.dumps(body).encode()
     head = (
         "POST /attention HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
@@ -188,7 +192,7 @@ def slow_reader(port: int, body: dict[str, Any]) -> Iterator[socket.socket]:
 
 
 def read_reply(connection: socket.socket) -> tuple[bytes, bytes]:
-    """Head and body, as long as the head says."""
+    """Read the head, and the body of the announced length."""
     data = b""
     while b"\r\n\r\n" not in data:
         data += connection.recv(65536)
@@ -211,7 +215,7 @@ def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
 
 
 def settled(engine: Counting) -> int:
-    """The maps that an engine has computed once it computes no more of them.
+    """Return the number of maps that an engine has computed, once it computes no more.
 
     It is looked at several times: after a machine stood still, whoever looks may come before it.
     """
@@ -223,7 +227,7 @@ def settled(engine: Counting) -> int:
 
 
 class Counting(FakeEngine):
-    """Counts the maps that it computed."""
+    """Engine that counts the maps it computed."""
 
     maps = 0
 
@@ -244,7 +248,7 @@ def test_a_slow_reader_holds_it_until_the_last_byte_is_written(
         with slow_reader(port, body) as connection:
             wait_for(lambda: held(app) == STREAM)
             wait_for(lambda: engine.maps >= 4)
-            computed = settled(engine)  # as much as buffers take was sent
+            computed = settled(engine)  # the buffers are full
             assert held(app) == STREAM
             assert 4 <= computed < 2 * texts
             refused = httpx.post(url, json={"inputs": "a"})

@@ -1,4 +1,4 @@
-"""Several requests on one connection: order, ends, and what is left in it."""
+"""Several requests on one connection: order, end, and leftover bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.service.http.wire import CLOSE, everything, refusal, replies
     "name", ["TLS", "no host", "two lengths", "called 1.2", "chunk that goes on"]
 )
 def test_what_is_wrong_is_answered_in_its_turn(port: int, name: str) -> None:
-    """A reply to the second request must not pass for one to the first."""
+    """The reply to the second request must not look like the reply to the first."""
     first, wrong = POST + LENGTH + b"\r\n" + BODY, raw_http.AMBIGUOUS[name]
     for parts in ((first + wrong,), (first, wrong)):
         (good, refused) = replies(port, *parts)

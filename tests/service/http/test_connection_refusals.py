@@ -1,4 +1,4 @@
-"""What is refused before it is a request: counted, and timed from its own first byte."""
+"""Refusals before a request is complete: counted, and timed from the first byte."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.service.harness import CONFIG, listening
 from tests.service.http.wire import refusal
 
 SECONDS = 0.4
-"""That the server gives a client."""
+"""Client timeout of the server."""
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def served(artifact: Artifact) -> Iterator[tuple[FastAPI, int]]:
 
 @contextlib.contextmanager
 def kept_open(port: int) -> Iterator[socket.socket]:
-    """A connection on which one request was answered."""
+    """Open a connection on which one request was answered."""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(GET + b"\r\n")
         received(connection)
@@ -45,7 +45,7 @@ def received(connection: socket.socket) -> http.client.HTTPResponse:
 
 
 def counted(app: FastAPI, name: str, **labels: str) -> float:
-    """What a metric has counted until now."""
+    """Return the current value of a metric."""
     return state_of(app).metrics.registry.get_sample_value(name, labels) or 0.0
 
 

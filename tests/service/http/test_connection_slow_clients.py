@@ -1,4 +1,4 @@
-"""Clients that stall: cut off in time, without harm to others, and nothing stays behind."""
+"""Stalled clients are disconnected in time, do not affect others, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from tests.service.harness import CONFIG, listening
 pytestmark = pytest.mark.slow
 
 SECONDS = 0.5
-"""That the server gives a client."""
+"""Client timeout of the server."""
 LATE = 60.0
-"""Long enough for a machine that is busy with other things."""
+"""Seconds that suffice on a busy machine."""
 LONG = "a " * 510
 MANY = 40
 
@@ -53,7 +53,7 @@ def served(artifact: Artifact) -> Iterator[tuple[FastAPI, int]]:
 
 @contextlib.contextmanager
 def connected(port: int, *parts: bytes) -> Iterator[socket.socket]:
-    """A client with a small window that has sent something."""
+    """Open a connection with a small window, and send some bytes."""
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.settimeout(LATE)
@@ -64,7 +64,7 @@ def connected(port: int, *parts: bytes) -> Iterator[socket.socket]:
 
 
 def asking(inputs: list[str]) -> bytes:
-    """A request for a binary reply, of 4 MB a long text."""
+    """Return a request for a binary reply of 4 MB for each long text."""
     content = json.dumps({"inputs": inputs}).encode()
     return (
         b"POST /attention HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
@@ -74,7 +74,7 @@ def asking(inputs: list[str]) -> bytes:
 
 
 def rest(connection: socket.socket) -> bytes:
-    """All that comes until the server ends the connection."""
+    """Return all bytes until the server closes the connection."""
     received = []
     with contextlib.suppress(ConnectionResetError):
         while received[-1:] != [b""]:
@@ -83,7 +83,7 @@ def rest(connection: socket.socket) -> bytes:
 
 
 def drip(connection: socket.socket, drop: bytes) -> bytes:
-    """Send a little ten times in the time that the server gives, until it answers."""
+    """Send a few bytes ten times in each client timeout, until the server answers."""
     connection.settimeout(SECONDS / 10)
     deadline = time.monotonic() + LATE
     while time.monotonic() < deadline:
@@ -105,7 +105,7 @@ def value(app: FastAPI, name: str, **labels: str) -> float:
 
 
 def assert_nothing_left(app: FastAPI) -> None:
-    """No connection, no request, and nobody's bytes."""
+    """Check that no connection, no request and no reserved bytes are left."""
     layer: Any = app.middleware_stack
     while not hasattr(layer, "budget"):
         layer = layer.app
@@ -180,7 +180,7 @@ def test_who_reads_nothing_of_a_reply_is_cut_off(served: tuple[FastAPI, int]) ->
 
 
 class Alone:
-    """One connection to a server whose replies are so many bytes, written at once."""
+    """Server of one connection whose reply has a given size and is written at once."""
 
     def __init__(self, size: int, client_seconds: float = SECONDS) -> None:
         self.client_seconds = client_seconds
@@ -218,8 +218,8 @@ class Alone:
 
 @pytest.mark.anyio
 async def test_who_reads_slowly_but_steadily_gets_everything() -> None:
-    """At four times the rate that is due, and for far longer than a client may stall: a machine
-    may stop for 1.5 s on the way."""
+    """The client reads at four times the minimum rate, for far longer than the timeout: a machine
+    may pause for 1.5 s meanwhile."""
     whole, received, seconds = 12 * TAKEN_BYTES, 0, 2.0
     server, pair = Alone(whole, seconds), socket.socketpair()
     with pair[0]:
@@ -237,7 +237,7 @@ async def test_who_reads_slowly_but_steadily_gets_everything() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("half_closes", [False, True])
 async def test_who_does_not_take_the_end_of_a_reply_is_cut_off(half_closes: bool) -> None:
-    """Less is left than a transport minds: nothing but its closing finds that nobody takes it."""
+    """The rest is below the transport's high-water mark: only closing finds the stalled client."""
     server, pair = Alone(50_000), socket.socketpair()
     with pair[0]:
         await server.open(*pair)

@@ -51,7 +51,7 @@ STATE_ATTRIBUTES = ("connections", "default_headers")
 
 
 async def app(_scope: object, _receive: object, _send: object) -> None:
-    """An application that is never called."""
+    """Application that is never called."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Around every request: its id, its timing, what nobody foresaw, and clients that leave."""
+"""Handling of every request: id, timing, unexpected exceptions, and disconnects."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_what_nobody_foresaw_is_a_problem_too(
 def test_a_panic_of_a_library_is_a_problem_too(
     artifact: Artifact, monkeypatch: pytest.MonkeyPatch, inputs: str | list[str]
 ) -> None:
-    """As pyo3 raises it, of a class that is no `Exception`."""
+    """pyo3 raises it as a class that is not an `Exception`."""
 
     def panic(*_: object) -> None:
         pre_tokenizers.FixedLength(length=0).pre_tokenize_str("Kanarienvogel")
@@ -154,7 +154,7 @@ def test_what_ends_a_request_is_no_failure_of_it(ending: type[BaseException]) ->
 
 
 class Connection:
-    """One raw ASGI request whose client can leave."""
+    """Raw ASGI request whose client can disconnect."""
 
     def __init__(self, app: Any, path: str, *chunks: bytes) -> None:
         self.sent: list[Any] = []
@@ -187,7 +187,7 @@ class Connection:
 
 @pytest.fixture
 async def gated(artifact: Artifact) -> AsyncIterator[tuple[Any, GatedEngine]]:
-    """An application whose engine computes only what is let through."""
+    """Yield an application whose engine computes only released batches."""
     engine = GatedEngine()
     app = create_app(Settings(), [artifact], [engine])
     async with app.router.lifespan_context(app):

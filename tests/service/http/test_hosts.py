@@ -1,4 +1,4 @@
-"""A page that has the service's address under a name of its own is refused."""
+"""Requests under a foreign name of the service's address are refused (DNS rebinding)."""
 
 from __future__ import annotations
 

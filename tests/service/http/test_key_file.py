@@ -1,4 +1,4 @@
-"""Named keys from a file: its form, its faults, and its changes while the service runs."""
+"""Named keys from a file: format, errors, and changes while the service runs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_no_file(tmp_path: Path) -> None:
 
 
 def test_another_file_in_its_place_is_read(path: Path, tmp_path: Path) -> None:
-    """As Kubernetes changes a mounted secret, and as an editor writes."""
+    """Kubernetes changes a mounted secret this way, and editors write files this way."""
     file = KeyFile(path)
     file.refresh()
     assert file.names == KEYS
@@ -103,7 +103,7 @@ def write_keys(path: Path, count: int, word: str) -> None:
 def test_a_file_is_read_in_time_that_grows_with_its_lines(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Forty times the keys: less than 160 times the time, where it was 1,600."""
+    """40 times the keys take less than 160 times as long; a quadratic reader took 1,600 times."""
     monkeypatch.setattr("service.http.key_file.PAUSE_SECONDS", 0.0)
 
     def seconds(count: int) -> float:
@@ -181,7 +181,7 @@ def test_a_service_that_reads_a_long_file_ends_when_told(
 async def test_old_keys_hold_off_the_loop_until_new_ones_are_read(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A request with a key meets no reading of the file: a thread of the file's own does it."""
+    """A thread of its own reads the file, so that requests never wait for the reading."""
     monkeypatch.setattr("service.http.key_file.LOOK_SECONDS", 0.01)
     file = KeyFile(path)
     keys = ApiKeys(None, file)

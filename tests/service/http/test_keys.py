@@ -1,4 +1,4 @@
-"""Who has no key gets nothing but health."""
+"""A client without a key may only request health."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of other origins get what the settings say."""
+"""Pages of other origins (CORS) may do what the settings allow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that are wrong, ambiguous or too large, as the reader takes or refuses them."""
+"""Wrong, ambiguous and large requests that the reader accepts or refuses."""
 
 from __future__ import annotations
 

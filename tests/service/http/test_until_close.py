@@ -1,4 +1,4 @@
-"""HTTP/1.0: no chunks, no interim reply, and an end that is told from a failure."""
+"""HTTP/1.0: no chunks, no interim reply, and an end that differs from a failure."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_no_interim_reply(port: int) -> None:
 
 
 def test_a_reply_that_fails_is_reset(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plain end of the connection would pass for the end of the body."""
+    """A normally closed connection would look like the end of the body."""
     send = route._send
 
     async def fail(sent: Send, part: Part, *, more: bool = True) -> None:

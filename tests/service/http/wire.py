@@ -1,4 +1,4 @@
-"""Bytes to a server and the replies that come back, up to the end of the connection."""
+"""Raw bytes to a server, and its replies up to the end of the connection."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ CLOSE = b"Connection: close\r\n\r\n"
 
 
 class Received(io.BytesIO):
-    """Replies in a row, as a socket that http.client reads one after the other."""
+    """Consecutive replies, as a socket for http.client."""
 
     def makefile(self, _: str) -> Received:
         return self
 
     def close(self) -> None:
-        """Only one of the replies has ended."""
+        """Stay open: more replies may follow."""
 
 
 def everything(port: int, *parts: bytes) -> bytes:
-    """All that the server sends until it ends the connection."""
+    """Return all bytes that the server sends until it closes the connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         for part in parts:
             connection.sendall(part)
@@ -32,7 +32,7 @@ def everything(port: int, *parts: bytes) -> bytes:
 
 
 def replies(port: int, *parts: bytes) -> list[tuple[int, http.client.HTTPMessage, bytes]]:
-    """Status, headers and body of all that the server sends until it ends the connection."""
+    """Return status, headers and body of each reply until the server closes the connection."""
     received = Received(everything(port, *parts))
     found = []
     while received.tell() < len(received.getvalue()):
@@ -43,7 +43,7 @@ def replies(port: int, *parts: bytes) -> list[tuple[int, http.client.HTTPMessage
 
 
 def refusal(port: int, *parts: bytes) -> dict[str, Any]:
-    """The one reply, a problem that ends the connection."""
+    """Return the only reply, a problem that closes the connection."""
     ((status, headers, body),) = replies(port, *parts)
     problem: dict[str, Any] = json.loads(body)
     assert problem.keys() == PROBLEM_MEMBERS

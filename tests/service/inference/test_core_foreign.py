@@ -1,4 +1,4 @@
-"""A foreign graph behind the application: what it serves, and what it says of the rest."""
+"""Foreign graph behind the application: what it serves, and errors for the rest."""
 
 from __future__ import annotations
 

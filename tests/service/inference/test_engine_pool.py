@@ -1,4 +1,4 @@
-"""Which engine answers: the default at once, others from their first use on, never a stand-in."""
+"""Choice of the engine: the default at once, others on first use, never a substitute."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Named(FakeEngine):
 
 
 class Slow:
-    """Starts an engine once it is let through."""
+    """Starter of an engine that waits until the test releases it."""
 
     def __init__(self, fails: bool = False) -> None:
         self.started: list[Named] = []

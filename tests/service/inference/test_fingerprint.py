@@ -1,4 +1,4 @@
-"""Fingerprints tell models apart, and stand in every reply."""
+"""Fingerprints distinguish models, and are in every reply."""
 
 from __future__ import annotations
 

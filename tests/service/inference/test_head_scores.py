@@ -1,4 +1,4 @@
-"""What bounds the scores of a head: memory of one text, and of all."""
+"""Limits on the scores of a head: memory of one text, and of all texts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from service.inference.head_scores import check_lengths, working_bytes
 
 
 def prepared(*lengths: int) -> Any:
-    """Texts of so many tokens."""
+    """Return prepared texts with the given numbers of tokens."""
     return SimpleNamespace(texts=[SimpleNamespace(input_ids=np.zeros(n)) for n in lengths])
 
 

@@ -1,4 +1,4 @@
-"""Which layers of a request are computed again, and how often."""
+"""Layers of a request that are recomputed, and how often."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def runs(lengths: Sequence[int], scheduler: Any = None, **asked: Any) -> LayerRu
 
 
 def computed(lengths: Sequence[int], **asked: Any) -> Counter[tuple[int, int]]:
-    """Number of steps through each layer, by tokens of the text and number of the layer."""
+    """Return the number of steps through each layer, by tokens of the text and layer."""
     found: Counter[tuple[int, int]] = Counter()
 
     def count(tasks: Sequence[Task]) -> None:

@@ -1,4 +1,4 @@
-"""Pooled vectors of several layers: as sentence-transformers pools, each in its place."""
+"""Pooled vectors of several layers, in order, against sentence-transformers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts of texts by notice: transformers says which were cut, and which tokens are unknown."""
+"""Counts of texts by notice, against transformers' truncation and unknown tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An artifact of which one use failed its verification: the other is served, as it always was."""
+"""Artifact with one failed use in its verification: the other use is served as before."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.anyio
 
 
 def failing(artifact: Artifact, use: Use) -> Artifact:
-    """The artifact, with a manifest in which a use failed."""
+    """Return the artifact with a manifest in which a use failed."""
     update = {use: Verdict(passed=False, failed=FIGURE)}
     record = artifact.manifest.verification.model_copy(update=update)
     manifest = artifact.manifest.model_copy(update={"verification": record})
@@ -51,7 +51,7 @@ Start = Callable[..., AbstractAsyncContextManager[httpx.AsyncClient]]
 
 @pytest.fixture
 def start(tiny_artifact: Artifact) -> Start:
-    """`start(use, …)`: a service of an artifact of which a use failed."""
+    """Return `start(use, …)`, which runs a service of an artifact with a failed use."""
 
     def of(use: Use, **settings: Any) -> AbstractAsyncContextManager[httpx.AsyncClient]:
         artifact = failing(tiny_artifact, use)
@@ -109,7 +109,7 @@ async def test_what_is_allowed_unverified_is_served(start: Start) -> None:
 
 @pytest.fixture
 async def with_twin(tiny_artifact: Artifact) -> AsyncIterator[httpx.AsyncClient]:
-    """A service of an artifact without heads, and of the whole one as its twin."""
+    """Run a service of an artifact without heads, with the whole artifact as its twin."""
     artifact = failing(tiny_artifact, "heads")
     engines = [OnnxEngine(each, "cpu", threads=2) for each in (artifact, tiny_artifact)]
     folder = tiny_artifact.folder

@@ -1,4 +1,4 @@
-"""`POST /verify`: every number of both engines held against each other."""
+"""`POST /verify`: every number of both engines is compared."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INPUTS = ["The animal didn't cross the street", "because it was too tired", "", 
 
 
 class Bent(Engine):
-    """An engine whose answers can be changed."""
+    """Engine whose results can be changed."""
 
     name = "onnx"
     concurrency = 2
@@ -58,7 +58,7 @@ async def test_the_engines_agree_on_every_number(bent: tuple[Client, Bent]) -> N
     def follow(task: Task, output: Output) -> None:
         if isinstance(task, TextTask):
             states[:] = output.hidden
-        else:  # the maps are those of the engine's own hidden states
+        else:  # the maps are computed from the engine's own hidden states
             np.testing.assert_array_equal(task.queries, states[task.layer])
             layers.append(task.layer)
 
@@ -124,7 +124,7 @@ async def test_an_engine_that_fails_is_said_to(bent: tuple[Client, Bent]) -> Non
 async def test_it_ends_at_the_deadline(
     bent: tuple[Client, Bent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its own: for all that looks at the clock before, time stands still."""
+    """The clock stands still for all earlier checks, so that only its own deadline can end it."""
     clock = FakeClock(monkeypatch)
     clock.now = time.monotonic()
     monkeypatch.setattr("service.inference.tokenization.tokenizing.time", clock)

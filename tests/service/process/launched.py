@@ -1,4 +1,4 @@
-"""A service of two workers, as its own command starts it."""
+"""Service of two workers, started by its own command."""
 
 from __future__ import annotations
 

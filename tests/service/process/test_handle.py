@@ -1,4 +1,4 @@
-"""A worker as its supervisor sees it: what comes over the channel, and what can be handed over."""
+"""Worker from the supervisor's side: messages of the channel, and connections handed over."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WAITS = "import sys; sys.stdin.read(); sys.exit(3)"
 
 @contextlib.asynccontextmanager
 async def handled() -> AsyncIterator[tuple[WorkerHandle, socket.socket]]:
-    """A handle, and the worker's end of its channel; the process ends with its input."""
+    """Yield a handle and the worker's end of its channel; the process ends with its input."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setblocking(False)
     process = await asyncio.create_subprocess_exec(
@@ -136,7 +136,7 @@ async def test_a_silent_worker_is_killed(loaded: bool, monkeypatch: pytest.Monke
 
 @pytest.mark.usefixtures("quick")
 async def test_a_worker_that_is_heard_of_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By any message; and as it finishes it may be silent."""
+    """Any message counts, and a finishing worker may be silent."""
     beats = []
     beat = WorkerHandle._beat
     monkeypatch.setattr(WorkerHandle, "_beat", lambda self: (beats.append(self), beat(self)))
@@ -162,7 +162,7 @@ async def test_a_worker_that_is_heard_of_is_not(monkeypatch: pytest.MonkeyPatch)
 async def test_beats_that_this_process_itself_misses_do_not_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A machine that sleeps, or a supervisor that was stopped, comes back to workers that live."""
+    """After a sleep of the machine, or a paused supervisor, workers still count as alive."""
     kills: list[int] = []
     monkeypatch.setattr(WorkerHandle, "kill", lambda worker: kills.append(worker.process.pid))
     monkeypatch.setattr(handle, "BEAT_SECONDS", 0.01)

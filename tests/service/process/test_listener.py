@@ -1,4 +1,4 @@
-"""The port: bound on every address, and open for as many connections as are taken in."""
+"""Port: bound on every address, with a backlog for the connections to accept."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_every_address_of_a_host_on_one_port() -> None:
 
 
 class WithoutDescriptors(socket.socket):
-    """A listening socket of a process that has no descriptor left, for now."""
+    """Listening socket of a process that has no descriptor left for a while."""
 
     left = False
     asked = 0
@@ -82,7 +82,7 @@ class WithoutDescriptors(socket.socket):
 async def test_without_descriptors_connections_wait(
     monkeypatch: pytest.MonkeyPatch, log: Log
 ) -> None:
-    """It is said once, however long that lasts, and it is tried again now and then only."""
+    """The lack is logged once, however long it lasts, and accepting is retried now and then."""
     pause = 0.05
     monkeypatch.setattr(module, "EXHAUSTED_SECONDS", pause)
     given: list[socket.socket] = []

@@ -1,4 +1,4 @@
-"""The server around the application."""
+"""Server around the application."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from testing.process import Service, free_port
 
 
 def test_what_a_server_was_made_of_is_never_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the collector's own count of what it leaves alone."""
+    """The garbage collector's own count of frozen objects shows it."""
     counts = []
     monkeypatch.setattr(uvicorn.Server, "run", lambda *_: counts.append(gc.get_freeze_count()))
     try:
@@ -30,13 +30,13 @@ def test_what_a_server_was_made_of_is_never_looked_through(monkeypatch: pytest.M
 
 
 def halves(path: str, body: object, headers: dict[str, str]) -> tuple[bytes, bytes]:
-    """A request, without its last byte and that."""
+    """Return a request without its last byte, and the last byte."""
     content = request(path, body, headers)
     return content[:-1], content[-1:]
 
 
 def refused(port: int) -> bool:
-    """Whether nobody listens."""
+    """Return whether the port is closed."""
     try:
         socket.create_connection(("127.0.0.1", port)).close()
     except ConnectionRefusedError:
@@ -49,8 +49,8 @@ def refused(port: int) -> bool:
 def test_metrics_have_a_port_and_balancers_time(
     workers: str, artifact: Artifact, tmp_path: Path
 ) -> None:
-    """Told to stop, it is not ready at once, and still answers for as long as it was set; what it
-    has left to do is told at the metrics port until it is done."""
+    """After SIGTERM the service is unready at once, still answers for the drain time, and serves
+    metrics of the remaining work until it is done."""
     keys = tmp_path / "keys"
     keys.write_text("search:s3cret\n", encoding="utf-8")
     metrics, key = free_port(), {"authorization": "Bearer s3cret"}
@@ -77,7 +77,9 @@ def test_metrics_have_a_port_and_balancers_time(
             page = ask(metrics, "/metrics").body.decode()
             assert "headscope_ready 0.0" in page
             assert total(samples(page), "headscope_requests_in_flight [") == 2  # and the scrape
-            with socket.create_connection(("127.0.0.1", metrics)):  # as idle as a scraper's may be
+            with socket.create_connection(
+                ("127.0.0.1", metrics)
+            ):  # an idle connection, as a scraper may keep
                 slow.sendall(rest)
                 assert slow.recv(100).startswith(b"HTTP/1.1 200 ")
                 assert service.process.wait(60) in (0, -signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""The supervisor of workers that cannot start any more."""
+"""Supervisor of workers that cannot start any more."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import os, resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
-"""A program that may not write a larger file, as on a file system that is full."""
+"""Program that cannot write files beyond 100,000 bytes, as on a full file system."""
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""A worker, as its supervisor starts it."""
+"""Worker, as its supervisor starts it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.service.process.launched import launched
 
 @pytest.mark.slow
 def test_another_artifact_does_not_slip_in(artifact: Artifact, tmp_path: Path) -> None:
-    """It is valid, but the other workers answer from the one before; they go on."""
+    """The artifact is valid, but the other workers continue with the previous one."""
     copy = Path(shutil.copytree(artifact.folder, tmp_path / "copy"))
     with launched(copy) as service:
         write_manifest(copy, artifact.manifest.model_copy(update={"model": "another"}))

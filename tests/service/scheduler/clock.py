@@ -1,4 +1,4 @@
-"""Time that passes when a test says so."""
+"""Fake clock that a test moves."""
 
 from __future__ import annotations
 

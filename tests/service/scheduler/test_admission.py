@@ -1,4 +1,4 @@
-"""What the queue refuses, and what becomes of requests whose client left."""
+"""Refusals of the queue, and requests whose client has disconnected."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.anyio
 
 
 def plugged(batcher: Scheduler) -> asyncio.Task[object]:
-    """Keeps the one worker of a `GatedEngine` busy."""
+    """Keep the only worker of a `GatedEngine` busy."""
     return asyncio.create_task(batcher.submit("encode", [text(1)]))
 
 
@@ -58,7 +58,7 @@ async def test_a_full_queue_refuses_until_there_is_room() -> None:
         with pytest.raises(Overloaded, match=r"60 of 200 tokens.* half of the rest") as refused:
             await batcher.submit("encode", [text(71)])
         assert (refused.value.retry_after_seconds or 0) >= 1
-        assert batcher.lanes["encode"].queued_tokens == 60  # nothing of the refused one stayed
+        assert batcher.lanes["encode"].queued_tokens == 60  # nothing of the refused request is left
 
         fits = asyncio.create_task(batcher.submit("encode", [text(70)]))
         other_lane = asyncio.create_task(batcher.submit("attention", [text(100)]))
@@ -110,7 +110,7 @@ async def test_retry_after_is_once_or_twice_how_long_the_queue_takes(
                 await batcher.submit("encode", [text(1), text(2)])
             told.add(refused.value.retry_after_seconds)
         assert seconds <= min(told) + 0.5
-        assert max(told) <= 2.2 * seconds + 1.5  # the batch that runs, and whole seconds
+        assert max(told) <= 2.2 * seconds + 1.5  # the running batch, in whole seconds
         assert len(told) > 1 or seconds < 1  # not all come back at once
         engine.let_through()
         await asyncio.gather(plug, waiting)
@@ -164,7 +164,7 @@ async def test_who_leaves_while_computed_hurts_no_neighbour() -> None:
         leaves.cancel()
         engine.let_through()
         await asyncio.gather(plug, stays)
-        assert recorder.drops == []  # it was computed after all
+        assert recorder.drops == []  # it was computed nevertheless
         assert not recorder.failed
 
 
@@ -237,7 +237,7 @@ async def test_the_pace_of_texts_knows_no_maps() -> None:
 
 
 def tenth_a_token() -> Pace:
-    """A tenth of a second a token."""
+    """Return 0.1 seconds for each token."""
     pace = Pace()
     for tokens in (1, 64):
         pace.account(tokens, tokens / 10)
@@ -287,7 +287,7 @@ async def test_what_cannot_end_in_time_is_refused_before_it_begins() -> None:
         assert no.value.status == 429
         fits = asyncio.create_task(batcher.submit("encode", [text(30)] * 3, soon))
         await until(lambda: engine.batches)
-        lane.margin.mean = 2.0  # requests have taken that much longer than was predicted
+        lane.margin.mean = 2.0  # ratio of the requests' time to the prediction
         with pytest.raises(Overloaded, match=r"would take about"):
             await batcher.submit("encode", [text(55)], soon)
         assert recorder.refusals == [("encode", "deadline")] * 2
@@ -311,7 +311,7 @@ async def test_what_is_ahead_of_a_request_counts_for_its_deadline_alone() -> Non
 
 
 async def test_what_others_were_promised_comes_before_the_end_of_a_request() -> None:
-    """Else all that come together are admitted, and none of them ends in time."""
+    """Otherwise all concurrent requests are admitted, and none ends in time."""
     with batching(FakeEngine(CONFIG)) as (batcher, _):
         lane, now = batcher.lanes["attention"], time.monotonic()
         first = Caller("a", now + 20, Promise(150))
@@ -326,7 +326,7 @@ async def test_what_others_were_promised_comes_before_the_end_of_a_request() -> 
 
 
 async def test_a_prediction_that_was_wrong_refuses_only_for_a_while() -> None:
-    """Each refusal trusts it less, as nothing else could show that it is wrong."""
+    """Each refusal lowers the trust in the prediction: nothing else could correct it."""
     with batching(FakeEngine(CONFIG), max_batch_tokens=64) as (batcher, recorder):
         lane = batcher.lanes["encode"]
         lane.text_pace.account(64, 90.0)  # the machine slept
@@ -358,7 +358,7 @@ async def test_a_queue_that_stands_is_cut_to_twice_its_target(
         clock.now += 0.11
         tardy = asyncio.create_task(batcher.submit("encode", [text(10)]))
         await until(lambda: lane.queued_texts == 31)
-        clock.now += 0.11  # all that came for a tenth of a second would wait for more than 2 s
+        clock.now += 0.11  # all arrivals of a tenth of a second would wait for more than 2 s
         with pytest.raises(Overloaded, match=r"predicted, and 4\.0 s are allowed"):
             await batcher.submit("encode", [text(10)])
         assert recorder.refusals == [("encode", "wait")]
@@ -386,7 +386,7 @@ async def test_the_queue_is_bounded_in_texts_too() -> None:
 
 
 class Queued(Lane):
-    """A lane in which so many tokens wait."""
+    """Lane in which a number of tokens wait."""
 
     def __init__(self, name: LaneName, share: float, tokens: int) -> None:
         super().__init__(name, share, text_pace=tenth_a_token(), map_pace=tenth_a_token())

@@ -1,4 +1,4 @@
-"""A queue that stands, and a burst that does not."""
+"""Detection of a standing queue, as opposed to a burst (CoDel)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ STEP = INTERVAL_SECONDS / 4
 
 
 def after(congestion: Congestion, waits: list[float], since: float = 0.0) -> float:
-    """The longest wait that is allowed for 60 s of patience, after a request each step."""
+    """Return the maximum allowed wait for a timeout of 60 s, after a request in each step."""
     for step, wait in enumerate(waits):
         congestion.observe(wait, since + step * STEP)
     return congestion.most_seconds(60.0)

@@ -1,4 +1,4 @@
-"""When batches start, how many at once, and whose answers they carry."""
+"""Dispatch: start of batches, their number at once, and delivery of results."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_a_short_text_goes_beside_long_batches_where_the_engine_spares_a_c
         short = [asyncio.create_task(batcher.submit("encode", [text(n)])) for n in (60, 5, 65)]
         await until(lambda: engine.batches[2:] == [[60]])
         await asyncio.sleep(0.02)
-        assert len(engine.batches) == 3  # one more call, no two
+        assert len(engine.batches) == 3  # one more call, not two
         engine.let_through()
         await asyncio.gather(long, *short)
         assert batcher.close()

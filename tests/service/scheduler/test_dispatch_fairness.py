@@ -1,4 +1,4 @@
-"""How busy time is divided between the lanes. The engine's time is counted, not spent."""
+"""Division of busy time between the lanes, on a fake clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BATCH_SECONDS: dict[LaneName, float] = {"encode": 0.010, "attention": 0.070}
 
 
 class Clockwork(FakeEngine):
-    """A batch with maps takes 70 ms of the fake clock, one without 10 ms."""
+    """Engine whose batches take 70 ms of the fake clock with maps, and 10 ms without."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(CONFIG)
@@ -43,7 +43,7 @@ def flood(batcher: Scheduler, lane: LaneName, batches: int) -> list[asyncio.Task
 
 
 def share(recorder: Recorder, seconds: float, since: int = 0) -> float:
-    """The share of /encode in the busy time of the batches from `since` on."""
+    """Return the share of /encode in the busy time of the batches from `since` on."""
     busy = {"encode": 0.0, "attention": 0.0}
     for lane, _, taken in recorder.finished[since:]:
         if sum(busy.values()) >= seconds:
@@ -113,5 +113,5 @@ async def test_a_rare_length_does_not_starve(monkeypatch: pytest.MonkeyPatch) ->
         stop = True
         await asyncio.gather(*floods)
     lengths = [lengths for _, lengths, _ in recorder.finished]
-    # those that came before it, no more: 5 full batches, or up to 40 where the event loop lags
+    # only earlier texts: 5 full batches, or up to 40 if the event loop lags
     assert lengths.index([500]) - before <= 40

@@ -1,4 +1,4 @@
-"""The order of texts that wait: between clients, and between the requests of one."""
+"""Order of waiting texts, between clients and between the requests of one client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.service.harness import text
 
 
 class Queue:
-    """A queue whose texts are taken one by one; each request has a name."""
+    """Queue whose texts are taken one by one; each request has a name."""
 
     def __init__(self) -> None:
         self.texts = FairQueue()
@@ -70,7 +70,7 @@ def test_single_texts_one_after_another_each_go_before_the_rest_of_a_list() -> N
     queue = Queue()
     queue.push("L", *[10] * 100)
     assert queue.take(2) == "LL"
-    for name in "abc":  # each comes while the same batch of the list is computed
+    for name in "abc":  # each arrives while the same batch of the list is computed
         queue.push(name, 5)
         assert queue.take(beside=True) == name
     assert queue.take(3) == "LLL"
@@ -148,7 +148,7 @@ def test_the_window_is_the_order_in_which_they_go() -> None:
 @pytest.mark.parametrize(
     ("client", "tokens", "before"),
     [
-        ("A", 0, 30),  # the single texts that came first; of a list the first text alone
+        ("A", 0, 30),  # the earlier single texts; of a list only the first text
         ("A", 50, 30 + 50 + 50),
         ("B", 0, 0),
         ("B", 20, 20 + 20),  # each other client gets as much meanwhile

@@ -1,4 +1,4 @@
-"""A failed batch in halves: who is answered, who fails, and how often the engine is asked."""
+"""Failed batches in halves: results, failures, and the number of the engine's calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from service.scheduler.isolation import MOST_RUNS, isolate
 
 
 class Engine:
-    """Fails over some numbers, or over too many of them."""
+    """Engine that fails over some numbers, or over too many of them."""
 
     def __init__(self, bad: Collection[int] = (), room: int = 10**9) -> None:
         self.bad, self.room = bad, room

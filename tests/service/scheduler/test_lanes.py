@@ -1,4 +1,4 @@
-"""Which waiting texts make up a batch."""
+"""Choice of the waiting texts for a batch."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ def test_every_batch_holds_the_oldest_and_keeps_every_bound(
         assert len(batch) == 1 or sum(real) <= max_batch_tokens
         assert grid - sum(real) <= MAX_PADDING_SHARE * grid
         passed = sum(lengths[number] for number in range(max(batch)) if number in waiting)
-        assert passed <= WINDOW_BATCHES * max_batch_tokens  # no more than so much is passed over
-        for length in set(real):  # equal ones leave in the order they came
+        assert passed <= WINDOW_BATCHES * max_batch_tokens  # skipping a text has a limit
+        for length in set(real):  # equal texts leave in the order of arrival
             same = [number for number in batch if lengths[number] == length]
             younger = [number for number in waiting if lengths[number] == length]
             assert same == sorted(same)

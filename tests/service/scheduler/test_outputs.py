@@ -1,4 +1,4 @@
-"""Answers that cannot be right are refused before they reach anyone."""
+"""Outputs that cannot be right are refused before they reach a request."""
 
 from __future__ import annotations
 

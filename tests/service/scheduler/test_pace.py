@@ -1,4 +1,4 @@
-"""What batches took says what those that wait will take."""
+"""Prediction of the waiting texts' time from the time of past batches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_it_finds_what_a_batch_and_what_a_token_costs(start: float, each: float)
     pace = after(*((size, start + each * size) for size in sizes))
     assert pace.predict(512, 512) == pytest.approx(start + 512 * each)
     assert pace.predict(5120, 512) == pytest.approx(10 * start + 5120 * each)
-    smallest = min(sizes)  # no batch was smaller: it is taken to cost as much
+    smallest = min(sizes)  # no batch was smaller, so it is assumed to cost as much
     assert pace.predict(1, 512) == pytest.approx(start + smallest * each)
 
 
@@ -35,7 +35,9 @@ def test_before_the_first_batch_nothing_is_known() -> None:
 
 def test_single_short_texts_do_not_make_a_long_queue_look_endless() -> None:
     pace = after(*[(5, 0.003)] * 20)
-    assert pace.predict(512 * 10, 512) == pytest.approx(0.03)  # it is 0.7, and soon known
+    assert pace.predict(512 * 10, 512) == pytest.approx(
+        0.03
+    )  # the true value is 0.7, and soon learned
     pace.account(512, 0.07)
     assert pace.predict(512 * 10, 512) == pytest.approx(0.7, rel=0.1)
 

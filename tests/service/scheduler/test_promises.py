@@ -1,4 +1,4 @@
-"""What others are promised, in fair shares."""
+"""Tokens reserved by other clients, in fair shares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts that may not wait, or whose answer comes too late."""
+"""Texts that may not wait, or whose result comes too late."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.service.scheduler.clock import FakeClock
 
 pytestmark = pytest.mark.anyio
 SOON = 0.05
-"""Seconds after which a timer looks at the clock; no time passes but what a test lets pass."""
+"""Seconds until a timer checks the clock, which only the test moves."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A batch that fails reaches each of its waiters as an error, and nobody else."""
+"""A failed batch raises an error in each of its requests, and in no others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.service.harness import (
 
 pytestmark = pytest.mark.anyio
 POISON = 13
-"""An engine is to fail over a text of this length."""
+"""Length of the text over which an engine fails."""
 EVERYTHING: dict[str, Any] = {
     "hidden_layers": (0, 2),
     "pooling": Pooling(2, "mean"),
@@ -35,7 +35,7 @@ SECRET = "the text of a user"
 
 
 class Peculiar(BaseException):
-    """Not even an `Exception`."""
+    """Error that is not an `Exception`."""
 
 
 def raising(error: BaseException) -> Callable[[Sequence[Task]], None]:
@@ -103,7 +103,7 @@ async def test_a_failed_batch_fails_those_whose_text_it_is() -> None:
         async with asyncio.timeout(60):
             errors = await asyncio.gather(*doomed, return_exceptions=True)
         assert [type(error) for error in errors] == [EngineFailed, list, EngineFailed]
-        assert errors[0] is not errors[2]  # a traceback each, not one for both
+        assert errors[0] is not errors[2]  # each has a traceback of its own
         assert len(await plug) == 1
         assert_same((await lucky)[0].output, engine.expected(text(60)))
         assert batcher.lanes["encode"].queued_tokens == 0
@@ -130,7 +130,7 @@ async def test_one_failure_in_three_for_many_rounds() -> None:
 
 
 def changed(change: Callable[[Output], None]) -> Callable[[Sequence[Task]], list[Output]]:
-    """The right answers, but for a change to the last one."""
+    """Return the right results, with a change in the last one."""
     honest = AnsweringEngine(lambda _: None)
 
     def answer(tasks: Sequence[Task]) -> list[Output]:

@@ -1,4 +1,4 @@
-"""Whatever arrives, leaves and fails: each waiter that stays gets its own answer, once."""
+"""Property test: each request that is not cancelled gets its own result, once."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def play(events: list[Any], concurrency: int) -> None:
 
 
 def check(engine: FakeEngine, requests: list[tuple[asyncio.Task[Any], list[Task]]]) -> int:
-    """Every request that was not cancelled got its own answers, or failed for a reason."""
+    """Check that every request that was not cancelled has its own results or an error."""
     answered = 0
     for request, tasks in requests:
         if request.cancelled():
@@ -85,7 +85,7 @@ async def at_rest(batcher: Scheduler) -> None:
 
 
 async def assert_takes_work(batcher: Scheduler) -> None:
-    """Nothing waits, and every lane takes work again."""
+    """Check that nothing waits, and that every lane accepts work again."""
     for lane in batcher.lanes.values():
         assert lane.queued_tokens == 0
         assert lane.queued_texts == 0

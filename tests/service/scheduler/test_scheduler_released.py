@@ -1,4 +1,4 @@
-"""What was answered is let go at once: nothing waits for the collector of cycles."""
+"""Results are freed at once after delivery, without the garbage collector."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def without_collector() -> Iterator[None]:
 
 
 class Watched(FakeEngine):
-    """Remembers its outputs without keeping them."""
+    """Engine that holds weak references to its outputs."""
 
     def __init__(self) -> None:
         super().__init__(CONFIG)

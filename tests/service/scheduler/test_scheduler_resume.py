@@ -1,4 +1,4 @@
-"""What continues a request goes first, and what becomes of its outputs is the worker's work."""
+"""Continued requests go first, and the worker thread reduces their outputs."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_who_leaves_is_dropped() -> None:
         more.cancel()
         await asyncio.gather(more, return_exceptions=True)
         assert batcher.lanes["attention"].queued_tokens == 9
-        assert recorder.drops == []  # their texts were computed before
+        assert recorder.drops == []  # their texts have been computed already
         engine.let_through()
         await plug
         assert_same((await stays)[0].output, engine.expected(layer_maps(9, 1)))
@@ -184,7 +184,7 @@ async def test_a_reduction_that_raises_fails_its_own_batch_alone(
         assert_same((await other)[0].output, engine.expected(text(8)))
         await plug
         assert recorder.failed == ["attention"]
-        assert recorder.drops == []  # their texts were computed before
+        assert recorder.drops == []  # their texts have been computed already
         assert batcher.lanes["attention"].queued_tokens == 0
         (again,) = await batcher.resume("attention", tasks[:1])
         assert_same(again.output, engine.expected(tasks[0]))

@@ -1,4 +1,4 @@
-"""Tasks of one caller: results in order, one failure for all, and when they are due."""
+"""Tasks of one caller: results in order, one failure for all, and the deadline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator reads as a service starts."""
+"""Lines that an operator reads as a service starts."""
 
 from __future__ import annotations
 

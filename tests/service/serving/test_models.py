@@ -1,4 +1,4 @@
-"""Which of several models a request means, and that it is the one that answers."""
+"""Choice between several models by a request, and replies of the chosen model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAIR = {"query": "a", "texts": ["b", "c"]}
 
 @pytest.fixture(scope="module")
 def artifacts(artifact: Artifact) -> list[Artifact]:
-    """Two encoders, a classifier, a cross-encoder and a sparse encoder of one tokenizer."""
+    """Return two encoders, a classifier, a cross-encoder and a sparse encoder of one tokenizer."""
     return [
         variant(artifact, "first", 128),
         variant(artifact, "org/Zweites Mödell", 64),
@@ -39,7 +39,7 @@ async def client(artifacts: list[Artifact], anyio_backend: str) -> AsyncIterator
 
 
 async def test_the_model_that_was_named_answers(client: Client, artifacts: list[Artifact]) -> None:
-    """With vectors that only its engine gives; maps have its name, and so has the header."""
+    """Its vectors come only from its engine; maps and the header have its name."""
     for one in artifacts:
         name = one.manifest.model
         answer = await client.post(

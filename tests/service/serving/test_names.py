@@ -19,7 +19,7 @@ FORGED = "a\n2026-01-01T00:00:00.000Z critical headscope: forged \x1b[31m"
 
 @pytest.fixture
 def twins(tiny_checkpoint: Path, tmp_path: Path) -> tuple[str, str]:
-    """Two folders of one name, each with a checkpoint."""
+    """Return two folders of the same name, each with a checkpoint."""
     first, second = (tmp_path / parent / "name" for parent in "ab")
     for folder in (first, second):
         shutil.copytree(tiny_checkpoint, folder)
@@ -58,7 +58,7 @@ def test_an_artifact_counts_by_its_precision(
     (folder / "manifest.json").write_text(manifest.model_dump_json())
     with pytest.raises(ValueError, match="name:fp32 is to be served 2 times"):
         check_names(Settings(model=twins[:1], artifact=(folder,)))
-    (folder / "manifest.json").write_text("{")  # whoever loads it says so
+    (folder / "manifest.json").write_text("{")  # loading it raises an error
     check_names(Settings(model=twins[:1], artifact=(folder,)))
 
 

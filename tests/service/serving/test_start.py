@@ -1,4 +1,4 @@
-"""The parts of each model, as an application starts them."""
+"""Parts of each model, as an application starts them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of a service, as its routes and its server share it."""
+"""State of a service, shared by its routes and its server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Twins: which fp32 artifacts answer for the heads of which models."""
+"""Twins: fp32 artifacts that answer for the heads of other models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.service.inference.test_uses import failing
 
 
 def changed(artifact: Artifact, **update: Any) -> Artifact:
-    """The artifact, with another manifest."""
+    """Return the artifact with another manifest."""
     return replace(artifact, manifest=artifact.manifest.model_copy(update=update))
 
 

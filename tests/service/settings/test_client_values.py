@@ -1,4 +1,4 @@
-"""Lists of keys, origins and hosts: what a client can meet, and what it cannot."""
+"""Lists of keys, origins and hosts: values that a client can send, and impossible ones."""
 
 from __future__ import annotations
 

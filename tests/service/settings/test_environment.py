@@ -1,4 +1,4 @@
-"""Which variables count, and which are refused."""
+"""Environment variables that are read, and variables that are refused."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_variables_of_others_are_theirs(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_variables_of_a_service_of_kubernetes_are_told_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As its documentation has them, of a service `headscope` at port 8000."""
+    """The variables are Kubernetes' documented ones of a service `headscope` at port 8000."""
     address = "tcp://10.0.0.11:8000"
     for name, value in {
         "SERVICE_HOST": "10.0.0.11",
@@ -120,7 +120,7 @@ def test_a_variable_is_one_name_or_a_json_list(
 
 
 def test_variables_of_both_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A container has one of its own; who sets the other means that one alone."""
+    """A container sets one variable; setting the other as well is ambiguous."""
     for name, value in BOTH.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match="HEADSCOPE_MODEL and HEADSCOPE_ARTIFACT are both given"):
@@ -157,7 +157,7 @@ PRECISION = "a precision is for a model's export, and an artifact has its own"
 
 @pytest.mark.parametrize("precision", ["auto", "int8", "fp32"])
 def test_an_artifact_has_its_own_precision(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refused even where it would be the default."""
+    """A precision is refused even if it is the default."""
     with pytest.raises(ValueError, match=PRECISION):
         from_command_line("--artifact", "a", "--precision", precision)
     monkeypatch.setenv("HEADSCOPE_ARTIFACT", "/by/variable")

@@ -1,4 +1,4 @@
-"""The groups of settings are the headings of the page that lists them."""
+"""Groups of settings equal the headings of docs/configuration.md."""
 
 from __future__ import annotations
 

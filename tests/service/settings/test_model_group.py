@@ -1,4 +1,4 @@
-"""Settings of what is served that exclude one another."""
+"""Settings of the served models that exclude one another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a setting comes from, and what it may be."""
+"""Sources of settings, and their valid values."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ VALUES: dict[str, tuple[Any, Any]] = {
     "otlp_endpoint": ("http://flag", "http://environment"),
     "log_level": ("debug", "error"),
 }
-"""Of each setting one value for the command line and one for the environment."""
+"""Value of each setting for the command line, and one for the environment."""
 BAD: list[tuple[str, str]] = [
     ("engine", "jax"),
     ("device", "tpu"),

@@ -1,4 +1,4 @@
-"""What a service serves, one by one."""
+"""Models that a service serves, by the settings."""
 
 from __future__ import annotations
 

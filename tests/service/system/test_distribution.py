@@ -1,4 +1,4 @@
-"""What the service says of its own distribution, and of packages that are not installed."""
+"""The service's own distribution, and errors for packages that are not installed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_every_extra_that_is_advised_is_there_and_brings_the_module() -> None:
 
 @pytest.fixture
 def installed_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None, Path], None]:
-    """`installed_as(record, prefix)`: the distribution's `direct_url.json` and the environment."""
+    """Return `installed_as(record, prefix)`, which sets `direct_url.json` and the environment."""
 
     class Installed:
         def __init__(self, record: str | None) -> None:

@@ -1,4 +1,4 @@
-"""An artifact is served without the exporter's packages: what the wheel does not require."""
+"""An artifact is served without the exporter's packages, which the wheel does not require."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_an_artifact_is_served_without_what_only_extras_bring(
     folder = artifact.folder if weights else serving_copy(artifact, tmp_path / "serving").folder
     missing = sorted(
         EXTRAS.keys() - {"onnxruntime", "opentelemetry"}
-    )  # FastAPI has the latter's api
+    )  # FastAPI depends on the latter's API
     done = subprocess.run(
         [sys.executable, "-c", SERVE, str(folder), *missing],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""The service from its wheel, in an environment of what it requires and nothing else."""
+"""Service from its wheel, in an environment with only the required packages."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ ADVISED = re.compile(r"pip install 'headscope-server\[([\w,-]+)\]'")
 
 @dataclass(frozen=True)
 class Installation:
-    """An environment, and an empty folder to start commands in."""
+    """Environment, and an empty folder in which commands start."""
 
     python: Path
     folder: Path
 
     def run(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run the environment's Python with these words."""
+        """Run the environment's Python with these arguments."""
         environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder), **variables}
         return subprocess.run(
             [str(self.python), *words],
@@ -49,7 +49,7 @@ class Installation:
         )
 
     def refusal(self, *words: str, **variables: str) -> str:
-        """The one line that a command ends with."""
+        """Return the only line of a failed command."""
         done = self.run("-m", "service", *words, **variables)
         assert (done.returncode, done.stdout) == (1, ""), done
         (line,) = (line for line in done.stderr.splitlines() if ": " in line[10:])
@@ -57,7 +57,7 @@ class Installation:
 
 
 def required(requirements: list[str]) -> Iterator[importlib.metadata.Distribution]:
-    """The installed distributions that these requirements lead to, without extras."""
+    """Return the installed distributions that requirements need, without extras."""
     todo, seen = [*requirements], set[str]()
     while todo:
         requirement = Requirement(todo.pop())
@@ -72,7 +72,7 @@ def required(requirements: list[str]) -> Iterator[importlib.metadata.Distributio
 
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
-    """An environment with the wheel, and links to the packages that it requires."""
+    """Make an environment with the wheel, and links to its required packages."""
     scratch = tmp_path_factory.mktemp("wheel")
     wheel = server_wheel(scratch)
     venv.create(scratch / "venv", symlinks=True)

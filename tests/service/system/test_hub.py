@@ -1,4 +1,4 @@
-"""The hub of the environment, held against `huggingface_hub`'s own reading of it."""
+"""Hub of the environment, against `huggingface_hub`'s own settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a log line is, in both forms and in every process."""
+"""Log lines, in both formats and in every process."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def refuse(why: str) -> None:
 
 
 def ours(error: BaseException) -> list[str]:
-    """The frames of our own code, by the standard library's account."""
+    """Return the frames of the project's code in a traceback, by the standard library."""
     root = Path(__file__).resolve().parents[3]
     return [
         f"{Path(frame.filename).relative_to(root)}:{frame.lineno}"
@@ -215,7 +215,7 @@ def test_what_nobody_catches_is_logged_like_the_rest(log_format: str) -> None:
 
 
 def lines_of(service: Service) -> list[dict[str, Any]]:
-    """Stop a service; everything that any process of it said."""
+    """Stop a service, and return the log lines of all its processes."""
     assert service.stop() in (0, -signal.SIGTERM)
     lines = [json.loads(line) for line in service.log.splitlines()]
     assert all(line.keys() >= KEYS for line in lines)
@@ -253,7 +253,7 @@ def test_a_service_that_cannot_start_says_so_in_json(artifact: Artifact) -> None
 
 
 def test_the_request_id_costs_next_to_nothing(log: Log) -> None:
-    """Beside one line of a log, on the same machine at the same time."""
+    """Its time is compared with the time of a log line, on the same machine at the same time."""
 
     def seconds(function: Callable[[], object]) -> float:
         return min(timeit.repeat(function, number=20, repeat=20))

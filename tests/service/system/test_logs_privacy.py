@@ -1,4 +1,4 @@
-"""A canary goes down every path there is, and is found in no log, metric, span or error."""
+"""A canary in every part of requests appears in no log, metric, span or error."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from tests.service.harness import AnsweringEngine, serving, text
 from tests.service.logged import Log, logged
 
 CANARY = "Kanarienvogel"
-"""Goes in as it is, and never as an identifier that could be a field's name."""
+"""Canary: text of requests that must not appear in any output except the reply."""
 POISON = "a " * 150
-"""The engine fails over a text of so many tokens, and says what is in its company."""
+"""Text over which the engine fails, with an error that quotes the batch."""
 
 
 @dataclass
 class Service:
-    """A service, and everything that it tells anybody but the caller."""
+    """Service, and all its output except replies."""
 
     app: FastAPI
     port: int
@@ -76,7 +76,7 @@ def fail_over_poison(tasks: Any) -> None:
 
 @pytest.fixture(scope="module")
 def service(artifact: Artifact) -> Iterator[Service]:
-    """The server that ships, which logs all it can and sends traces."""
+    """Run the shipped server with the most verbose log and with traces."""
     with logged() as log, collecting() as collector:
         port = free_port()
         settings = Settings(
@@ -207,7 +207,7 @@ def test_heads(service: Service, request_bytes: bytes) -> None:
 
 
 def test_a_field_name_is_told_to_who_sent_it_alone(service: Service) -> None:
-    """Of a word that could be a field's name the caller hears, as of any spelling mistake."""
+    """The reply names an unknown field, as it does for a spelling mistake; logs do not."""
     body = {"inputs": "a", CANARY: 1}
     reply = httpx.post(f"http://127.0.0.1:{service.port}/encode", json=body)
     assert f"{CANARY}: " in reply.json()["detail"]
@@ -248,7 +248,7 @@ async def test_a_wrong_key(artifact: Artifact) -> None:
 
 
 class Failing(RuntimeEngine):
-    """Stands for an engine whose libraries quote what they were given."""
+    """Stand-in for an engine whose libraries quote their input in errors."""
 
     def __init__(self) -> None:
         pass

@@ -1,4 +1,4 @@
-"""What a machine tells of itself, in files that stand in for its own."""
+"""Properties of a machine, from files that stand in for the kernel's."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory_that_is_available(
     there: tuple[str, ...], found: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The system's, or what the limit of a control group leaves, whose inactive cache is free."""
+    """It is the system's, or the rest of a control group's limit, whose inactive cache is free."""
     for name in there:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(FILES[name])

@@ -1,4 +1,4 @@
-"""What the system's libraries and the collector are told, by their own account of themselves."""
+"""Settings of the system's libraries and of the garbage collector, as they report them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LIBC.free.restype, LIBC.free.argtypes = None, [ctypes.c_void_p]
 
 
 class Mallinfo2(ctypes.Structure):
-    """Of malloc.h."""
+    """Structure `mallinfo2` of malloc.h."""
 
     _fields_ = [
         (name, ctypes.c_size_t)
@@ -47,7 +47,7 @@ class Mallinfo2(ctypes.Structure):
 
 
 def own_blocks() -> int:
-    """How many blocks were asked of the system one by one."""
+    """Return the number of blocks that malloc requested from the system one by one."""
     LIBC.mallinfo2.restype = Mallinfo2
     return int(LIBC.mallinfo2().hblks)
 
@@ -91,7 +91,7 @@ def test_serving_settles_it_before_anything_else(monkeypatch: pytest.MonkeyPatch
 
 def test_what_starts_in_lower_priority_stays_there_and_nothing_else() -> None:
     def started() -> tuple[int, int, int]:
-        """Niceness of the calling thread, of a thread that it starts, and of a process."""
+        """Return the niceness of the calling thread, of a new thread, and of a new process."""
         with ThreadPoolExecutor(1) as threads:
             thread = threads.submit(niceness).result()
         program = "import os; print(os.getpriority(os.PRIO_PROCESS, 0))"
@@ -120,7 +120,7 @@ def niceness() -> int:
 
 
 def test_freed_memory_goes_back_to_the_system() -> None:
-    """Many blocks too small for the system's own, with one kept now and then between them."""
+    """The blocks are too small for the system's own, and some between them are kept."""
     blocks = [LIBC.malloc(2**15) for _ in range(4000)]
     for block in blocks:
         ctypes.memset(block, 1, 2**15)

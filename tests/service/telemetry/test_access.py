@@ -1,4 +1,4 @@
-"""The access log: a line a request, if it is asked for."""
+"""Access log: a line for each request, if enabled."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_the_owner_of_a_key_and_the_callers_trace_are_told(
 async def test_what_is_refused_before_its_route_has_that_route(
     log: Log, artifact: Artifact
 ) -> None:
-    """By its line a caller who has no key, or sends too much, can be told from a scanner."""
+    """Its line distinguishes a client without a key, or with too large a body, from a scanner."""
     engine = AnsweringEngine(lambda _: None)
     long = {"inputs": "a" * 2000}
     key = {"authorization": f"Bearer {SECRET}"}

@@ -37,7 +37,7 @@ HEADS: dict[str, Callable[[], Iterable[bytes]]] = {
 
 
 class Sent:
-    """What a server sent that was taken, and whether its client has left."""
+    """Bytes that a server sent and the client took, and whether the client has disconnected."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -46,7 +46,7 @@ class Sent:
 
 @contextlib.contextmanager
 def sending(reply: Iterable[bytes]) -> Iterator[tuple[str, Sent]]:
-    """A server that answers one request so, as long as its client stays."""
+    """Run a server that answers one request with the parts of a reply, until its client leaves."""
     sent = Sent()
 
     def serve() -> None:
@@ -56,7 +56,7 @@ def sending(reply: Iterable[bytes]) -> Iterator[tuple[str, Sent]]:
             for part in reply:
                 connection.sendall(part)
                 sent.bytes += len(part)
-                if not part:  # a byte at a time, until nobody listens
+                if not part:  # a byte at a time, until the client disconnects
                     connection.sendall(b"x")
                     sent.left.wait(0.05)
             connection.recv(1)
@@ -72,7 +72,7 @@ def sending(reply: Iterable[bytes]) -> Iterator[tuple[str, Sent]]:
 
 @pytest.mark.parametrize("name", BODIES)
 def test_a_body_is_not_read(name: str) -> None:
-    """The system takes some of it, on both sides; the client as good as nothing."""
+    """The system buffers some of it on both sides; the client reads almost nothing."""
     with sending(BODIES[name]()) as (url, sent), bounded_session(60) as session:
         reply = session.request("POST", url, data=b"spans", timeout=60)
         assert reply.status_code == 200

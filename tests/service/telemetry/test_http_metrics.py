@@ -1,4 +1,4 @@
-"""Requests, replies and refusals by route; buckets against quantiles of what was observed."""
+"""Requests, replies and refusals by route; buckets against quantiles of the observations."""
 
 from __future__ import annotations
 

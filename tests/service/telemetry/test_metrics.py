@@ -113,7 +113,7 @@ print(metrics.render().decode())
 
 
 def shared_values(folder: Path, index: int, amount: int) -> dict[str, float]:
-    """What a process with this index renders once it has counted."""
+    """Return the metrics that a process with an index renders after counting."""
     done = subprocess.run(
         [sys.executable, "-c", SHARING, str(folder), str(index), str(amount)],
         env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)},

@@ -1,4 +1,4 @@
-"""What a model's schedulers and engines report."""
+"""Metrics of a model's schedulers and engines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_what_happened_is_counted(artifact: Artifact, onnx_engine: OnnxEngine) -> None:
-    """Tokens are those of [CLS] a b [SEP], [CLS] a [SEP] and so on."""
+    """Tokens count [CLS] a b [SEP], [CLS] a [SEP] and so on."""
     async with serving(artifact, onnx_engine) as client:
         for _ in range(3):
             await client.post("/encode", json={"inputs": ["a b", "a"]})
@@ -59,7 +59,7 @@ async def test_cut_inputs_and_failed_batches(artifact: Artifact) -> None:
 
 
 def test_each_model_has_its_own_series_from_the_start() -> None:
-    """Prometheus sees an increase only of a series that was there before."""
+    """Prometheus sees an increase only in a series that existed before."""
     registry = CollectorRegistry()
     families = ModelFamilies(registry)
     one, other = ModelMetrics(families, "one"), ModelMetrics(families, "other")

@@ -1,4 +1,4 @@
-"""What an observer hears of a request: the facts, and nothing of its content."""
+"""Observation of a request: its summary, without its content."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROUTES = RouteTemplates()
 
 
 class Observer:
-    """Remembers what it heard."""
+    """Observer that records the summaries."""
 
     def __init__(self) -> None:
         self.heard: list[RequestSummary] = []
@@ -28,11 +28,11 @@ class Observer:
         self.heard.append(request)
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 async def answer(scope: Any, receive: Any, send: Any) -> None:
-    """A reply in two parts, by a route that computes."""
+    """Send a reply in two parts, by a route that computes."""
     scope["route"] = SimpleNamespace(path="/things/{name}")
     scope["state"] |= {"request_id": "mine", "timings": TIMINGS}
     await asyncio.sleep(0.01)
@@ -43,11 +43,11 @@ async def answer(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def observed(app: Any, **scope: Any) -> RequestSummary:
-    """The one thing that two observers heard alike."""
+    """Return the summary that two observers received equally."""
     observers = [Observer(), Observer()]
 
     async def send(message: Any) -> None:
-        """A client that reads."""
+        """Read the message."""
 
     request = {"type": "http", "method": "POST", "path": "/things/secret", "headers": []}
     middleware = ObservationMiddleware(app, observers, ROUTES.of_scope)
@@ -92,7 +92,7 @@ async def test_a_traceparent_is_told_if_there_is_one(
 
 async def test_a_client_that_leaves_before_the_reply_has_no_status() -> None:
     async def leave(*_: Any) -> None:
-        """No reply, no route, no id."""
+        """Disconnect without a reply, a route and an id."""
 
     found = await observed(leave)
     assert (found.status, found.sent_bytes, found.timings) == (None, 0, None)

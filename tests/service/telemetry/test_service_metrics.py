@@ -1,4 +1,4 @@
-"""Gauges of the service: what it is, whether it is ready, and its limits."""
+"""Gauges of the service: identity, readiness and limits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_build_and_limits(artifact: Artifact, monkeypatch: pytest.MonkeyPa
 async def test_ready_as_the_last_probe_found(
     artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And without a probe of its own: a scrape computes nothing."""
+    """A scrape starts no probe: it computes nothing."""
     monkeypatch.setattr("service.health.readiness.PROBE_SECONDS", 0.05)
     engine = GatedEngine()
     async with serving(artifact, engine) as client:

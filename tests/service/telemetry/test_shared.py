@@ -17,7 +17,7 @@ from service.telemetry.shared import FIRST_BYTES, AllocatedDict
 from tests.service.logged import Log
 
 SERIES = [f"series {n}{n % 9 * 'x'}" for n in range(3 * FIRST_BYTES["counter"] // 32)]
-"""More than the first size holds, of every padding."""
+"""Series with every padding, more than the first size of a file holds."""
 Opened = Callable[[Path], AllocatedDict]
 COUNTING = """
 import sys
@@ -43,7 +43,7 @@ print(metrics.render().count(b"headscope_requests_total{"))
 
 @contextlib.contextmanager
 def small_file_system(folder: Path, size: str) -> Iterator[Path]:
-    """A file system of some bytes, where one can be mounted."""
+    """Mount a small file system; skip the test if that is not possible."""
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -58,19 +58,19 @@ def small_file_system(folder: Path, size: str) -> Iterator[Path]:
 
 
 def holes(path: Path) -> int:
-    """Bytes of a file that the file system has not allocated."""
+    """Return the bytes of a file that the file system has not allocated."""
     found = path.stat()
     return max(0, found.st_size - 512 * found.st_blocks)
 
 
 def values(path: Path) -> dict[str, float]:
-    """A file's series as any other process reads them."""
+    """Return a file's series as another process reads them."""
     read = MmapedDict.read_all_values_from_file(str(path))  # type: ignore[no-untyped-call]
     return {key.strip(): value for key, value, *_ in read}
 
 
 def counting(folder: Path) -> subprocess.CompletedProcess[str]:
-    """A worker's metrics in a process of their own, which a signal would end."""
+    """Update a worker's metrics in a process of its own, which a signal would end."""
     return subprocess.run(
         [sys.executable, "-c", COUNTING, str(folder)],
         env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)},
@@ -83,7 +83,7 @@ def counting(folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def opened() -> Iterator[Opened]:
-    """Files that are closed at the end."""
+    """Open files, and close them at the end."""
     with contextlib.ExitStack() as stack:
 
         def open_(path: Path) -> AllocatedDict:
@@ -94,7 +94,7 @@ def opened() -> Iterator[Opened]:
 
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on the file system takes nothing more."""
+    """Let every allocation fail, as on a full file system."""
 
     def fallocate(*_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,4 +1,4 @@
-"""The trace id of a request, against W3C's examples of what is valid."""
+"""Trace id of a request, against W3C's valid and invalid examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spans, as a collector gets them."""
+"""Spans, as a collector receives them."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ async def test_a_collector_that_is_down_costs_a_line(
 async def test_a_collector_that_hangs_keeps_nobody(
     artifact: Artifact, slow: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The end waits for 0.2 s, where the library would for the batch, or for 30 s."""
+    """Shutdown waits for 0.2 s, where the library would wait for the batch, or for 30 s."""
     monkeypatch.setattr("service.telemetry.tracing.SEND_SECONDS", 60)
     monkeypatch.setattr("service.telemetry.tracing.FLUSH_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -219,7 +219,7 @@ async def test_a_collector_that_hangs_keeps_nobody(
 
 
 async def test_a_collector_without_end_costs_a_line(caplog: pytest.LogCaptureFixture) -> None:
-    """Spans that it took are sent; a head that goes on for ever is given up."""
+    """Accepted spans count as sent; reading of an endless head is aborted."""
     heads = {
         b"HTTP/1.1 200 OK\r\n\r\n": 0,
         b"HTTP/1.1 500 No\r\n\r\n": 1,

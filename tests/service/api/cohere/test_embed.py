@@ -24,14 +24,14 @@ BODY: dict[str, Any] = {"model": "embed-v4.0", "input_type": "search_document", 
 
 
 async def floats(client: Client, **fields: Any) -> np.ndarray:
-    """The vectors of a reply as `float`, `[B, D]`."""
+    """Return the vectors of a reply as `float`, `[B, D]`."""
     answer = await client.post(URL, json=BODY | fields)
     assert answer.status_code == 200, answer.text
     return np.array(answer.json()["embeddings"]["float"], np.float32)
 
 
 async def own(client: Client, inputs: Any, **fields: Any) -> np.ndarray:
-    """Those of `/encode`, whose numbers have oracles of their own."""
+    """Return the vectors of `/encode`, which other tests compare with oracles."""
     body = {"inputs": inputs, "outputs": ["pooled"], "normalize": True, **fields}
     results = (await client.post("/encode", json=body)).json()["results"]
     return np.array([one["pooled"] for one in results], np.float32)
@@ -108,7 +108,7 @@ async def test_texts_are_cut_on_the_side_asked_for(client: Client, small_checkpo
 async def test_input_types_choose_the_checkpoints_prompts(
     artifact: Artifact, onnx_engine: OnnxEngine
 ) -> None:
-    """Those that sentence-transformers looks for; no prompt where the checkpoint names none."""
+    """The prompts are sentence-transformers' own; without named prompts there is none."""
     prompts = {"query": "query: ", "passage": "passage: ", "clustering": "cluster: "}
     sentence = artifact.manifest.sentence.model_copy(update={"prompts": prompts})
     changed = variant(artifact, "prompted", 128, sentence=sentence)

@@ -12,12 +12,12 @@ from sentence_transformers.util import quantize_embeddings
 from service.api.cohere.quantization import FORMS, EmbeddingType
 
 RANGE = np.array([[-128.5], [126.5]]) / 127
-"""What sentence-transformers' buckets are to be, so that each rounds: it takes floors."""
+"""Range of sentence-transformers' buckets with which its floor becomes rounding."""
 
 
 @pytest.fixture(scope="module")
 def vectors() -> np.ndarray:
-    """Unit vectors, one of them along an axis."""
+    """Return unit vectors, one of them along an axis."""
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((50, 384), np.float32)
     rows[0] = 0
@@ -33,7 +33,7 @@ def test_8_bits_are_sentence_transformers(vectors: np.ndarray) -> None:
     ranges = np.repeat(RANGE, vectors.shape[1], axis=1)
     for name in ("int8", "uint8"):
         found, expected = read(name, vectors), quantize_embeddings(vectors, name, ranges)
-        assert np.mean(found != expected) < 1e-3  # where a product is halfway
+        assert np.mean(found != expected) < 1e-3  # products halfway between two integers
         assert np.abs(found - expected.astype(int)).max() <= 1
 
 

@@ -1,4 +1,4 @@
-"""Inputs that become vectors, and lists of them, as every dialect has them."""
+"""Inputs that become vectors, and lists of inputs, in all dialects."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_list_is_one_json_value() -> None:
 async def test_large_lists_leave_the_event_loop_and_have_their_limit(
     artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is written in a thread is the same; what is too large is refused before it is made."""
+    """A thread writes the same reply; a list that is too large is refused before it is computed."""
     body = {"input": ["a", "b c"]}
 
     async def ask(client: httpx.AsyncClient) -> httpx.Response:

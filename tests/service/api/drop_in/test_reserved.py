@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_a_reply_has_its_limit_and_gives_its_bytes_back(artifact: Artifact) -> None:
-    """What would be too large is refused before anything of it is computed."""
+    """A reply that would be too large is refused before anything is computed."""
     async with serving_task(artifact, RANKS, max_response_bytes=1024) as client:
         replies = state_of(client.app).replies
         engine = state_of(client.app).models.default.inference.engines.default.engine

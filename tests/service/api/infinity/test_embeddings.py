@@ -21,14 +21,14 @@ TEXTS = ["What is Deep Learning?", "naïve café 😀", "word " * 600, ""]
 
 @pytest.fixture(scope="module")
 def expected(small_checkpoint: Path) -> np.ndarray:
-    """Unit vectors by sentence-transformers, which Infinity serves: texts that are long are cut."""
+    """Return unit vectors by sentence-transformers, as Infinity does; long texts are truncated."""
     model = SentenceTransformer(str(small_checkpoint), device="cpu")
     vectors: np.ndarray = model.encode(TEXTS, normalize_embeddings=True)
     return vectors
 
 
 async def vectors(client: Client, **fields: Any) -> np.ndarray:
-    """The vectors of a reply, whose form is checked."""
+    """Check the form of a reply, and return its vectors."""
     answer = await client.post("/embeddings", json={"input": TEXTS, **fields})
     assert answer.status_code == 200, answer.text
     reply = answer.json()
@@ -56,7 +56,7 @@ async def test_vectors_are_sentence_transformers(client: Client, expected: np.nd
 
 
 async def test_prompts_are_not_infinitys(artifact: Artifact) -> None:
-    """It tokenises texts as they are, also those of a checkpoint with a default prompt."""
+    """Texts get no prompt, even if the checkpoint has a default prompt."""
     prompts = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
     sentence = artifact.manifest.sentence.model_copy(update=prompts)
     changed = variant(artifact, "prompted", 8, sentence=sentence)

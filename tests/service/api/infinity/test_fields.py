@@ -1,4 +1,4 @@
-"""The fields that all of Infinity's requests and replies have."""
+"""Fields of all of Infinity's requests and replies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from service.inference.timings import Timings
 
 
 def test_infinitys_name_of_no_model_is_none() -> None:
-    """Its clients always send one."""
+    """Infinity's clients always send a model name."""
     assert InfinityRequest(model="default/not-specified").model is None
     assert InfinityRequest(model="a").model == "a"
     assert InfinityRequest().model is None

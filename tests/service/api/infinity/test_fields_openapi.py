@@ -1,4 +1,4 @@
-"""Our routes and fields against Infinity's own OpenAPI document; what differs is listed."""
+"""Routes and fields against Infinity's own OpenAPI document, with a list of differences."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DIFFERENT = {
     "modality": "audio and images are understood, and refused by name",
     "data": "no vectors of audio or images, no matrices; `stats` are numbers; compared below",
 }
-"""Fields whose types are others on purpose."""
+"""Fields whose types differ on purpose."""
 OURS = {
     "_OpenAIEmbeddingInput_Text": "InfinityEmbeddingsRequest",
     "RerankInput": "InfinityRerankRequest",
@@ -61,7 +61,7 @@ def shape(document: dict[str, Any], schema: dict[str, Any]) -> Any:
 
 
 def named(names: Iterable[str], name: str) -> str:
-    """The schema of Infinity's among those of a name, which FastAPI parts by their modules."""
+    """Return Infinity's schema of a name; FastAPI separates schemas of one name by module."""
     parted = re.compile(rf"(service__api__infinity__\w+__)?{name}")
     (found,) = (one for one in names if parted.fullmatch(one))
     return found
@@ -107,7 +107,7 @@ def test_every_field_is_taken_and_given(
 
 
 def test_items_of_replies(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
-    """The fields of what stands in `data`."""
+    """The items of `data` have the same fields."""
     for their_name, our_name in (
         ("OpenAIEmbeddingResult", "EmbeddingsReply"),
         ("ClassifyResult", "ClassifyReply"),

@@ -1,4 +1,4 @@
-"""Errors in Jina's form, and in that of Cohere's first version."""
+"""Errors in the forms of Jina and of Cohere's first version."""
 
 from __future__ import annotations
 

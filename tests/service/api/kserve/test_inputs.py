@@ -1,4 +1,4 @@
-"""Bodies as nobody should send them: refused in one line, or read without losing a byte."""
+"""Malformed bodies: each is refused in one line, or read without losing a byte."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
 def outcome(read: Callable[..., list[Any]], *arguments: Any) -> list[Any] | ServiceError:
-    """What is read, or how it is refused; anything else fails the test."""
+    """Return the texts read, or the refusal; any other exception fails the test."""
     try:
         return read(*arguments)
     except ServiceError as error:
@@ -44,7 +44,7 @@ def test_elements_are_what_was_written(texts: list[str]) -> None:
 @quick
 @given(SHORT, st.sampled_from([1, 2, 3, 2**40]))
 def test_any_bytes_are_texts_or_refused(data: bytes, count: int) -> None:
-    """Those that are taken are written again as the same bytes: nothing is skipped."""
+    """Accepted bytes are written again as the same bytes: nothing is skipped."""
     found = outcome(elements, memoryview(data), count)
     if isinstance(found, ServiceError):
         assert found.status == 400
@@ -106,7 +106,7 @@ def tensor(**changed: Any) -> dict[str, Any]:
 
 
 def bodies() -> dict[str, tuple[dict[str, Any], str]]:
-    """`httpx`'s arguments of each body, and what its refusal says."""
+    """Return `httpx`'s arguments for each body, and the message of its refusal."""
     one, size = wire.elements(["a"]), {"binary_data_size": 5}
     sized = tensor(parameters=size)
     return {

@@ -1,4 +1,4 @@
-"""What parameters ask for is what /encode and /attention are asked for by the same names."""
+"""Parameters have the same meaning as the fields of /encode and /attention of the same names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outputs in JSON and bytes: a client reads what was given, and no more than was predicted."""
+"""Outputs in JSON and bytes: values survive the round trip, within the predicted size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON of requests: lists for clients that send scalars alone, and each output's form."""
+"""JSON of requests: lists for clients that can send only scalars, and each output's form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests and replies of the Open Inference Protocol, as its clients write and read them."""
+"""Requests and replies of the Open Inference Protocol, as clients write and read them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ DTYPES = {"FP32": "<f4", "INT32": "<i4", "BOOL": "?"}
 
 
 def elements(texts: Sequence[str | bytes]) -> bytes:
-    """A binary BYTES tensor."""
+    """Return a binary BYTES tensor."""
     encoded = [text.encode() if isinstance(text, str) else text for text in texts]
     return b"".join(len(one).to_bytes(4, "little") + one for one in encoded)
 
 
 def in_json(texts: Sequence[Any], shape: Sequence[int], **more: Any) -> dict[str, Any]:
-    """A request with its texts in the JSON."""
+    """Return a request with its texts in the JSON."""
     tensor = {"name": "text", "datatype": "BYTES", "shape": shape, "data": texts}
     return {"inputs": [tensor], **more}
 
 
 def in_bytes(texts: Sequence[str], shape: Sequence[int], **more: Any) -> dict[str, Any]:
-    """`httpx`'s arguments of a request with its texts after the JSON."""
+    """Return `httpx`'s arguments for a request with its texts after the JSON."""
     tail = elements(texts)
     tensor = {"name": "text", "datatype": "BYTES", "shape": shape}
     tensor["parameters"] = {"binary_data_size": len(tail)}
@@ -34,14 +34,14 @@ def in_bytes(texts: Sequence[str], shape: Sequence[int], **more: Any) -> dict[st
 
 
 def framed(content: Any, tail: bytes) -> dict[str, Any]:
-    """`httpx`'s arguments of JSON and what follows it."""
+    """Return `httpx`'s arguments for JSON and the bytes after it."""
     encoded = json.dumps(content).encode()
     headers = {"inference-header-content-length": str(len(encoded))}
     return {"content": encoded + tail, "headers": headers}
 
 
 def tensors(response: httpx.Response) -> dict[str, Any]:
-    """The outputs of a reply in either form, each of the shape that it says."""
+    """Return the outputs of a reply in either form, in their stated shapes."""
     assert response.status_code == 200, response.text[:500]
     length = response.headers.get("inference-header-content-length")
     at = len(response.content) if length is None else int(length)

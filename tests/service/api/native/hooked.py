@@ -1,4 +1,4 @@
-"""transformers with hooks on its heads: the oracle of requests that change what heads give."""
+"""transformers with hooks on its heads: the oracle of requests that change heads' outputs."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from torch import Tensor
 from transformers import AutoModel, AutoTokenizer
 
 Change = Callable[[Tensor], Tensor]
-"""Output of one head of one text `[S, p]`, before the output projection → what stands for it."""
+"""Function from a head's output `[S, p]`, before the output projection, to its replacement."""
 Changes = Mapping[tuple[int, int], Change]
 """Change of each (layer, head)."""
 
 
 class Hooked:
-    """A BERT of transformers in float32, one text at a time."""
+    """BERT of transformers in float32, one text at a time."""
 
     def __init__(self, checkpoint: Path) -> None:
         self._tokenizer = AutoTokenizer.from_pretrained(checkpoint)
         self.model: Any = AutoModel.from_pretrained(checkpoint).eval()
 
     def states(self, text: str, changes: Changes | None = None) -> list[Tensor]:
-        """Hidden states 0 … L, `[S, H]` each."""
+        """Return the hidden states 0 … L, `[S, H]` each."""
         with torch.no_grad(), self._changed(changes or {}):
             found = self.model(**self._inputs(text), output_hidden_states=True)
         return [state[0] for state in found.hidden_states]
 
     def heads(self, text: str, changes: Changes | None = None) -> dict[tuple[int, int], Tensor]:
-        """Output of each (layer, head), `[S, p]`, before the output projection."""
+        """Return the output of each (layer, head), `[S, p]`, before the output projection."""
         found: dict[tuple[int, int], Tensor] = {}
 
         def keep(layer: int, head: int) -> Change:

@@ -33,7 +33,7 @@ WORDS = [
 
 @pytest.fixture(scope="module")
 async def plain(artifact: Artifact, anyio_backend: str) -> AsyncIterator[httpx.AsyncClient]:
-    """Of an encoder alone."""
+    """Yield a client of an encoder without a decoder."""
     async with serving(artifact, FakeEngine(artifact.manifest.config)) as client:
         yield client
 
@@ -45,7 +45,7 @@ def aimed_artifact(artifact: Artifact) -> Artifact:
 
 @pytest.fixture(scope="module")
 async def aimed(aimed_artifact: Artifact, anyio_backend: str) -> AsyncIterator[httpx.AsyncClient]:
-    """Of an encoder–decoder."""
+    """Yield a client of an encoder–decoder."""
     async with serving(aimed_artifact, FakeEngine(aimed_artifact.manifest.config)) as client:
         yield client
 
@@ -57,7 +57,7 @@ async def posted(client: httpx.AsyncClient, path: str, **body: Any) -> Any:
 
 
 def tokens_of(words: list[Any], result: dict[str, Any], prefix: str = "") -> list[list[int]]:
-    """The tokens that share a character with each word."""
+    """Return the tokens that share a character with each word."""
     offsets = result[f"{prefix}offsets"]
     return [
         [i for i, (a, b) in enumerate(offsets) if a < word["end"] and b > word["start"]]
@@ -66,13 +66,13 @@ def tokens_of(words: list[Any], result: dict[str, Any], prefix: str = "") -> lis
 
 
 def word_scores(scores: Any, source: list[list[int]], target: list[list[int]]) -> Any:
-    """The largest score of each pair of words; 0 without tokens."""
+    """Return the largest score of each pair of words; 0 without tokens."""
     found = [[scores[np.ix_(i, j)].max() if i and j else 0 for j in target] for i in source]
     return np.array(found).reshape(len(source), len(target))
 
 
 def assert_result(result: dict[str, Any], words: tuple[str, str], pair: list[str]) -> None:
-    """Its words, and that its parts agree."""
+    """Check the words of a result, and that its parts agree."""
     for side, text, expected in zip(("source", "target"), pair, words, strict=True):
         found = result["words"][side]
         if "東" not in expected:

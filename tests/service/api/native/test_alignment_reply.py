@@ -1,4 +1,4 @@
-"""A reply has no more bytes than are counted for it, and its documented fields."""
+"""A reply has at most the predicted bytes, and its documented fields."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from service.inference.tokenization.tokenizer import TokenizedText
 
 
 def characters(text: str) -> tuple[AlignedText, TokenizedText]:
-    """A token a character."""
+    """Return a text with one token for each character."""
     ids, offsets = np.ones(len(text), np.int64), [(i, i + 1) for i in range(len(text))]
     found = TokenizedText([*text], ids, 0 * ids, offsets, False, 0, [0] * len(text), ids < 0)
     return aligned_text(text, found, "punctuation"), found

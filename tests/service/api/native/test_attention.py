@@ -41,7 +41,7 @@ EVERYTHING = {
 def maps_of(
     engine: OnnxEngine, text: TextTask, layers: Sequence[int], heads: tuple[int, ...]
 ) -> Any:
-    """`[layers, heads, S, S]`."""
+    """Return the maps `[layers, heads, S, S]`."""
     hidden = engine.run([text])[0].hidden
     tasks = [MapsTask(hidden[layer], hidden[layer], layer, heads) for layer in layers]
     return np.stack([np.asarray(output.maps) for output in engine.run(tasks)])
@@ -50,7 +50,7 @@ def maps_of(
 def products_of(
     engine: OnnxEngine, text: TextTask, layers: Sequence[int], heads: tuple[int, ...]
 ) -> Any:
-    """`[layers, S, heads, heads]`."""
+    """Return the value products `[layers, S, heads, heads]`."""
     hidden = engine.run([text])[0].hidden
     tasks = [MapsTask(hidden[layer], hidden[layer], layer, heads, values=True) for layer in layers]
     return np.stack([np.asarray(output.value_products) for output in engine.run(tasks)])

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 ALL = ["encoder", "decoder", "cross"]
 TEXTS = ["w1 w2 w3 w4 w5 w6 w7 w8", "", "w9", "w3 w3", " ".join(f"w{n}" for n in range(40))]
 TARGETS = ["w7 w8", "w4 w5 w6", "", " ".join(f"w{n}" for n in range(30, 55)), "w11 w12"]
-"""Mixed lengths; an empty source, and an empty target."""
+"""Targets of mixed lengths, with an empty source and an empty target."""
 BODY = {"inputs": TEXTS, "targets": TARGETS, "maps": ALL}
 
 
@@ -69,7 +69,7 @@ async def test_those_of_marian_too(
 
 
 async def assert_maps(client: httpx.AsyncClient, checkpoint: Path) -> None:
-    """All kinds of maps, and what follows from them, beside transformers'."""
+    """Compare all kinds of maps, and the values derived from them, with transformers'."""
     include = ["weights", "stats", "rollout", "logprobs"]
     every = await results_of(client, **BODY, include=include)
     assert [len(one["tokens"]) for one in every] == [9, 1, 2, 3, 41]
@@ -90,7 +90,7 @@ async def assert_maps(client: httpx.AsyncClient, checkpoint: Path) -> None:
 async def test_norms_of_what_heads_add_are_transformers(
     served: httpx.AsyncClient, translator: tuple[Path, Artifact]
 ) -> None:
-    """Of both kinds of the decoder's heads, beside those of the encoder, and of some alone."""
+    """Norms are checked for both kinds of decoder heads, for encoder heads, and for some heads."""
     asked = BODY | {"include": ["norms"]}
     every = await results_of(served, **asked)
     some = await results_of(served, **asked, layers=[-1], heads=[1, 0])
@@ -159,7 +159,7 @@ async def test_parts_are_of_each_kind(
 async def test_an_ablated_head_changes_what_the_target_is_worth(
     served: httpx.AsyncClient, translator: tuple[Path, Artifact], of: str
 ) -> None:
-    """Its shift is that of the log-probabilities that are told with and without."""
+    """The reported shift is the difference of the log-probabilities with and without the head."""
     asked = {"inputs": TEXTS, "targets": TARGETS, "include": ["logprobs"]}
     heads = [{"layer": 0, "head": 1, "map": of}]
     before = await results_of(served, **asked)

@@ -1,4 +1,4 @@
-"""The two forms of a reply of /attention: what is read back is what was computed, and no more."""
+"""The two forms of a reply of /attention: both hold exactly the computed values."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.service.harness import CONFIG, batching, body_of, tokenized
 ODD = EncoderConfig.model_validate(
     CONFIG.model_dump() | {"num_hidden_layers": 3, "num_attention_heads": 5, "hidden_size": 15}
 )
-"""Whatever is misaligned by a tensor of odd size is seen to be."""
+"""Shapes of odd size, which reveal misaligned tensors."""
 ENGINE = FakeEngine(ODD)
 RAGGED = [3, 1, 6, 1, 5]
 POOLING = Pooling(3, "mean")
@@ -68,7 +68,7 @@ def asking(
 
 
 def everything() -> list[AttentionSelection]:
-    """What can be asked, each with each in pairs: of choices of layers and heads two in turn."""
+    """Yield all pairs of options; choices of layers and heads alternate."""
     names = ("weights", "stats", "rollout")
     subsets = [chosen for n in (1, 2, 3) for chosen in itertools.combinations(names, n)]
     subsets += [("norms",), ("norm_rollout",), ("weights", "norms"), ("norms", "rollout")]
@@ -100,7 +100,7 @@ def written(
     half: bool = False,
     engine: FakeEngine = ENGINE,
 ) -> bytes:
-    """The reply to some texts."""
+    """Return the reply to some texts."""
     texts = [tokenized(length, seed) for seed, length in enumerate(lengths)]
     header = Header("a/model", "torch", {"layers": [*asked.layers], "heads": [*asked.heads]})
     writer: BinaryWriter | JsonWriter
@@ -125,14 +125,14 @@ def written(
 def maps_of(
     text: TokenizedText, asked: AttentionSelection, layers: Sequence[int], heads: Sequence[int]
 ) -> Any:
-    """`[layers, heads, S, S]`, from the engine itself."""
+    """Return the maps `[layers, heads, S, S]`, from the engine itself."""
     return np.stack([found.maps for found in answers(text, asked, layers, heads)])  # type: ignore[arg-type]
 
 
 def products_of(
     text: TokenizedText, asked: AttentionSelection, layers: Sequence[int], heads: Sequence[int]
 ) -> Any:
-    """`[layers, S, heads, heads]`, likewise."""
+    """Return the value products `[layers, S, heads, heads]`, from the engine itself."""
     found = answers(text, asked, layers, heads)
     return np.stack([one.value_products for one in found])  # type: ignore[arg-type]
 
@@ -157,7 +157,7 @@ def expected_shift(text: TokenizedText, asked: AttentionSelection) -> float:
 
 
 def assert_result(found: dict[str, Any], text: TokenizedText, asked: AttentionSelection) -> None:
-    """One text's part of the JSON is complete, right, and has nothing else."""
+    """Check that a text's JSON is complete and right, and has no other fields."""
     fields = set(TEXT_FIELDS)
     maps = maps_of(text, asked, asked.layers, asked.heads)
     if asked.weights and asked.top_k is None:
@@ -203,7 +203,7 @@ def assert_result(found: dict[str, Any], text: TokenizedText, asked: AttentionSe
 
 
 def tensors_of(reply: dict[str, Any], asked: AttentionSelection, *, half: bool) -> dict[str, Any]:
-    """What the binary form of a JSON reply holds."""
+    """Return the tensors that the binary form of a JSON reply must hold."""
     results = reply["results"]
     lengths = [len(result["tokens"]) for result in results]
     weights = np.float16 if half else np.float32
@@ -239,7 +239,7 @@ def same(found: dict[str, Any], wanted: dict[str, Any]) -> None:
 
 
 def assert_aligned(body: bytes) -> None:
-    """Every tensor starts at a multiple of its item size, none overlaps, and none is left out."""
+    """Check that tensors are aligned to their item size, do not overlap, and fill the body."""
     size = int.from_bytes(body[:8], "little")
     assert size % 8 == 0
     header = json.loads(body[8 : 8 + size])
@@ -306,7 +306,7 @@ def test_maps_are_sent_as_they_are() -> None:
 
 
 class SharpEngine(FakeEngine):
-    """Maps as heads have them: from nearly even to nearly all on one key."""
+    """Fake engine with realistic maps: from nearly uniform to nearly all weight on one key."""
 
     sharpness = 1.0
 
@@ -323,7 +323,7 @@ def softmax(scores: Any) -> Any:
 
 SIZES = st.lists(st.integers(1, 60), min_size=1, max_size=4)
 NAMES_OF_MEMBERS = 200
-"""Bytes of a text's JSON that neither are numbers nor say what the text is."""
+"""Bytes of a text's JSON that are neither numbers nor the text's description."""
 
 
 @given(

@@ -1,4 +1,4 @@
-"""Both forms of a reply to texts with targets: what is read back is what was computed."""
+"""Both forms of a reply to texts with targets hold exactly the computed values."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def written(asked: AttentionSelection, *, binary: bool, half: bool = False) -> b
 
 
 def tensors_of(reply: dict[str, Any], *, half: bool) -> dict[str, Any]:
-    """What the binary form of a JSON reply holds."""
+    """Return the tensors that the binary form of a JSON reply must hold."""
     results = reply["results"]
     found: dict[str, Any] = {
         "segment_ids": joined(results, "segment_ids", np.int32),

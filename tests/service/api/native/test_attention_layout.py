@@ -1,4 +1,4 @@
-"""Names and shapes of a reply's tensors, and the bytes that are predicted of them."""
+"""Names and shapes of a reply's tensors, and the prediction of their bytes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_shifts_are_of_all_texts(head: str) -> None:
 
 
 def test_parts_have_their_own_shapes_and_are_told() -> None:
-    """Of a text of 7 and 2 tokens whose targets have 4 and 9."""
+    """Two texts of 7 and 2 tokens have targets of 4 and 9 tokens."""
     part = MapPart(queries=(-1, 0), max_size=3)
     found = shapes(target=BOTH, norms=True, part=part)
     assert [found[f"{kind}attention.0"][2:] for kind in ("", "decoder_", "cross_")] == [(2, 3)] * 3

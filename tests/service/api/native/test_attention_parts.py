@@ -36,7 +36,7 @@ PARTS: list[dict[str, Any]] = [
 
 
 def part_of(maps: np.ndarray, asked: dict[str, Any]) -> np.ndarray:
-    """Plain indexing, then torch's pooling."""
+    """Select a part of maps by plain indexing, then pool it by torch."""
     for axis, name in ((-2, "queries"), (-1, "keys")):
         if name in asked:
             maps = np.take(maps, [place % maps.shape[axis] for place in asked[name]], axis=axis)
@@ -48,7 +48,7 @@ def part_of(maps: np.ndarray, asked: dict[str, Any]) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def theirs(small_checkpoint: Path) -> Callable[[list[int]], np.ndarray]:
-    """transformers' maps of a text, `[L, N, S, S]`: eager, in float32."""
+    """Return transformers' maps of a text, `[L, N, S, S]`: eager, in float32."""
     model = BertModel.from_pretrained(
         small_checkpoint, attn_implementation="eager", dtype=torch.float32
     ).eval()
@@ -65,7 +65,7 @@ def theirs(small_checkpoint: Path) -> Callable[[list[int]], np.ndarray]:
 async def test_parts_of_maps_are_transformers(
     client: httpx.AsyncClient, theirs: Callable[[list[int]], np.ndarray], asked: dict[str, Any]
 ) -> None:
-    """Both forms; statistics are of the whole maps; what was asked for is told by its places."""
+    """This holds in both forms; statistics are of the whole maps; replies list the indices."""
     body = {"inputs": TEXTS, "include": ["weights", "stats"], **asked}
     reply = await client.post("/attention", json=body)
     assert reply.status_code == 200, reply.text
@@ -101,7 +101,7 @@ async def test_parts_of_maps_are_transformers(
 
 
 async def test_norms_are_of_the_same_part(client: httpx.AsyncClient) -> None:
-    """Beside an ablation, whose run they are of, and the rollouts, which stay whole."""
+    """With an ablation, norms are of the ablated run; rollouts are of the whole maps."""
     whole = {
         "inputs": TEXTS,
         "include": ["weights", "norms", "rollout", "norm_rollout"],
@@ -136,7 +136,7 @@ async def test_an_int8_artifact_gives_parts_of_its_own_maps(
 
 
 async def test_a_limit_is_of_what_is_sent(artifact: Artifact, onnx_engine: OnnxEngine) -> None:
-    """To the byte: a look at a long text passes where its maps are refused."""
+    """The limit holds to the byte: parts of a long text pass where its whole maps are refused."""
     text = "tired " * 300
     asked = {"inputs": text, "max_size": 96, "queries": [*range(150)], "dtype": "float16"}
     async with serving(artifact, onnx_engine) as client:

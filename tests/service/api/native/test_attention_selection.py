@@ -1,4 +1,4 @@
-"""Layers and heads as a request names them, held against the encoder."""
+"""Layers and heads of a request, checked against the encoder's shape."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ THREE = EncoderConfig.model_validate(
 
 
 def aimed(**body: Any) -> AttentionSelection:
-    """Of an encoder of 6 layers of 4 heads and a decoder of 3 layers of 8."""
+    """Return the shape of an encoder of 6 layers of 4 heads and a decoder of 3 layers of 8."""
     request = {"inputs": ["a", "b"], "targets": ["c", "d"], **body}
     return attention_selection(AttentionRequest.model_validate(request), SIX, THREE)
 

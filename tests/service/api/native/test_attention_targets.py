@@ -46,7 +46,7 @@ async def aimed(aimed_artifact: Artifact, anyio_backend: str) -> AsyncIterator[h
 
 
 def tokenized_pairs(artifact: Artifact, texts: list[Any], targets: list[str]) -> list[Aimed]:
-    """The texts as the artifact's tokenizer has them; [SEP] is 102."""
+    """Return the texts tokenised by the artifact's tokenizer; [SEP] is 102."""
     manifest = artifact.manifest
     tokenizer = TextTokenizer(artifact.path(TOKENIZER), manifest.sentence, Limits(512, 10**6))
     found = zip(
@@ -181,7 +181,7 @@ async def test_too_large_is_refused_to_the_byte(aimed_artifact: Artifact) -> Non
 
 
 async def test_a_streamed_reply_is_complete(aimed_artifact: Artifact) -> None:
-    """3 MB in both forms; the binary one in chunks of a layer as the JSON."""
+    """The reply has 3 MB in both forms; both are streamed a layer at a time."""
     inputs, targets = ["a " * 200, "b"], ["c " * 100, "d " * 250]
     body = {"inputs": inputs, "targets": targets, "maps": ALL, "include": ["weights", "logprobs"]}
     with listening(aimed_artifact, FakeEngine(aimed_artifact.manifest.config)) as (_, port):

@@ -1,4 +1,4 @@
-"""Replies of /encode as bytes: what a client reads back is exactly what the engine gave."""
+"""Replies of /encode as bytes: a client reads exactly the engine's values."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ ENCODE_HEADER = Header("a/model", "onnx", {})
 AWKWARD = np.array(
     [0.1, 1 / 3, -0.0, 1e-45, 1.1754944e-38, 3.4028235e38, -7.0000005e-5, 16777217.0], np.float32
 )
-"""Numbers that lose a bit wherever a decimal digit is missing."""
+"""Numbers that change if a decimal digit is missing."""
 
 
 def floats(*shape: int, seed: int = 0) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Random bit patterns of finite float32, the awkward ones first."""
+    """Return random bit patterns of finite float32, the awkward ones first."""
     bits = np.random.default_rng(seed).integers(0, 2**32, shape, dtype=np.uint32)
     values = bits.view(np.float32)
     values = np.where(np.isfinite(values), values, np.float32(1.5)).astype(np.float32)
@@ -46,7 +46,7 @@ def floats(*shape: int, seed: int = 0) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 @dataclass
 class Result:
-    """A text and its vectors."""
+    """Text and its vectors."""
 
     text: TokenizedText
     embeddings: Any
@@ -79,7 +79,7 @@ def encoded(*, embeddings: bool = True, pooled: bool = True) -> list[Result]:
 
 
 def same(found: Any, wanted: np.ndarray[Any, Any]) -> None:
-    """Bit for bit, also the sign of zero."""
+    """Compare arrays bit for bit, the sign of zero included."""
     array = np.asarray(found, np.float32)
     assert array.shape == wanted.shape
     assert array.tobytes() == wanted.tobytes()

@@ -35,7 +35,7 @@ def reference(small_checkpoint: Path) -> Hooked:
 
 
 def close(found: Any, wanted: Tensor) -> None:
-    """Of states, whose largest features are some tens."""
+    """Compare states, whose largest features are a few tens, within tolerance."""
     np.testing.assert_allclose(np.asarray(found, np.float32), wanted.numpy(), rtol=0, atol=1e-4)
 
 

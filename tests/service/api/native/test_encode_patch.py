@@ -39,7 +39,7 @@ def reference(small_checkpoint: Path) -> Hooked:
 def patched(
     reference: Hooked, patches: Sequence[Patch], text: int, ablated: Sequence[tuple[int, int]] = ()
 ) -> list[Tensor]:
-    """All states of a text, with the heads of the others as they are without any patch."""
+    """Return all states of a text, patched with other texts' head outputs of unpatched runs."""
     changes: dict[tuple[int, int], Change] = dict.fromkeys(ablated, torch.zeros_like)
     for patch in patches:
         place, source = (patch["layer"], patch["head"]), patch["from"]
@@ -53,7 +53,7 @@ PATCHES: list[list[Patch]] = [
     [{"layer": 0, "head": 1, "from": 0}],
     [{"layer": 1, "head": 0, "from": 2}],
     [{"layer": 0, "head": 0, "from": 0, "to": 1}, {"layer": 1, "head": 1, "from": 2, "to": 1}],
-    # each of two texts has a head of the other, which is the one that it has without a patch
+    # each of two texts gets a head's output of the other text's unpatched run
     [{"layer": 0, "head": 0, "from": 0, "to": 1}, {"layer": 0, "head": 0, "from": 1, "to": 0}],
     [{"layer": 0, "head": 0, "from": 1, "to": 2}, {"layer": 1, "head": 0, "from": 2, "to": 0}],
 ]
@@ -113,7 +113,7 @@ PARTS = ["attended", "residual", "mlp"]
 
 
 def parts_of(reference: Hooked, states: list[Tensor]) -> dict[str, Tensor]:
-    """What transformers' modules add to each state 1 … L of a text, `[L, S, H]`."""
+    """Return the parts that transformers' modules add to states 1 … L of a text, `[L, S, H]`."""
     found: dict[str, list[Tensor]] = {name: [] for name in PARTS}
     with torch.no_grad():
         for layer, state in zip(reference.model.encoder.layer, states, strict=False):
@@ -165,7 +165,7 @@ async def test_parts_of_a_patched_text_are_of_the_patched_run(
         states = patched(reference, patches, text)
         if text != 1:
             close(mlp, parts_of(reference, states)["mlp"])
-        else:  # of layer 0 the entering state is not patched, its heads are
+        else:  # the input of layer 0 is not patched, but its heads are
             close(mlp[1], parts_of(reference, states)["mlp"][1])
             norm = reference.model.encoder.layer[0].output.LayerNorm
             assert (torch.tensor(mlp[0]) - parts_of(reference, states)["mlp"][0]).abs().max() > 1e-3
@@ -227,7 +227,7 @@ async def test_a_text_too_long_for_its_maps_is_refused(
 
 
 async def test_a_serving_only_artifact_says_so(tiny_artifact: Artifact, tmp_path: Path) -> None:
-    """And answers what needs none."""
+    """Requests without a patch are still answered."""
     copy = serving_copy(tiny_artifact, tmp_path / "serving")
     async with serving(copy, OnnxEngine(copy, "cpu", threads=1)) as client:
         assert (await client.post("/encode", json={"inputs": "a"})).status_code == 200

@@ -1,4 +1,4 @@
-"""/explain over HTTP against transformers: shares, what each token is worth, what is refused."""
+"""/explain over HTTP against transformers: shares, importance of tokens, and refusals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PAIRS = [
 
 
 class Oracle:
-    """transformers, one text at a time, with an attention mask."""
+    """transformers on one text at a time, with an attention mask."""
 
     def __init__(self, folder: Path) -> None:
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -41,7 +41,7 @@ class Oracle:
         ).eval()
 
     def without_head(self, text: str, layer: int, head: int) -> Any:
-        """The mean of the last states, where the output projection gets zeros of that head."""
+        """Return the mean of the last states with zeros for a head in the output projection."""
         size = self.model.config.hidden_size // self.model.config.num_attention_heads
 
         def zeroed(_: Any, inputs: tuple[Any]) -> tuple[Any]:
@@ -57,7 +57,7 @@ class Oracle:
             handle.remove()
 
     def states(self, text: str, *masked: int) -> tuple[Any, Any]:
-        """The last hidden states `[S, H]`, and the mask `[S]`."""
+        """Return the last hidden states `[S, H]`, and the mask `[S]`."""
         encoded = self.tokenizer(text, return_tensors="pt")
         mask = encoded["attention_mask"]
         mask[0, list(masked)] = 0
@@ -294,7 +294,7 @@ async def test_the_top_spans_have_the_largest_shares(
 
 
 async def test_what_is_computed_by_the_deadline_is_the_answer(artifact: Artifact) -> None:
-    """The engine hangs after some ten tokens were occluded, until the reply is there."""
+    """The engine hangs after about ten occluded tokens, until the reply arrives."""
     replied, occluded = threading.Event(), []
 
     def answer(tasks: Sequence[Task]) -> None:

@@ -1,4 +1,4 @@
-"""Replies of /explain as bytes; their numbers are held in the route's own tests."""
+"""Replies of /explain as bytes; the route's own tests check their numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/attention/scores over HTTP against transformers: queries, keys, scores, what is refused."""
+"""/attention/scores over HTTP against transformers: queries, keys, scores, and refusals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LAYER, HEAD = 1, 1
 
 
 class Oracle:
-    """transformers: what enters a head's score, and its weights."""
+    """transformers' inputs of a head's scores, and its weights."""
 
     def __init__(self, folder: Path) -> None:
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -34,7 +34,7 @@ class Oracle:
         ).eval()
 
     def compared(self, text: str, layer: int, head: int) -> tuple[Any, Any, Any]:
-        """Queries `[S, p]`, keys `[S, p]` and weights `[S, S]`."""
+        """Return queries `[S, p]`, keys `[S, p]` and weights `[S, S]`."""
         own = self.model.encoder.layer[layer].attention.self
         with torch.inference_mode():
             output = self.model(
@@ -100,7 +100,7 @@ async def test_a_pair_of_tokens(client: httpx.AsyncClient, oracle: Oracle) -> No
 
 
 async def test_of_an_ablated_run(client: httpx.AsyncClient) -> None:
-    """What the next layer compares is another, and its softmax is what /attention then says."""
+    """Scores of the next layer change, and their softmax equals /attention of the ablated run."""
     ablate = [{"layer": 0, "head": 0}, {"layer": 0, "head": -1}]
     body = {"inputs": TEXTS[0], "layer": 1, "head": 0}
     whole, cut = [

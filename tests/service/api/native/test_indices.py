@@ -1,4 +1,4 @@
-"""Layers and heads as a request names them: their forms, and negative numbers."""
+"""Layers and heads of a request: their forms, and negative numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which parts of maps are refused, before anything is computed."""
+"""Parts of maps that are refused before anything is computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pairs of texts in requests: what is one, and what is said of what is none."""
+"""Pairs of texts in requests: valid pairs, and the errors of invalid ones."""
 
 from __future__ import annotations
 

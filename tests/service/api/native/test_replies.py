@@ -1,4 +1,4 @@
-"""What good requests get: the engine's own numbers, in the form that was asked for."""
+"""Replies to good requests: the engine's own numbers, in the requested form."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def encode(client: httpx.AsyncClient, **body: Any) -> list[dict[str, Any]]
 
 
 def alone(engine: OnnxEngine, result: dict[str, Any], **asked: Any) -> Output:
-    """What the engine says of one reply's ids, without company."""
+    """Return the engine's results for a reply's ids alone."""
     ids = np.array(result["token_ids"])
     (output,) = engine.run([TextTask(ids, np.array(result["segment_ids"]), **asked)])
     return output

@@ -1,4 +1,4 @@
-"""JSON that asks for what cannot be: refused with a reason, without repeating the input."""
+"""JSON with impossible requests is refused with a reason that does not repeat the input."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENCODE, ATTENTION = ["/encode"], ["/attention"]
 
 @pytest.fixture(autouse=True)
 async def canary(client: httpx.AsyncClient) -> AsyncIterator[None]:
-    """The same good request is answered alike before and after."""
+    """Check that a good request gets the same reply before and after the test."""
     before = await client.post("/attention", json={"inputs": ["still", "here?"]})
     assert before.status_code == 200
     yield
@@ -180,7 +180,7 @@ async def test_refused(
 async def test_a_reply_too_large_is_refused_before_it_is_computed(
     artifact: Artifact, onnx_engine: OnnxEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(onnx_engine, "run", None)  # whoever calls it fails
+    monkeypatch.setattr(onnx_engine, "run", None)  # any call fails
     binary = {"accept": SAFETENSORS}
     cases: list[tuple[str, dict[str, Any], dict[str, str], int]] = [
         ("/encode", {"outputs": ["tokens"]}, {}, 10 * 128 * JSON_BYTES_PER_FLOAT),

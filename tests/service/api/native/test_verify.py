@@ -1,4 +1,4 @@
-"""The form of a report of `POST /verify`, and what may be asked of it."""
+"""Form of a report of `POST /verify`, and the requests it accepts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GOOD, BAD = Difference(1e-6, 1.0, passed=True), Difference(0.25, 0.5, passed=Fal
 
 
 def compared(*, wrong: Key | None = None) -> Comparison:
-    """Two hidden states, a layer of two heads and the pooled vector of four texts."""
+    """Return a comparison of two hidden states, a layer of two heads, and vectors of four texts."""
     keys = [Key("hidden", 0), Key("hidden", 1), Key("attention", 0, 0), Key("attention", 0, 1)]
     differences = {key: BAD if key == wrong else GOOD for key in [*keys, Key("pooled")]}
     return Comparison(differences=differences, inputs=4)

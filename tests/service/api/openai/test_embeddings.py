@@ -20,7 +20,7 @@ TEXTS = ["What is Deep Learning?", "naïve café 😀", "a b c"]
 
 
 async def vectors(client: httpx.AsyncClient, given: Any, **fields: Any) -> np.ndarray:
-    """The vectors of a reply, `[B, D]`, whose form is checked."""
+    """Check the form of a reply, and return its vectors `[B, D]`."""
     answer = await client.post(URL, json={"input": given, "model": "any", **fields})
     assert answer.status_code == 200, answer.text
     reply = answer.json()
@@ -36,14 +36,14 @@ async def vectors(client: httpx.AsyncClient, given: Any, **fields: Any) -> np.nd
 
 
 def read(vector: list[float] | str) -> np.ndarray:
-    """A vector as the official client reads it."""
+    """Read a vector as the official client does."""
     if isinstance(vector, str):
         return np.frombuffer(base64.b64decode(vector), "<f4")
     return np.array(vector, np.float32)
 
 
 async def test_vectors_are_those_of_encode(client: httpx.AsyncClient) -> None:
-    """Of a text and of many, in both encodings."""
+    """This holds for one text and for many, in both encodings."""
     body = {"inputs": TEXTS, "outputs": ["pooled"], "normalize": True}
     results = (await client.post("/encode", json=body)).json()["results"]
     expected = np.array([one["pooled"] for one in results], np.float32)

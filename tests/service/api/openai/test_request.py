@@ -1,4 +1,4 @@
-"""Fields of `POST /v1/embeddings` that Jina, Voyage and vLLM have."""
+"""Fields of `POST /v1/embeddings` from Jina, Voyage and vLLM."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROMPTS = {"query": "query: ", "document": "passage: ", "text-matching": "same? 
 async def prompted(
     artifact: Artifact, onnx_engine: OnnxEngine, anyio_backend: str
 ) -> AsyncIterator[Client]:
-    """Talks to the same model with prompts."""
+    """Yield a client of the same model with prompts."""
     sentence = artifact.manifest.sentence.model_copy(update={"prompts": PROMPTS})
     size = artifact.manifest.config.hidden_size
     async with serving(variant(artifact, "prompted", size, sentence=sentence), onnx_engine) as it:

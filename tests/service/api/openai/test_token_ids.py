@@ -1,4 +1,4 @@
-"""Token ids in OpenAI's form: refused, the model's own, or OpenAI's decoded."""
+"""Token ids in OpenAI's form: refused, taken as the model's own, or decoded as OpenAI's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def token_ids(client: httpx.AsyncClient) -> list[list[int]]:
-    """Ids of each text, special tokens included."""
+    """Return the ids of each text, special tokens included."""
     body = {"inputs": TEXTS, "outputs": ["pooled"]}
     return [one["token_ids"] for one in (await client.post("/encode", json=body)).json()["results"]]
 

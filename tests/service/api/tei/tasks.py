@@ -1,4 +1,4 @@
-"""An artifact that says it has a task head, and an engine that makes its scores up."""
+"""Artifact with a task head in its manifest, and an engine with made-up scores."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ SPARSE = TaskConfig(kind="sparse", outputs=30, pooling="max")
 
 
 class ScoringEngine(FakeEngine):
-    """Scores from −2 to 1, a third of them 0 in sparse vectors; made up of a text's ids alone."""
+    """Fake engine with scores of −2 to 1 from a text's ids; a third are 0 in sparse vectors."""
 
     scored = 0
-    """Texts that were."""
+    """Number of scored texts."""
 
     def expected(self, task: Any) -> Any:
         output = super().expected(task)
@@ -44,7 +44,7 @@ class ScoringEngine(FakeEngine):
 async def serving_task(
     artifact: Artifact, task: TaskConfig | None, **settings: Any
 ) -> AsyncIterator[Client]:
-    """A client of an application whose model has this task head."""
+    """Yield a client of an application whose model has a task head."""
     manifest = artifact.manifest.model_copy(update={"task": task})
     engine = ScoringEngine(manifest.config)
     served = Artifact(artifact.folder, manifest, artifact.sha256)
@@ -53,7 +53,7 @@ async def serving_task(
 
 
 def scores_of(artifact: Artifact, task: TaskConfig, inputs: Sequence[Any]) -> list[Floats]:
-    """What the engine answers to each text or pair."""
+    """Return the engine's scores of each text or pair."""
     engine = ScoringEngine(artifact.manifest.config)
     tokenizer = Tokenizer.from_file(str(artifact.path(TOKENIZER)))
     found = []

@@ -30,7 +30,7 @@ async def embedded(client: httpx.AsyncClient, inputs: Any, **fields: Any) -> np.
 
 
 async def test_vectors_are_those_of_encode(client: httpx.AsyncClient) -> None:
-    """Unit vectors unless told otherwise; ids carry their own special tokens."""
+    """Vectors are unit vectors by default; ids include their own special tokens."""
     body = {"inputs": TEXTS, "normalize": False}
     results = (await client.post("/encode", json=body)).json()["results"]
     pooled = np.array([one["pooled"] for one in results], np.float32)
@@ -120,7 +120,7 @@ async def test_other_models_are_424(artifact: Artifact, task: Any) -> None:
 async def test_teis_published_vectors(
     minilm: Callable[[Precision], Artifact], shared_data: Path
 ) -> None:
-    """Of all-MiniLM-L6-v2; TEI's GELU is an approximation, so they differ by some 2e-3."""
+    """The model is all-MiniLM-L6-v2; TEI approximates GELU, so vectors differ by about 2e-3."""
     golden = json.loads((shared_data / "tei-golden-minilm.json").read_text("utf-8"))
     expected = golden["all-MiniLM-L6-v2"]
     pooled, tokens = expected["mean_pooled_unnormalized"], expected["token_embeddings"]
@@ -132,7 +132,7 @@ async def test_teis_published_vectors(
 
 
 def assert_close(found: np.ndarray, expected: Any) -> None:
-    """Within the bounds of the data's README, vector by vector."""
+    """Compare vectors within the bounds of the data's README."""
     norms = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
     assert ((found * expected).sum(axis=1) / norms).min() >= 0.999999
     np.testing.assert_allclose(found, expected, atol=2.2e-3)

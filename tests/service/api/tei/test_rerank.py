@@ -72,7 +72,7 @@ async def test_other_bodies_are_refused(artifact: Artifact, body: dict[str, Any]
 
 @pytest.fixture(scope="module")
 async def late(late_artifact: Artifact, anyio_backend: str) -> AsyncIterator[Client]:
-    """A late-interaction model, whose engine was tried on the golden texts."""
+    """Return a late-interaction model, whose engine has passed the golden texts."""
     async with serving(late_artifact, allow_unverified=False) as client:
         yield client
 
@@ -81,7 +81,7 @@ async def late(late_artifact: Artifact, anyio_backend: str) -> AsyncIterator[Cli
 async def test_max_sim_is_sentence_transformers(
     late: Client, late_checkpoint: Path, truncate: bool
 ) -> None:
-    """A text scores the same in any company; `raw_scores` makes no difference."""
+    """A text's score does not depend on its batch or on `raw_scores`."""
     query, texts = ("the cat a b c " * 3, [*DOCUMENTS, "x y z " * 9]) if truncate else LATE
     reference = MultiVectorEncoder(str(late_checkpoint), device="cpu")
     vectors = reference.encode_query([query]), reference.encode_document(texts)
@@ -115,7 +115,7 @@ async def test_what_does_not_fit_a_late_interaction_model(
 
 
 async def test_token_vectors_count_as_bytes_of_a_reply(late_artifact: Artifact) -> None:
-    """Nine tokens of a query and four of a document, of six numbers each."""
+    """A query of nine tokens and a document of four count, with six numbers a token."""
     body = {"query": "a", "texts": ["b"]}
     for limit, status in ((4 * 6 * 13, 200), (4 * 6 * 13 - 1, 413)):
         async with serving(late_artifact, max_response_bytes=limit) as client:

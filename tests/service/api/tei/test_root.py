@@ -37,7 +37,7 @@ async def test_it_is_the_route_of_the_kind(
 
 
 async def test_the_dashboard_has_its_own_errors(artifact: Artifact) -> None:
-    """Whoever lacks a key may be a browser: it gets the page, and else is told in words."""
+    """A browser without a key gets the page; other requests get a message."""
     async with serving_task(artifact, None, api_keys="k") as client:
         assert (await client.get("/")).headers["content-type"].startswith("text/html")
         assert_problem(await client.post("/", json={"inputs": "a"}), 401, "Bearer")

@@ -1,4 +1,4 @@
-"""Labelled spans over HTTP: forms, refusals, and what a reply is predicted to weigh."""
+"""Labelled spans over HTTP: forms, refusals, and the predicted bytes of a reply."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEMBERS = ["score", "label", "start", "end", "text"]
 
 
 def tokens_of(artifact: Artifact, text: str) -> list[tuple[str, float]]:
-    """Each token's label and its logit, but for those of [CLS] and [SEP] and of label O."""
+    """Return each token's label and logit, without [CLS], [SEP] and label O."""
     (logits,) = scores_of(artifact, TOKENS, [text])
     best = logits[1:-1].argmax(axis=-1)
     return [
@@ -76,7 +76,7 @@ async def test_what_a_model_cannot_do_is_a_422(
     "text", ["\x01 \U0001f600 a " * 80, "cat " * 100, "unbelievable " * 60], ids=["long", "", "cut"]
 )
 async def test_a_reply_weighs_no_more_than_is_predicted(artifact: Artifact, text: str) -> None:
-    """And not much less, also where labels and characters are long in JSON."""
+    """The prediction is close, even if labels and characters are long in JSON."""
     task = TOKENS.model_copy(update={"labels": ("B-Ä" * 9, "B-X" * 9, "B-Y" * 9)})
     async with serving_task(artifact, task) as client:
         state = state_of(client.app)

@@ -1,4 +1,4 @@
-"""What TEI's requests share: unknown fields."""
+"""Unknown fields in TEI's requests."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ TEXT = "naïve café 😀 ok"
 
 @pytest.fixture(scope="module")
 def tokenizer(artifact: Artifact) -> Tokenizer:
-    """The checkpoint's own, by the library itself."""
+    """Return the checkpoint's tokenizer from the tokenizers library."""
     return Tokenizer.from_file(str(artifact.path(TOKENIZER)))
 
 
@@ -45,7 +45,7 @@ async def test_special_tokens_are_a_choice(client: httpx.AsyncClient) -> None:
 
 
 async def test_a_prompt_is_part_of_the_text(artifact: Artifact) -> None:
-    """Offsets are then those in prompt and text together, as TEI's."""
+    """Offsets then count in prompt and text together, as in TEI."""
     sentence = artifact.manifest.sentence.model_copy(update={"prompts": {"q": "é: "}})
     prompted = variant(artifact, "prompted", 128, sentence=sentence)
     async with serving(prompted, fake_of(prompted)) as client:

@@ -1,4 +1,4 @@
-"""The fields that all of vLLM's requests have."""
+"""Fields of all of vLLM's requests."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ TEXTS = ["What is Deep Learning?", "naïve café", "a"]
 
 
 async def pooled(client: Client, given: Any, **fields: Any) -> list[np.ndarray]:
-    """What a reply holds of each text, whose form is checked."""
+    """Check the form of a reply, and return the data of each text."""
     answer = await client.post("/pooling", json={"input": given, **fields})
     assert answer.status_code == 200, answer.text
     reply = answer.json()
@@ -84,7 +84,7 @@ async def test_labels_of_texts_and_tokens(artifact: Artifact, task: Any) -> None
 async def test_vectors_of_a_late_interaction_model(
     late_artifact: Artifact, late_checkpoint: Path
 ) -> None:
-    """Unit vectors of all tokens; those of a document are among them."""
+    """The reply has unit vectors of all tokens; a document's vectors in MaxSim are among them."""
     reference = MultiVectorEncoder(str(late_checkpoint), device="cpu")
     expected = reference.encode_document(DOCUMENTS[:1])[0]
     prompt = reference.prompts["document"]
@@ -126,7 +126,7 @@ async def test_a_sparse_encoder_pools_nothing(artifact: Artifact) -> None:
 
 
 async def test_a_reply_is_bounded_before_anything_is_computed(artifact: Artifact) -> None:
-    """Three numbers of a text in 15 bytes each."""
+    """A text has three numbers of 15 bytes each."""
     for limit, status in ((3 * 15 + 64, 200), (3 * 15 + 63, 413)):
         async with serving_task(artifact, LABELS, max_response_bytes=limit) as client:
             assert (await client.post("/pooling", json={"input": "a"})).status_code == status

@@ -55,7 +55,7 @@ async def test_a_document_is_cut_to_its_own_number_of_tokens(
 
 @pytest.mark.parametrize("path", PATHS)
 async def test_texts_that_are_too_long_are_refused_as_vllm_does(ranking: Client, path: str) -> None:
-    """In vLLM's errors; `user` says nothing of the form, `truncation_side` does."""
+    """Errors have vLLM's form; `truncation_side` selects this form, `user` does not."""
     body = {"query": QUERY, "documents": ["q " * 600], "truncation_side": "right"}
     refused = await ranking.post(path, json=body)
     assert (refused.status_code, refused.json()["error"]["type"]) == (400, "BadRequestError")
@@ -65,7 +65,7 @@ async def test_texts_that_are_too_long_are_refused_as_vllm_does(ranking: Client,
 
 @pytest.mark.parametrize("name", sorted(FORM_FIELDS))
 async def test_each_field_of_vllm_alone_tells_the_form(ranking: Client, name: str) -> None:
-    """What is not supported is refused in vLLM's form, what changes nothing is ignored."""
+    """Unsupported fields are refused in vLLM's form; fields without effect are ignored."""
     reply = await ranking.post("/rerank", json=BODY | {name: "x" * 2000})
     if reply.status_code == 200:
         assert reply.json()["results"][0]["document"].keys() == {"text"}

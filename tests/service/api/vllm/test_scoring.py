@@ -21,7 +21,7 @@ QUERIES = [QUERY, "x", "the the cat", "a", "b c"]
 
 
 async def scores(client: Client, first: Any, second: Any, **fields: Any) -> list[float]:
-    """Those of a reply, whose pairs are in the order of the request."""
+    """Return the scores of a reply, whose pairs are in the order of the request."""
     answer = await client.post("/score", json={"text_1": first, "text_2": second, **fields})
     assert answer.status_code == 200, answer.text
     data = answer.json()["data"]
@@ -30,7 +30,7 @@ async def scores(client: Client, first: Any, second: Any, **fields: Any) -> list
 
 
 async def test_a_cross_encoder(ranking: Client, ranker: Ranker) -> None:
-    """One text with many, and each with its own; logits without activation."""
+    """A text is paired with many, or each with its own; without activation scores are logits."""
     one = await scores(ranking, QUERY, FITTING)
     assert one == pytest.approx(ranker.scores(QUERY, FITTING).tolist(), abs=1e-4)
     each = list(zip(QUERIES, FITTING, strict=True))
@@ -73,7 +73,7 @@ async def test_a_model_of_vectors(client: Client, small_checkpoint: Path) -> Non
 
 @pytest.fixture(scope="module")
 async def late(late_artifact: Artifact, anyio_backend: str) -> AsyncIterator[Client]:
-    """A late-interaction model."""
+    """Return a late-interaction model."""
     async with serving(late_artifact) as client:
         yield client
 

@@ -1,4 +1,4 @@
-"""Which of two media types a client gets."""
+"""Choice between two media types for a client."""
 
 from __future__ import annotations
 

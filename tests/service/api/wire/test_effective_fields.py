@@ -76,7 +76,7 @@ DOCUMENTED: dict[str, set[str]] = {
         *("add_special_tokens", "messages", "normalize"),
     },
 }
-"""Fields that the services document for each path, other than native ones."""
+"""Documented fields of each path of other services' dialects."""
 
 
 def schemas() -> Iterator[tuple[str, type[ModelRequest]]]:
@@ -91,7 +91,7 @@ def schemas() -> Iterator[tuple[str, type[ModelRequest]]]:
 
 
 def fields() -> dict[str, set[str]]:
-    """The fields of each path, whatever the dialect."""
+    """Return the fields of each path of all dialects."""
     found: dict[str, set[str]] = {}
     for path, schema in schemas():
         found.setdefault(path, set()).update(schema.model_fields)
@@ -99,7 +99,7 @@ def fields() -> dict[str, set[str]]:
 
 
 def rows(heading: str) -> dict[str, list[str]]:
-    """The rows of a table of the page, by the field in the first cell."""
+    """Return the rows of a table of the page, by the field in the first cell."""
     page = (ROOT / "docs" / "dialects.md").read_text(encoding="utf-8")
     table = re.search(rf"\| field \| {re.escape(heading)}.*?\n\n", page, re.DOTALL)
     assert table
@@ -164,7 +164,7 @@ REQUIRED: dict[str, Any] = {
     "head": 0,
     **TENSOR,
 }
-"""A value for each field that some request cannot do without."""
+"""Value of each field that is required in some request."""
 OWN: dict[str, Any] = {
     "SimilarityRequest": {"inputs": {"source_sentence": "a", "sentences": ["b"]}},
     "ExplainRequest": {"inputs": [["a", "b"]]},

@@ -1,4 +1,4 @@
-"""Entity tags of what a client has."""
+"""Entity tags that a client sends."""
 
 from __future__ import annotations
 

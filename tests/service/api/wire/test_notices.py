@@ -58,7 +58,7 @@ DIALECTS: dict[str, tuple[str, dict[str, Any], Field | None]] = {
 
 @pytest.fixture(scope="module")
 async def client(artifact: Artifact, anyio_backend: str) -> AsyncIterator[Client]:
-    """Talks to a model of 16 tokens that names prompts and no default."""
+    """Yield a client of a model of 16 tokens with prompts and without a default prompt."""
     sentence = artifact.manifest.sentence.model_copy(update={"prompts": {"query": "find: "}})
     prompted = variant(artifact, "prompted", 32, sentence=sentence)
     async with serving(prompted, fake_of(prompted), max_length=16, cors_origins="*") as client:

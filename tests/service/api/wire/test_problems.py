@@ -1,4 +1,4 @@
-"""Problems: what is told of an error, and what never is."""
+"""Problem details: the fields of an error, and content that must not appear."""
 
 from __future__ import annotations
 

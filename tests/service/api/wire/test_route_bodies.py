@@ -1,4 +1,4 @@
-"""Bodies that are no JSON, too large or wrongly labelled: a small problem each, never a 500."""
+"""Bodies that are not JSON, too large or wrongly labelled get a small problem, never a 500."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEEP = 30_000
 
 @pytest.fixture(autouse=True)
 async def canary(client: httpx.AsyncClient) -> AsyncIterator[None]:
-    """The same good request is answered alike before and after."""
+    """Check that a good request gets the same reply before and after the test."""
     before = await client.post("/encode", content=GOOD, headers=JSON)
     assert before.status_code == 200
     yield

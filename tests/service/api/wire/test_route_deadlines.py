@@ -1,4 +1,4 @@
-"""How long a request may take, by its header or by the settings."""
+"""Deadline of a request, by its header or by the settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
-    """Time that stands still from now on, for all that looks at a request's deadline."""
+    """Freeze the clock of all code that checks a request's deadline."""
     clock = FakeClock(monkeypatch)
     monkeypatch.setattr("service.inference.tokenization.tokenizing.time", clock)
     clock.now = time.monotonic()

@@ -11,7 +11,7 @@ from service.api.wire.safetensors import float16_weights
 
 
 def ties() -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Every float16 from 0 to 1, what lies halfway to the next, and the floats around each."""
+    """Return every float16 from 0 to 1, the midpoints between neighbours, and adjacent floats."""
     halves = np.arange(0, 0x3C01, dtype=np.uint16).view(np.float16).astype(np.float32)
     points = np.concatenate([halves, (halves[1:] + halves[:-1]) / 2])
     above, below = (np.nextafter(points, np.float32(end)) for end in (2, 0))

@@ -23,7 +23,7 @@ VALUES = st.recursive(
 
 
 def values(body: Any) -> int:
-    """Values of what a body was made of, empty lists and objects twice."""
+    """Return the number of values in a body; empty lists and objects count twice."""
     if isinstance(body, list | dict):
         inner = body.values() if isinstance(body, dict) else body
         return 1 + (sum(map(values, inner)) if body else 1)
@@ -32,7 +32,7 @@ def values(body: Any) -> int:
 
 @given(VALUES, st.integers(1, 30))
 def test_commas_and_brackets_in_texts_are_no_values(body: Any, block_bytes: int) -> None:
-    """However the body falls into blocks."""
+    """This holds however the body is divided into blocks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(strict_json, "BLOCK_BYTES", block_bytes)
         assert count_values(orjson.dumps(body)) == values(body)
@@ -51,7 +51,7 @@ LARGE: dict[str, bytes] = {
 async def test_nothing_is_built_of_too_many_values(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strict_json.orjson, "loads", None)  # whoever parses fails
+    monkeypatch.setattr(strict_json.orjson, "loads", None)  # any parsing fails
     with pytest.raises(Unprocessable, match="more than 65536 values"):
         await read_json(LARGE[name])
 

@@ -1,4 +1,4 @@
-"""Write `aligners.json`: what SimAlign and awesome-align make of the same token vectors.
+"""Write `aligners.json`: alignments of SimAlign and awesome-align of the same token vectors.
 
 Not a part of the tests: it needs both aligners' own code on the path, `simalign` 0.4 and
 `awesome_align` 0.1.7 (its repository's folder), beside torch and scikit-learn.
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 UNUSED = ("boto3", "botocore", "botocore.config", "botocore.exceptions")
-"""Modules that awesome-align downloads with."""
+"""Modules that awesome-align needs only for downloads."""
 PIECES = (
     ([1], [1]),
     ([1, 1], [2, 1, 1, 1]),
@@ -29,12 +29,12 @@ PIECES = (
     ([3, 1, 1, 2, 1, 1, 2], [1, 2, 1, 1, 3, 1]),
     ([1, 2, 1, 1, 3, 2, 1, 1, 1, 4, 1], [2, 2, 1, 1, 1, 1, 3, 1, 2, 1, 1, 2, 1]),
 )
-"""Of each word of a source and a target: how many tokens it has."""
+"""Numbers of tokens of each word, for pairs of a source and a target."""
 FEATURES = 6
 
 
 def vectors(chance: np.random.Generator, m: int, n: int) -> tuple[Any, Any]:
-    """A source's, and a target's that are alike in another order."""
+    """Return a source's vectors, and similar vectors of a target in another order."""
     source = 2 * chance.standard_normal((m, FEATURES))
     order = chance.permutation(np.resize(np.arange(m), n))
     target = source[order] + chance.standard_normal((n, FEATURES))
@@ -42,7 +42,7 @@ def vectors(chance: np.random.Generator, m: int, n: int) -> tuple[Any, Any]:
 
 
 def of_simalign(case: dict[str, Any]) -> dict[str, Any]:
-    """Its pairs of words by Argmax and Itermax."""
+    """Return SimAlign's pairs of words by Argmax and Itermax."""
     from simalign.simalign import SentenceAligner
 
     names = [
@@ -66,7 +66,7 @@ def of_simalign(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def of_awesome_align(case: dict[str, Any]) -> dict[str, Any]:
-    """Its pairs of words by softmax, with its default threshold."""
+    """Return awesome-align's pairs of words by softmax, with its default threshold."""
     sys.modules.update({name: MagicMock() for name in UNUSED if name not in sys.modules})
     from awesome_align.modeling import CLS_ID, SEP_ID, BertForMaskedLM, BertGuideHead
 

@@ -1,4 +1,4 @@
-"""Matches of tokens: as SimAlign and awesome-align find them, by hand, and what always holds."""
+"""Matches of tokens, against SimAlign, awesome-align, examples by hand, and invariants."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SIMILARITIES = st.tuples(st.integers(1, 7), st.integers(1, 7)).flatmap(
 
 
 def text_of(counts: list[int]) -> AlignedText:
-    """Words of so many tokens each."""
+    """Return a text of words with the given numbers of tokens."""
     sizes = np.array(counts)
     every = np.arange(sizes.sum())
     return AlignedText(
@@ -57,7 +57,7 @@ def test_word_pairs_are_those_of_the_aligners(case: dict[str, Any], method: Any)
 
 
 def test_the_aligners_differ_somewhere() -> None:
-    """So that no method could stand for another."""
+    """This shows that no method can pass for another."""
     assert all(
         any(case[one] != case[other] for case in CASES)
         for one, other in (("mutual", "itermax"), ("itermax", "softmax"), ("mutual", "softmax"))
@@ -116,7 +116,7 @@ def test_each_target_has_the_source_that_it_attends_to_most() -> None:
 
 
 def test_lifting_takes_the_largest_score() -> None:
-    """Of words that share a token, and of more than one; as a plain loop."""
+    """Words may share a token and have several; a plain loop is the oracle."""
     chance = np.random.default_rng(0)
     scores = chance.standard_normal((4, 5), np.float32)
     aligned = scores > 0.5

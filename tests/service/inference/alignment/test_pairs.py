@@ -1,4 +1,4 @@
-"""Bounds of what a pair of texts takes, before it is computed."""
+"""Bounds on the memory of a pair of texts, checked before it is computed."""
 
 from __future__ import annotations
 

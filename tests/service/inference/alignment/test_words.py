@@ -1,4 +1,4 @@
-"""Words of a text, by hand; and their tokens, from a real tokenizer and made ones."""
+"""Words of a text, by hand, and their tokens, by a real tokenizer and by made-up ones."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_long_runs_take_no_time() -> None:
 
 
 def pieces_of(one: AlignedText, tokenized: TokenizedText) -> list[tuple[str, list[str]]]:
-    """Each word that has tokens, and these."""
+    """Return each word that has tokens, with its tokens."""
     parts = np.split(one.tokens[one.pieces], one.starts[1:])
     return [
         (one.text[slice(*one.words[word])], [tokenized.tokens[i] for i in part])
@@ -87,7 +87,7 @@ def test_tokens_of_words(tokenizer: TextTokenizer) -> None:
 
 
 def test_words_without_tokens(tokenizer: TextTokenizer) -> None:
-    """Dropped characters, and what is cut away."""
+    """Dropped characters and truncated words have no tokens."""
     text = "\x00 one \x00\x00 " + "two " * 40
     (found,) = tokenizer.tokenize([text], Options(truncate=True))
     one = aligned_text(text, found, "punctuation")
@@ -121,7 +121,7 @@ def test_a_token_of_several_words_and_tokens_of_none(tokenizer: TextTokenizer) -
 
 
 def test_words_are_kept_in_few_bytes(tokenizer: TextTokenizer) -> None:
-    """Of a text of punctuation marks each character is one, and what is behind the cut is kept."""
+    """Each punctuation mark is a word, and words behind the truncation are kept."""
     text = ".!" * 4_000
     (found,) = tokenizer.tokenize([text], Options(truncate=True))
     aligned_text(text[:9], found, "punctuation")

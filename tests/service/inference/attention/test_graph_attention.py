@@ -47,7 +47,7 @@ async def client(foreign: Artifact, anyio_backend: str) -> AsyncIterator[httpx.A
 
 @pytest.fixture(scope="module")
 def expected(folder: Path) -> list[Any]:
-    """The maps `[L, N, S, S]` of each text."""
+    """Return the maps `[L, N, S, S]` of each text."""
     whole = checkpoint_of(folder)
     tokenizer = AutoTokenizer.from_pretrained(whole)
     model = AutoModel.from_pretrained(whole, attn_implementation="eager").eval()

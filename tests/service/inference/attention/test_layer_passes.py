@@ -1,4 +1,4 @@
-"""Which layers are computed for a selection."""
+"""Layers that are computed for a selection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIX = EncoderConfig.model_validate(
 
 
 def selection(**asked: Any) -> AttentionSelection:
-    """Nothing of all layers and heads but what is asked."""
+    """Return a selection of all layers and heads, with only the requested results."""
     every: dict[str, Any] = {"layers": tuple(range(6)), "heads": (0, 1, 2, 3), "ablated": ()}
     nothing = {"weights": False, "statistics": False, "rollout": False, "top_k": None}
     return AttentionSelection(**every | nothing | asked)

@@ -1,4 +1,4 @@
-"""What is taken of a layer's maps."""
+"""Reductions of a layer's maps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SELF = np.random.default_rng(1).dirichlet(np.ones(S), (3, S)).astype(np.float32)
 def reduced(
     maps: plain.Array, *, selected: bool = True, rollout: bool = False, **asked: Any
 ) -> Any:
-    """What is taken of a layer's maps; the conversion doubles."""
+    """Return the reduction of a layer's maps, with a conversion that doubles values."""
     kind = "encoder" if maps is SELF else "cross"
     layer_pass = LayerPass(2, (0, 1, 2), selected=selected, rollout=rollout, kind=kind)
     reduction = MapsReduction(

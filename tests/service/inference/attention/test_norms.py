@@ -1,4 +1,4 @@
-"""Norms of what heads add, against vectors that are added one by one in float64."""
+"""Norms of the heads' contributions, against vectors added one by one in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a selection says of itself: its kinds of maps, and whether it is of weights alone."""
+"""Properties of a selection: its kinds of maps, and whether it has only weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a head does, held against loops written from the definitions, scipy, and plain sorting."""
+"""Statistics of heads, against loops from the definitions, scipy, and plain sorting."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def real(minilm_checkpoint: Path) -> list[tuple[np.ndarray, list[int]]]:
-    """transformers' maps `[L, N, S, S]` of each text, and where its separators are."""
+    """Return transformers' maps `[L, N, S, S]` of each text, and the indices of separators."""
     tokenizer = AutoTokenizer.from_pretrained(minilm_checkpoint)
     model = AutoModel.from_pretrained(
         minilm_checkpoint, attn_implementation="eager", dtype=torch.float32
@@ -57,7 +57,7 @@ def real(minilm_checkpoint: Path) -> list[tuple[np.ndarray, list[int]]]:
 
 @st.composite
 def random_maps(draw, max_tokens=12):
-    """`[layers, heads, S, S]`, rows summing to 1, with zeros and ties."""
+    """Return maps `[layers, heads, S, S]` whose rows sum to 1, with zeros and ties."""
     size = draw(st.integers(1, max_tokens))
     leading = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
     seed = draw(st.integers(0, 2**32 - 1))
@@ -71,7 +71,7 @@ def random_maps(draw, max_tokens=12):
 
 
 def plain_statistics(rows: list[list[float]], separators: list[int]) -> dict[str, float]:
-    """From the definitions, one weight after the other."""
+    """Compute statistics from the definitions, one weight after another."""
     size = len(rows)
     found = dict.fromkeys(STATISTICS, 0.0)
     for q, row in enumerate(rows):
@@ -186,7 +186,7 @@ def test_equal_weights_are_in_the_order_of_their_tokens(k):
 
 
 def plain_rollout(layers: np.ndarray) -> np.ndarray:
-    """Token by token, from the definition, `[L, N, S, S]` → `[S, S]`."""
+    """Compute the rollout token by token from the definition, `[L, N, S, S]` → `[S, S]`."""
     size = layers.shape[-1]
     total = np.eye(size)
     for heads in layers.astype(np.float64):

@@ -1,4 +1,4 @@
-"""Maps piece by piece: in order, never far ahead of who reads them, and gone when nobody does."""
+"""Streamed maps: in order, not far ahead of the reader, and dropped when the reader leaves."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ALL = AttentionSelection(
 
 
 class Log:
-    """A writer whose parts say what they are."""
+    """Writer whose parts are labels."""
 
     media_type = "text/plain"
     length = None
@@ -66,12 +66,12 @@ class Log:
 
 
 class Watched(FakeEngine):
-    """Remembers what it computed, and what of it is still in memory."""
+    """Engine that records its results, and which of them are still in memory."""
 
     def __init__(self) -> None:
         super().__init__(CONFIG)
         self.seen = ""
-        """T for each text, m for each layer's maps."""
+        """Order of tasks: T for each text, m for each layer's maps."""
         self.hidden: list[weakref.ref[Any]] = []
         self.most_hidden_tokens = 0
         self.maps: list[weakref.ref[Any]] = []
@@ -143,7 +143,7 @@ def names(parts: Sequence[Part]) -> list[str]:
 
 
 async def at_rest(batcher: Scheduler) -> None:
-    """Wait until nothing more is computed."""
+    """Wait until the engine computes no more."""
     for _ in range(10):
         await asyncio.sleep(0)
     await until(lambda: batcher._dispatcher._idle == batcher.engine.concurrency)
@@ -221,7 +221,7 @@ async def test_a_slow_reader_stops_the_engine_after_two_groups() -> None:
 async def test_more_maps_are_computed_at_a_time_where_they_are_not_kept(
     kept: bool, ahead: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 18 layers, in groups of six where statistics alone are left of them."""
+    """18 layers are computed in groups of six if only their statistics are kept."""
     monkeypatch.setattr("service.inference.attention.stream.COMPUTED_BYTES", 6 * ONE_LAYER)
     asked = AttentionSelection(**{**vars(ALL), "weights": kept, "statistics": True})
     engine = Watched()
@@ -248,7 +248,7 @@ async def test_a_layer_larger_than_a_group_goes_alone(monkeypatch: pytest.Monkey
 @pytest.mark.usefixtures("three_layers_at_a_time")
 async def test_what_was_sent_is_not_kept() -> None:
     class Views(Log):
-        """Sends the engine's own memory, as the binary form does."""
+        """Writer that sends views of the engine's memory, as the binary form does."""
 
         def dump(self, array: Any) -> Part:
             return array.data
@@ -355,7 +355,7 @@ async def test_who_leaves_before_the_first_part_leaves_nothing_behind(batches: i
 
 
 class FailsLater(FakeEngine):
-    """Computes so many tasks, and then fails until it is mended."""
+    """Engine that computes a number of tasks, and then fails until it is repaired."""
 
     def __init__(self, good: int) -> None:
         super().__init__(CONFIG)

@@ -1,4 +1,4 @@
-"""Maps of three kinds, piece by piece: in order, from one forward pass, within bounds."""
+"""Streamed maps of three kinds: in order, from one forward pass, within bounds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ THREE_KINDS = dataclasses.replace(
 
 
 def aimed(*lengths: tuple[int, int]) -> list[AttentionText]:
-    """Texts of S tokens with targets of T."""
+    """Return texts of S tokens with targets of T tokens."""
     return [
         dataclasses.replace(one, target=AttentionTarget(tokenized(target, 50 + seed), (0,)))
         for seed, (one, (_, target)) in enumerate(

@@ -1,4 +1,4 @@
-"""The forward passes of a text and its target, and the states that each kind of map is of."""
+"""Forward passes of a text and its target, and the states of each kind of map."""
 
 from __future__ import annotations
 

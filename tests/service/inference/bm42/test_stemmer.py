@@ -1,4 +1,4 @@
-"""Stems against those that Snowball publishes for its English stemmer, and of each of its rules."""
+"""Stems, against Snowball's published stems for English, and of each of its rules."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ RULES = {
     "universities": "univers",
     "past": "past",
 }
-"""What py-rust-stemmers 0.1.8 gives, which fastembed uses; one word a rule at least."""
+"""Stems of py-rust-stemmers 0.1.8, which fastembed uses; at least one word a rule."""
 
 
 @pytest.mark.parametrize("expected", PUBLISHED)

@@ -24,11 +24,11 @@ STEMS = {
     "unbelievable": ("unbeliev", 1_099_079_959),
     "tokenization": ("token", 362_932_159),
 }
-"""Each word's stem, and the absolute value of the stem's hash by mmh3."""
+"""Stem of each word, and the absolute value of the stem's hash by mmh3."""
 
 
 def by_hand(folder: Path, text: str) -> dict[int, float]:
-    """Index → value; a word's tokens are those whose characters touch."""
+    """Return values by index; a word's tokens lie within its characters."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModel.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
     encoding = tokenizer(text, return_tensors="pt", return_offsets_mapping=True)

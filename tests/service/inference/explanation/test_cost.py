@@ -1,4 +1,4 @@
-"""The work of an explanation, and the texts that fit into the time of a request."""
+"""Work of an explanation, and the texts that fit into the time of a request."""
 
 from __future__ import annotations
 

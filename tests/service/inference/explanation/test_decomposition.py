@@ -1,4 +1,4 @@
-"""What input tokens have in a text's vector, through the scheduler."""
+"""Shares of input tokens in a text's vector, through the scheduler."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_shares_sum_to_transformers_vector(
     small_checkpoint: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Mean, first, last and largest as numpy has them of transformers' hidden states."""
+    """The oracle pools transformers' hidden states by numpy: mean, first, last and maximum."""
     monkeypatch.setattr(decomposition, "STEP_TOKENS", 30)
     text, pooling = tokenized(17, seed=1), Pooling(layer, mode, first)
     with batching(onnx_engine) as (scheduler, _):

@@ -25,7 +25,7 @@ PAIR = ["the cat.", "a cat and the cat"]
 
 @pytest.fixture(scope="module")
 def checkpoint(tiny_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A linear Dense with a bias after a mean that leaves the prompt out."""
+    """Return a checkpoint with a linear Dense with a bias after a mean without the prompt."""
     torch.manual_seed(5)
     folder = tmp_path_factory.mktemp("linear")
     pooling = Pooling(12, "mean", include_prompt=False)
@@ -64,7 +64,7 @@ async def test_shares_through_a_linear_module_sum_to_the_similarity(
         pairs, offsets = np.array(found["pairs"]), found["texts"][0]["offsets"]
         left_out = (
             offsets.index([0, 3]) if prompt else 0
-        )  # those of [CLS] and the prompt are [0, 0]
+        )  # the offsets of [CLS] and the prompt are [0, 0]
         assert bool(left_out) == bool(prompt)
         assert [len(text["tokens"]) for text in found["texts"]] == list(pairs.shape)
         assert not pairs[:left_out].any()

@@ -1,4 +1,4 @@
-"""Which texts are encoded to switch each head off once, and what is made of their vectors."""
+"""Texts that are encoded to switch each head off once, and the results of their vectors."""
 
 from __future__ import annotations
 

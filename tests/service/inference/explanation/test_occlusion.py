@@ -1,4 +1,4 @@
-"""Which texts an occlusion is made of, and that little of it waits at a time."""
+"""Texts of an occlusion, of which few wait at a time."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_each_token_is_a_text_without_it() -> None:
             pooled = engine.expected(task).pooled
             assert pooled is not None
             assert found == pytest.approx(cosine(pooled, OTHER))
-    assert several[2].without.tolist() == [0.0]  # nothing is left to pool
+    assert several[2].without.tolist() == [0.0]  # no token is left to pool
     assert timings.inference_seconds > 0
 
 
@@ -87,7 +87,7 @@ async def test_a_span_is_left_out_as_a_whole_and_only_those_of_the_order_are() -
         assert pooled is not None
         assert one.without[number] == pytest.approx(cosine(pooled, OTHER))
     assert np.isnan(one.without[1])  # not in the order
-    assert one.without[3] == 0.0  # nothing is left to pool
+    assert one.without[3] == 0.0  # no token is left to pool
 
 
 def test_texts_take_turns() -> None:

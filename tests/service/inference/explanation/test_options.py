@@ -1,4 +1,4 @@
-"""Which explanations a model is asked for in vain."""
+"""Explanations that a model cannot give."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VERIFIED = UNVERIFIED.model_copy(update=dict.fromkeys(("vectors", "heads"), Verd
 
 
 class Served(Inference):
-    """As much of a served model as is asked whether it can be explained."""
+    """Part of a served model that decides whether it can be explained."""
 
     def __init__(
         self, *, pooling: str = "mean", additive: bool = True, foreign: bool = False

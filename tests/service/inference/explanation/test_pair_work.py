@@ -1,4 +1,4 @@
-"""The sizes of a pair, what is computed of it by the deadline, and which pairs go together."""
+"""Sizes of a pair, results by the deadline, and groups of pairs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which token made each weight of two SPLADE vectors, by sentence-transformers' own logits."""
+"""Source tokens of the weights of two SPLADE vectors, by sentence-transformers' logits."""
 
 from __future__ import annotations
 

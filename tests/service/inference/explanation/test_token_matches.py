@@ -1,4 +1,4 @@
-"""Which tokens a late-interaction model matches, by sentence-transformers' vectors."""
+"""Tokens that a late-interaction model matches, by sentence-transformers' vectors."""
 
 from __future__ import annotations
 

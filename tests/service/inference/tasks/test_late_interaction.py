@@ -40,7 +40,7 @@ LONG = " ".join(["the cat a b c"] * 5)
 
 
 def ranked(folder: Path, query: str, documents: list[str]) -> tuple[list[float], PreparedRanking]:
-    """The scores of a checkpoint in PyTorch, without an artifact or a scheduler."""
+    """Return the scores of a checkpoint in PyTorch, without an artifact or a scheduler."""
     inside = transformer_folder(folder)
     config = read_config(inside)
     sentence = SentenceConfig.from_checkpoint(
@@ -145,7 +145,7 @@ def test_a_document_without_vectors_is_last(tmp_path: Path) -> None:
 
 def test_what_is_counted(tmp_path: Path) -> None:
     _, ranking = ranked(write_stanford(tmp_path / "model"), "a", ["the cat", "b"])
-    # [CLS] [unused0] a [SEP] and five that fill it up; six features of four bytes
+    # [CLS] [unused0] a [SEP] and five expansion tokens; six features of four bytes
     assert ranking.query_ids.tolist()[:2] == [2, WORDS.index("[unused0]")]
     assert len(ranking.query_ids) == 9
     tokens = 9 + len(["[CLS]", "[unused1]", "the", "cat", "[SEP]"]) + 4

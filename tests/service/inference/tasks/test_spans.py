@@ -35,7 +35,7 @@ UNKNOWN = ["the\ue000 cat \ue000\ue000 runs", "ship<unk>ship [UNK] ship[UNK]s <u
 
 
 class Tokenizers:
-    """One tokenizer in ours and in transformers' pipeline."""
+    """Same tokenizer in the service and in transformers' pipeline."""
 
     def __init__(self, folder: Path, name: str) -> None:
         unknown = {"unk_token": "[UNK]"} if name == "TokenizersBackend" else {}

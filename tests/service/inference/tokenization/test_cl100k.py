@@ -1,4 +1,4 @@
-"""OpenAI's token ids as texts, and what is said where its vocabulary cannot be had."""
+"""OpenAI's token ids as texts, and the error if its vocabulary cannot be downloaded."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ NAMED = Options(naming="targets[{}]")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Marian's files, with texts of pieces without an id, and what is served of them."""
+    """Return Marian's files, which lack ids of some pieces, and the served tokenizers."""
     folder = write_marian(tmp_path_factory.mktemp("marian"), lacking=120)
     size = len(read_ids(folder / "vocab.json"))
     config = parse_config(TINY | {"model_type": "bert", "vocab_size": size})

@@ -1,4 +1,4 @@
-"""Tokens of an excerpt are those of the whole text, cut: the tokenizers library is the oracle."""
+"""Tokens of an excerpt equal the whole text's, truncated; the tokenizers library is the oracle."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def tokenizers_by_name(small_checkpoint: Path) -> dict[str, Tokenizer]:
 
 @pytest.fixture(scope="module")
 def cutting(tokenizers_by_name: dict[str, Tokenizer]) -> dict[str, Tokenizer]:
-    """Copies that cut by themselves, where a test says how."""
+    """Return copies of tokenizers that truncate by themselves, as a test sets."""
     return {name: Tokenizer.from_str(one.to_str()) for name, one in tokenizers_by_name.items()}
 
 

@@ -1,4 +1,4 @@
-"""Texts by their token ids, against transformers; what inputs count as."""
+"""Texts by their token ids, against transformers, and the counts of inputs."""
 
 from __future__ import annotations
 

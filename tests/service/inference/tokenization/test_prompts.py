@@ -1,4 +1,4 @@
-"""Prompts: what they add, and how offsets stay those of the caller's own string."""
+"""Prompts: their tokens, and offsets that still count in the caller's own string."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_prompt_that_ends_in_the_middle_of_a_word(tokenizer: TextTokenizer) ->
     found = one(tokenizer, "y this", "cut")
     assert found.tokens == ["[CLS]", "query", "this", "[SEP]"]
     assert found.offsets == [(0, 0), (0, 1), (2, 6), (0, 0)]
-    assert found.prompt_tokens == 3  # of the prompt alone, which are not those of the text
+    assert found.prompt_tokens == 3  # ids of the prompt alone, which differ from the text's
 
 
 @pytest.mark.parametrize("prompt", [None, "empty"])
@@ -110,7 +110,7 @@ def test_the_checkpoints_default_goes_before_texts_that_name_none(artifact: Arti
 
 
 def test_an_empty_name_is_no_prompt_where_there_is_no_default(tokenizer: TextTokenizer) -> None:
-    """It says that none is wanted, so that none is missing."""
+    """The empty name requests no prompt, so that none is missing."""
     assert one(tokenizer, "it", "").tokens == ["[CLS]", "it", "[SEP]"]
 
 

@@ -1,4 +1,4 @@
-"""Which tokens continue a word, by hand; against transformers' pipeline in the tests of spans."""
+"""Tokens that continue a word, by hand; the tests of spans use transformers' pipeline."""
 
 from __future__ import annotations
 

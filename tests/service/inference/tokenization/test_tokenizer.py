@@ -91,7 +91,7 @@ def test_tokens_are_transformers(
 @pytest.mark.parametrize("max_tokens", [16, 512])
 def test_the_limit_is_exact(artifact: Artifact, max_tokens: int, pair: bool) -> None:
     def words(tokens: int) -> Input:
-        """That many tokens, with [CLS] and [SEP]."""
+        """Return a text of `count` tokens, [CLS] and [SEP] included."""
         return ("it", "it " * (tokens - 4)) if pair else "it " * (tokens - 2)
 
     strict, cutting = Options(), Options(truncate=True)
@@ -169,7 +169,7 @@ def test_characters_are_counted_before_anything_is_tokenised(
     artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = tokenizer(artifact, max_characters=20)
-    monkeypatch.setattr(one, "_source", None)  # whoever touches it fails
+    monkeypatch.setattr(one, "_source", None)  # any use fails
     with pytest.raises(InputTooLong, match=r"inputs\[2\]"):
         one.tokenize(["fits", "fits", "x" * 10**7, "fits"], Options())
 

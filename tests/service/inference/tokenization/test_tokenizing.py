@@ -1,4 +1,4 @@
-"""Where an input is tokenised: only one short text may hold up the event loop."""
+"""Thread in which an input is tokenised: only a single short text may block the event loop."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_only_one_short_text_is_tokenised_on_the_event_loop(
 
 
 class Steps:
-    """A tokenizer whose slices run one at a time, when they are let."""
+    """Tokenizer whose slices run one at a time, when the test releases them."""
 
     def __init__(self) -> None:
         self.slices: list[list[str]] = []
@@ -87,7 +87,7 @@ async def test_a_list_is_tokenised_a_slice_at_a_time_in_order() -> None:
     for count in (1, 2, 3):
         await until(lambda count=count: len(steps.slices) == count)
         await asyncio.sleep(0.01)
-        assert len(steps.slices) == count  # none before the one before it has ended
+        assert len(steps.slices) == count  # no slice before the previous one has ended
         steps.gate.release()
     assert [len(text.input_ids) for text in await running] == list(range(1, 9))
     assert steps.slices == [[LONG], [LONG], [LONG] + ["a"] * 5]
