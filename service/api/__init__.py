@@ -1,1 +1,1 @@
-"""The routes of every dialect: schema, call, form of the reply, form of errors."""
+"""Routes of every dialect: request schema, call of the core, format of replies and errors."""

@@ -1,4 +1,4 @@
-"""`GET /`: the dashboard, a page of static files that talks to this API and to no other host."""
+"""`GET /`: the dashboard, a page of static files that calls this API and no other host."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ router = APIRouter(include_in_schema=False)
 
 @dataclass(frozen=True)
 class StaticFile:
-    """One file of the page, in memory."""
+    """Dashboard file in memory."""
 
     content: bytes
     media_type: str
@@ -47,13 +47,13 @@ class StaticFile:
 
     @functools.cached_property
     def zipped(self) -> StaticFile:
-        """The same in gzip, made once; its bytes are others, and so is its tag."""
+        """File compressed with gzip, with an ETag of its own; computed once."""
         content = gzip.compress(self.content, mtime=0)
         return StaticFile(content, self.media_type, f'{self.etag[:-1]}-gzip"')
 
 
 def _entries(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Traversable]]:
-    """Every file of a folder, by its path in it."""
+    """Yield the relative path and entry of every file in a folder, recursively."""
     for entry in folder.iterdir():
         if entry.is_dir():
             yield from _entries(entry, f"{prefix}{entry.name}/")
@@ -73,25 +73,25 @@ def _read_files() -> Mapping[str, StaticFile]:
 
 
 FILES = _read_files()
-"""What can be asked for, by name; nothing else is ever looked up."""
+"""Every file that is served, by its name; requests never reach the file system."""
 
 
 @router.get("/", response_class=Response)
 async def index(request: Request) -> Response:
-    """The dashboard."""
+    """Return the dashboard's page."""
     return _respond(FILES["index.html"], request)
 
 
 @router.get("/dashboard/{file:path}", response_class=Response)
 async def static_file(file: str, request: Request) -> Response:
-    """A file of the dashboard."""
+    """Return a file of the dashboard."""
     if file not in FILES:
         raise HTTPException(404)
     return _respond(FILES[file], request)
 
 
 def _respond(file: StaticFile, request: Request) -> Response:
-    """The file, or 304 when the browser has it; it asks each time, so an update is seen at once."""
+    """Return the file, or 304 if the browser's copy is current; browsers revalidate every time."""
     headers = {**SECURITY_HEADERS, "cache-control": "no-cache", "vary": "accept-encoding"}
     encodings = ",".join(request.headers.getlist("accept-encoding"))
     if prefers(encodings, "gzip", "identity"):

@@ -1,4 +1,4 @@
-"""The dialects that the service speaks, and the errors of requests in the form of theirs."""
+"""Registry of the dialects, and error handlers that answer in the format of the route's dialect."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from service.settings import Settings
 
 @dataclass(frozen=True)
 class Dialect:
-    """A set of routes and the form of their errors."""
+    """Set of routes and the format of their errors."""
 
     routers: Sequence[APIRouter]
     error_response: ErrorForm
@@ -63,9 +63,10 @@ DIALECTS = (
 
 
 def error_response(path: str, error: ServiceError, request_id: str) -> Response:
-    """An error in the form of the dialect that owns the path; in the native one if none does.
+    """Return an error in the format of the dialect that owns the path; native for unknown paths.
 
-    Of several that share a path it is the one that browsers ask: its errors are people's, too.
+    Where several dialects share a path, the dialect with a GET route wins, since people read its
+    errors in a browser.
     """
     owners = _owners(path)
     asked = [dialect for route, dialect in owners if "GET" in (route.methods or ())]
@@ -74,7 +75,7 @@ def error_response(path: str, error: ServiceError, request_id: str) -> Response:
 
 
 def _owners(path: str) -> list[tuple[Route, Dialect]]:
-    """The routes of a path, of every method, and the dialect of each."""
+    """Return the routes of a path for every method, each with its dialect."""
     return [
         (route, dialect)
         for route, dialect in _routes()
@@ -90,11 +91,11 @@ def _routes() -> Iterator[tuple[BaseRoute, Dialect]]:
 
 
 def install(app: FastAPI, settings: Settings) -> None:
-    """Add the routes of every dialect, and answer every error in its form."""
+    """Add the routes and the error handlers of every dialect."""
     for dialect in DIALECTS:
         for router in dialect.routers:
             if settings.verify_route or router is not verify.router:
-                # include_router matches a path once for each router, and once more for the route
+                # include_router would match a path once for each router, then again for the route
                 app.router.routes.extend(router.routes)
     app.add_exception_handler(ServiceError, _service_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
@@ -138,7 +139,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     service_of(request).metrics.http.refused(request.scope, failure)
     response = error_response(path, failure, str(request.state.request_id))
     response.headers.update(error.headers or {})
-    if code == HTTPStatus.METHOD_NOT_ALLOWED:  # the web framework names those of one route
+    if code == HTTPStatus.METHOD_NOT_ALLOWED:  # Starlette lists the methods of one route only
         methods = {method for route, _ in _owners(path) for method in route.methods or ()}
         if methods:
             response.headers["allow"] = ", ".join(sorted(methods))

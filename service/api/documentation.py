@@ -1,6 +1,6 @@
-"""The OpenAPI document as pages, whose scripts and styles come from this service and no other host.
+"""Swagger UI and ReDoc pages of the OpenAPI document, with all files served locally.
 
-The files of Swagger UI and ReDoc are those that the package fastapi-offline carries.
+The scripts and styles come from the package fastapi-offline.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from fastapi.openapi.docs import get_redoc_html, get_swagger_ui_html
 from starlette.responses import FileResponse, HTMLResponse
 
 OWN_IMAGES = "img-src 'self' data:"
-"""Content security policy that keeps a page's images to this service."""
+"""Content security policy that restricts a page's images to this service."""
 FILES = ("swagger-ui-bundle.js", "swagger-ui.css", "redoc.standalone.js")
 
 router = APIRouter(include_in_schema=False)
 
 
 def static_folder() -> Path:
-    """The folder of the files, found without importing their package."""
-    found = importlib.util.find_spec("fastapi_offline")
-    assert found is not None  # noqa: S101 - a dependency
-    assert found.origin is not None  # noqa: S101 - a package of files
-    return Path(found.origin).parent / "static"
+    """Return the folder of the files, without importing the package fastapi-offline."""
+    spec = importlib.util.find_spec("fastapi_offline")
+    assert spec is not None  # noqa: S101 - a dependency
+    assert spec.origin is not None  # noqa: S101 - a package of files
+    return Path(spec.origin).parent / "static"
 
 
 @router.get("/docs")
 async def swagger() -> HTMLResponse:
-    """Swagger UI."""
+    """Return the page of Swagger UI."""
     return get_swagger_ui_html(
         openapi_url="/openapi.json",
         title="Headscope - Swagger UI",
@@ -41,7 +41,7 @@ async def swagger() -> HTMLResponse:
 
 @router.get("/redoc")
 async def redoc() -> HTMLResponse:
-    """ReDoc, whose logo a browser would load from its maker."""
+    """Return the page of ReDoc, whose external logo the content security policy blocks."""
     page = get_redoc_html(
         openapi_url="/openapi.json",
         title="Headscope - ReDoc",
@@ -55,7 +55,7 @@ async def redoc() -> HTMLResponse:
 
 @router.get("/docs/{file}")
 async def static_file(file: str) -> FileResponse:
-    """A file of the pages."""
+    """Return a script or stylesheet of the pages."""
     if file not in FILES:
         raise HTTPException(404)
     return FileResponse(static_folder() / file)

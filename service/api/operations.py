@@ -1,4 +1,4 @@
-"""Health, information and metrics."""
+"""Routes of health, information and metrics."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ router = APIRouter(tags=["operations"])
 @router.get("/health/live")
 @router.head("/health/live", include_in_schema=False)
 async def live() -> dict[str, str]:
-    """The process answers."""
+    """Return 200 while the process answers."""
     return {"status": "live"}
 
 
@@ -48,9 +48,9 @@ async def live() -> dict[str, str]:
 @router.head("/health/ready", include_in_schema=False)
 @router.head("/health", include_in_schema=False)
 async def ready(request: Request) -> dict[str, str]:
-    """The engine's real path works in every worker: a batch was computed just now, or is.
+    """Return 200 if the engine computed a batch recently, or computes one now, in every worker.
 
-    `status` is "degraded" while PyTorch serves in place of an engine that has failed.
+    `status` is "degraded" while PyTorch serves in place of a failed engine.
     """
     degraded = await service_of(request).readiness.check()
     if degraded:
@@ -60,7 +60,7 @@ async def ready(request: Request) -> dict[str, str]:
 
 @router.get("/metrics", response_class=Response)
 async def metrics(request: Request) -> Response:
-    """Prometheus metrics, of all workers together."""
+    """Return Prometheus metrics, aggregated over all workers."""
     state = service_of(request)
     await state.refresh_metrics()
     accepted = ",".join(request.headers.getlist("accept"))
@@ -69,21 +69,21 @@ async def metrics(request: Request) -> Response:
     else:
         render, media_type = state.metrics.render, TEXT
     if state.peers:
-        found = await state.peers.ask("refresh", ANSWER_SECONDS)
-        if SILENT in found.values():
+        answers = await state.peers.ask("refresh", ANSWER_SECONDS)
+        if SILENT in answers.values():
             state.metrics.service.ready.set(0)
-    content = await asyncio.to_thread(render)  # of all routes it takes 20 ms
+    content = await asyncio.to_thread(render)  # takes 20 ms for the metrics of all routes
     return Response(content, media_type=media_type)
 
 
 @router.get("/info", responses={404: PROBLEMS[404]})
 async def info(request: Request, model: str | None = None) -> JSONResponse:
-    """What is served, by what, and how it was verified: of a model, or the default and all."""
+    """Describe a model, its engine and its verification; by default the first model and all."""
     state = service_of(request)
     chosen = state.models.named(model)
     content = describe(state.settings, chosen)
     if state.models.several_answer and model is None:
-        content["models"] = [describe(state.settings, one) for one in state.models]
+        content["models"] = [describe(state.settings, served) for served in state.models]
     response = JSONResponse(content)
     if model is not None:
         name_model(response, state.models, model, chosen)
@@ -91,7 +91,7 @@ async def info(request: Request, model: str | None = None) -> JSONResponse:
 
 
 def describe(settings: Settings, model: ServedModel) -> dict[str, Any]:
-    """The content of `/info` about a model: TEI's fields, then ours, then how it is now."""
+    """Return the content of `/info` about a model: TEI's fields, native fields, current status."""
     manifest, engines = model.artifact.manifest, model.inference.engines
     engine, vectors = engines.default.engine, model.inference.vectors
     limits = model.inference.tokenizer.limits
@@ -131,9 +131,9 @@ def describe(settings: Settings, model: ServedModel) -> dict[str, Any]:
 
 
 def _of_encoder(manifest: Manifest) -> dict[str, Any]:
-    """The shapes and functions of the encoder, and of a decoder over it.
+    """Return the shapes and functions of the encoder, and of a decoder.
 
-    Null where nothing tells those of a foreign graph, or where there is no decoder.
+    Null where a foreign graph does not reveal them, or without a decoder.
     """
     config, known = manifest.config, not isinstance(manifest.config, UnknownEncoder)
     decoder = manifest.decoder.layers if manifest.decoder else None
@@ -150,7 +150,7 @@ def _of_encoder(manifest: Manifest) -> dict[str, Any]:
 
 
 def _of_vectors(sentence: SentenceConfig, vectors: TextVectors) -> dict[str, Any]:
-    """What the checkpoint says about the vectors of texts."""
+    """Return the checkpoint's settings of text vectors."""
     return {
         "normalize": sentence.normalize,
         "prompts": sorted(sentence.prompts),
@@ -163,7 +163,7 @@ def _of_vectors(sentence: SentenceConfig, vectors: TextVectors) -> dict[str, Any
 
 
 def model_type(manifest: Manifest) -> dict[str, Any]:
-    """TEI's kind of a model: by its task head, or by its pooling."""
+    """Return TEI's model type, from the task head or the pooling."""
     task = manifest.task
     if task is not None and task.kind == "sequence_classification":
         labels = {

@@ -1,4 +1,4 @@
-"""The keys of a service in its OpenAPI document, so that its pages can send one."""
+"""Security schemes of the OpenAPI document, so that its pages can send an API key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCHEMES = {
 
 
 def describe_keys(app: FastAPI) -> None:
-    """Say of every route but the probes that it needs a key."""
+    """Mark every route except the probes as requiring an API key."""
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Paths that several dialects have, where the body tells which of them a request is in.
+"""Paths that several dialects share; the fields of the body identify the dialect.
 
-Errors have the form of the body's dialect once that is known, and of the first one until then.
+Errors use the format of the body's dialect once it is known, before that of the first dialect.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ async def rerank(
     body: tei.RerankRequest | vllm.VllmRerankRequest | infinity.InfinityRerankRequest,
     request: Request,
 ) -> Response:
-    """Texts by their scores with a query: TEI's form with `texts`, Infinity's with `documents`.
+    """Rank texts by relevance to a query: `texts` in TEI's format, `documents` in Infinity's.
 
-    vLLM's form has `documents` and a field that vLLM alone has, as `truncate_prompt_tokens`.
+    vLLM's format has `documents` and a field that only vLLM has, such as `truncate_prompt_tokens`.
     """
     if isinstance(body, vllm.VllmRerankRequest):
         return await vllm.rerank(body, request)

@@ -1,4 +1,4 @@
-"""Routes in Cohere's forms: /v2/embed, /v1/embed and /v2/rerank."""
+"""Routes in Cohere's formats: /v2/embed, /v1/embed and /v2/rerank."""
 
 from service.api.cohere import embed, rerank
 

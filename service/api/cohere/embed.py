@@ -1,6 +1,6 @@
-"""`POST /v2/embed` and `POST /v1/embed`: unit vectors of texts, in Cohere's two forms.
+"""`POST /v2/embed` and `POST /v1/embed`: unit vectors of texts, in Cohere's formats.
 
-The first version gives a bare list of vectors where a request names no types.
+A reply of version 1 to a request without types is a bare list of vectors.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from service.inference.tokenization.tokenizer import Options, TokenizedText
 
 router = APIRouter(route_class=JsonRoute, tags=["cohere"])
 MAX_TEXTS = 96
-"""That Cohere takes in one request."""
+"""Maximum number of texts in one request, as at Cohere."""
 InputType = Literal["search_document", "search_query", "classification", "clustering"]
 _PART = {"type": "object", "properties": {"type": {"const": "text"}, "text": {"type": "string"}}}
 _CONTENT = {"type": "array", "items": _PART, "minItems": 1, "maxItems": 1}
@@ -75,13 +75,13 @@ class CohereEmbedRequest(LenientRequest):
         description="Chooses a prompt of the checkpoint; without effect where it names none.",
     )
     embedding_types: list[EmbeddingType] | None = Field(
-        None, min_length=1, description="What each vector is given as; float by default."
+        None, min_length=1, description="Types in which each vector is returned; float by default."
     )
     truncate: Literal["NONE", "START", "END"] = Field(
-        "END", description="Which side of a text that is too long is cut; NONE refuses it."
+        "END", description="Side from which long texts are truncated; NONE rejects them."
     )
     max_tokens: int | None = Field(
-        None, ge=1, description="Of a text; what fits the model by default."
+        None, ge=1, description="Maximum tokens of a text; the model's limit by default."
     )
     output_dimension: int | None = Field(
         None, description="Keep the first n, then normalise; all by default."
@@ -101,37 +101,38 @@ class CohereEmbedRequest(LenientRequest):
 
     @property
     def given(self) -> list[str]:
-        """The texts, however they came."""
+        """Texts of the request, from `texts` or `inputs`."""
         return self.inputs or [] if self.texts is None else self.texts
 
     @property
     def types(self) -> list[EmbeddingType]:
-        """Types of the vectors, each once."""
+        """Types of the vectors, without duplicates."""
         return list(dict.fromkeys(self.embedding_types or ["float"]))
 
     def check_model(self, inference: Inference) -> None:
-        """Vectors of texts.
+        """Check that the model embeds texts.
 
         Raises:
-            NoEmbeddings: the model gives none.
+            NoEmbeddings: the model does not.
 
         """
         check_embedder(inference)
 
     def options(self, inference: Inference) -> Options:
-        """How the texts are tokenised, before they are cut to `max_tokens`."""
+        """Return the tokenisation options that apply before the texts are cut to `max_tokens`."""
         prompt = prompt_for(inference, self.input_type, "input_type")
         direction: Literal["left", "right"] = "left" if self.truncate == "START" else "right"
         return Options(self.truncate != "NONE", direction, prompt, naming="texts[{}]")
 
     def dimensions(self, size: int) -> int | None:
-        """Features of a vector that are kept.
+        """Return the number of leading features to keep; None for all.
 
         Args:
-            size: of the model's vectors.
+            size: number of features of the model's vectors.
 
         Raises:
-            Unprocessable: there are fewer, or their bits fill no whole bytes.
+            Unprocessable: `output_dimension` exceeds the size, or binary vectors would not fill
+                whole bytes.
 
         """
         kept = self.output_dimension
@@ -148,7 +149,8 @@ class CohereEmbedRequest(LenientRequest):
         """Cut tokenised texts to `max_tokens`.
 
         Raises:
-            InputTooLong: one is longer and `truncate` is NONE, or it leaves no room.
+            InputTooLong: a text is longer and `truncate` is NONE, or `max_tokens` leaves no room
+                for the text beside its special tokens.
 
         """
         if self.max_tokens is None:
@@ -166,7 +168,7 @@ _Floats = list[list[float]]  # a field `float` hides the type in its class
 
 
 class Embeddings(BaseModel):
-    """The vectors in each type that was asked for."""
+    """Vectors in each requested type."""
 
     float: _Floats | None = None
     int8: list[list[int]] | None = None
@@ -177,7 +179,7 @@ class Embeddings(BaseModel):
 
 
 class EmbedReply(BaseModel):
-    """The vectors, in the order of the request."""
+    """Vectors in the order of the request."""
 
     id: str
     response_type: Literal["embeddings_by_type"] = "embeddings_by_type"
@@ -187,7 +189,7 @@ class EmbedReply(BaseModel):
 
 
 class EmbedFloatsReply(BaseModel):
-    """The vectors of a request to `POST /v1/embed` that names no types."""
+    """Vectors of a `POST /v1/embed` request without types."""
 
     id: str
     response_type: Literal["embeddings_floats"] = "embeddings_floats"
@@ -198,7 +200,7 @@ class EmbedFloatsReply(BaseModel):
 
 @router.post("/v2/embed", response_model=None, responses={200: {"model": EmbedReply}, **ERRORS})
 async def embed(body: CohereEmbedRequest, request: Request) -> Response:
-    """A unit vector of each text in every type asked for."""
+    """Return a unit vector of each text in every requested type."""
     return await _answer(body, request, Form("2", by_type=True))
 
 
@@ -208,18 +210,18 @@ async def embed(body: CohereEmbedRequest, request: Request) -> Response:
     responses={200: {"model": EmbedReply | EmbedFloatsReply}, **ERRORS},
 )
 async def embed_v1(body: CohereEmbedRequest, request: Request) -> Response:
-    """A unit vector of each text, in every type where the request names types."""
+    """Return a unit vector of each text: by type if the request names types, else a bare list."""
     return await _answer(body, request, Form("1", by_type=body.embedding_types is not None))
 
 
 @dataclass(frozen=True)
 class Form:
-    """A form of replies."""
+    """Format of replies."""
 
     version: str
     """Version of Cohere's interface."""
     by_type: bool
-    """Whether the vectors stand under the names of their types."""
+    """Whether vectors are keyed by the names of their types."""
 
 
 async def _answer(body: CohereEmbedRequest, request: Request, form: Form) -> Response:

@@ -1,4 +1,4 @@
-"""Errors as Cohere's clients read them."""
+"""Errors in Cohere's format."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from service.errors import NoTaskHead, ServiceError, Unprocessable
 
 _BAD_REQUEST = 400
 _STATUSES = {Unprocessable.status: _BAD_REQUEST, NoTaskHead.status: _BAD_REQUEST}
-"""Cohere's status where it is another: of a request that asks for what cannot be."""
+"""Native status → Cohere's status, of requests that cannot be satisfied."""
 
 
 class ErrorResponse(BaseModel):
-    """An error in words."""
+    """Error message."""
 
     message: str
 
 
 def error_response(error: ServiceError, _: str) -> Response:
-    """An error as its reply."""
+    """Return the reply of an error."""
     response = error_reply(error, orjson.dumps({"message": error.detail}), "application/json")
     response.status_code = _STATUSES.get(error.status, error.status)
     return response
@@ -34,4 +34,4 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     for status, problem in PROBLEMS.items()
     if status not in _STATUSES
 }
-"""The error replies of a route, for the OpenAPI document."""
+"""Error replies of a route, for the OpenAPI document."""

@@ -1,4 +1,4 @@
-"""What stands beside the results of every reply in Cohere's form."""
+"""The `id` and `meta` fields of replies in Cohere's format."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from pydantic import BaseModel, Field
 from service.inference.timings import Timings
 
 DOCUMENTS_PER_UNIT = 100
-"""Of a query's documents that Cohere counts as one unit of search."""
+"""Number of documents of a query that Cohere bills as one search unit."""
 
 
 class ApiVersion(BaseModel):
-    """The version of the interface."""
+    """Version of Cohere's API."""
 
     version: str
 
 
 class BilledUnits(BaseModel):
-    """What Cohere would count."""
+    """Usage that Cohere would bill."""
 
     input_tokens: int | None = None
     search_units: int | None = None
 
 
 class Meta(BaseModel):
-    """Version and cost of a reply."""
+    """API version and usage of a reply."""
 
     api_version: ApiVersion
     billed_units: BilledUnits
@@ -35,7 +35,7 @@ class Meta(BaseModel):
 
 
 def new_id() -> str:
-    """Of a reply."""
+    """Return a new id of a reply."""
     return str(uuid.uuid4())
 
 

@@ -1,8 +1,8 @@
-"""Unit vectors in the types of Cohere's `embedding_types`, which Jina and Voyage have too.
+"""Unit vectors in the types of Cohere's `embedding_types`, as Jina and Voyage also offer.
 
-How Cohere finds the range of its 8-bit types is not published. Here it is the same for every
-vector, −1 … 1, so that vectors of different requests can be compared: int8 is round(127 x), and
-uint8 lies 128 above it. Of the bits, the first feature's is the highest of its byte.
+Cohere has not published the range of its 8-bit types. Here every vector has the same range,
+−1 … 1, so that vectors of different requests can be compared: int8 is round(127 x), and uint8 is
+int8 + 128. In binary vectors, the first of eight features is the most significant bit of a byte.
 
 Notation: D features of a vector.
 """
@@ -23,41 +23,41 @@ from service.engines.contract import Floats
 
 EmbeddingType = Literal["float", "int8", "uint8", "binary", "ubinary", "base64"]
 INTEGER_BYTES = 5
-"""Of an 8-bit number in JSON with its comma."""
+"""Maximum bytes of an 8-bit number and its comma in JSON."""
 FEATURES_PER_BYTE = 8
 _HIGHEST = 127
 _ZERO = 128
 
 
 def int8(vector: Floats) -> NDArray[np.int8]:
-    """`[D]`, each −127 … 127."""
+    """Quantise a unit vector to int8, `[D]` of −127 … 127."""
     scaled = np.clip(np.rint(_HIGHEST * vector), -_HIGHEST, _HIGHEST)
     return np.ascontiguousarray(scaled, np.int8)
 
 
 def uint8(vector: Floats) -> NDArray[np.uint8]:
-    """`[D]`, each 1 … 255."""
+    """Quantise a unit vector to uint8, `[D]` of 1 … 255."""
     return (int8(vector).astype(np.int16) + _ZERO).astype(np.uint8)
 
 
 def ubinary(vector: Floats) -> NDArray[np.uint8]:
-    """`[D/8]`, a bit a feature: whether it is above 0."""
+    """Pack the signs of a vector into `[D/8]` bytes; a bit is set where the feature is above 0."""
     return np.packbits(vector > 0)
 
 
 def binary(vector: Floats) -> NDArray[np.int8]:
-    """`[D/8]`, 128 below `ubinary`."""
+    """Return `ubinary` − 128, as `[D/8]` signed bytes."""
     return (ubinary(vector).astype(np.int16) - _ZERO).astype(np.int8)
 
 
 @dataclass(frozen=True)
 class VectorForm:
-    """How vectors of a type are written."""
+    """Conversion and serialisation of one vector type."""
 
     convert: Callable[[Floats], NDArray[Any]]
-    """Numbers of a vector `[D]`."""
+    """Function from a vector `[D]` to its numbers in this type."""
     feature_bytes: float
-    """Bytes predicted of a feature."""
+    """Predicted bytes of a feature in JSON."""
     as_base64: bool = False
 
     def pieces(self, vector: Floats) -> Unwritten:

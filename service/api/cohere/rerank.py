@@ -1,4 +1,4 @@
-"""`POST /v2/rerank`: texts by their scores with a query, in Cohere's form."""
+"""`POST /v2/rerank`: rank documents by their relevance to a query, in Cohere's format."""
 
 from __future__ import annotations
 
@@ -23,72 +23,72 @@ from service.inference.tokenization.tokenizer import Options
 
 router = APIRouter(route_class=JsonRoute, tags=["cohere"])
 RANK_BYTES = 88
-"""Of a document's rank in JSON, without the document."""
+"""Predicted bytes of a document's rank in JSON, without the document."""
 MAX_TOKENS_PER_DOC = 4096
-"""Of a document that are looked at, unless a request says otherwise."""
+"""Default number of tokens of a document that are ranked."""
 _CUT = Options(truncate=True, naming=NAMING)
 
 
 class RankRequest(LenientRequest):
-    """What the requests of `POST /v2/rerank` and `POST /v1/rerank` have."""
+    """Request of `POST /v2/rerank`, and base of the `POST /v1/rerank` request."""
 
     query: str
     documents: Documents
-    top_n: int | None = Field(None, ge=1, description="The most ranks of the reply; all when null.")
+    top_n: int | None = Field(None, ge=1, description="Maximum number of results; all when null.")
     max_tokens_per_doc: int = Field(
         MAX_TOKENS_PER_DOC,
         ge=1,
-        description="The first so many tokens of a document are ranked, if as many fit the model.",
+        description="Tokens after which a document is cut, if the model takes as many.",
     )
 
     def check_model(self, inference: Inference) -> TaskConfig:
-        """The task head: one label, or a vector a token.
+        """Return the model's task head: one label, or a vector for each token.
 
         Raises:
-            NoTaskHead: the model ranks nothing.
+            NoTaskHead: the model is not a reranker.
 
         """
         return ranker(inference)
 
     async def ranking(self, request: Request) -> Ranking:
-        """The scores of the documents, each cut to what is looked at."""
+        """Score the documents, each cut to `max_tokens_per_doc`."""
         inference, caller = model_of(request).inference, caller_of(request)
         texts = await shortened(inference, self.documents, self.max_tokens_per_doc, caller)
         cut = [len(text) < len(given) for text, given in zip(texts, self.documents, strict=True)]
         return await ranked(request, self.query, texts, _CUT, cut)
 
     def ranks(self, ranking: Ranking, *, documents: bool) -> list[dict[str, Any]]:
-        """As many as were asked for, the largest score first.
+        """Return the first `top_n` results, the largest score first.
 
         Args:
-            ranking: of the documents.
-            documents: whether each has its own.
+            ranking: scores of the documents.
+            documents: whether each result includes its document.
 
         """
         scores = ranking.scores()
-        found = []
+        ranks = []
         for index in ranking.order()[: self.top_n]:
             rank: dict[str, Any] = {"index": index, "relevance_score": scores[index]}
             if documents:
                 rank["document"] = {"text": self.documents[index]}
-            found.append(rank)
-        return found
+            ranks.append(rank)
+        return ranks
 
     def reply_bytes(self, *, documents: bool) -> int:
-        """Predicted of the ranks of all documents."""
+        """Predict the bytes of the results of all documents."""
         text = CHARACTER_BYTES * sum(map(len, self.documents)) if documents else 0
         return RANK_BYTES * len(self.documents) + text
 
 
 class Rank(BaseModel):
-    """A document's number in the request, and its score."""
+    """Index of a document in the request, and its score."""
 
     index: int
     relevance_score: float
 
 
 class RerankReply(BaseModel):
-    """The documents, the most relevant first."""
+    """Results, the most relevant document first."""
 
     id: str
     results: list[Rank]
@@ -101,9 +101,9 @@ class RerankReply(BaseModel):
     responses={200: {"model": RerankReply | vllm.VllmRerankReply}, **with_vllm_errors(ERRORS)},
 )
 async def rerank(body: RankRequest | vllm.VllmRerankRequest, request: Request) -> Response:
-    """The documents, the most relevant to the query first; those that are too long are cut.
+    """Rank the documents, the most relevant to the query first; long documents are cut.
 
-    A body with a field that vLLM alone has is answered in vLLM's form.
+    A body with a field that only vLLM has is answered in vLLM's format.
     """
     if isinstance(body, vllm.VllmRerankRequest):
         return await vllm.rerank(body, request)

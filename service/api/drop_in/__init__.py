@@ -1,1 +1,1 @@
-"""What several of other services' dialects share: vectors, ranks, documents, bytes held."""
+"""Code that the dialects of other services share: vectors, ranks, documents, reply budget."""

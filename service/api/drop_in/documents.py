@@ -1,4 +1,4 @@
-"""The documents of rerankers that take objects with a text as well, and their first tokens."""
+"""Documents of rerank requests, as texts or objects with a text, and their truncation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from service.scheduler.submission import Caller
 
 NAMING = "documents[{}]"
 CHARACTER_TOKENS = 4
-"""Most tokens of a character: its bytes."""
+"""Maximum tokens of a character: its bytes in UTF-8."""
 _ALONE = Options(truncate=True, naming=NAMING)
 
 
@@ -45,24 +45,24 @@ Documents = Annotated[
     WithJsonSchema(
         {"type": "array", "items": {"anyOf": [_TEXT, _OBJECT]}, "minItems": 1, "title": "Documents"}
     ),
-    Field(description="What is ranked: texts, or objects with a `text`."),
+    Field(description="Documents to rank: texts, or objects with a `text`."),
 ]
 
 
 async def shortened(
     inference: Inference, documents: Sequence[str], max_tokens: int, caller: Caller
 ) -> Sequence[str]:
-    """Each document up to the end of its token of that number.
+    """Return each document cut after its first `max_tokens` tokens.
 
     Args:
-        inference: of the model.
-        documents: at least one.
-        max_tokens: of a document, special ones not counted; where as many do not fit the model,
-            the documents are left as they are.
-        caller: who asks.
+        inference: inference of the model.
+        documents: texts, at least one.
+        max_tokens: maximum number of tokens of a document, without special tokens. Documents stay
+            uncut if this is not below the model's own limit.
+        caller: client and deadline of the request.
 
     Raises:
-        Unprocessable: too many documents, or one with too many characters.
+        Unprocessable: there are too many documents, or a document has too many characters.
         Overloaded: the queue has no room, or the deadline cannot be met.
 
     """
@@ -79,7 +79,7 @@ async def shortened(
 
 
 def first_tokens(document: str, tokenized: TokenizedText, count: int) -> str:
-    """A document up to the end of its token of that number; all of it where it has no more."""
+    """Return a document up to the end of its first `count` tokens, special tokens not counted."""
     pairs = zip(tokenized.offsets, tokenized.special_tokens_mask, strict=True)
     ends = [end for (_, end), special in pairs if not special]
     return document[: ends[count - 1]] if len(ends) > count else document

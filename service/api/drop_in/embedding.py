@@ -1,4 +1,4 @@
-"""Vectors of texts, in every dialect: texts or token ids in, a list of vectors out.
+"""Embedding requests of every dialect: texts or token ids in, a list of vectors out.
 
 Notation: S tokens of one text, H hidden size, D features of a text's vector.
 """
@@ -38,7 +38,7 @@ _FORMS = "a text, a list of token ids, or a list of either is needed"
 
 
 def _inputs(value: Any) -> list[Input]:
-    """`str`, `[int]`, or a list of such; a list of ints is one text."""
+    """Parse a text, a list of token ids (one text), or a list of texts and token-id lists."""
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list):
@@ -49,7 +49,7 @@ def _inputs(value: Any) -> list[Input]:
 
 
 def token_ids(value: Any) -> TokenIds:
-    """Of a list of ints, which alone is one text; for validators of pydantic."""
+    """Return a list of ints as the token ids of one text; a validator for pydantic."""
     if not isinstance(value, list) or not set(map(type, value)) <= {int}:
         raise PydanticCustomError("inputs", _FORMS)
     return TokenIds(tuple(value))
@@ -67,26 +67,26 @@ TextsOrIds = Annotated[
         }
     ),
 ]
-"""Inputs of a request: a text, token ids of a text, or a list of either, which may be empty."""
+"""Inputs of a request: a text, the token ids of a text, or a possibly empty list of both."""
 
 
 @dataclass(frozen=True)
 class Embedding:
-    """The inputs of a request, and the vectors that it wants of them."""
+    """Inputs of a request, and options of their vectors."""
 
     inputs: Sequence[Input]
     options: Options
     dimensions: int | None = None
-    """Leading features that are kept, before normalising; the checkpoint's own number when None."""
+    """Number of leading features kept before normalising; the checkpoint's own when None."""
     normalize: bool | None = True
-    """Whether they are unit vectors; the checkpoint's own choice when None."""
+    """Whether vectors are normalised; the checkpoint's own choice when None."""
     tokens: bool = False
-    """Whether a hidden state of each token is wanted, in place of a vector of each text."""
+    """Whether to return a hidden state for each token, in place of a vector for each text."""
 
 
 @dataclass(frozen=True)
 class PreparedEmbedding:
-    """Tokenised inputs, and how they become vectors."""
+    """Tokenised inputs, and the options of their vectors."""
 
     inference: Inference
     texts: PreparedTexts
@@ -94,7 +94,7 @@ class PreparedEmbedding:
 
     @property
     def floats(self) -> int:
-        """Numbers of all vectors."""
+        """Total number of floats in all vectors."""
         if self.options.tokens:
             return self.timings.tokens * self.inference.config.hidden_size
         features = self.inference.vectors.kept(None, self.options.dimensions)
@@ -102,11 +102,11 @@ class PreparedEmbedding:
 
     @property
     def timings(self) -> Timings:
-        """Of the request so far."""
+        """Timings of the request so far."""
         return self.texts.timings
 
     async def vectors(self) -> list[Floats]:
-        """`[D]` a text, or `[S, H]`.
+        """Compute the vectors: `[D]` for each text, or `[S, H]` if hidden states are requested.
 
         Raises:
             Overloaded: the queue has no room, or the deadline cannot be met.
@@ -114,22 +114,22 @@ class PreparedEmbedding:
 
         """
         encodings = await self.inference.encode(self.texts, self.options)
-        arrays = [one.tokens if self.options.tokens else one.pooled for one in encodings]
+        arrays = [text.tokens if self.options.tokens else text.pooled for text in encodings]
         return [np.ascontiguousarray(array) for array in arrays if array is not None]
 
 
 @dataclass(frozen=True)
 class ListForm:
-    """A dialect's JSON of a list of vectors."""
+    """JSON format of a list of vectors in one dialect."""
 
     opening: bytes
     item: Callable[[int, Floats], Iterable[Part]]
     """Of a vector and its number in the request."""
     closing: Callable[[Timings], bytes]
     item_bytes: int = 1
-    """Bytes of an item beside its vector."""
+    """Predicted bytes of an item, without its vector."""
     float_bytes: float = JSON_BYTES_PER_FLOAT
-    """Bytes of each feature."""
+    """Predicted bytes of each feature."""
 
     def pieces(self, vectors: Sequence[Floats], timings: Timings) -> Unwritten:
         """The reply."""
@@ -142,10 +142,10 @@ class ListForm:
 
 
 def check_embedder(inference: Inference) -> None:
-    """Refuse a model whose answers are no vectors of texts.
+    """Reject a model that does not embed texts.
 
     Raises:
-        NoEmbeddings: it classifies, ranks by a cross-encoder, or is a sparse encoder.
+        NoEmbeddings: the model classifies, is a cross-encoder, or is a sparse encoder.
 
     """
     task = inference.manifest.task
@@ -156,14 +156,14 @@ def check_embedder(inference: Inference) -> None:
 
 
 def check_given(inputs: Sequence[Input], field: str) -> None:
-    """Refuse a list without inputs, and inputs without a character or token id.
+    """Reject an empty list of inputs, and inputs without a character or token id.
 
     Args:
-        inputs: of a request.
-        field: their name in the request.
+        inputs: inputs of the request.
+        field: name of the inputs' field, for the error.
 
     Raises:
-        EmptyInputs: there is none, or one is empty.
+        EmptyInputs: the list or an input is empty.
 
     """
     if not inputs:
@@ -177,11 +177,11 @@ async def prepare_embedding(request: Request, wanted: Embedding) -> PreparedEmbe
     """Tokenise the inputs of a request.
 
     Args:
-        request: which model answers, and who asks.
-        wanted: the inputs, at least one.
+        request: HTTP request, which names the model and the client.
+        wanted: inputs, at least one, and options of their vectors.
 
     Raises:
-        Unprocessable: too many dimensions or inputs, or an input that does not fit the model.
+        Unprocessable: there are too many dimensions or inputs, or an input does not fit the model.
         Overloaded: the queue has no room, or the deadline cannot be met.
 
     """
@@ -201,12 +201,12 @@ async def prepare_embedding(request: Request, wanted: Embedding) -> PreparedEmbe
 
 
 async def embed(request: Request, wanted: Embedding, form: ListForm) -> Response:
-    """The vectors of a request's inputs as a dialect's list of them.
+    """Tokenise a request's inputs, and reply with their vectors in a dialect's format.
 
     Raises:
-        Unprocessable: as `prepare_embedding`.
-        ReplyTooLarge: the reply would exceed the limit of one.
-        Overloaded: as `prepare_embedding`, or other replies in flight leave too little.
+        Unprocessable: as `prepare_embedding` raises it.
+        ReplyTooLarge: the reply would exceed the limit of a reply.
+        Overloaded: as `prepare_embedding` raises it, or replies in flight leave too few bytes.
         ServiceError: the engine failed.
 
     """
@@ -214,11 +214,11 @@ async def embed(request: Request, wanted: Embedding, form: ListForm) -> Response
 
 
 async def answer(request: Request, prepared: PreparedEmbedding, form: ListForm) -> Response:
-    """Compute the vectors of tokenised inputs, and write them as a dialect's list.
+    """Compute the vectors of tokenised inputs, and reply in a dialect's format.
 
     Raises:
-        ReplyTooLarge: the reply would exceed the limit of one.
-        Overloaded: the queue has no room, or other replies in flight leave too little.
+        ReplyTooLarge: the reply would exceed the limit of a reply.
+        Overloaded: the queue has no room, or replies in flight leave too few bytes.
         ServiceError: the engine failed.
 
     """

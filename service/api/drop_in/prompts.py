@@ -1,4 +1,4 @@
-"""Prompts of a checkpoint for the kinds of input that other services' requests name."""
+"""Prompts of a checkpoint for the input types of other services."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ PROMPTS: Mapping[str, tuple[str, ...]] = {
     "text-matching": ("text-matching",),
     "separation": ("separation", "clustering"),
 }
-"""Names that a checkpoint may give its prompt for each kind of input of Cohere, Voyage and Jina."""
+"""Input type of Cohere, Voyage or Jina → names of the prompt in a checkpoint, best first."""
 
 
 def without_prompt(inference: Inference) -> str | None:
-    """Return the `prompt_name` of a text without a prompt, for dialects without prompts."""
+    """Return the `prompt_name` that disables the default prompt, for dialects without prompts."""
     return None if inference.sentence.default_prompt_name is None else ""
 
 
 def prompt_for(inference: Inference, kind: str | None, field: str) -> str | None:
-    """Return the name of the checkpoint's prompt for a kind of input.
+    """Return the name of the checkpoint's prompt for an input type.
 
     Args:
-        inference: of the model.
-        kind: a key of `PROMPTS`, or the name of a prompt of the checkpoint.
-        field: the request's field that names the kind.
+        inference: inference of the model.
+        kind: input type, a key of `PROMPTS` or the name of a prompt of the checkpoint.
+        field: name of the request's field, for the error.
 
     Returns:
-        None without a kind, or where the checkpoint has no prompt for it.
+        None without an input type, or if the checkpoint has no prompt for it.
 
     Raises:
-        Unprocessable: the kind is unknown.
+        Unprocessable: the input type is unknown.
 
     """
     prompts = inference.sentence.prompts

@@ -1,4 +1,4 @@
-"""Scores of texts with a query, in every dialect: a cross-encoder's, or MaxSim's."""
+"""Relevance scores of texts to a query, in every dialect, by a cross-encoder or MaxSim."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _RANKER = "a cross-encoder (…ForSequenceClassification with one label) or a la
 
 @dataclass(frozen=True)
 class Ranking:
-    """The scores of some texts, in the order of the request."""
+    """Scores of texts, in the order of the request."""
 
     values: list[Floats]
-    """`[1]` a text."""
+    """Score of each text, `[1]`."""
     logits: bool
-    """Whether they are logits, which a sigmoid makes scores of 0 … 1; MaxSim is none."""
+    """Whether the values are logits, which a sigmoid maps to 0 … 1; MaxSim values are not."""
     timings: Timings
 
     def scores(self, *, raw: bool = False) -> list[np.float32]:
-        """One a text.
+        """Return the score of each text.
 
         Args:
-            raw: whether logits stay as they are; sigmoid otherwise. MaxSim is given as it is.
+            raw: whether to return logits without a sigmoid. MaxSim values never get one.
 
         """
         if self.logits and not raw:
@@ -45,17 +45,17 @@ class Ranking:
         return [value[0] for value in self.values]
 
     def order(self) -> list[int]:
-        """The texts' numbers, that of the largest score first; of equal ones the first text."""
+        """Return the texts' indices by descending score; ties keep the order of the request."""
         downwards = [-float(value[0]) for value in self.values]
         order: list[int] = np.argsort(downwards, kind="stable").tolist()
         return order
 
 
 def ranker(inference: Inference) -> TaskConfig:
-    """The task head that ranks: one label, or a vector a token.
+    """Return the task head of a reranker: one label, or a vector for each token.
 
     Raises:
-        NoTaskHead: the model ranks nothing.
+        NoTaskHead: the model is not a reranker.
 
     """
     task = required_task(inference.manifest, _KINDS, _RANKER)
@@ -74,21 +74,21 @@ async def ranked(
     options: Options,
     cut: Sequence[bool] = (),
 ) -> Ranking:
-    """The scores of texts with a query.
+    """Score texts by their relevance to a query.
 
-    Token vectors of a late-interaction model are in memory until all texts have theirs; their
-    bytes count among those of the replies in flight.
+    A late-interaction model keeps token vectors in memory until all texts are encoded; their bytes
+    are charged to the budget of replies in flight.
 
     Args:
-        request: which model answers, and who asks.
-        query: what the texts are scored for.
-        texts: at least one.
-        options: how they are tokenised.
-        cut: of each text, whether it is a part of what the caller sent; none is when empty.
+        request: HTTP request, which names the model and the client.
+        query: query that the texts are scored against.
+        texts: documents, at least one.
+        options: tokenisation options.
+        cut: whether each text was already truncated; empty if none was.
 
     Raises:
-        NoTaskHead: the model ranks nothing.
-        Unprocessable: too many texts, or one that does not fit the model.
+        NoTaskHead: the model is not a reranker.
+        Unprocessable: there are too many texts, or a text does not fit the model.
         ReplyTooLarge: the token vectors would exceed the limit of a reply.
         Overloaded: the queue has no room, or the deadline cannot be met.
         ServiceError: the engine failed.

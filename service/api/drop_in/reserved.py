@@ -1,4 +1,4 @@
-"""Replies whose bytes are held from before they are computed until they are sent."""
+"""Replies whose predicted bytes are reserved before they are computed and freed once sent."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from service.api.wire.route import PartsResponse, Reply, service_of
 from service.inference.timings import Timings
 
 CHARACTER_BYTES = 6
-"""Most bytes of a character in JSON."""
+"""Maximum bytes of a character in JSON."""
 INLINE_BYTES = 2**18
 """The content of a reply up to this size is made on the event loop, of a larger one in a thread."""
 
 
 def reserve(request: Request, size: int) -> contextlib.ExitStack:
-    """Context that holds the bytes of a reply from before it is computed until `respond` sends it.
+    """Reserve the bytes of a reply before it is computed; `respond` frees them once it is sent.
 
     Raises:
-        ReplyTooLarge: the reply would exceed the limit of one.
-        Overloaded: other replies in flight leave too little.
+        ReplyTooLarge: the reply would exceed the limit of a reply.
+        Overloaded: replies in flight leave too few bytes.
 
     """
     state = service_of(request)
@@ -41,7 +41,7 @@ def reserve(request: Request, size: int) -> contextlib.ExitStack:
 async def respond(
     held: contextlib.ExitStack, size: int, content: Callable[[], Any], timings: Timings
 ) -> Response:
-    """A JSON reply.
+    """Return a JSON reply.
 
     Args:
         held: bytes of the reply, which it gives back once it is sent; see `reserve`.

@@ -1,4 +1,4 @@
-"""Routes in Infinity's forms; its `/rerank` is in `service.api.shared_paths`."""
+"""Routes in Infinity's formats; its `/rerank` is in `service.api.shared_paths`."""
 
 from service.api.infinity import classify, embeddings, models
 

@@ -1,4 +1,4 @@
-"""`POST /classify`: the labels of texts, in Infinity's form."""
+"""`POST /classify`: the labels of texts, in Infinity's format."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ _CUT = Options(truncate=True, naming="input[{}]")
 class ClassifyRequest(InfinityRequest):
     """`POST /classify`."""
 
-    input: Texts = Field(description="What is classified; texts that are too long are cut.")
+    input: Texts = Field(description="Texts to classify; long texts are cut.")
     raw_scores: bool = Field(
-        False, description="Taken, and without effect as in Infinity; `/predict` gives logits."
+        False, description="Accepted without effect, as in Infinity; `/predict` returns logits."
     )
 
     def check_model(self, inference: Inference) -> TaskConfig:
-        """The task head.
+        """Return the model's task head.
 
         Raises:
-            NoTaskHead: the model is no classifier of texts.
+            NoTaskHead: the model does not classify texts.
 
         """
         return required_task(inference.manifest, _KINDS, _CLASSIFIER)
 
 
 class Label(BaseModel):
-    """A label and its score."""
+    """Label and its score."""
 
     score: float
     label: str
 
 
 class ClassifyReply(InfinityReply):
-    """The labels of each text."""
+    """Labels of each text."""
 
     object: Literal["classify"] = "classify"
     data: list[list[Label]]
@@ -58,7 +58,7 @@ class ClassifyReply(InfinityReply):
 
 @router.post("/classify", response_model=None, responses={200: {"model": ClassifyReply}, **ERRORS})
 async def classify(body: ClassifyRequest, request: Request) -> Response:
-    """The labels of each text, the largest score first: softmax of several, sigmoid of one."""
+    """Classify each text, the largest score first: softmax of several labels, sigmoid of one."""
     model, caller = model_of(request), caller_of(request)
     task = body.check_model(model.inference)
     prepared = await model.inference.prepare(body.input, _CUT, caller, "encode")
@@ -67,7 +67,7 @@ async def classify(body: ClassifyRequest, request: Request) -> Response:
         logits = await task_scores(prepared, task)
 
         def content() -> Any:
-            data = [predictions(one, task.labels, raw=False) for one in logits]
+            data = [predictions(row, task.labels, raw=False) for row in logits]
             return envelope("classify", model.name, prepared.timings) | {"data": data}
 
         return await respond(held, size, content, prepared.timings)

@@ -1,4 +1,4 @@
-"""`POST /embeddings`: a vector of each text, in Infinity's form."""
+"""`POST /embeddings`: a vector of each text, in Infinity's format."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from service.inference.tokenization.tokenizer import Options
 
 router = APIRouter(route_class=JsonRoute, tags=["infinity"])
 ITEM_BYTES = 64
-"""Of a vector in JSON beside its numbers."""
+"""Predicted bytes of an item in JSON, without its vector."""
 _TEXT = {"type": "string", "maxLength": MAX_CHARACTERS}
 _LIST = {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": MAX_TEXTS}
 
@@ -51,7 +51,7 @@ class InfinityEmbeddingsRequest(InfinityRequest):
     """`POST /embeddings`."""
 
     input: Annotated[Texts, BeforeValidator(_listed), WithJsonSchema({"anyOf": [_LIST, _TEXT]})] = (
-        Field(description="A text or many; those that are too long are cut.")
+        Field(description="A text or a list of texts; long texts are cut.")
     )
     encoding_format: Literal["float", "base64"] = Field(
         "float", description="base64 = little-endian float32, one string a vector."
@@ -60,13 +60,15 @@ class InfinityEmbeddingsRequest(InfinityRequest):
     dimensions: int = Field(
         0, description="The first n of the unit vector, not normalised again; all when 0."
     )
-    modality: Literal["text", "audio", "image"] = Field("text", description="Texts alone.")
+    modality: Literal["text", "audio", "image"] = Field(
+        "text", description="Only texts are embedded."
+    )
 
     def check_model(self, inference: Inference) -> None:
-        """Vectors of texts.
+        """Check that the model embeds the inputs.
 
         Raises:
-            NoTaskHead: the model gives none, or what is sent is no text.
+            NoTaskHead: the model does not embed texts, or the modality is not text.
 
         """
         check_embedder(inference)
@@ -77,7 +79,7 @@ class InfinityEmbeddingsRequest(InfinityRequest):
 
 
 class EmbeddingItem(BaseModel):
-    """A vector, and the number of its text in the request."""
+    """Vector, and the index of its text in the request."""
 
     object: Literal["embedding"] = "embedding"
     embedding: list[float] | str
@@ -85,7 +87,7 @@ class EmbeddingItem(BaseModel):
 
 
 class EmbeddingsReply(InfinityReply):
-    """The vectors, in the order of the request."""
+    """Vectors in the order of the request."""
 
     object: Literal["list"] = "list"
     data: list[EmbeddingItem]
@@ -95,7 +97,7 @@ class EmbeddingsReply(InfinityReply):
     "/embeddings", response_model=None, responses={200: {"model": EmbeddingsReply}, **ERRORS}
 )
 async def embeddings(body: InfinityEmbeddingsRequest, request: Request) -> Response:
-    """A unit vector of each text, or the first features of it."""
+    """Return a unit vector of each text, or its first `dimensions` features."""
     model = model_of(request)
     body.check_model(model.inference)
     size = model.inference.vectors.size()
@@ -108,7 +110,7 @@ async def embeddings(body: InfinityEmbeddingsRequest, request: Request) -> Respo
 
 
 def form(body: InfinityEmbeddingsRequest, model: str) -> ListForm:
-    """Infinity's list of the vectors of a model."""
+    """Return Infinity's format of a list of vectors."""
     as_base64, kept = body.encoding_format == "base64", body.dimensions or None
 
     def item(number: int, vector: Floats) -> Unwritten:

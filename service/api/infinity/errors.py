@@ -1,4 +1,4 @@
-"""Errors as Infinity's clients read them."""
+"""Errors in Infinity's format."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from service.errors import NoTaskHead, ServiceError, Unprocessable
 
 _BAD_REQUEST = 400
 _STATUSES = {404: _BAD_REQUEST, NoTaskHead.status: _BAD_REQUEST}
-"""Infinity's status where it is another: of a model that is not there, or cannot answer."""
+"""Native status → Infinity's status, of unknown models and models that cannot answer."""
 
 
 class ErrorObject(BaseModel):
-    """An error in words and by its status, nested as OpenAI's."""
+    """Message and status of an error, nested as in OpenAI's format."""
 
     message: str
     type: str | None = None
@@ -26,14 +26,14 @@ class ErrorObject(BaseModel):
 
 
 class ErrorResponse(BaseModel):
-    """An error; of a body that does not fit the schema also FastAPI's `detail`, as there."""
+    """Error, with FastAPI's `detail` if the body does not fit the schema, as in Infinity."""
 
     error: ErrorObject
     detail: list[dict[str, Any]] | None = None
 
 
 def error_response(error: ServiceError, _: str) -> Response:
-    """An error as its reply."""
+    """Return the reply of an error."""
     status = _STATUSES.get(error.status, error.status)
     nested = {"message": error.detail, "type": None, "param": None, "code": status}
     body: dict[str, Any] = {"error": nested}
@@ -49,4 +49,4 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     for status, problem in PROBLEMS.items()
     if status not in _STATUSES
 }
-"""The error replies of a route, for the OpenAPI document."""
+"""Error replies of a route, for the OpenAPI document."""

@@ -1,4 +1,4 @@
-"""The fields that requests and replies in Infinity's forms share."""
+"""Fields shared by requests and replies in Infinity's format."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from service.api.wire.route import ErrorForm
 from service.inference.timings import Timings
 
 MAX_CHARACTERS = 8192 * 15
-"""Of a text, before it is cut to what fits the model."""
+"""Maximum characters of a text, before it is truncated to the model's limit."""
 MAX_TEXTS = 2048
 NO_MODEL = "default/not-specified"
-"""What Infinity's clients send as the name of no model."""
+"""Model name that Infinity's clients send by default."""
 Text = Annotated[str, StringConstraints(max_length=MAX_CHARACTERS, strip_whitespace=True)]
 Texts = Annotated[list[Text], Field(min_length=1, max_length=MAX_TEXTS)]
 
 
 class InfinityRequest(LenientRequest):
-    """What every request has."""
+    """Fields of every request."""
 
     error_form: ClassVar[ErrorForm | None] = error_response
 
@@ -35,14 +35,14 @@ class InfinityRequest(LenientRequest):
 
 
 class Usage(BaseModel):
-    """Tokens of a request."""
+    """Token counts of a request."""
 
     prompt_tokens: int
     total_tokens: int
 
 
 class InfinityReply(NoticedReply):
-    """Fields that stand beside the results of every reply."""
+    """Fields of every reply beside its results."""
 
     model: str
     usage: Usage
@@ -51,7 +51,7 @@ class InfinityReply(NoticedReply):
 
 
 def envelope(kind: str, model: str, timings: Timings) -> dict[str, Any]:
-    """Return the fields that stand beside the results of every reply."""
+    """Return the fields of every reply beside its results."""
     tokens = timings.tokens
     return {
         "object": kind,

@@ -1,4 +1,4 @@
-"""`GET /models`: the models that a request can choose, in Infinity's form."""
+"""`GET /models`: the models that a request can choose, in Infinity's format."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ router = APIRouter(tags=["infinity"])
 
 
 class InfinityModel(BaseModel):
-    """A model, what waits for it, and which of Infinity's routes it answers."""
+    """Served model, its queue, and its capabilities."""
 
     id: str
     stats: dict[str, float]
     object: Literal["model"] = "model"
     owned_by: Literal["infinity"] = "infinity"
-    """Infinity's clients know no other."""
+    """Owner, the only value that Infinity's clients accept."""
     created: int
-    """Seconds since 1970, when the artifact came to be in its folder."""
+    """Unix time in seconds at which the artifact's manifest was written."""
     backend: str
     capabilities: list[str]
 
 
 class InfinityModels(BaseModel):
-    """All models, the default first."""
+    """All served models, the default first."""
 
     data: list[InfinityModel]
     object: str = "list"
@@ -38,10 +38,10 @@ class InfinityModels(BaseModel):
 
 @router.get("/models")
 async def models(request: Request) -> InfinityModels:
-    """The models that are served, the default first, and then their aliases."""
+    """List the served models, the default first, then their aliases."""
     state = service_of(request)
     limit, named = state.settings.max_queue_tokens, state.models.by_name
-    return InfinityModels(data=[_described(name, one, limit) for name, one in named.items()])
+    return InfinityModels(data=[_described(name, model, limit) for name, model in named.items()])
 
 
 def _described(name: str, model: ServedModel, max_queue_tokens: int) -> InfinityModel:
@@ -61,7 +61,7 @@ def _described(name: str, model: ServedModel, max_queue_tokens: int) -> Infinity
 
 
 def capabilities(task: TaskConfig | None) -> list[str]:
-    """Which of `embed`, `rerank` and `classify` a model with this task head does."""
+    """Return the capabilities of a model with this task head: `embed`, `rerank`, `classify`."""
     if task is None:
         return ["embed"]
     if task.kind == "late_interaction":

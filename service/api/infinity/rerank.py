@@ -1,4 +1,4 @@
-"""`POST /rerank` with `documents`: texts by their scores with a query, in Infinity's form."""
+"""`POST /rerank` with `documents`: rank texts by relevance to a query, in Infinity's format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from service.inference.core import Inference
 from service.inference.tokenization.tokenizer import Options
 
 RANK_BYTES = 88
-"""Of a text's rank in JSON, without the text."""
+"""Predicted bytes of a result in JSON, without its document."""
 _CUT = Options(truncate=True, naming="documents[{}]")
 
 
@@ -27,25 +27,25 @@ class InfinityRerankRequest(InfinityRequest):
     form_fields: ClassVar[frozenset[str]] = frozenset({"documents"})
 
     query: Text
-    documents: Texts = Field(description="What is ranked.")
-    return_documents: bool = Field(False, description="Whether each rank has its text.")
+    documents: Texts = Field(description="Texts to rank.")
+    return_documents: bool = Field(False, description="Whether each result includes its document.")
     raw_scores: bool = Field(
-        False, description="Logits, without sigmoid; MaxSim is given as it is in any case."
+        False, description="Logits without a sigmoid; MaxSim scores never get one."
     )
-    top_n: int | None = Field(None, gt=0, description="The most ranks of the reply; all when null.")
+    top_n: int | None = Field(None, gt=0, description="Maximum number of results; all when null.")
 
     def check_model(self, inference: Inference) -> TaskConfig:
-        """The task head: one label, or a vector a token.
+        """Return the model's task head: one label, or a vector for each token.
 
         Raises:
-            NoTaskHead: the model ranks nothing.
+            NoTaskHead: the model is not a reranker.
 
         """
         return ranker(inference)
 
 
 class Rank(BaseModel):
-    """A document's score, its number in the request, and its text where that was asked for."""
+    """Score of a document, its index in the request, and its text if requested."""
 
     relevance_score: float
     index: int
@@ -53,14 +53,14 @@ class Rank(BaseModel):
 
 
 class RerankReply(InfinityReply):
-    """The documents, the most relevant first."""
+    """Results, the most relevant document first."""
 
     object: Literal["rerank"] = "rerank"
     results: list[Rank]
 
 
 async def rerank(body: InfinityRerankRequest, request: Request) -> Response:
-    """The documents, the most relevant to the query first; those that are too long are cut."""
+    """Rank the documents, the most relevant to the query first; long documents are cut."""
     model = model_of(request)
     body.check_model(model.inference)
     size = RANK_BYTES * len(body.documents)
@@ -77,7 +77,7 @@ async def rerank(body: InfinityRerankRequest, request: Request) -> Response:
 
 
 def ranks(body: InfinityRerankRequest, ranking: Ranking) -> list[dict[str, Any]]:
-    """As many as were asked for, the largest score first."""
+    """Return the first `top_n` results, the largest score first."""
     scores = ranking.scores(raw=body.raw_scores)
     return [
         {

@@ -1,4 +1,4 @@
-"""Routes in Jina's forms, which are those of Cohere's first version as well: /v1/rerank."""
+"""Routes in the formats of Jina and of version 1 of Cohere's API: /v1/rerank."""
 
 from service.api.jina import rerank
 

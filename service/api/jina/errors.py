@@ -1,4 +1,4 @@
-"""Errors as the clients of Jina read them, and those of Cohere's first version."""
+"""Errors in the formats of Jina and of version 1 of Cohere's API."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _BAD_REQUEST = 400
 
 
 class ErrorResponse(BaseModel):
-    """An error in words: Jina's `detail`, Cohere's `message`."""
+    """Error message, as Jina's `detail` and Cohere's `message`."""
 
     detail: str
     message: str
 
 
 def error_response(error: ServiceError, _: str) -> Response:
-    """An error as its reply; neither project has a status for a model that cannot answer."""
+    """Return the reply of an error; a model that cannot answer has status 400 in both APIs."""
     body = {"detail": error.detail, "message": error.detail}
     response = error_reply(error, orjson.dumps(body), "application/json")
     if error.status == NoTaskHead.status:
@@ -34,4 +34,4 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"description": problem["description"], "model": ErrorResponse}
     for status, problem in PROBLEMS.items()
 }
-"""The error replies of a route, for the OpenAPI document."""
+"""Error replies of a route, for the OpenAPI document."""

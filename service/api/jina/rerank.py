@@ -1,6 +1,6 @@
-"""`POST /v1/rerank`: texts by their scores with a query, as Jina and Cohere have it.
+"""`POST /v1/rerank`: rank documents by relevance to a query, in Jina's and Cohere's formats.
 
-Their requests (of Cohere those of its first version) cannot be told apart, so a reply has the
+Requests of Jina and of version 1 of Cohere's API cannot be distinguished, so a reply has the
 fields of both.
 """
 
@@ -28,17 +28,17 @@ router = APIRouter(route_class=JsonRoute, tags=["jina"])
 class JinaRerankRequest(RankRequest):
     """`POST /v1/rerank`."""
 
-    return_documents: bool = Field(True, description="Whether each rank has its document.")
+    return_documents: bool = Field(True, description="Whether each result includes its document.")
 
 
 class Document(BaseModel):
-    """A document of the request."""
+    """Document of the request."""
 
     text: str
 
 
 class Rank(BaseModel):
-    """A document's number in the request, its score, and the document where it is asked for."""
+    """Index of a document in the request, its score, and the document if requested."""
 
     index: int
     relevance_score: float
@@ -46,14 +46,14 @@ class Rank(BaseModel):
 
 
 class TokenUsage(BaseModel):
-    """Tokens of a request."""
+    """Token counts of a request."""
 
     total_tokens: int
     prompt_tokens: int
 
 
 class RerankReply(NoticedReply):
-    """The documents, the most relevant first."""
+    """Results, the most relevant document first."""
 
     id: str
     model: str
@@ -76,7 +76,7 @@ async def rerank(
 ) -> Response:
     """Rank the documents, the most relevant to the query first; long documents are cut.
 
-    A body with a field that only vLLM or only Voyage has is answered in that service's form.
+    A body with a field that only vLLM or only Voyage has is answered in that service's format.
     """
     if isinstance(body, vllm.VllmRerankRequest):
         return await vllm.rerank(body, request)

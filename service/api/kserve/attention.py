@@ -1,4 +1,4 @@
-"""The form of a reply with maps, which are written as they are computed."""
+"""Serialisation of replies with attention maps, as the maps are computed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from service.inference.attention.maps import LayerMaps, TextSummary
 
 
 class MapsWriter:
-    """A `Writer` whose maps come last: at the end of the JSON, or of the bytes after it."""
+    """`Writer` that puts the maps last: at the end of the JSON, or of the binary data after it."""
 
     def __init__(
         self, names: Mapping[str, Any], outputs: Sequence[Output], maps: Output, *, keeps_back: bool
@@ -23,16 +23,16 @@ class MapsWriter:
         """Write nothing yet.
 
         Args:
-            names: what stands before the outputs.
-            outputs: all others; values that are computed are set before anything is written.
-            maps: the maps, whose values come later.
-            keeps_back: whether other outputs are large, too.
+            names: fields before the outputs.
+            outputs: all other outputs; computed values are set before the first write.
+            maps: output of the maps, without values.
+            keeps_back: whether other outputs are large too.
 
         """
         self.outputs = outputs
         self.length: int | None = None
         self.json_length: int | None = None
-        """Bytes of the JSON, where others follow; known once the reply has begun."""
+        """Bytes of the JSON if binary data follow it; known once the reply has begun."""
         self.keeps_back = keeps_back
         self._names, self._maps = names, maps
         binary = maps.binary or any(output.binary for output in outputs)
@@ -65,9 +65,9 @@ class MapsWriter:
         return [chain(separator, value_pieces(maps.weights))]
 
     def text(self, summary: TextSummary) -> list[Part]:  # noqa: ARG002
-        """Nothing: `attention_shapes` tells where a text's maps end."""
+        """Return no parts: `attention_shapes` marks the end of a text's maps."""
         return []
 
     def end(self) -> list[Part]:
-        """The end of the JSON, if the maps are in it."""
+        """Return the end of the JSON, if the JSON holds the maps."""
         return [] if self._maps.binary else [b"]}]}"]

@@ -1,4 +1,4 @@
-"""Errors as clients of the Open Inference Protocol read them."""
+"""Errors in the format of the Open Inference Protocol."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from service.api.wire.problems import error_reply
 from service.errors import ServiceError
 
 STATUSES = {422: 400, 429: 503}
-"""Where Triton's HTTP front end has a status of its own: that of TRITONSERVER_ERROR_INVALID_ARG for
-all that is wrong in a request, of UNAVAILABLE for a queue that is full."""
+"""Native status → status of Triton's HTTP front end: of TRITONSERVER_ERROR_INVALID_ARG for invalid
+requests, of UNAVAILABLE for a full queue."""
 
 
 class KServeError(BaseModel):
-    """An error."""
+    """Error message."""
 
     error: str
 
@@ -25,22 +25,22 @@ class KServeError(BaseModel):
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": KServeError, "description": description}
     for status, description in {
-        400: "Not a request that can be answered, or not ready",
-        401: "No key, or a wrong one",
-        404: "Of several models none has the name, or there is no such version",
+        400: "Invalid request, or not ready",
+        401: "API key missing or wrong",
+        404: "Unknown model or version",
         413: "Body or predicted reply too large",
         415: "Wrong content type or encoding",
         500: "The engine failed",
-        501: "The engine asked for is not installed, or the model's graph does not give it",
+        501: "The requested engine is not installed, or the model's graph lacks the output",
         503: "Overloaded, or the engine is down",
         504: "The engine did not answer in time",
     }.items()
 }
-"""The error replies of a route, for the OpenAPI document."""
+"""Error replies of a route, for the OpenAPI document."""
 
 
 def error_response(error: ServiceError, _: str) -> Response:
-    """An error as its reply: what went wrong in words."""
+    """Return the reply of an error: its message."""
     response = error_reply(error, orjson.dumps({"error": error.detail}), "application/json")
     response.status_code = STATUSES.get(error.status, error.status)
     return response

@@ -1,4 +1,4 @@
-"""`GET /v2` and `/v2/health/…`: what the service is, and whether it answers."""
+"""`GET /v2` and `/v2/health/…`: server metadata, liveness and readiness."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from service.errors import EngineUnavailable, ServiceError
 from service.system.distribution import version
 
 EXTENSIONS = ("binary_tensor_data",)
-"""Of the protocol, under Triton's names."""
+"""Supported extensions of the protocol, by Triton's names."""
 
 router = APIRouter(prefix="/v2", tags=["kserve"])
 
 
 class NotReady(ServiceError):
-    """The service or a model is not ready; the protocol asks for a status of 400 … 499."""
+    """The service or a model is not ready; the protocol requires a status of 400 … 499."""
 
     status, title, slug = 400, "Not ready", "not-ready"
 
 
 class ServerMetadata(BaseModel):
-    """The service."""
+    """Metadata of the service."""
 
     name: str
     version: str
@@ -36,29 +36,29 @@ class ServerMetadata(BaseModel):
 
 @router.get("")
 async def server() -> ServerMetadata:
-    """Name, version and extensions of the protocol."""
+    """Return the service's name and version, and the supported protocol extensions."""
     return ServerMetadata(name="headscope", version=version(), extensions=[*EXTENSIONS])
 
 
 @router.get("/health/live", response_class=Response)
 @router.head("/health/live", include_in_schema=False)
 async def live() -> Response:
-    """The process answers."""
+    """Return 200 while the process answers."""
     return Response()
 
 
 @router.get("/health/ready", response_class=Response, responses={400: ERRORS[400]})
 @router.head("/health/ready", include_in_schema=False)
 async def ready(request: Request) -> Response:
-    """Every model's real path works in every worker."""
-    with telling_not_ready():
+    """Return 200 if every model computes a real request in every worker."""
+    with not_ready_errors():
         await service_of(request).readiness.check()
     return Response()
 
 
 @contextlib.contextmanager
-def telling_not_ready() -> Iterator[None]:
-    """What is unavailable inside of it is told as the protocol tells it.
+def not_ready_errors() -> Iterator[None]:
+    """Convert `EngineUnavailable` to the protocol's error.
 
     Raises:
         NotReady: in place of `EngineUnavailable`.

@@ -1,4 +1,4 @@
-"""`POST /v2/models/{model}/infer`: vectors and attention of texts, as tensors by name."""
+"""`POST /v2/models/{model}/infer`: vectors and attention of texts, as named tensors."""
 
 from __future__ import annotations
 
@@ -63,19 +63,19 @@ router = APIRouter(tags=["kserve"])
 
 @dataclasses.dataclass(frozen=True)
 class Answering:
-    """An inference that can be computed."""
+    """Inference request with tokenised texts, ready to compute."""
 
     inference: Inference
     prepared: PreparedTexts
     names: dict[str, Any]
-    """What stands before the outputs."""
+    """Fields of the reply before its outputs."""
     options: EncodeOptions | None
-    """Of the vectors; None where none are wanted."""
+    """Options of the vectors; None if no vectors are requested."""
     selection: AttentionSelection | None
-    """Of the maps; None where none are wanted."""
+    """Selection of maps; None if no maps are requested."""
 
     def planned(self, name: OutputName, *, binary: bool) -> Output:
-        """An output without the values that are to be computed."""
+        """Return an output, with values only if the tokens alone determine them."""
         texts = self.prepared.texts
         lengths = [len(text.input_ids) for text in texts]
         maps = (0, 0)
@@ -98,7 +98,7 @@ class Answering:
         return Output(name, shape, binary, values)
 
     async def filled(self, outputs: Sequence[Output]) -> list[Output]:
-        """Outputs with the values of vectors, computed.
+        """Compute the vectors, and return the outputs with their values.
 
         Raises:
             Overloaded: the queue has no room, or the deadline cannot be met.
@@ -123,7 +123,7 @@ class Answering:
 )
 @router.post(VERSIONED + "/infer", include_in_schema=False)
 async def infer(request: Request, model: str) -> Response:
-    """Vectors and attention of texts, each a tensor that is asked for by its name."""
+    """Compute vectors and attention of texts, and return the requested tensors by name."""
     return await answered(request, model_of_path(request, model), model, lambda: _infer(request))
 
 
@@ -203,16 +203,17 @@ def _response(reply: Reply, json_length: int | None) -> Response:
 
 
 def total(outputs: Sequence[Output]) -> int:
-    """Bytes predicted of outputs in a reply."""
+    """Predict the bytes of outputs in a reply."""
     return sum(output.size for output in outputs)
 
 
 def filled(output: Output, encodings: Sequence[TextEncoding]) -> Output:
-    """An output with the values of vectors, if it is one of them."""
+    """Return an output of vectors with values from the encodings, other outputs unchanged."""
     if output.name == "pooled":
-        return dataclasses.replace(output, values=np.stack(_given(one.pooled for one in encodings)))
+        pooled = _given(text.pooled for text in encodings)
+        return dataclasses.replace(output, values=np.stack(pooled))
     if output.name == "embeddings":
-        tokens = _given(one.tokens for one in encodings)
+        tokens = _given(text.tokens for text in encodings)
         return dataclasses.replace(output, values=np.concatenate(tokens))
     return output
 

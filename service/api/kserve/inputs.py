@@ -1,4 +1,4 @@
-"""The body of an inference request: JSON, and the bytes of a tensor after it.
+"""Parsing of inference request bodies: JSON, followed by the bytes of a tensor.
 
 Format: https://github.com/kserve/open-inference-protocol and KServe's "Binary Tensor Data
 Extension".
@@ -25,31 +25,31 @@ from service.inference.tokenization.inputs import Input
 
 LENGTH_HEADER = "inference-header-content-length"
 LENGTH_BYTES = 4
-"""Of the length before each element of a binary BYTES tensor."""
+"""Bytes of the length prefix of each element in a binary BYTES tensor."""
 MEDIA_TYPES = ("", "application/json", "application/octet-stream")
-"""Those of clients; a page of another origin can send none of the latter two unasked."""
+"""Accepted content types; a page of another origin cannot send the last two without preflight."""
 _DIGITS = re.compile(r"[0-9]{1,10}")
 
 
 @dataclass(frozen=True)
 class InferInputs:
-    """A request, read."""
+    """Parsed request and its texts."""
 
     request: InferRequest
     texts: list[Input]
 
 
 async def read_request(request: Request, max_rows: int) -> InferInputs:
-    """A request's body.
+    """Read and parse the body of an inference request.
 
     Args:
-        request: of an inference.
-        max_rows: texts, or pairs of them, that are taken.
+        request: HTTP request.
+        max_rows: maximum number of texts or pairs.
 
     Raises:
-        UnsupportedMediaType: the body is said to be something else.
-        InvalidRequest: the body is not what its header and its JSON say.
-        RequestValidationError: the JSON is not that of a request.
+        UnsupportedMediaType: the body has another content type or is compressed.
+        InvalidRequest: the body contradicts its header or its JSON.
+        RequestValidationError: the JSON does not fit the schema.
         Unprocessable: there are too many texts.
 
     """
@@ -60,9 +60,9 @@ async def read_request(request: Request, max_rows: int) -> InferInputs:
     try:
         asked = InferRequest.model_validate(content)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
+        errors = error.errors(include_url=False, include_context=False, include_input=False)
         raise RequestValidationError(
-            [{**item, "loc": ("body", *item["loc"])} for item in found]
+            [{**item, "loc": ("body", *item["loc"])} for item in errors]
         ) from None
     tensor, tail = asked.inputs[0], memoryview(body)[length:]
     if tensor.shape[0] > max_rows:
@@ -73,10 +73,10 @@ async def read_request(request: Request, max_rows: int) -> InferInputs:
 
 
 def check_media_type(request: Request) -> None:
-    """Refuse a body that is said to be neither JSON nor bytes, or compressed.
+    """Reject other content types than JSON and bytes, and compressed bodies.
 
     Raises:
-        UnsupportedMediaType: it is.
+        UnsupportedMediaType: the content type or encoding is not accepted.
 
     """
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -87,10 +87,14 @@ def check_media_type(request: Request) -> None:
 
 
 def json_length(said: str | None, size: int) -> int:
-    """Bytes of a body's JSON, by the header; all of them without.
+    """Return the bytes of a body's JSON by its header; without a header, the whole body.
+
+    Args:
+        said: value of the header `LENGTH_HEADER`, if any.
+        size: bytes of the body.
 
     Raises:
-        InvalidRequest: the header is no number, or says more than there is.
+        InvalidRequest: the header is not a number, or exceeds the body.
 
     """
     if said is None:
@@ -103,14 +107,15 @@ def json_length(said: str | None, size: int) -> int:
 
 
 def texts_of(tensor: InputTensor, tail: memoryview) -> list[Input]:
-    """The texts of a tensor, or pairs of them.
+    """Return the texts or pairs of texts in a tensor.
 
     Args:
-        tensor: as the JSON describes it.
-        tail: the bytes after the JSON, which are all its own.
+        tensor: tensor as the JSON describes it.
+        tail: bytes after the JSON, which all belong to the tensor.
 
     Raises:
-        InvalidRequest: its values are not what its shape says, or no UTF-8.
+        InvalidRequest: the values do not fit the shape, or are not UTF-8.
+        Unprocessable: the shape is not `[B]`, `[B, 1]` or `[B, 2]`.
 
     """
     if tensor.shape[1:] not in ([], [1], [2]):
@@ -132,13 +137,13 @@ def texts_of(tensor: InputTensor, tail: memoryview) -> list[Input]:
 
 
 def elements(data: memoryview, count: int) -> list[str]:
-    """The elements of a binary BYTES tensor, each after its length.
+    """Decode the elements of a binary BYTES tensor, each prefixed with its length.
 
     Raises:
-        InvalidRequest: there are fewer or more bytes than the lengths say, or no UTF-8.
+        InvalidRequest: the lengths do not add up to the data, or an element is not UTF-8.
 
     """
-    found: list[str] = []
+    texts: list[str] = []
     end = 0
     for index in range(count):
         start = end + LENGTH_BYTES
@@ -146,19 +151,19 @@ def elements(data: memoryview, count: int) -> list[str]:
         if start > len(data) or end > len(data):
             raise InvalidRequest(f"{INPUT} ends within element {index} of {count}")
         try:
-            found.append(str(data[start:end], "utf-8"))
+            texts.append(str(data[start:end], "utf-8"))
         except UnicodeDecodeError:
             raise InvalidRequest(f"{INPUT}[{index}] is not UTF-8") from None
     if end != len(data):
         raise InvalidRequest(f"{INPUT} has {len(data) - end} bytes more than its {count} elements")
-    return found
+    return texts
 
 
 def flattened(data: Sequence[Any], shape: Sequence[int]) -> list[str]:
-    """Texts of JSON, row-major, from a list that is flat or nested as the shape is.
+    """Flatten the texts of a JSON tensor in row-major order, from a flat or nested list.
 
     Raises:
-        InvalidRequest: the list has another shape, or something in it is no text.
+        InvalidRequest: the list has another shape, or a value is not a text.
 
     """
     rows, width = shape[0], math.prod(shape[1:])

@@ -1,7 +1,7 @@
-"""`GET /v2/models/{model}` and its `/ready`: the tensors of a model, and whether it answers.
+"""`GET /v2/models/{model}` and its `/ready`: metadata and readiness of a model.
 
-A model's name may hold slashes, as `sentence-transformers/all-MiniLM-L6-v2` does, percent-encoded
-or not.
+A model's name may contain slashes, percent-encoded or not, as in
+`sentence-transformers/all-MiniLM-L6-v2`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from starlette.responses import JSONResponse, Response
 
 from service.api.kserve.errors import ERRORS
-from service.api.kserve.health import telling_not_ready
+from service.api.kserve.health import not_ready_errors
 from service.api.kserve.outputs import ATTENTION, DATATYPES, INPUT, OutputName
 from service.api.wire.route import answered_by, name_model, service_of
 from service.errors import EngineUnavailable, InvalidRequest, UnknownModel
@@ -19,22 +19,23 @@ from service.serving.models import ServedModel
 
 MODEL = "/v2/models/{model:path}"
 VERSIONED = MODEL + "/versions/{version}"
-"""To be added first (decorators run from the last): the other takes any path."""
+"""Path with a version. Its decorator comes last, so that it is registered before `MODEL`, which
+matches any path."""
 VERSION = "1"
-"""The only one of every model: another artifact is another model."""
+"""Only version of every model; another artifact is another model."""
 PLATFORMS = {"openvino": "openvino", "pytorch": "pytorch_libtorch"}
-"""Triton's names of runtimes; all others are ONNX Runtime's."""
+"""Runtime → Triton's name of its platform; other runtimes use ONNX Runtime."""
 NOT_METADATA = {
     "infer": 405,
     **dict.fromkeys(("config", "stats", "generate", "generate_stream", "trace/setting"), 404),
 }
-"""Status of what follows a model's name elsewhere, and is no part of it."""
+"""Path suffix of other KServe or Triton routes → status; the suffix is not part of a name."""
 
 router = APIRouter(tags=["kserve"])
 
 
 class TensorMetadata(BaseModel):
-    """A tensor that goes in or comes out; −1 is any size."""
+    """Input or output tensor of a model; −1 in the shape is any size."""
 
     name: str
     datatype: str
@@ -42,7 +43,7 @@ class TensorMetadata(BaseModel):
 
 
 class ModelMetadata(BaseModel):
-    """A model."""
+    """Metadata of a model."""
 
     name: str
     versions: list[str]
@@ -54,9 +55,9 @@ class ModelMetadata(BaseModel):
 @router.get(MODEL + "/ready", response_class=Response, responses={400: ERRORS[400]})
 @router.get(VERSIONED + "/ready", include_in_schema=False)
 async def ready(request: Request, model: str) -> Response:
-    """The model's real path works in this process."""
+    """Return 200 if the model computes a real request in this process."""
     chosen = model_of_path(request, model)
-    with telling_not_ready():
+    with not_ready_errors():
         if service_of(request).readiness.draining:
             raise EngineUnavailable("the service is stopping")
         await chosen.readiness.check()
@@ -66,7 +67,7 @@ async def ready(request: Request, model: str) -> Response:
 @router.get(MODEL, response_model=ModelMetadata, responses={404: ERRORS[404]})
 @router.get(VERSIONED, include_in_schema=False)
 async def metadata(request: Request, model: str) -> Response:
-    """The tensors of a model."""
+    """Return the input and output tensors of a model."""
     for ending, status in NOT_METADATA.items():
         if model.endswith(f"/{ending}"):
             raise HTTPException(status)
@@ -75,11 +76,11 @@ async def metadata(request: Request, model: str) -> Response:
 
 
 def model_of_path(request: Request, name: str) -> ServedModel:
-    """The model that a path names; one model alone answers to every name.
+    """Return the model that a path names; a single served model answers to every name.
 
     Raises:
-        InvalidRequest: the path names none.
-        UnknownModel: there is none of that name, or no such version of it.
+        InvalidRequest: the path has no name.
+        UnknownModel: the name or the version is unknown.
 
     """
     if not name:
@@ -92,7 +93,7 @@ def model_of_path(request: Request, name: str) -> ServedModel:
 
 
 def describe(model: ServedModel) -> ModelMetadata:
-    """The content of a model's metadata."""
+    """Return the metadata of a model."""
     inference = model.inference
     sizes = {"pooled": inference.vectors.kept(), "embeddings": inference.config.hidden_size}
     trailing = {name: [size] for name, size in sizes.items()}

@@ -1,4 +1,4 @@
-"""The vectors and maps that a request's parameters ask for, as the core takes them."""
+"""Conversion of a request's parameters to options of vectors and selections of maps."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from service.inference.encoding import EncodeOptions
 
 
 def vector_options(body: InferRequest, inference: Inference) -> EncodeOptions | None:
-    """The options of the vectors; None where none are wanted.
+    """Return the options of the vectors; None if no vectors are requested.
 
     Raises:
-        Unprocessable: there is no such layer, or fewer dimensions; or no vectors are asked for.
+        Unprocessable: the layer or the dimensions do not exist, or a parameter of vectors is set
+            without an output of vectors.
 
     """
     given, wanted = body.parameters, body.wanted
@@ -38,10 +39,11 @@ def vector_options(body: InferRequest, inference: Inference) -> EncodeOptions | 
 
 
 def map_selection(body: InferRequest, inference: Inference) -> AttentionSelection | None:
-    """The maps that are wanted; None where none are.
+    """Return the selection of maps; None if no maps are requested.
 
     Raises:
-        Unprocessable: there is no such layer or head; or no maps are asked for.
+        Unprocessable: a layer or head does not exist, or a parameter of maps is set without an
+            output of maps.
 
     """
     given, wanted = body.parameters, body.wanted

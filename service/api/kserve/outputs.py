@@ -1,8 +1,8 @@
-"""The tensors of an inference by name, and their form in a reply: JSON, or bytes after it.
+"""Output tensors of an inference, and their serialisation as JSON or as bytes after the JSON.
 
-Texts have different lengths, and a protocol of rectangular tensors pads them. Here nothing is
-padded, as in the service's own binary form: tokens of all texts stand end to end, `cu_seqlens`
-tells whose they are, and maps stand end to end as `attention_shapes` has them.
+The protocol's tensors are rectangular, while texts differ in length. Nothing is padded, as in the
+native binary format: the tokens of all texts are concatenated, with boundaries in `cu_seqlens`, and
+maps are concatenated, with shapes in `attention_shapes`.
 """
 
 from __future__ import annotations
@@ -58,24 +58,24 @@ ENTRY_BYTES = 256
 
 @dataclass(frozen=True)
 class Output:
-    """A tensor of a reply."""
+    """Tensor of a reply."""
 
     name: OutputName
     shape: tuple[int, ...]
     binary: bool
     values: NDArray[Any] | list[str] | None = None
-    """None where they are written elsewhere, later."""
+    """Values of the tensor; None if they are written later, elsewhere."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its binary form."""
+        """Bytes of the tensor in binary."""
         if isinstance(self.values, list):
             return sum(4 + len(value.encode()) for value in self.values)
         return int(np.prod(self.shape, dtype=np.int64)) * ITEM_BYTES[DATATYPES[self.name]]
 
     @property
     def size(self) -> int:
-        """Bytes predicted of it in the reply."""
+        """Predicted bytes of the tensor in the reply."""
         if self.binary:
             return ENTRY_BYTES + self.nbytes
         if isinstance(self.values, list):
@@ -100,10 +100,10 @@ class Output:
             yield b"]}"
 
     def tail(self) -> Part:
-        """Its values as bytes: little-endian, row-major; of a text its length, then its UTF-8."""
+        """Return the values as little-endian, row-major bytes; texts as length and UTF-8."""
         if isinstance(self.values, list):
             encoded = [value.encode() for value in self.values]
-            return b"".join(len(one).to_bytes(4, "little") + one for one in encoded)
+            return b"".join(len(text).to_bytes(4, "little") + text for text in encoded)
         return as_bytes(np.ascontiguousarray(self.values))
 
 
@@ -119,17 +119,17 @@ def head(names: Mapping[str, Any], outputs: Sequence[Output]) -> Unwritten:
 
 
 def opened(outputs: Sequence[Output]) -> bool:
-    """Whether the values of the last output stand in the JSON, and come later."""
+    """Return whether the last output is in the JSON and its values come later."""
     return not outputs[-1].binary and outputs[-1].values is None
 
 
 def tails(outputs: Sequence[Output]) -> list[Part]:
-    """What follows the JSON, but for values that come later."""
+    """Return the binary data after the JSON, except values that come later."""
     return [output.tail() for output in outputs if output.binary and output.values is not None]
 
 
 def text_values(name: OutputName, texts: Sequence[TokenizedText]) -> NDArray[Any] | list[str]:
-    """The values of an output that follows from the tokens alone."""
+    """Return the values of an output that depends on the tokens alone."""
     if name == "tokens":
         return [token for text in texts for token in text.tokens]
     if name == "offsets":

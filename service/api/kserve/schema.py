@@ -1,4 +1,4 @@
-"""The JSON of an inference request.
+"""JSON schema of inference requests.
 
 Format: https://github.com/kserve/open-inference-protocol; its parameters carry the options of
 /encode and /attention.
@@ -24,7 +24,7 @@ _NUMBERS = re.compile(r" *-?[0-9]{1,9}( *, *-?[0-9]{1,9})* *")
 
 
 def _listed(value: Any) -> Any:
-    """`2` and `"0,2"` → a list: many clients' parameters are numbers and texts alone."""
+    """Convert `2` and `"0,2"` to a list, as many clients send parameters as numbers or strings."""
     if isinstance(value, str) and _NUMBERS.fullmatch(value):
         return [int(number) for number in value.split(",")]
     return [value] if type(value) is int else value
@@ -34,14 +34,14 @@ ListedIndices = Annotated[Indices, BeforeValidator(_listed)]
 
 
 class InputParameters(StrictRequest):
-    """How an input is sent."""
+    """Encoding of an input."""
 
-    binary_data_size: int | None = Field(None, ge=0, description="Its bytes after the JSON.")
-    content_type: Literal["str"] | None = Field(None, description="As clients of MLServer say it.")
+    binary_data_size: int | None = Field(None, ge=0, description="Bytes of it after the JSON.")
+    content_type: Literal["str"] | None = Field(None, description="Sent by clients of MLServer.")
 
 
 class InputTensor(StrictRequest):
-    """The texts: `[B]` or `[B, 1]`, or pairs of them, `[B, 2]`."""
+    """Texts of shape `[B]` or `[B, 1]`, or pairs of shape `[B, 2]`."""
 
     name: Literal["text"]
     datatype: Literal["BYTES"]
@@ -49,47 +49,47 @@ class InputTensor(StrictRequest):
         list[Annotated[int, Field(ge=1, le=2**31 - 1)]], Field(min_length=1, max_length=2)
     ]
     parameters: InputParameters = InputParameters()
-    data: list[Any] | None = Field(None, description="Row-major, flat or nested as the shape is.")
+    data: list[Any] | None = Field(None, description="Values in row-major order, flat or nested.")
 
 
 class OutputParameters(StrictRequest):
-    """How an output is wanted."""
+    """Encoding of an output."""
 
-    binary_data: bool | None = Field(None, description="After the JSON, or in it.")
+    binary_data: bool | None = Field(None, description="After the JSON, or in the JSON.")
 
 
 class RequestedOutput(StrictRequest):
-    """An output by its name."""
+    """Requested output, by its name."""
 
     name: OutputName
     parameters: OutputParameters = OutputParameters()
 
 
 class InferParameters(StrictRequest):
-    """The options of /encode and /attention, and the protocol's own."""
+    """Options of /encode and /attention, and parameters of the protocol."""
 
-    binary_data_output: bool = Field(False, description="Of outputs that do not say it themselves.")
+    binary_data_output: bool = Field(False, description="Default `binary_data` of the outputs.")
     timeout: int | None = Field(None, ge=0, description="Microseconds until the reply must begin.")
-    truncate: bool = Field(False, description="Cut a text that is too long.")
-    truncation_direction: Direction = Field("right", description="Which side is cut.")
-    prompt_name: str | None = Field(None, description="A prefix of the checkpoint's own.")
-    backend: BackendName | None = Field(None, description="Which engine answers.")
+    truncate: bool = Field(False, description="Truncate long texts.")
+    truncation_direction: Direction = Field("right", description="Side to cut.")
+    prompt_name: str | None = Field(None, description="Name of a prompt of the checkpoint.")
+    backend: BackendName | None = Field(None, description="Engine that computes the reply.")
     layer: int = Field(-1, description="Hidden state of `pooled` and `embeddings`.")
-    pooling: PoolingName | None = Field(None, description="The checkpoint's own by default.")
-    normalize: bool | None = Field(None, description="The checkpoint's own by default.")
-    dimensions: int | None = Field(None, ge=1, description="Leading features that are kept.")
-    layers: ListedIndices = Field(None, description="Of `attention`; all by default.")
-    heads: ListedIndices = Field(None, description="Of `attention`; all by default.")
+    pooling: PoolingName | None = Field(None, description="The checkpoint's default.")
+    normalize: bool | None = Field(None, description="The checkpoint's default.")
+    dimensions: int | None = Field(None, ge=1, description="Number of leading features to keep.")
+    layers: ListedIndices = Field(None, description="Layers of `attention`; all by default.")
+    heads: ListedIndices = Field(None, description="Heads of `attention`; all by default.")
 
     @property
     def options(self) -> Options:
-        """How the texts are tokenised."""
+        """Tokenisation options of the texts."""
         naming = f"{INPUT}[{{}}]"
         return Options(self.truncate, self.truncation_direction, self.prompt_name, naming=naming)
 
 
 class InferRequest(StrictRequest):
-    """The JSON of a request."""
+    """JSON body of an inference request."""
 
     id: str | None = Field(None, max_length=1024)
     inputs: Annotated[list[InputTensor], Field(min_length=1, max_length=1)]
@@ -100,10 +100,10 @@ class InferRequest(StrictRequest):
 
     @property
     def wanted(self) -> dict[OutputName, bool]:
-        """The outputs asked for, and whether each is binary.
+        """Requested outputs, and whether each is binary.
 
         Raises:
-            Unprocessable: one is asked for twice.
+            Unprocessable: an output is listed twice.
 
         """
         default = self.parameters.binary_data_output
@@ -118,12 +118,12 @@ class InferRequest(StrictRequest):
 
 
 def inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """A JSON schema whose definitions stand where they are used, as a part of a document needs."""
+    """Replace each reference in a JSON schema with its definition, so that it can be embedded."""
     definitions = schema.get("$defs", {})
 
     def walk(node: Any) -> Any:
         if isinstance(node, list):
-            return [walk(one) for one in node]
+            return [walk(item) for item in node]
         if not isinstance(node, dict):
             return node
         kept = {name: walk(value) for name, value in node.items() if name not in _REFERRING}
@@ -131,5 +131,5 @@ def inlined(schema: dict[str, Any]) -> dict[str, Any]:
             return walk(definitions[node["$ref"].rpartition("/")[2]]) | kept
         return kept
 
-    found: dict[str, Any] = walk(schema)
-    return found
+    result: dict[str, Any] = walk(schema)
+    return result

@@ -1,4 +1,4 @@
-"""Headscope's own dialect: /encode, /attention and its scores, /explain, /align and /verify."""
+"""Native dialect of Headscope: /encode, /attention and its scores, /explain, /align and /verify."""
 
 from service.api.native import align, attention, encode, explain, head_scores, verify
 

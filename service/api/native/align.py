@@ -1,4 +1,4 @@
-"""`POST /align`: the words of a target that translate those of a source."""
+"""`POST /align`: word alignments between a source text and its translation."""
 
 from __future__ import annotations
 
@@ -46,44 +46,45 @@ class AlignRequest(ModelRequest, StrictRequest):
     inputs: Pairs = Field(description="Pairs of a source and a target.")
     method: Method | None = Field(
         None,
-        description="`cross` of an encoder–decoder and `mutual` of any other model by default.",
+        description="`cross` for encoder–decoders and `mutual` for other models by default.",
     )
     layer: int | None = Field(
         None,
-        description="Which hidden state's vectors are compared: 0 = embeddings … L = last, "
-        "negative from the end; the middle one by default. Not of `cross`.",
+        description="Hidden state whose vectors are compared: 0 = embeddings … L = last, "
+        "negative from the end; the middle layer by default. Not for `cross`.",
     )
-    layers: Indices = Field(None, description="The decoder's, of `cross`; all by default.")
-    heads: Indices = Field(None, description="The decoder's, of `cross`; all by default.")
+    layers: Indices = Field(None, description="Decoder layers, for `cross`; all by default.")
+    heads: Indices = Field(None, description="Decoder heads, for `cross`; all by default.")
     threshold: float | None = Field(
         None,
         ge=0,
         lt=1,
-        description=f"That both probabilities of `softmax` exceed; {SOFTMAX_THRESHOLD} by default.",
+        description="Threshold of both directions' probabilities, for `softmax`; "
+        f"{SOFTMAX_THRESHOLD} by default.",
     )
     split: Split = Field(
         "punctuation",
-        description="Whether punctuation marks are words, or words are what spaces part.",
+        description="Split at spaces and around punctuation marks, or at spaces alone.",
     )
-    matrix: bool = Field(False, description="Whether the scores of all pairs of words are wanted.")
-    truncate: bool = Field(False, description="Cut a text that is too long, instead of refusing.")
-    truncation_direction: Direction = Field("right", description="Which side is cut.")
+    matrix: bool = Field(False, description="Whether to return the scores of all word pairs.")
+    truncate: bool = Field(False, description="Truncate long texts instead of rejecting them.")
+    truncation_direction: Direction = Field("right", description="Side to cut.")
     prompt_name: str | None = Field(
-        None, description="A prefix that the checkpoint's own configuration names."
+        None, description="Name of a prompt in the checkpoint's configuration."
     )
     backend: BackendName | None = Field(
-        None, description="Which engine answers; never replaced by another."
+        None, description="Engine that computes the reply; there is no fallback."
     )
 
     @property
     def tokenization(self) -> Options:
-        """How the texts are tokenised."""
+        """Tokenisation options of the texts."""
         return Options(self.truncate, self.truncation_direction, self.prompt_name)
 
 
 @router.post("/align", response_model=None, responses={200: {"model": AlignReply}, **PROBLEMS})
 async def align(body: AlignRequest, request: Request) -> Response:
-    """The words of each target that translate those of its source."""
+    """Align the words of each source with the words of its target."""
     model, caller = model_of(request), caller_of(request)
     inference = model.inference
     options = alignment_options(body, inference)
@@ -102,7 +103,7 @@ async def align(body: AlignRequest, request: Request) -> Response:
         held.enter_context(state.replies.hold(size))
         request.state.predicted_bytes = reply.most_bytes
         if cross:
-            found = await cross.results()
+            alignments = await cross.results()
         else:
             found = await align_vectors(inference, prepared, options)
         release = held.pop_all().close
@@ -111,10 +112,10 @@ async def align(body: AlignRequest, request: Request) -> Response:
 
 
 def alignment_options(request: AlignRequest, inference: Inference) -> AlignmentOptions:
-    """How a request wants its pairs aligned, with its indices counted from the first.
+    """Return the alignment options of a request, with non-negative indices.
 
     Raises:
-        Unprocessable: a layer or head that there is not, or a field that is of another method.
+        Unprocessable: a layer or head does not exist, or a field belongs to another method.
 
     """
     decoder = inference.decoder
@@ -136,10 +137,10 @@ def alignment_options(request: AlignRequest, inference: Inference) -> AlignmentO
 
 
 def _check_fields(request: AlignRequest, method: Method) -> None:
-    """Refuse the fields of other methods.
+    """Reject fields of other methods.
 
     Raises:
-        Unprocessable: one is given.
+        Unprocessable: a field of another method is set.
 
     """
     cross = method == "cross"
@@ -163,14 +164,14 @@ _INSTEAD = {
 
 
 def _layer(asked: int | None, inference: Inference) -> int:
-    """The hidden state whose vectors are compared.
+    """Return the non-negative index of the hidden state whose vectors are compared.
 
     Raises:
         Unprocessable: the encoder has no such layer.
 
     """
     layers = inference.config.num_hidden_layers
-    if asked is None:  # a foreign graph has the last alone
+    if asked is None:  # a foreign graph outputs the last hidden state only
         return layers if inference.manifest.foreign else default_layer(layers)
     if not -layers - 1 <= asked <= layers:
         raise Unprocessable(f"layer {asked} is not in {-layers - 1} … {layers}")
@@ -178,5 +179,5 @@ def _layer(asked: int | None, inference: Inference) -> int:
 
 
 def default_layer(layers: int) -> int:
-    """The middle one, of 12 layers the 6th: see the error rates of docs/align.md."""
+    """Return the index of the middle layer, 6 of 12; docs/align.md lists error rates by layer."""
     return (layers + 1) // 2

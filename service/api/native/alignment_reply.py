@@ -1,4 +1,4 @@
-"""The reply of `POST /align`.
+"""Reply of `POST /align`.
 
 Notation: W_s and W_t words of a source and a target.
 """
@@ -21,28 +21,28 @@ from service.inference.alignment.word_alignments import WordAlignment
 from service.inference.alignment.words import AlignedText
 
 CHARACTER_BYTES = 6
-"""Most bytes of a character in JSON."""
+"""Maximum bytes of a character in JSON."""
 LINK_BYTES = 80
-"""Of an alignment in JSON, and in Pharaoh's form, with indices of six digits."""
+"""Maximum bytes of a link in JSON and in Pharaoh format, with six-digit indices."""
 WORD_BYTES = 48
-"""Of a word in JSON beside its characters."""
+"""Maximum bytes of a word in JSON, without its characters."""
 RESULT_BYTES = 256
-"""Of a result beside its lists, and of a reply beside its results."""
+"""Maximum bytes of a result without its lists, and of a reply without its results."""
 
 
 @dataclass(frozen=True)
 class AlignmentReply:
-    """What a reply is made of beside the alignments."""
+    """Serialisation of a reply from its alignments."""
 
     model: str
     prepared: PreparedPairs
     method: Method
     matrix: bool
-    """Whether the scores of all pairs of words are wanted."""
+    """Whether the reply includes the scores of all word pairs."""
 
     @property
     def most_bytes(self) -> int:
-        """Bytes that it has at most."""
+        """Maximum bytes of the reply."""
         return RESULT_BYTES + sum(map(self._result_bytes, self.prepared.pairs))
 
     def pieces(self, found: Sequence[WordAlignment]) -> Unwritten:
@@ -60,13 +60,17 @@ class AlignmentReply:
         yield b'],"usage":' + orjson.dumps(usage) + b"}"
 
     def _result_bytes(self, pair: Pair) -> int:
-        words = sum(WORD_BYTES * len(one.words) + CHARACTER_BYTES * len(one.text) for one in pair)
+        words = sum(
+            WORD_BYTES * len(text.words) + CHARACTER_BYTES * len(text.text) for text in pair
+        )
         cells = len(pair.source.words) * len(pair.target.words) if self.matrix else 0
         links = LINK_BYTES * pair.most_links(self.method)
         return RESULT_BYTES + words + links + JSON_BYTES_PER_FLOAT * cells
 
-    def _result(self, pair: Pair, cut: tuple[bool, bool], found: WordAlignment) -> dict[str, Any]:
-        links = found.links.tolist()
+    def _result(
+        self, pair: Pair, cut: tuple[bool, bool], alignment: WordAlignment
+    ) -> dict[str, Any]:
+        links = alignment.links.tolist()
         result = {
             "words": {"source": _words(pair.source), "target": _words(pair.target)},
             "alignments": list_pieces(
@@ -78,7 +82,7 @@ class AlignmentReply:
         }
         if self.matrix:
             matrix = np.zeros((len(pair.source.words), len(pair.target.words)), np.float32)
-            matrix[np.ix_(pair.source.worded, pair.target.worded)] = found.words
+            matrix[np.ix_(pair.source.worded, pair.target.worded)] = alignment.words
             result["matrix"] = matrix
         return result
 

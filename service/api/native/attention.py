@@ -34,9 +34,9 @@ from service.inference.attention.selection import AttentionSelection
 from service.inference.attention.stream import GROUP_BYTES, AttentionStream
 
 WHOLE_BYTES = 2**20
-"""A reply up to this size is complete before it is sent; a larger one is streamed."""
+"""Maximum bytes of a reply that is complete before it is sent; larger replies are streamed."""
 STREAM_BYTES = 4 * GROUP_BYTES
-"""Bytes of a streamed reply that are in memory at a time."""
+"""Maximum bytes of a streamed reply in memory at a time."""
 FEWER_MAPS = "ask for fewer texts, layers or heads, for top_k or float16"
 FEWER_NORMS = "ask for fewer texts, layers or heads"
 
@@ -45,7 +45,7 @@ router = APIRouter(route_class=JsonRoute, tags=["inference"])
 
 @router.post("/attention", response_model=None, responses=documented(AttentionReply))
 async def attention(body: AttentionRequest, request: Request) -> Response:
-    """The attention weights of any head of any layer."""
+    """Return the attention weights of the requested heads and layers."""
     state, binary, caller = service_of(request), wants_safetensors(request), caller_of(request)
     model = model_of(request)
     inference = model.inference
@@ -83,14 +83,14 @@ async def stream_reply(
     size: int,
     before: Callable[[], Awaitable[None]] | None = None,
 ) -> Reply:
-    """A reply that is sent while its maps are computed, unless it is small.
+    """Return a reply that is sent while its maps are computed, unless the reply is small.
 
     Args:
-        replies: bytes of all replies in flight, of which it holds what is in memory of its own.
-        stream: the maps.
-        writer: their form.
-        size: bytes predicted of the reply.
-        before: awaited once those bytes are held, before anything is computed or written.
+        replies: byte budget of replies in flight, charged with this reply's bytes in memory.
+        stream: maps.
+        writer: serialisation of the maps.
+        size: predicted bytes of the reply.
+        before: awaited once the bytes are reserved, before anything is computed or written.
 
     """
     held = size if writer.keeps_back else min(size, STREAM_BYTES)
@@ -102,23 +102,23 @@ async def stream_reply(
             async with contextlib.aclosing(written(stream, writer)) as written_parts:
                 async for part in written_parts:
                     yield part
-                    del part  # what is sent is not kept while more is computed
+                    del part  # free the sent part while the next is computed
 
-    rest = None
+    later = None
     if size <= WHOLE_BYTES:
         complete = [part async for part in parts()]
     else:
-        rest = parts()
-        complete = [await anext(rest)]
+        later = parts()
+        complete = [await anext(later)]
         stream.caller = dataclasses.replace(stream.caller, finish_by=math.inf)
-    return Reply(complete, writer.media_type, stream.timings, rest, writer.length)
+    return Reply(complete, writer.media_type, stream.timings, later, writer.length)
 
 
 async def written(stream: AttentionStream, writer: Writer) -> AsyncGenerator[Part | Unwritten]:
     """The reply's parts; none before something is computed.
 
     Raises:
-        ServiceError: the request was not admitted, or the engine failed.
+        ServiceError: the request is not admitted, or the engine fails.
 
     """
     parts = [*writer.start()]
@@ -136,7 +136,7 @@ async def written(stream: AttentionStream, writer: Writer) -> AsyncGenerator[Par
 
 
 def _selected(selection: AttentionSelection) -> dict[str, list[int]]:
-    """Layers and heads as a reply lists them."""
+    """Return the reply's fields that list the selected layers and heads."""
     fields = {"layers": [*selection.layers], "heads": [*selection.heads]}
     if target := selection.target:
         wanted = (target.layers, target.heads) if target.maps else ((), ())

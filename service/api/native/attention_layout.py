@@ -1,7 +1,7 @@
-"""The tensors of a reply of /attention: their names, their order, and what they will weigh.
+"""Names, order and sizes of the tensors in a reply of /attention.
 
 Notation: B texts, S_i tokens of text i and T_i of its target, T of all targets, k = min(top_k, keys
-of a map); Q queries and K keys of a map that are wanted, P the most rows and columns.
+of a map); Q selected queries and K selected keys of a map, P maximum rows and columns.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from service.inference.attention.maps import STATISTICS_OF
 from service.inference.attention.selection import AttentionSelection, Lengths
 
 PREFIXES: Mapping[MapKind, str] = {"encoder": "", "decoder": "decoder_", "cross": "cross_"}
-"""Of the names `attention`, `norms` and `stats`, by the kind of maps."""
+"""Kind of maps → prefix of the names `attention`, `norms` and `stats`."""
 
 
 def json_bytes(selection: AttentionSelection, lengths: Sequence[Lengths]) -> int:
-    """Bytes predicted for the JSON form, on the safe side."""
+    """Return an upper bound of the bytes of the JSON format."""
     total = 0
     for index, own in enumerate(lengths):
         for spec in text_specs(selection, index, own):
@@ -38,11 +38,11 @@ def json_bytes(selection: AttentionSelection, lengths: Sequence[Lengths]) -> int
 
 
 def part_places(selection: AttentionSelection, lengths: Lengths) -> dict[str, Places]:
-    """What tells which part of a text's maps a reply has, of each kind of maps with its prefix.
+    """Return the places of a text's map parts by field name, prefixed with the kind of maps.
 
-    `queries` `[Q]` and `keys` `[K]` as asked for, counted from the first; of pooled maps
-    `bins.queries` `[min(Q, P), 2]` and `bins.keys` `[min(K, P), 2]`: start and end of each row and
-    column among those.
+    `queries` `[Q]` and `keys` `[K]` are the requested token indices, non-negative. For pooled maps,
+    `bins.queries` `[min(Q, P), 2]` and `bins.keys` `[min(K, P), 2]` hold the start and end of each
+    row and column among these.
     """
     part, found = selection.part, dict[str, Places]()
     asked = {"queries": part.queries, "keys": part.keys}
@@ -58,7 +58,7 @@ def part_places(selection: AttentionSelection, lengths: Lengths) -> dict[str, Pl
 
 
 def part_fields(selection: AttentionSelection, lengths: Lengths) -> dict[str, Any]:
-    """The same as fields of a text in JSON: both `bins` are members of one."""
+    """Return `part_places` as JSON fields of a text, with both bins as members of `bins`."""
     fields: dict[str, Any] = {}
     for name, found in part_places(selection, lengths).items():
         field, _, member = name.partition(".")
@@ -72,7 +72,7 @@ def part_fields(selection: AttentionSelection, lengths: Lengths) -> dict[str, An
 def part_tensors(
     selection: AttentionSelection, lengths: Sequence[Lengths]
 ) -> dict[str, NDArray[Any]]:
-    """The same as tensors of the binary form, by the number of the text."""
+    """Return `part_places` of all texts as tensors of the binary format, named by text index."""
     tensors = {}
     for index, own in enumerate(lengths):
         for name, found in part_places(selection, own).items():
@@ -84,7 +84,7 @@ def part_tensors(
 def tensor_specs(
     selection: AttentionSelection, lengths: Sequence[Lengths], *, half: bool
 ) -> Iterator[Spec]:
-    """The tensors of each text, then those that span all texts."""
+    """Yield the tensors of each text, then the tensors that span all texts."""
     for index, own in enumerate(lengths):
         yield from text_specs(selection, index, own, half=half)
     target = selection.target
@@ -99,7 +99,7 @@ def tensor_specs(
 def text_specs(
     selection: AttentionSelection, index: int, lengths: Lengths, *, half: bool = False
 ) -> Iterator[Spec]:
-    """The tensors of one text, in the order in which they are computed."""
+    """Yield the tensors of one text, in the order of their computation."""
     dtype = "float16" if half else "float32"
     for kind, (layers, heads) in selection.of_kinds.items():
         name, maps = f"{PREFIXES[kind]}attention.{index}", (len(layers), len(heads))

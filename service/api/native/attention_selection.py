@@ -1,4 +1,4 @@
-"""The body of `POST /attention`, and the parts of the maps that it asks for."""
+"""Request schema of `POST /attention`, and the selection of maps that it requests."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class AttentionRequest(TextRequest):
     """`POST /attention`."""
 
     targets: Targets = Field(
-        None, description="What the decoder is to have written of each input: one text an input."
+        None, description="Decoder output to score for each input: one text for each input."
     )
     maps: (
         Annotated[list[MapKind], Field(min_length=1, max_length=3), AfterValidator(no_duplicates)]
         | None
-    ) = Field(None, description="`cross` with targets and `encoder` without by default.")
+    ) = Field(None, description="By default `cross` with targets, else `encoder`.")
     layers: Indices = Field(None, description="0 … L−1, negative from the end; all by default.")
     heads: Indices = Field(None, description="0 … N−1, negative from the end; all by default.")
     include: Annotated[
@@ -37,9 +37,9 @@ class AttentionRequest(TextRequest):
         AfterValidator(no_duplicates),
     ] = Field(
         default=["weights"],
-        description="The maps, statistics of each, the encoder's attention rollout, the norms of "
-        "what each head adds, the encoder's rollout of these, and the log-probability of each of a "
-        "target's tokens.",
+        description="Maps, statistics of each map, attention rollout of the encoder, norms of "
+        "each head's contributions, norm rollout of the encoder, and the log-probability of each "
+        "target token.",
     )
     queries: Indices = Field(
         None,
@@ -50,34 +50,34 @@ class AttentionRequest(TextRequest):
     max_size: int | None = Field(
         None,
         ge=1,
-        description="Most rows and columns of each map: a larger one is max-pooled, and `bins` "
-        "says which tokens a cell is of.",
+        description="Maximum rows and columns of each map: larger maps are max-pooled, and `bins` "
+        "holds the token range of each cell.",
     )
     top_k: int | None = Field(
-        None, ge=1, description="Of each query's weights the k largest, instead of all."
+        None, ge=1, description="Return only the k largest weights of each query."
     )
-    ablate: Ablate[Head] = Field(None, description="Heads whose output is multiplied by zero.")
-    dtype: Literal["float32", "float16"] = Field("float32", description="Of the binary form.")
+    ablate: Ablate[Head] = Field(None, description="Heads whose output is set to zero.")
+    dtype: Literal["float32", "float16"] = Field("float32", description="For the binary format.")
 
     @property
     def target_options(self) -> Options:
-        """How the targets are tokenised."""
+        """Tokenisation options of the targets."""
         return Options(self.truncate, self.truncation_direction, naming="targets[{}]")
 
 
 def attention_selection(
     request: AttentionRequest, config: EncoderConfig, decoder: EncoderConfig | None = None
 ) -> AttentionSelection:
-    """The parts of the maps that a request asks for, its indices counted from the first.
+    """Return the maps that a request selects, with non-negative indices.
 
     Args:
-        request: its body.
-        config: the encoder.
-        decoder: the decoder's own layers, of a model that has one.
+        request: body of the request.
+        config: encoder's configuration.
+        decoder: decoder's configuration, if the model has a decoder.
 
     Raises:
-        Unprocessable: a layer or head that there is not, one named twice, `top_k` or a part of
-            nothing, or something of a decoder where there is none, or no target.
+        Unprocessable: a layer or head does not exist or is listed twice, `top_k` or a map part is
+            set without maps, or a decoder's output is requested without a decoder or targets.
 
     """
     weights = "weights" in request.include
@@ -107,7 +107,7 @@ def attention_selection(
 
 
 def map_part(request: AttentionRequest) -> MapPart:
-    """The part of each map that a request asks for."""
+    """Return the part of each map that a request selects."""
     queries, keys = (
         None if asked is None else tuple(asked) for asked in (request.queries, request.keys)
     )
@@ -115,15 +115,15 @@ def map_part(request: AttentionRequest) -> MapPart:
 
 
 def _decoder(request: AttentionRequest, decoder: EncoderConfig | None) -> EncoderConfig | None:
-    """The decoder's layers where a request has targets; None where it has none.
+    """Return the decoder's configuration if the request has targets, else None.
 
     Raises:
-        Unprocessable: something of a decoder is asked where there is none, or no target; or there
-            is another number of targets than of inputs.
+        Unprocessable: a decoder's output is requested without a decoder or targets, or the number
+            of targets differs from the number of inputs.
 
     """
     asked = [f"maps: {kind}" for kind in request.maps or () if kind != "encoder"]
-    asked += [f"ablate: map {one.map}" for one in request.ablate or () if one.map != "encoder"]
+    asked += [f"ablate: map {head.map}" for head in request.ablate or () if head.map != "encoder"]
     asked += ["include: logprobs"] if "logprobs" in request.include else []
     asked = ["targets"] if request.targets else asked
     if asked and decoder is None:
@@ -140,7 +140,7 @@ def _decoder(request: AttentionRequest, decoder: EncoderConfig | None) -> Encode
 def _of_target(
     request: AttentionRequest, maps: Sequence[MapKind], decoder: EncoderConfig
 ) -> TargetSelection:
-    """The parts of the decoder."""
+    """Return the selection of the decoder's maps and log-probabilities."""
     kinds: Sequence[MapKind] = ("decoder", "cross")
     wanted = tuple(kind for kind in kinds if kind in maps)
     whose = " of the decoder"

@@ -61,7 +61,7 @@ from service.inference.layer_runs import working_bytes
 from service.inference.tokenization.tokenizer import TokenizedText
 
 INLINE_BYTES = 2**18
-"""A reply up to this size is written on the event loop; a larger one in a thread."""
+"""Maximum bytes of a reply that is serialised on the event loop; larger ones use a thread."""
 
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
 
@@ -77,16 +77,12 @@ class EncodeRequest(TextRequest):
         default=["tokens", "pooled"], description="Token vectors, one pooled vector, or both."
     )
     layer: int = Field(
-        -1, description="Which hidden state: 0 = embeddings … L = last; negative from the end."
+        -1, description="Hidden state: 0 = embeddings … L = last; negative from the end."
     )
-    layers: Indices = Field(
-        None, description="Several hidden states, in this order, in place of `layer`."
-    )
-    ablate: Ablate[EncoderHead] = Field(
-        None, description="Heads whose output is multiplied by zero."
-    )
+    layers: Indices = Field(None, description="Hidden states, in this order, in place of `layer`.")
+    ablate: Ablate[EncoderHead] = Field(None, description="Heads whose output is set to zero.")
     patch: Annotated[list[Patch], Field(min_length=1, max_length=4096)] | None = Field(
-        None, description="Heads whose output is replaced by the output in another text."
+        None, description="Heads whose output is replaced by their output in another text."
     )
     include: (
         Annotated[
@@ -97,30 +93,30 @@ class EncodeRequest(TextRequest):
         | None
     ) = Field(
         None,
-        description="Vectors of each token beside its state, of the layer that writes the state: "
-        "what attention adds, the state that the feed-forward part reads, and what this adds.",
+        description="Further vectors of each token, from the layer that outputs the state: the "
+        "output of attention, the state before the feed-forward part, and the output of this part.",
     )
-    pooling: PoolingName | None = Field(None, description="The checkpoint's own by default.")
+    pooling: PoolingName | None = Field(None, description="The checkpoint's default.")
     normalize: bool | None = Field(
-        None, description="L2-normalise the pooled vector; the checkpoint's own by default."
+        None, description="L2-normalise the pooled vector; the checkpoint's default."
     )
     dimensions: int | None = Field(
         None,
         ge=1,
-        description="Keep the first n of the pooled vector, then normalise; the checkpoint's own "
-        "`truncate_dim` by default.",
+        description="Keep the first n features of the pooled vector, then normalise; the "
+        "checkpoint's `truncate_dim` by default.",
     )
     encoding_format: Literal["float", "base64"] = Field(
-        "float", description="base64 = little-endian float32, row-major, one string an array."
+        "float", description="base64 = little-endian float32, row-major, one string for each array."
     )
 
 
 @router.post("/encode", response_model=None, responses=documented(EncodeReply))
 async def encode(body: EncodeRequest, request: Request) -> Response:
-    """Answer with contextual embeddings: token-level vectors, one pooled vector a text, or both.
+    """Return contextual embeddings: token vectors, one pooled vector for each text, or both.
 
-    Token vectors of 302 tokens with 768 features are 2.77 MB of JSON, a pooled vector is 17 kB:
-    `outputs: ["pooled"]` leaves out the former, which are there by default.
+    Token vectors of 302 tokens with 768 features take 2.77 MB of JSON, a pooled vector 17 kB:
+    `outputs: ["pooled"]` omits the token vectors.
     """
     state, binary, caller = service_of(request), wants_safetensors(request), caller_of(request)
     model = model_of(request)
@@ -155,12 +151,12 @@ async def encode(body: EncodeRequest, request: Request) -> Response:
 def encode_options(
     request: EncodeRequest, config: EncoderConfig, vectors: TextVectors
 ) -> EncodeOptions:
-    """The options of a request, with its layer counted from the first.
+    """Return the options of a request, with non-negative layer indices.
 
     Raises:
-        Unprocessable: the encoder has no such layer or head, or fewer dimensions; one is listed
-            twice; there are both `layer` and `layers`; or no layer wrote the state whose parts are
-            asked for.
+        Unprocessable: a layer or head does not exist or is listed twice, `dimensions` exceeds the
+            vector, `layer` and `layers` are both set, or parts of the embeddings are requested,
+            which no layer outputs.
 
     """
     states, size = config.num_hidden_layers + 1, vectors.size(request.pooling)
@@ -195,7 +191,7 @@ def encode_options(
 def floats(
     options: EncodeOptions, texts: Sequence[TokenizedText], hidden_size: int, vector_size: int
 ) -> int:
-    """Numbers in the vectors of a reply."""
+    """Return the number of floats in the vectors of a reply."""
     tokens = sum(len(text.input_ids) for text in texts)
     of_tokens = options.tokens + len(options.parts)
     each = of_tokens * tokens * hidden_size + options.pooled * len(texts) * vector_size
@@ -226,7 +222,10 @@ def encode_json(
 def encode_safetensors(
     header: Header, texts: Sequence[TokenizedText], encodings: Sequence[TextEncoding]
 ) -> list[Part]:
-    """The binary reply: `embeddings` and parts `[T, H]`, `pooled` `[B, H]`; or `[layers, …]`."""
+    """Serialise the binary reply: `embeddings` and parts `[T, H]`, `pooled` `[B, H]`.
+
+    With several hidden states, each tensor has a leading axis of layers.
+    """
     tensors: dict[str, NDArray[Any]] = {}
     embeddings = [encoding.tokens for encoding in encodings if encoding.tokens is not None]
     pooled = [encoding.pooled for encoding in encodings if encoding.pooled is not None]

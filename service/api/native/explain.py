@@ -1,6 +1,6 @@
-"""`POST /explain`: why two texts are alike, as JSON or safetensors.
+"""`POST /explain`: explanations of the similarity of two texts, as JSON or safetensors.
 
-Notation: B pairs, S_a and S_b tokens of the texts of one.
+Notation: B pairs, S_a and S_b tokens of the texts of a pair.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from service.settings import Settings
 
 Method = Literal["pairs", "occlusion", "decomposition", "heads", "matches"]
 MATCHED: tuple[TaskKind, ...] = ("sparse", "late_interaction")
-"""Models whose similarity is a sum over words or tokens."""
+"""Task kinds whose similarity is a sum over words or tokens."""
 FEWER = "ask for fewer pairs, or for occlusion alone"
 
 router = APIRouter(route_class=JsonRoute, tags=["inference"])
@@ -72,39 +72,39 @@ Pairs = Annotated[
 class ExplainRequest(TextRequest):
     """`POST /explain`."""
 
-    inputs: Pairs = Field(description="Pairs of texts, which are encoded as two texts each.")
+    inputs: Pairs = Field(description="Pairs of texts; each text is encoded by itself.")
     include: (
         Annotated[list[Method], Field(min_length=1, max_length=5), AfterValidator(no_duplicates)]
         | None
     ) = Field(
         None,
         description="Shares of each pair of tokens, the loss without each token, shares of each "
-        'pair of input tokens, the loss without each head; ["pairs"] by default. Of a sparse '
-        'encoder and a late-interaction model ["matches"] alone.',
+        'pair of input tokens, the loss without each head; ["pairs"] by default. Sparse encoders '
+        'and late-interaction models support only ["matches"].',
     )
     layer: int = Field(
-        -1, description="Which hidden state: 0 = embeddings … L = last; negative from the end."
+        -1, description="Hidden state: 0 = embeddings … L = last; negative from the end."
     )
-    pooling: PoolingName | None = Field(None, description="The checkpoint's own by default.")
+    pooling: PoolingName | None = Field(None, description="The checkpoint's default.")
     spans: SpanKind | None = Field(
-        None, description="What occlusion leaves out as a whole; single tokens by default."
+        None, description="Units that occlusion removes; single tokens by default."
     )
     top: Annotated[int, Field(ge=1)] | None = Field(
         None,
-        description="Number of spans of each text that are occluded: those with the largest "
-        "shares in the cosine of both texts' means; all by default.",
+        description="Number of spans of each text to occlude, those with the largest shares in "
+        "the cosine of both texts' mean vectors; all by default.",
     )
 
     @property
     def sides(self) -> tuple[list[Input], list[Input]]:
-        """The first text of each pair, and the second."""
+        """First texts and second texts of the pairs."""
         pairs = [pair for pair in self.inputs if isinstance(pair, tuple)]
-        return [one for one, _ in pairs], [other for _, other in pairs]
+        return [first for first, _ in pairs], [second for _, second in pairs]
 
 
 @router.post("/explain", response_model=None, responses=documented(ExplainReply))
 async def explain(body: ExplainRequest, request: Request) -> Response:
-    """Why two texts are alike: shares of tokens in their similarity, and what each is worth."""
+    """Explain the similarity of two texts by token pairs, occluded tokens and zeroed heads."""
     inference = model_of(request).inference
     task = inference.manifest.task
     if task is not None and task.kind in MATCHED:
@@ -119,20 +119,20 @@ async def explain(body: ExplainRequest, request: Request) -> Response:
     with contextlib.ExitStack() as held:
         held.enter_context(service_of(request).replies.hold(size + explainer.bytes_at_a_time))
         request.state.predicted_bytes = size
-        found = await explainer.explain(size)
+        explanations = await explainer.explain(size)
         prepared = explainer.prepared
         header = Header(model_of(request).name, prepared.engine, {}, prepared.timings.notices)
         write = explain_safetensors if binary else explain_json
-        parts = await asyncio.to_thread(write, header, prepared.texts, found)
+        parts = await asyncio.to_thread(write, header, prepared.texts, explanations)
         media_type, release = SAFETENSORS if binary else JSON, held.pop_all().close
     return PartsResponse(Reply(parts, media_type, prepared.timings, release=release))
 
 
 def checked_size(explainer: Explainer, settings: Settings, *, binary: bool) -> int:
-    """Return the bytes predicted of a reply.
+    """Return the predicted bytes of a reply.
 
     Raises:
-        ReplyTooLarge: the reply, or what it is computed from, takes too many bytes.
+        ReplyTooLarge: the reply or its computation takes too many bytes.
 
     """
     options, config = explainer.options, explainer.inference.config
@@ -152,10 +152,10 @@ def checked_size(explainer: Explainer, settings: Settings, *, binary: bool) -> i
 async def explained_by_matches(
     body: ExplainRequest, request: Request, task: TaskConfig
 ) -> Response:
-    """What in two texts matched, of a model whose similarity is no cosine of two vectors.
+    """Return the matches between two texts, for sparse encoders and late-interaction models.
 
     Raises:
-        Unprocessable: the request asks for anything of vectors, or the binary form.
+        Unprocessable: the request has options of text vectors, or accepts safetensors.
         NotExported: the artifact is serving-only.
 
     """
@@ -173,11 +173,11 @@ async def explained_by_matches(
     check_size(size, state.settings.max_response_bytes, FEWER, binary=True)
     with contextlib.ExitStack() as held:
         held.enter_context(state.replies.hold(size))
-        found = await matcher.matches()
-        size = MATCH_BYTES * sum(len(one.matches) for one in found)
+        pairs = await matcher.matches()
+        size = MATCH_BYTES * sum(len(pair.matches) for pair in pairs)
         check_size(size, state.settings.max_response_bytes, FEWER, binary=True)
         header = Header(model_of(request).name, matcher.engine, {}, matcher.timings.notices)
-        parts = await asyncio.to_thread(matches_json, header, matcher.texts, found)
+        parts = await asyncio.to_thread(matches_json, header, matcher.texts, pairs)
         release = held.pop_all().close
     return PartsResponse(Reply(parts, JSON, matcher.timings, release=release))
 
@@ -185,7 +185,13 @@ async def explained_by_matches(
 async def matcher_of(
     body: ExplainRequest, request: Request, task: TaskConfig
 ) -> LateMatcher | SparseMatcher:
-    """The tokenised pairs of a request to a model that has matches."""
+    """Tokenise the pairs of a request to a sparse encoder or a late-interaction model.
+
+    Raises:
+        Unprocessable: a late-interaction model is given a prompt name.
+        NotExported: the artifact of a sparse encoder is serving-only.
+
+    """
     model, caller = model_of(request), caller_of(request)
     if task.late is not None:
         if body.prompt_name is not None:
@@ -204,10 +210,11 @@ async def matcher_of(
 
 
 def explain_options(body: ExplainRequest, inference: Inference) -> ExplainOptions:
-    """The options of a request, with its layer counted from the first.
+    """Return the options of a request, with a non-negative layer index.
 
     Raises:
-        Unprocessable: the encoder has no such layer, or its vectors have no matches.
+        Unprocessable: the layer does not exist, matches are requested, or `spans` or `top` is set
+            without occlusion.
 
     """
     states, include = inference.config.num_hidden_layers + 1, body.include or ["pairs"]
@@ -233,19 +240,19 @@ def explain_options(body: ExplainRequest, inference: Inference) -> ExplainOption
 
 
 async def prepare(body: ExplainRequest, inference: Inference, caller: Caller) -> PreparedTexts:
-    """The texts of all pairs, the first and the second of each in turn.
+    """Tokenise all pairs; the texts of a pair are adjacent in the result.
 
     Raises:
-        Unprocessable: too many pairs, or a text that does not fit the model.
+        Unprocessable: there are too many pairs, or a text does not fit the model.
         EngineUnavailable: the engine has failed, or cannot be started.
         Overloaded: the queue has no room, or the deadline cannot be met.
 
     """
     lane: LaneName = "attention" if inference.manifest.gives_maps else "encode"
     of_sides = [replace(body.options, naming=f"inputs[{{}}][{side}]") for side in (0, 1)]
-    one = await inference.prepare(body.sides[0], of_sides[0], caller, lane, body.backend)
-    other = await inference.prepare(
-        body.sides[1], of_sides[1], caller, lane, body.backend, beside=one.characters
+    first = await inference.prepare(body.sides[0], of_sides[0], caller, lane, body.backend)
+    second = await inference.prepare(
+        body.sides[1], of_sides[1], caller, lane, body.backend, beside=first.characters
     )
-    texts = [text for pair in zip(one.texts, other.texts, strict=True) for text in pair]
-    return replace(one, texts=texts, timings=one.timings + other.timings)
+    texts = [text for pair in zip(first.texts, second.texts, strict=True) for text in pair]
+    return replace(first, texts=texts, timings=first.timings + second.timings)

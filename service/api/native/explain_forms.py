@@ -1,6 +1,6 @@
-"""The JSON and the binary form of a reply of /explain.
+"""Serialisation of replies of /explain as JSON or safetensors.
 
-Notation: B pairs, S_a and S_b tokens of the texts of one, L layers, N heads.
+Notation: B pairs, S_a and S_b tokens of the texts of a pair, L layers, N heads.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from service.inference.explanation.token_matches import PairMatches
 from service.inference.tokenization.tokenizer import TokenizedText
 
 TOKEN_BYTES = 64
-"""Bytes of a token, with its id and offsets, which in the binary form are JSON as well."""
+"""Predicted bytes of a token with its id and offsets, which the binary format holds as JSON too."""
 SPAN_BYTES, SPAN_TOKEN_BYTES = 48, 8
-"""Bytes of a span beside its tokens, and of each of its tokens, which are always JSON."""
+"""Predicted bytes of a span without its tokens, and of each of its tokens, in JSON."""
 MATCH_BYTES = 96
-"""Bytes of a match in JSON."""
+"""Predicted bytes of a match in JSON."""
 PAIR_BYTES = 512
-"""Bytes of a pair beside its arrays and tokens."""
+"""Predicted bytes of a pair without its arrays and tokens."""
 REPLY_BYTES = 1024
-"""Bytes of what stands once in a reply; most of it are names in the binary form."""
+"""Predicted bytes of a reply without its pairs, mostly names of the binary format."""
 ERRORS = {"pairs": "completeness_error", "decomposition": "decomposition_error"}
-"""The field with the error of each method's sum."""
+"""Method → name of the field with the error of its sum."""
 
 
 def reply_bytes(
     options: ExplainOptions, sides: Sequence[Side], config: EncoderConfig, *, binary: bool
 ) -> int:
-    """Return the bytes predicted of a reply.
+    """Return the predicted bytes of a reply.
 
     Args:
-        options: what is wanted.
-        sides: the sizes of the first and the second text of each pair, in turn.
-        config: the encoder's.
-        binary: whether it is safetensors.
+        options: options of the request.
+        sides: sizes of the texts; the texts of a pair are adjacent.
+        config: encoder's configuration.
+        binary: whether the reply is safetensors.
 
     """
     heads = config.num_hidden_layers * config.num_attention_heads * options.heads
     each, size = 4 if binary else JSON_BYTES_PER_FLOAT, REPLY_BYTES
-    for one, other in zip(sides[::2], sides[1::2], strict=True):
-        tokens, spans = one.tokens + other.tokens, one.spans + other.spans
-        numbers = one.tokens * other.tokens * (options.pairs + options.decomposition)
+    for first, second in zip(sides[::2], sides[1::2], strict=True):
+        tokens, spans = first.tokens + second.tokens, first.spans + second.spans
+        numbers = first.tokens * second.tokens * (options.pairs + options.decomposition)
         numbers += spans * options.occlusion + heads
         size += each * numbers + TOKEN_BYTES * tokens + PAIR_BYTES
         if options.spans != "tokens":
@@ -63,7 +63,7 @@ def reply_bytes(
 
 
 def matches_bytes(texts: Sequence[TokenizedText]) -> int:
-    """Bytes predicted of a reply with matches."""
+    """Return the predicted bytes of a reply with matches, without the matches."""
     tokens = sum(len(text.input_ids) for text in texts)
     return 2 * TOKEN_BYTES * tokens + PAIR_BYTES * len(texts) // 2
 
@@ -101,40 +101,40 @@ def explain_safetensors(
 ) -> Sequence[Part | Unwritten]:
     """The binary reply: `similarity` `[B]`, and `pairs.{i}`, `occlusion.{i}.a`, … of each pair.
 
-    What each head is worth is one tensor, `heads` `[B, L, N]`.
+    The losses without each head are one tensor, `heads` `[B, L, N]`.
     """
     tensors: dict[str, NDArray[Any]] = {
-        "similarity": np.array([one.similarity for one in found], np.float32)
+        "similarity": np.array([pair.similarity for pair in pairs], np.float32)
     }
-    for name in found[0].wanted:
-        computed = np.array([one.computed[name] for one in found], np.int32)
+    for name in pairs[0].wanted:
+        computed = np.array([pair.computed[name] for pair in pairs], np.int32)
         tensors[f"computed.{name}"] = computed
-    if found[0].wanted:
-        tensors["partial"] = np.array([one.partial for one in found], np.uint8)
-    for number, one in enumerate(found):
-        for name, matrix in one.shares.items():
+    if pairs[0].wanted:
+        tensors["partial"] = np.array([pair.partial for pair in pairs], np.uint8)
+    for number, pair in enumerate(pairs):
+        for name, matrix in pair.shares.items():
             tensors[f"{name}.{number}"] = np.ascontiguousarray(matrix)
-        for side, losses in zip("ab", one.occlusion or (), strict=False):
+        for side, losses in zip("ab", pair.occlusion or (), strict=False):
             tensors[f"occlusion.{number}.{side}"] = losses
-    heads = [one.heads for one in found if one.heads is not None]
+    heads = [pair.heads for pair in pairs if pair.heads is not None]
     if heads:
         tensors["heads"] = np.stack(heads)
-    for name in found[0].shares:
-        errors = [one.error(one.shares[name]) for one in found]
+    for name in pairs[0].shares:
+        errors = [pair.error(pair.shares[name]) for pair in pairs]
         tensors[ERRORS[name]] = np.array(errors, np.float32)
-    for name in found[0].agreement():
-        values = [one.agreement()[name] for one in found]
+    for name in pairs[0].agreement():
+        values = [pair.agreement()[name] for pair in pairs]
         known = [np.nan if value is None else value for value in values]
         tensors[f"agreement.{name}"] = np.array(known, np.float32)
     lists = metadata(header, texts)
-    if (spans := [_spans(one) for one in found]) and spans[0]:
+    if (spans := [_spans(pair) for pair in pairs]) and spans[0]:
         lists["spans"] = orjson.dumps(spans).decode()
     lists["usage"] = orjson.dumps(pair_usage(texts)).decode()
     return safetensors_parts(tensors | text_tensors(texts), lists)
 
 
 def pair_usage(texts: Sequence[TokenizedText]) -> dict[str, int]:
-    """The cost of a request, in pairs and in tokens of their texts."""
+    """Return the usage of a request: its pairs, and the tokens of all texts."""
     return usage(texts) | {"inputs": len(texts) // 2}
 
 
@@ -144,28 +144,28 @@ def _text(text: TokenizedText) -> dict[str, Any]:
     return fields
 
 
-def _fields(one: PairExplanation) -> dict[str, Any]:
-    fields: dict[str, Any] = {"similarity": one.similarity}
-    for name, matrix in one.shares.items():
-        computed = one.computed.get(name, 1)
+def _fields(pair: PairExplanation) -> dict[str, Any]:
+    fields: dict[str, Any] = {"similarity": pair.similarity}
+    for name, matrix in pair.shares.items():
+        computed = pair.computed.get(name, 1)
         fields[name] = np.ascontiguousarray(matrix) if computed else None
-        fields[ERRORS[name]] = one.error(matrix)
-    if one.occlusion is not None:
-        if spans := _spans(one):
+        fields[ERRORS[name]] = pair.error(matrix)
+    if pair.occlusion is not None:
+        if spans := _spans(pair):
             fields["spans"] = spans
-        fields["occlusion"] = list(one.occlusion)
-        if one.shares:
-            fields["agreement"] = one.agreement()
-    if one.heads is not None:
-        fields["heads"] = one.heads
-    if one.wanted:
-        fields["partial"] = one.partial
-        fields["computed"] = one.computed
+        fields["occlusion"] = list(pair.occlusion)
+        if pair.shares:
+            fields["agreement"] = pair.agreement()
+    if pair.heads is not None:
+        fields["heads"] = pair.heads
+    if pair.wanted:
+        fields["partial"] = pair.partial
+        fields["computed"] = pair.computed
     return fields
 
 
-def _spans(one: PairExplanation) -> list[list[dict[str, Any]]] | None:
-    """Return the spans of both texts; None where each is a token, or nothing is occluded."""
-    if one.occlusion is None or one.span_kind == "tokens":
+def _spans(pair: PairExplanation) -> list[list[dict[str, Any]]] | None:
+    """Return the spans of both texts; None without occlusion, or if spans are single tokens."""
+    if pair.occlusion is None or pair.span_kind == "tokens":
         return None
-    return [[asdict(span) for span in spans] for spans in one.spans]
+    return [[asdict(span) for span in spans] for spans in pair.spans]

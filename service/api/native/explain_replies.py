@@ -1,4 +1,4 @@
-"""The reply of `POST /explain` as pydantic models, for the OpenAPI document.
+"""Reply of `POST /explain` as pydantic models, for the OpenAPI document.
 
 Notation: S_a and S_b tokens of the texts of a pair.
 """
@@ -12,7 +12,7 @@ from service.api.wire.notices import NoticedReply
 
 
 class PairText(BaseModel):
-    """One text of a pair as the encoder saw it."""
+    """Tokenised text of a pair."""
 
     tokens: list[str]
     token_ids: list[int]
@@ -21,28 +21,28 @@ class PairText(BaseModel):
 
 
 class TokenMatch(BaseModel):
-    """A product that is part of the similarity.
+    """Match between two texts, a summand of the similarity.
 
-    Of a late-interaction model a token of the first text and the one of the second that it matched;
-    of a sparse encoder a word of both vectors, and the token of each text that made its weight.
+    For late-interaction models, a token of the first text and its best match in the second. For
+    sparse encoders, a word in both vectors, and the token of each text that produced its weight.
     """
 
     query: int
     document: int
     score: float
-    token_id: int | None = Field(None, description="The word, of a sparse encoder.")
+    token_id: int | None = Field(None, description="Word's id, for sparse encoders.")
 
 
 class ExplainSpan(BaseModel):
-    """A word or sentence that is left out as a whole."""
+    """Word or sentence that is occluded as a whole."""
 
-    start: int = Field(description="Code points of the text before it.")
+    start: int = Field(description="Offset in code points.")
     end: int
-    tokens: list[int] = Field(description="Indices of its tokens.")
+    tokens: list[int] = Field(description="Indices of the span's tokens.")
 
 
 class ExplainResult(BaseModel):
-    """Why two texts are alike; a field that was not asked for is absent."""
+    """Explanation of a pair; fields that are not requested are absent."""
 
     similarity: float
     texts: tuple[PairText, PairText]
@@ -50,43 +50,43 @@ class ExplainResult(BaseModel):
     completeness_error: float | None = Field(None, description="|sum − similarity|.")
     occlusion: tuple[list[float | None], list[float | None]] | None = Field(
         None,
-        description="`[S_a]` and `[S_b]`, or as many as there are `spans`: the similarity less the "
-        "one without that token or span; null where it is not computed.",
+        description="`[S_a]` and `[S_b]`, or one value for each of `spans`: loss of similarity "
+        "without that token or span; null if not computed.",
     )
     spans: tuple[list[ExplainSpan], list[ExplainSpan]] | None = Field(
-        None, description="The spans of `occlusion`, where they are not single tokens."
+        None, description="Spans of `occlusion`, unless these are single tokens."
     )
     decomposition: list[list[float]] | None = Field(
         None,
-        description="`[S_a][S_b]` of input tokens, sums to similarity; null where it is not "
-        "computed.",
+        description="`[S_a][S_b]` of input tokens, sums to similarity; null if not computed.",
     )
     decomposition_error: float | None = Field(None, description="|sum − similarity|.")
     heads: list[list[float | None]] | None = Field(
         None,
-        description="`[layers][heads]`: the similarity less the one with that head switched off in "
-        "both texts; null where it is not computed.",
+        description="`[layers][heads]`: loss of similarity with that head zeroed in both texts; "
+        "null if not computed.",
     )
     partial: bool | None = Field(
         None,
-        description="Whether the deadline came before all of occlusion, decomposition and heads "
-        "was computed.",
+        description="Whether the deadline passed before occlusion, decomposition and heads were "
+        "complete.",
     )
     computed: dict[str, int] | None = Field(
         None,
-        description="Number of values of `occlusion` and `heads`, and of decompositions (0 or 1), "
-        "that were computed.",
+        description="Number of computed values of `occlusion` and `heads`, and of computed "
+        "decompositions (0 or 1).",
     )
     agreement: dict[str, float | None] | None = Field(
-        None, description="Spearman of each method's row and column sums with occlusion."
+        None,
+        description="Spearman correlation of each method's row and column sums with occlusion.",
     )
     matches: list[TokenMatch] | None = Field(
-        None, description="Of a sparse encoder or a late-interaction model."
+        None, description="Matches of a sparse encoder or a late-interaction model."
     )
 
 
 class ExplainReply(NoticedReply):
-    """The JSON reply of `POST /explain`."""
+    """JSON reply of `POST /explain`."""
 
     model: str
     backend: str

@@ -1,4 +1,4 @@
-"""`POST /attention/scores`: what one head compares to come to its weights."""
+"""`POST /attention/scores`: queries, keys and scores behind the weights of one head."""
 
 from __future__ import annotations
 
@@ -61,40 +61,39 @@ router = APIRouter(route_class=JsonRoute, tags=["inference"])
 class HeadScoresRequest(TextRequest):
     """`POST /attention/scores`."""
 
-    layer: int = Field(description="0 … L−1, negative from the end.")
-    head: int = Field(description="0 … N−1, negative from the end.")
+    layer: int = Field(description="Layer 0 … L−1, negative from the end.")
+    head: int = Field(description="Head 0 … N−1, negative from the end.")
     queries: Indices = Field(
         None,
-        description="Tokens that look, 0 … S−1, negative from the end of each text; all by "
-        "default.",
+        description="Query tokens, 0 … S−1, negative from the end of each text; all by default.",
     )
-    keys: Indices = Field(None, description="Tokens that are looked at, likewise.")
+    keys: Indices = Field(None, description="Key tokens, counted as `queries`; all by default.")
     ablate: Ablate[EncoderHead] = Field(
-        None, description="Heads of the encoder whose output is multiplied by zero."
+        None, description="Heads of the encoder whose output is set to zero."
     )
 
 
 class HeadScoresResult(TextResult):
-    """What the head compares in one text."""
+    """Queries, keys and scores of the head in one text."""
 
-    queries: list[int] | None = Field(None, description="As asked for, counted from the first.")
-    keys: list[int] | None = Field(None, description="Likewise.")
+    queries: list[int] | None = Field(None, description="Requested queries, non-negative.")
+    keys: list[int] | None = Field(None, description="Requested keys, non-negative.")
     query_vectors: list[list[float]] = Field(description="`[Q][p]`, as they enter the score.")
-    key_vectors: list[list[float]] = Field(description="`[K][p]`, likewise.")
-    scores: list[list[float]] = Field(description="`[Q][K]`: what is normalised.")
-    weights: list[list[float]] = Field(description="`[Q][K]`: a row of all keys sums to 1.")
+    key_vectors: list[list[float]] = Field(description="`[K][p]`, as they enter the score.")
+    scores: list[list[float]] = Field(description="`[Q][K]`, before normalisation.")
+    weights: list[list[float]] = Field(description="`[Q][K]`; a row over all keys sums to 1.")
 
 
 class HeadScoresReply(NoticedReply):
-    """The reply of `POST /attention/scores`."""
+    """Reply of `POST /attention/scores`."""
 
     model: str
     backend: str
     layer: int
     head: int
     scale: float | None = Field(
-        description="Σ_i q_i · k_i · scale is the score, less what relative positions add; null "
-        "where a score is no sum of products."
+        description="Factor of the score: Σ_i q_i · k_i · scale, plus the bias of relative "
+        "positions; null if the score is not a sum of products."
     )
     results: list[HeadScoresResult]
     usage: Usage
@@ -106,7 +105,7 @@ class HeadScoresReply(NoticedReply):
     responses={200: {"model": HeadScoresReply}, **PROBLEMS},
 )
 async def head_scores(body: HeadScoresRequest, request: Request) -> Response:
-    """What one head compares to come to its weights: queries, keys and scores."""
+    """Return the queries, keys, scores and weights of one head."""
     model, state = model_of(request), service_of(request)
     inference = model.inference
     require_scores(inference)
@@ -136,10 +135,10 @@ async def head_scores(body: HeadScoresRequest, request: Request) -> Response:
 
 
 def head_selection(request: HeadScoresRequest, config: EncoderConfig) -> HeadSelection:
-    """The head and the tokens that a request asks for, its numbers counted from the first.
+    """Return the head and the tokens that a request selects, with non-negative head indices.
 
     Raises:
-        Unprocessable: a layer or head that there is not.
+        Unprocessable: the layer or head does not exist, or an ablated head is listed twice.
 
     """
     queries, keys = (
@@ -154,9 +153,9 @@ def head_selection(request: HeadScoresRequest, config: EncoderConfig) -> HeadSel
 
 
 def scale(config: EncoderConfig) -> float | None:
-    """What each product of features is multiplied by in the score: 1/√p (Vaswani et al. 2017).
+    """Return the factor of each product of features in the score: 1/√p (Vaswani et al. 2017).
 
-    None of scores that are no sum of products.
+    None if the score is not a sum of products.
     """
     if config.attention_score != "scaled_dot_product":
         return None
@@ -164,10 +163,10 @@ def scale(config: EncoderConfig) -> float | None:
 
 
 def check_tokens(part: MapPart, texts: Sequence[TokenizedText]) -> None:
-    """Refuse queries and keys that a text does not have, or has twice.
+    """Reject queries and keys that do not exist in a text or are listed twice.
 
     Raises:
-        Unprocessable: the message names the text.
+        Unprocessable: an index is invalid; the message names the text.
 
     """
     for index, text in enumerate(texts):
@@ -177,7 +176,7 @@ def check_tokens(part: MapPart, texts: Sequence[TokenizedText]) -> None:
 
 
 def reply_bytes(texts: Sequence[TokenizedText], part: MapPart, size: int) -> int:
-    """Bytes predicted for the reply, of a head with queries and keys of so many features."""
+    """Return the predicted bytes of the reply, for queries and keys of `size` features."""
     numbers = 0
     for text in texts:
         rows, columns = part.shape(*[len(text.input_ids)] * 2)

@@ -1,4 +1,4 @@
-"""Layers and heads as requests name them: 0 … n−1, negative from the end."""
+"""Indices of layers and heads in requests: 0 … n−1, negative from the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def _indices(value: Any) -> list[int] | None:
-    """A list of integers, none twice; stops at the first thing that is not one."""
+    """Validate a list of distinct integers, up to its first invalid item."""
     if value is None:
         return None
     if not isinstance(value, list) or not value:
@@ -51,21 +51,19 @@ Indices = Annotated[
 
 
 class Head(StrictRequest):
-    """A head of a layer; negative numbers count from the end."""
+    """Head of a layer; negative indices count from the end."""
 
     layer: int
     head: int
-    map: MapKind = Field(
-        "encoder", description="Whose: the encoder's, the decoder's own, or of cross-attention."
-    )
+    map: MapKind = Field("encoder", description="Attention of the head: encoder, decoder or cross.")
 
 
 class EncoderHead(StrictRequest):
-    """A head of a layer of the encoder; negative numbers count from the end."""
+    """Head of a layer of the encoder; negative indices count from the end."""
 
     layer: int
     head: int
-    map: Literal["encoder"] = Field("encoder", description="Whose: the encoder's, as no other is.")
+    map: Literal["encoder"] = Field("encoder", description="Only the encoder's heads.")
 
 
 AnyHead = TypeVar("AnyHead", Head, EncoderHead)
@@ -78,46 +76,44 @@ def ablated_heads(
     config: EncoderConfig,
     whose: str,
 ) -> Ablated:
-    """The heads of a kind whose output is zeroed, their numbers counted from the first.
+    """Return the ablated heads of a kind of maps, as non-negative layer and head indices.
 
     Raises:
-        Unprocessable: a layer or head that there is not, or one listed twice.
+        Unprocessable: a layer or head does not exist, or a head is listed twice.
 
     """
     layers, heads = config.num_hidden_layers, config.num_attention_heads
-    found = tuple(
+    ablated = tuple(
         (
-            selected_index("ablate: layer", one.layer, layers, whose),
-            selected_index("ablate: head", one.head, heads, whose),
+            selected_index("ablate: layer", head.layer, layers, whose),
+            selected_index("ablate: head", head.head, heads, whose),
         )
-        for one in asked or ()
-        if one.map == kind
+        for head in asked or ()
+        if head.map == kind
     )
-    return _distinct("ablate", found)
+    return _distinct("ablate", ablated)
 
 
 class Patch(StrictRequest):
-    """A head whose output in one text is replaced by its output in another, token by token."""
+    """Head whose output in one text is replaced by its output in another, token by token."""
 
     layer: int
     head: int
-    source: int = Field(alias="from", description="Number of the input that the output is of.")
-    to: int | None = Field(
-        None, description="Number of the input that gets it; all others by default."
-    )
+    source: int = Field(alias="from", description="Index of the input whose output is used.")
+    to: int | None = Field(None, description="Index of the patched input; all others by default.")
 
 
 def head_patches(
     asked: Sequence[Patch] | None, inputs: int, config: EncoderConfig, ablated: Ablated
 ) -> tuple[HeadPatch, ...]:
-    """Return a patch for each head and text, its numbers counted from the first.
+    """Return a patch for each head and text, with non-negative indices.
 
     Raises:
-        Unprocessable: a layer, head or input that there is not; no other input; a head that is
-            replaced twice in one text, or ablated.
+        Unprocessable: a layer, head or input does not exist, there is no other input, or a head is
+            patched twice in one text or also ablated.
 
     """
-    found: dict[tuple[int, int, int], HeadPatch] = {}
+    patches: dict[tuple[int, int, int], HeadPatch] = {}
     for patch in asked or ():
         layer = selected_index("patch: layer", patch.layer, config.num_hidden_layers)
         head = selected_index("patch: head", patch.head, config.num_attention_heads)
@@ -130,28 +126,33 @@ def head_patches(
         if not texts:
             raise Unprocessable("patch: there is one input alone: send the text to change as well")
         for text in texts:
-            if (layer, head, text) in found:
+            if (layer, head, text) in patches:
                 raise Unprocessable(
                     f"patch: head {head} of layer {layer} is replaced twice in inputs[{text}]"
                 )
-            found[layer, head, text] = HeadPatch(layer, head, source, text)
-    return tuple(found.values())
+            patches[layer, head, text] = HeadPatch(layer, head, source, text)
+    return tuple(patches.values())
 
 
 def selected_indices(
     name: str, asked: Sequence[int] | None, size: int, whose: str
 ) -> tuple[int, ...]:
-    """Negative ones counted from the end; in the order asked."""
+    """Return the requested indices, non-negative and in order; all without a request.
+
+    Raises:
+        Unprocessable: an index does not exist or is listed twice.
+
+    """
     if asked is None:
         return tuple(range(size))
     return _distinct(name, tuple(selected_index(name, index, size, whose) for index in asked))
 
 
 def selected_index(name: str, index: int, size: int, whose: str = "") -> int:
-    """Negative ones counted from the end.
+    """Return an index as a non-negative number; negative indices count from the end.
 
     Raises:
-        Unprocessable: there is none.
+        Unprocessable: the index is out of range.
 
     """
     if not -size <= index < size:

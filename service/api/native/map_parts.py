@@ -1,4 +1,4 @@
-"""Which parts of maps can be asked for."""
+"""Validation of the parts of maps that a request selects."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from service.inference.attention.selection import AttentionSelection, Lengths
 
 
 def check_part(part: MapPart, *, maps: bool, top_k: int | None) -> None:
-    """Refuse a part of nothing, or one that contradicts `top_k`.
+    """Reject a map part without maps, or a map part that contradicts `top_k`.
 
     Args:
-        part: what is asked for.
-        maps: whether weights or norms are wanted.
-        top_k: largest weights of each query that are.
+        part: requested part of each map.
+        maps: whether weights or norms are requested.
+        top_k: requested number of largest weights of each query.
 
     Raises:
-        Unprocessable: it makes no sense.
+        Unprocessable: the part contradicts the other fields.
 
     """
     given = {"queries": part.queries, "keys": part.keys, "max_size": part.max_size}
@@ -30,10 +30,10 @@ def check_part(part: MapPart, *, maps: bool, top_k: int | None) -> None:
 
 
 def check_places(selection: AttentionSelection, lengths: Sequence[Lengths]) -> None:
-    """Refuse queries and keys that a text does not have, or has twice.
+    """Reject queries and keys that do not exist in a text or are listed twice.
 
     Raises:
-        Unprocessable: the message names the text.
+        Unprocessable: an index is invalid; the message names the text.
 
     """
     asked = ("queries", selection.part.queries), ("keys", selection.part.keys)
@@ -49,10 +49,10 @@ def check_places(selection: AttentionSelection, lengths: Sequence[Lengths]) -> N
 
 
 def check_axis(name: str, values: Sequence[int], size: int, text: str) -> None:
-    """Refuse places that are not among so many tokens, each once.
+    """Reject token indices that are out of range for `size` tokens, or listed twice.
 
     Raises:
-        Unprocessable: the message names the text.
+        Unprocessable: an index is invalid; the message names the text.
 
     """
     for value in min(values), max(values):

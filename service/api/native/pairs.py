@@ -1,4 +1,4 @@
-"""Pairs of texts in a request, each of which is encoded as two texts."""
+"""Pairs of texts in a request; each text of a pair is encoded by itself."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pydantic_core import PydanticCustomError
 
 
 def _pairs(value: Any) -> list[tuple[str, str]]:
-    """`[[str, str]]` → a list of pairs; stops at the first thing that is none."""
+    """Validate `[[str, str], …]` as a list of pairs, up to its first invalid item."""
     if not isinstance(value, list) or not value:
         raise PydanticCustomError("inputs", "a list with at least one pair of texts is needed")
     pairs = []
     for index, pair in enumerate(value):
         match pair:
-            case [str(one), str(other)]:
-                pairs.append((one, other))
+            case [str(first), str(second)]:
+                pairs.append((first, second))
             case _:
                 raise PydanticCustomError(
                     "inputs", "inputs[{index}] is no pair of texts", {"index": index}
@@ -26,17 +26,17 @@ def _pairs(value: Any) -> list[tuple[str, str]]:
 
 
 PAIRS = PlainValidator(_pairs)
-"""Validator of a list of pairs, of which there is one at least."""
+"""Validator of a list of at least one pair."""
 
 
-def pairs_schema(one: str, other: str) -> WithJsonSchema:
-    """The schema of such a list, with an example."""
+def pairs_schema(first: str, second: str) -> WithJsonSchema:
+    """Return the JSON schema of a list of pairs, with an example pair."""
     return WithJsonSchema(
         {
             "type": "array",
             "items": {"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": 2},
             "minItems": 1,
             "title": "Inputs",
-            "examples": [[[one, other]]],
+            "examples": [[[first, second]]],
         }
     )

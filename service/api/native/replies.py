@@ -1,4 +1,4 @@
-"""The native replies as pydantic models, for the OpenAPI document: they are written without."""
+"""Native replies as pydantic models, for the OpenAPI document only."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Vectors = list[list[float]] | list[list[list[float]]] | str | None
 
 
 class Usage(BaseModel):
-    """What a request cost."""
+    """Number of inputs and tokens of a request."""
 
     inputs: int
     tokens: int
 
 
 class TextResult(BaseModel):
-    """One text as the encoder saw it."""
+    """Tokenised text."""
 
     tokens: list[str]
     token_ids: list[int]
@@ -31,27 +31,27 @@ class TextResult(BaseModel):
 
 
 class EncodeResult(TextResult):
-    """One text's vectors; a field that was not asked for is absent."""
+    """Vectors of a text; fields that are not requested are absent."""
 
     embeddings: Vectors = Field(None, description="`[S][H]`, or `[layers][S][H]`.")
     pooled: list[float] | Vectors = Field(None, description="`[H]`, or `[layers][H]`.")
-    attended: Vectors = Field(None, description="What attention adds.")
-    residual: Vectors = Field(None, description="State that `mlp` is added to.")
-    mlp: Vectors = Field(None, description="What the feed-forward part adds.")
+    attended: Vectors = Field(None, description="Output of attention.")
+    residual: Vectors = Field(None, description="State to which `mlp` is added.")
+    mlp: Vectors = Field(None, description="Output of the feed-forward part.")
 
 
 class EncodeReply(NoticedReply):
-    """The JSON reply of `POST /encode`."""
+    """JSON reply of `POST /encode`."""
 
     model: str
     backend: str
-    layers: list[int] | None = Field(None, description="Where the request has `layers`.")
+    layers: list[int] | None = Field(None, description="If the request has `layers`.")
     results: list[EncodeResult]
     usage: Usage
 
 
 class LargestWeights(BaseModel):
-    """The largest weights of each query: `[layers][heads][S][k]`, largest first."""
+    """Largest weights of each query: `[layers][heads][S][k]`, largest first."""
 
     indices: list[list[list[list[int]]]]
     values: list[list[list[list[float]]]]
@@ -63,7 +63,7 @@ Statistics = dict[str, list[list[float]]] | None
 
 
 class Bins(BaseModel):
-    """Start and end of the tokens that each row and each column of a pooled map is of."""
+    """Start and end of the tokens of each row and each column of a pooled map."""
 
     queries: list[tuple[int, int]]
     keys: list[tuple[int, int]]
@@ -74,9 +74,9 @@ Chosen = list[int] | None
 
 
 class TargetResult(BaseModel):
-    """What an encoder–decoder's reply has of a text with a target."""
+    """Fields of a text's target in the reply of an encoder–decoder."""
 
-    target_tokens: list[str] | None = Field(None, description="Of the labels.")
+    target_tokens: list[str] | None = Field(None, description="Tokens of the labels.")
     target_token_ids: list[int] | None = None
     target_offsets: list[tuple[int, int]] | None = None
     target_truncated: bool | None = None
@@ -96,22 +96,22 @@ class TargetResult(BaseModel):
     cross_bins: Bounds = None
     target_logprob_shift: float | None = Field(
         None,
-        description="Mean log-probability of the target's tokens with the ablation, minus without.",
+        description="Change of the target tokens' mean log-probability by the ablation.",
     )
     target_logprobs: list[float] | None = Field(None, description="`[T]`.")
 
 
 class AttentionResult(TextResult, TargetResult):
-    """One text's attention; a field that was not asked for is absent."""
+    """Attention of a text; fields that are not requested are absent."""
 
     attention: Maps = Field(None, description="`[layers][heads][S][S]`, over keys.")
-    stats: Statistics = Field(None, description="`[layers][heads]` a name, means over the queries.")
-    queries: Chosen = Field(None, description="Rows of the maps, as asked for.")
-    keys: Chosen = Field(None, description="Columns of the maps, likewise.")
+    stats: Statistics = Field(None, description="`[layers][heads]` by name, means over queries.")
+    queries: Chosen = Field(None, description="Requested rows of the maps.")
+    keys: Chosen = Field(None, description="Requested columns of the maps.")
     bins: Bounds = Field(None, description="With `max_size`.")
     rollout: list[list[float]] | None = Field(None, description="`[S][S]`.")
     norms: Norms = Field(
-        None, description="`[layers][heads][S][S]`: of what each key adds to each query."
+        None, description="`[layers][heads][S][S]`: norm of each key's contribution to each query."
     )
     norm_rollout: list[list[float]] | None = Field(None, description="`[S][S]`.")
     pooled_shift: float | None = Field(
@@ -120,7 +120,7 @@ class AttentionResult(TextResult, TargetResult):
 
 
 class AttentionReply(NoticedReply):
-    """The JSON reply of `POST /attention`."""
+    """JSON reply of `POST /attention`."""
 
     model: str
     backend: str
@@ -133,22 +133,22 @@ class AttentionReply(NoticedReply):
 
 
 class AlignedWord(BaseModel):
-    """A word of a text."""
+    """Word of a text."""
 
     text: str
-    start: int = Field(description="Code points of the text before it.")
+    start: int = Field(description="Offset in code points.")
     end: int
 
 
 class AlignedWords(BaseModel):
-    """The words of a pair of texts."""
+    """Words of a pair of texts."""
 
     source: list[AlignedWord]
     target: list[AlignedWord]
 
 
 class AlignedPair(BaseModel):
-    """A word of a source and one of its target, by their numbers."""
+    """Aligned words of a source and its target, by their indices."""
 
     source: int
     target: int
@@ -156,26 +156,26 @@ class AlignedPair(BaseModel):
 
 
 class Truncated(BaseModel):
-    """Whether each text of a pair was cut."""
+    """Whether each text of a pair was truncated."""
 
     source: bool
     target: bool
 
 
 class AlignResult(BaseModel):
-    """The word alignment of a pair of texts."""
+    """Word alignment of a pair of texts."""
 
     words: AlignedWords
-    alignments: list[AlignedPair] = Field(description="Ascending.")
-    pharaoh: str = Field(description="The same as `i-j`, parted by spaces.")
+    alignments: list[AlignedPair] = Field(description="In ascending order.")
+    pharaoh: str = Field(description="Alignments as `i-j`, separated by spaces.")
     truncated: Truncated
     matrix: list[list[float]] | None = Field(
-        None, description="Scores of all words of the source with all of the target."
+        None, description="Score of each source word with each target word."
     )
 
 
 class AlignReply(NoticedReply):
-    """The reply of `POST /align`."""
+    """Reply of `POST /align`."""
 
     model: str
     backend: str
@@ -185,7 +185,7 @@ class AlignReply(NoticedReply):
 
 
 class LayerDifference(BaseModel):
-    """How far one hidden state is from PyTorch's."""
+    """Difference of a hidden state from PyTorch's."""
 
     layer: int
     max_abs_diff: float
@@ -196,13 +196,13 @@ class LayerDifference(BaseModel):
 
 
 class HeadDifference(LayerDifference):
-    """How far one head's maps are from PyTorch's."""
+    """Difference of a head's maps from PyTorch's."""
 
     head: int
 
 
 class TensorDifference(BaseModel):
-    """How far the pooled unit vectors, or a task head's answers, are from PyTorch's."""
+    """Difference of the pooled unit vectors, or of a task head's outputs, from PyTorch's."""
 
     max_abs_diff: float
     min_cosine: float
@@ -212,7 +212,7 @@ class TensorDifference(BaseModel):
 
 
 class DecoderDifferences(BaseModel):
-    """How far a decoder's tensors are from PyTorch's, each input being its own target."""
+    """Differences of a decoder's tensors from PyTorch's, with each input as its own target."""
 
     hidden: list[LayerDifference]
     cross_queries: list[LayerDifference] = Field(description="Query states of cross-attention.")
@@ -222,7 +222,7 @@ class DecoderDifferences(BaseModel):
 
 
 class VerifyReply(BaseModel):
-    """The reply of `POST /verify`."""
+    """Reply of `POST /verify`."""
 
     passed: bool
     reference: Literal["torch"]
@@ -231,11 +231,11 @@ class VerifyReply(BaseModel):
     hidden: list[LayerDifference]
     attention: list[HeadDifference]
     pooled: TensorDifference
-    task: TensorDifference | None = Field(None, description="Of a model with a task head.")
-    decoder: DecoderDifferences | None = Field(None, description="Of an encoder–decoder.")
+    task: TensorDifference | None = Field(None, description="For models with a task head.")
+    decoder: DecoderDifferences | None = Field(None, description="For encoder–decoders.")
 
 
 def documented(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
-    """A route's replies, for the OpenAPI document."""
+    """Return the replies of a route, for the OpenAPI document."""
     binary = {SAFETENSORS: {"schema": {"type": "string", "format": "binary"}}}
     return {200: {"model": model, "content": binary}, **PROBLEMS}

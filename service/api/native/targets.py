@@ -1,4 +1,4 @@
-"""The targets of texts in a request, and their fields in a reply.
+"""Target texts of a request, and their fields in a reply.
 
 Notation: B texts, T tokens of all targets.
 """
@@ -22,7 +22,7 @@ from service.inference.tokenization.tokenizer import TokenizedText
 
 
 def _targets(value: Any) -> list[str] | None:
-    """`str` or `[str]` → a list; stops at the first thing that is no text."""
+    """Validate a text or list of texts as a list, up to its first invalid item."""
     if value is None or isinstance(value, str):
         return value if value is None else [value]
     if not isinstance(value, list) or not value:
@@ -50,26 +50,26 @@ Targets = Annotated[
 
 @dataclass(frozen=True)
 class AimedTexts:
-    """The texts of a request and, of an encoder–decoder, the target of each."""
+    """Texts of a request, with their targets for an encoder–decoder."""
 
     texts: Sequence[TokenizedText]
     targets: Sequence[TokenizedText] = ()
-    """One a text, or none."""
+    """Target of each text; empty without targets."""
 
     @property
     def lengths(self) -> list[Lengths]:
-        """Tokens of each text."""
+        """Number of tokens of each text and its target."""
         sources = [len(text.input_ids) for text in self.texts]
         targets = [len(text.input_ids) for text in self.targets] or [0] * len(sources)
         return [Lengths(*pair) for pair in zip(sources, targets, strict=True)]
 
     @property
     def usage(self) -> dict[str, int]:
-        """The cost of the request."""
+        """Number of inputs, and of tokens of texts and targets."""
         return usage(self.texts) | {"tokens": sum(map(sum, self.lengths))}
 
     def fields(self, index: int) -> dict[str, Any]:
-        """The fields of one text and its target in JSON."""
+        """Return the JSON fields of a text and its target."""
         fields = text_fields(self.texts[index])
         if self.targets:
             target = self.targets[index]
@@ -82,7 +82,7 @@ class AimedTexts:
         return fields
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """The tensors of all texts and targets in the binary form."""
+        """Return the tensors of all texts and targets in the binary format."""
         tensors = text_tensors(self.texts)
         if self.targets:
             bounds = np.cumsum([0, *(own.target for own in self.lengths)])
@@ -90,18 +90,20 @@ class AimedTexts:
             tensors |= {
                 "target_cu_seqlens": bounds.astype(np.int32),
                 "target_token_ids": ids.astype(np.int32),
-                "target_truncated": np.array([one.truncated for one in self.targets], np.uint8),
+                "target_truncated": np.array(
+                    [target.truncated for target in self.targets], np.uint8
+                ),
             }
         return tensors
 
     def metadata(self, header: Header) -> Mapping[str, str]:
-        """The `__metadata__` of the binary form."""
-        found = metadata(header, self.texts)
+        """Return the `__metadata__` of the binary format."""
+        of_texts = metadata(header, self.texts)
         if not self.targets:
-            return found
+            return of_texts
         lists = {
             "target_tokens": [target.tokens for target in self.targets],
             "target_offsets": [target.offsets for target in self.targets],
             "usage": self.usage,
         }
-        return found | {name: orjson.dumps(value).decode() for name, value in lists.items()}
+        return of_texts | {name: orjson.dumps(value).decode() for name, value in lists.items()}

@@ -1,4 +1,4 @@
-"""The fields that every native request and reply with texts has.
+"""Fields of every native request and reply with texts.
 
 Notation: B texts, T tokens of all texts, S tokens of one text.
 """
@@ -27,13 +27,13 @@ from service.inference.tokenization.tokenizer import Options, TokenizedText
 
 BackendName = Literal["onnx", "torch"]
 MAX_FIELDS = 64
-"""Fields of a request that are looked at: each unknown one costs time."""
+"""Maximum number of fields of a request, as each unknown field takes time to reject."""
 TOKEN_BYTES, TEXT_BYTES = 64, 256
-"""Of a reply beside its numbers: a token (piece, id, offsets, segment), and a text's names."""
+"""Predicted bytes of a token (piece, id, offsets, segment) and of a text's names in a reply."""
 
 
 def _inputs(value: Any) -> list[Input]:
-    """`str`, `[str]` or `[[str, str]]` → a list; stops at the first thing that is neither."""
+    """Validate a text, a list of texts or a list of pairs, up to its first invalid item."""
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list):
@@ -58,7 +58,7 @@ def _inputs(value: Any) -> list[Input]:
 
 
 def no_duplicates(values: list[Any]) -> list[Any]:
-    """A list's own values, none of which is listed twice."""
+    """Return a list, if no value is listed twice."""
     if len(set(values)) != len(values):
         raise PydanticCustomError("duplicate", "a value is listed twice")
     return values
@@ -90,7 +90,7 @@ _SHOWN = ("title", "description", "default", "examples")
 
 
 def _nullable(schema: dict[str, Any]) -> None:
-    """Let a schema of a request allow null in every optional field."""
+    """Allow null in every optional field of a request's JSON schema."""
     for name, field in schema.get("properties", {}).items():
         if name in schema.get("required", ()) or {"type": "null"} in field.get("anyOf", ()):
             continue
@@ -99,7 +99,7 @@ def _nullable(schema: dict[str, Any]) -> None:
 
 
 class BoundedRequest(BaseModel):
-    """A request of few fields, of which a null is the same as an absent field."""
+    """Request with a bounded number of fields, in which null means an absent field."""
 
     model_config = ConfigDict(json_schema_extra=_nullable)
 
@@ -119,41 +119,41 @@ class BoundedRequest(BaseModel):
 
 
 class StrictRequest(BoundedRequest):
-    """Nothing is converted, and unknown fields are refused."""
+    """Request without type conversion that rejects unknown fields."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class LenientRequest(ModelRequest, BoundedRequest):
-    """Nothing is converted, and unknown fields are ignored, as other services do."""
+    """Request without type conversion that ignores unknown fields, as other services do."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
 
 class TextRequest(ModelRequest, StrictRequest):
-    """What every request with texts has."""
+    """Fields of every request with texts."""
 
     inputs: Inputs = Field(description="One text, many texts, or sentence pairs.")
-    truncate: bool = Field(False, description="Cut a text that is too long, instead of refusing.")
-    truncation_direction: Direction = Field("right", description="Which side is cut.")
+    truncate: bool = Field(False, description="Truncate long texts instead of rejecting them.")
+    truncation_direction: Direction = Field("right", description="Side to cut.")
     prompt_name: str | None = Field(
         None,
-        description="A prefix that the checkpoint's own configuration names; where that names "
-        "prompts, an empty name is for no prompt.",
+        description="Name of a prompt in the checkpoint's configuration; an empty name disables "
+        "the default prompt.",
     )
     backend: BackendName | None = Field(
-        None, description="Which engine answers; never replaced by another."
+        None, description="Engine that computes the reply; there is no fallback."
     )
 
     @property
     def options(self) -> Options:
-        """How the texts are tokenised."""
+        """Tokenisation options of the texts."""
         return Options(self.truncate, self.truncation_direction, self.prompt_name)
 
 
 @dataclass(frozen=True)
 class Header:
-    """The fields above the results of a reply."""
+    """Fields of a reply before its results."""
 
     model: str
     backend: str
@@ -163,18 +163,18 @@ class Header:
 
     @property
     def names(self) -> dict[str, Any]:
-        """What stands before the results in JSON."""
+        """JSON fields before the results."""
         names = {"model": self.model, "backend": self.backend, **self.fields}
         return names | notice_field(self.notices)
 
 
 def usage(texts: Sequence[TokenizedText]) -> dict[str, int]:
-    """The cost of a request."""
+    """Return the number of inputs and tokens of a request."""
     return {"inputs": len(texts), "tokens": sum(len(text.input_ids) for text in texts)}
 
 
 def text_fields(text: TokenizedText) -> dict[str, Any]:
-    """The fields of one text in a JSON reply."""
+    """Return the fields of a text in a JSON reply."""
     return {
         "tokens": text.tokens,
         "token_ids": text.input_ids,
@@ -185,12 +185,12 @@ def text_fields(text: TokenizedText) -> dict[str, Any]:
 
 
 def text_bytes(texts: Sequence[TokenizedText]) -> int:
-    """Bytes predicted of what a reply says of its texts beside the numbers computed of them."""
+    """Return the predicted bytes of all texts' fields (`text_fields`) in a reply."""
     return TOKEN_BYTES * sum(len(text.input_ids) for text in texts) + TEXT_BYTES * len(texts)
 
 
 def text_tensors(texts: Sequence[TokenizedText]) -> dict[str, NDArray[Any]]:
-    """The tensors of all texts in a binary reply."""
+    """Return the tensors of all texts in a binary reply."""
     lengths = [len(text.input_ids) for text in texts]
     return {
         "cu_seqlens": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
@@ -201,7 +201,7 @@ def text_tensors(texts: Sequence[TokenizedText]) -> dict[str, NDArray[Any]]:
 
 
 def metadata(header: Header, texts: Sequence[TokenizedText]) -> dict[str, str]:
-    """The `__metadata__` of a binary reply; lists as JSON."""
+    """Return the `__metadata__` of a binary reply, with lists as JSON."""
     lists = dict(header.fields) | {
         "tokens": [text.tokens for text in texts],
         "offsets": [text.offsets for text in texts],
@@ -213,16 +213,16 @@ def metadata(header: Header, texts: Sequence[TokenizedText]) -> dict[str, str]:
 
 
 def check_size(size: int, limit: int, less: str, *, binary: bool) -> None:
-    """Refuse a reply that would be too large, before anything of it is computed.
+    """Reject a reply that would be too large, before it is computed.
 
     Args:
-        size: bytes predicted for the reply.
-        limit: most bytes of a reply.
-        less: what a caller can ask for instead.
-        binary: whether the reply is in the binary form already.
+        size: predicted bytes of the reply.
+        limit: maximum bytes of a reply.
+        less: advice for the error message.
+        binary: whether the reply is in the binary format already.
 
     Raises:
-        ReplyTooLarge: the message holds the number.
+        ReplyTooLarge: the reply exceeds the limit; the message names both sizes.
 
     """
     if size > limit:

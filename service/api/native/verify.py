@@ -1,4 +1,4 @@
-"""`POST /verify`: a caller's texts through PyTorch and ONNX, compared tensor by tensor."""
+"""`POST /verify`: comparison of PyTorch's and ONNX's tensors for the texts of a request."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ router = APIRouter(route_class=JsonRoute, tags=["operations"])
 class VerifyRequest(ModelRequest, StrictRequest):
     """`POST /verify`."""
 
-    inputs: Inputs = Field(description="Texts or pairs that go through both engines.")
-    truncate: bool = Field(False, description="Cut a text that is too long, instead of refusing.")
+    inputs: Inputs = Field(description="Texts or pairs to run through both engines.")
+    truncate: bool = Field(False, description="Truncate long texts instead of rejecting them.")
 
 
 @router.post("/verify", response_model=None, responses={200: {"model": VerifyReply}, **PROBLEMS})
 async def verify(body: VerifyRequest, request: Request) -> Response:
-    """The inputs through PyTorch and ONNX: every hidden state, every map, the pooled vector.
+    """Compare every hidden state, every map and the pooled vector of PyTorch and ONNX.
 
-    A decoder is given each input as its own target. `passed` leaves out the tensors of a use that
-    failed the artifact's verification.
+    A decoder gets each input as its own target. `passed` ignores the tensors of uses that failed
+    the artifact's verification.
     """
     inference = model_of(request).inference
     options = Options(truncate=body.truncate)
@@ -48,7 +48,7 @@ async def verify(body: VerifyRequest, request: Request) -> Response:
 
 
 def report(comparison: Comparison, tolerances: Mapping[Kind, Tolerance]) -> dict[str, Any]:
-    """A comparison in the shape of the reply."""
+    """Return a comparison as the content of the reply."""
     entries: dict[Kind, list[dict[str, Any]]] = defaultdict(list)
     for key, difference in comparison.differences.items():
         where = {"layer": key.layer} if key.of_layer else {}

@@ -1,4 +1,4 @@
-"""Routes in OpenAI's forms: /v1/embeddings and /v1/models."""
+"""Routes in OpenAI's formats: /v1/embeddings and /v1/models."""
 
 from service.api.openai import embeddings, models
 

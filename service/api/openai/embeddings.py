@@ -1,4 +1,4 @@
-"""`POST /v1/embeddings`: a vector of each text, in OpenAI's form.
+"""`POST /v1/embeddings`: a vector of each text, in OpenAI's format.
 
 https://platform.openai.com/docs/api-reference/embeddings/create
 """
@@ -31,15 +31,15 @@ from service.errors import Unprocessable
 from service.inference.timings import Timings
 
 MAX_INPUTS = 2048
-"""That OpenAI takes in one request."""
+"""Maximum number of inputs in one request, as at OpenAI."""
 ITEM_BYTES = 64
-"""Of an embedding in JSON beside its vector."""
+"""Predicted bytes of an item in JSON, without its vector."""
 
 router = APIRouter(route_class=JsonRoute, tags=["openai"])
 
 
 class EmbeddingItem(BaseModel):
-    """A vector, and the number of its text in the request."""
+    """Vector, and the index of its text in the request."""
 
     object: Literal["embedding"]
     index: int
@@ -47,14 +47,14 @@ class EmbeddingItem(BaseModel):
 
 
 class EmbeddingsUsage(BaseModel):
-    """Tokens of all texts."""
+    """Number of tokens of all texts."""
 
     prompt_tokens: int
     total_tokens: int
 
 
 class EmbeddingsReply(NoticedReply):
-    """The reply of `POST /v1/embeddings`."""
+    """Reply of `POST /v1/embeddings`."""
 
     object: Literal["list"]
     data: list[EmbeddingItem]
@@ -68,7 +68,7 @@ class EmbeddingsReply(NoticedReply):
     responses={200: {"model": EmbeddingsReply}, **ERRORS},
 )
 async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
-    """A vector of each text, of unit length unless the request says otherwise."""
+    """Return a vector of each text, of unit length unless the request disables it."""
     model, state = model_of(request), service_of(request)
     inference = model.inference
     body.check_model(inference)
@@ -86,7 +86,7 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
 
 
 def list_form(model: str, vector_form: VectorForm) -> ListForm:
-    """Return OpenAI's list of the vectors of a model."""
+    """Return OpenAI's format of a list of vectors."""
 
     def item(number: int, vector: Floats) -> Unwritten:
         yield b'{"object":"embedding","index":%d,"embedding":' % number

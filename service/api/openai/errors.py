@@ -1,4 +1,4 @@
-"""Errors as OpenAI's clients read them."""
+"""Errors in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from service.errors import (
 )
 
 INVALID = 400
-"""What OpenAI answers to a request that asks for the impossible, where other dialects have 422."""
+"""Status of requests that cannot be satisfied, 422 in other dialects."""
 CODES: dict[int, str] = {
     Unauthorized.status: "invalid_api_key",
     UnknownModel.status: "model_not_found",
     Overloaded.status: "rate_limit_exceeded",
 }
-"""OpenAI's own codes; the error's own name where it has none."""
+"""Status → OpenAI's error code; other errors use their own name."""
 _PARAM = re.compile(r"(?!body)([a-z_]+)(?=[:.[])")
-"""The field that an error is about: refusals of a field begin with its name."""
+"""Pattern of the field's name at the start of an error message."""
 
 
 class OpenAIErrorDetail(BaseModel):
-    """An error: in words, its kind, and the field that it is about."""
+    """Message, type and code of an error, and the field that caused it."""
 
     message: str
     type: str
@@ -41,13 +41,13 @@ class OpenAIErrorDetail(BaseModel):
 
 
 class OpenAIError(BaseModel):
-    """An error in OpenAI's form."""
+    """Error in OpenAI's format."""
 
     error: OpenAIErrorDetail
 
 
 def error_response(error: ServiceError, _: str) -> Response:
-    """An error as its reply."""
+    """Return the reply of an error."""
     named = _PARAM.match(error.detail)
     body = {
         "message": error.detail,
@@ -66,8 +66,8 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     for status, problem in PROBLEMS.items()
     if status != Unprocessable.status
 } | {
-    INVALID: {"description": "Not JSON, or an input that does not fit", "model": OpenAIError},
-    NoEmbeddings.status: {"description": "The model gives no vectors", "model": OpenAIError},
+    INVALID: {"description": "Invalid JSON or invalid input", "model": OpenAIError},
+    NoEmbeddings.status: {"description": "The model does not embed texts", "model": OpenAIError},
     "default": {"description": "Any other error", "model": OpenAIError},
 }
-"""The error replies of a route, for the OpenAPI document."""
+"""Error replies of a route, for the OpenAPI document."""

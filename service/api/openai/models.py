@@ -1,4 +1,4 @@
-"""`GET /v1/models`: the models that a request can choose, all or one, in OpenAI's form."""
+"""`GET /v1/models`: the models that a request can choose, in OpenAI's format."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ router = APIRouter(tags=["openai"])
 
 
 class OpenAIModel(BaseModel):
-    """A model."""
+    """Served model."""
 
     id: str
     object: Literal["model"] = "model"
     created: int
-    """Seconds since 1970, when the artifact came to be in its folder."""
+    """Unix time in seconds at which the artifact's manifest was written."""
     owned_by: str = OWNER
 
 
 class OpenAIModels(BaseModel):
-    """All models, the default first."""
+    """All served models, the default first."""
 
     object: Literal["list"] = "list"
     data: list[OpenAIModel]
@@ -37,14 +37,14 @@ class OpenAIModels(BaseModel):
 
 @router.get("/v1/models")
 async def models(request: Request) -> OpenAIModels:
-    """The models that are served, the default first, and then their aliases."""
+    """List the served models, the default first, then their aliases."""
     named = service_of(request).models.by_name
     return OpenAIModels(data=[_described(name, model) for name, model in named.items()])
 
 
 @router.get("/v1/models/{model:path}", responses={404: ERRORS[404]})
 async def model(model: str, request: Request) -> OpenAIModel:
-    """One of the models that are served, by its name or an alias; names may have slashes."""
+    """Return a served model by its name or alias, which may contain slashes."""
     served = service_of(request).models.by_name.get(model)
     if served is None:
         raise UnknownModel("there is no such model; GET /v1/models lists those that there are")

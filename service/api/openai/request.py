@@ -1,7 +1,7 @@
-"""The request of `POST /v1/embeddings`: OpenAI's fields, and those of Jina, Voyage and vLLM.
+"""Request of `POST /v1/embeddings`, with the fields of OpenAI, Jina, Voyage and vLLM.
 
-The clients of all four call this path. A field that changes vectors is honoured or refused; see
-`service.api.wire.effective_fields` for the fields that are refused.
+The clients of all four call this path. Fields that change vectors are honoured or rejected;
+`service.api.wire.effective_fields` lists the rejected fields.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class EmbeddingsRequest(VllmRequest):
         description="A text, token ids as `--token-ids` allows, or a list of either."
     )
     encoding_format: Literal["float", "base64"] = Field(
-        "float", description="base64 = little-endian float32, one string a vector."
+        "float", description="base64 = little-endian float32, one string for each vector."
     )
     dimensions: int | None = Field(
         None, description="Keep the first n, then normalise; all by default."
@@ -35,42 +35,42 @@ class EmbeddingsRequest(VllmRequest):
     user: str | None = Field(None, description="Ignored.")
     task: str | None = Field(
         None,
-        description="Of Jina; chooses a prompt of the checkpoint; no effect where it has none.",
+        description="Jina's field: selects a prompt of the checkpoint, if it has prompts.",
     )
     embedding_type: Literal["float", "base64", "binary", "ubinary"] | None = Field(
-        None, description="Of Jina; the type of the numbers, instead of `encoding_format`."
+        None, description="Jina's field: type of the numbers, in place of `encoding_format`."
     )
-    normalized: bool = Field(True, description="Of Jina; whether vectors are unit vectors.")
-    truncate: bool = Field(False, description="Of Jina; whether a text that is too long is cut.")
+    normalized: bool = Field(True, description="Jina's field: return unit vectors.")
+    truncate: bool = Field(False, description="Jina's field: truncate long texts.")
     input_type: Literal["query", "document"] | None = Field(
-        None, description="Of Voyage; chooses a prompt as `task` does."
+        None, description="Voyage's field: selects a prompt, like `task`."
     )
-    truncation: bool = Field(False, description="Of Voyage; as `truncate`.")
-    output_dimension: int | None = Field(None, description="Of Voyage; as `dimensions`.")
+    truncation: bool = Field(False, description="Voyage's field: like `truncate`.")
+    output_dimension: int | None = Field(None, description="Voyage's field: `dimensions`.")
     output_dtype: Literal["float", "int8", "uint8", "binary", "ubinary"] | None = Field(
-        None, description="Of Voyage; the type of the numbers, in either `encoding_format`."
+        None, description="Voyage's field: type of the numbers, for both encoding formats."
     )
 
     def check_model(self, inference: Inference) -> None:
-        """Refuse a model that gives no vectors of texts.
+        """Check that the model embeds texts.
 
         Raises:
-            NoEmbeddings: the model gives none.
+            NoEmbeddings: the model does not.
 
         """
         check_embedder(inference)
 
     @property
     def unit(self) -> bool:
-        """Whether the vectors are unit vectors."""
+        """Whether to return unit vectors."""
         return self.normalized and self.use_activation is not False
 
     @property
     def vector_form(self) -> VectorForm:
-        """Form in which each vector is written.
+        """Conversion and serialisation of each vector.
 
         Raises:
-            Unprocessable: two fields ask for two types.
+            Unprocessable: two fields set the type, or a bit vector is requested in base64.
 
         """
         kind, as_base64 = self.embedding_type, self.encoding_format == "base64"
@@ -85,10 +85,10 @@ class EmbeddingsRequest(VllmRequest):
         return replace(FORMS[self.output_dtype], as_base64=as_base64)
 
     def tokenizing(self, inference: Inference) -> Options:
-        """Return how the texts are tokenised, before they are cut to `truncate_prompt_tokens`.
+        """Return the tokenisation options that apply before `truncate_prompt_tokens`.
 
         Raises:
-            Unprocessable: two fields choose a prompt, or the checkpoint does not know the task.
+            Unprocessable: two fields select a prompt, or the task is unknown.
 
         """
         if self.task is not None and self.input_type is not None:
@@ -99,13 +99,13 @@ class EmbeddingsRequest(VllmRequest):
         return replace(options, truncate=truncate, ids_as_given=True)
 
     def features(self, size: int) -> int | None:
-        """Return how many features of a vector are kept; None keeps the checkpoint's own number.
+        """Return the number of leading features to keep; None for the checkpoint's own number.
 
         Args:
-            size: features of the model's vectors.
+            size: number of features of the model's vectors.
 
         Raises:
-            Unprocessable: two numbers are asked for, or bits that fill no whole bytes.
+            Unprocessable: two numbers are requested, or bits would not fill whole bytes.
 
         """
         kept = self.dimensions

@@ -1,7 +1,7 @@
-"""Token ids in place of texts, as the setting `--token-ids` has them read.
+"""Token ids in place of texts, read according to the setting `--token-ids`.
 
-Clients that count tokens in OpenAI's vocabulary send its ids, and the ids do not say whose they
-are: read by another vocabulary they are another text, without any error.
+Clients that count tokens in OpenAI's vocabulary send ids of this vocabulary. Ids do not identify
+their vocabulary: another tokenizer reads them as another text, without an error.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from service.inference.tokenization.inputs import Input, TokenIds, characters
 
 TokenIdsSetting = Literal["refuse", "model", "cl100k"]
 INLINE_IDS = 512
-"""Ids that are decoded on the event loop; more are decoded in a thread."""
+"""Maximum number of ids that are decoded on the event loop; more are decoded in a thread."""
 
 
 async def read_token_ids(
     inputs: Sequence[Input], setting: TokenIdsSetting, cl100k: Cl100k | None
 ) -> Sequence[Input]:
-    """Return a request's inputs with token ids as the setting has them.
+    """Return a request's inputs, with token ids handled by the setting.
 
     Args:
-        inputs: of `input`.
-        setting: `refuse`; `model`, which leaves ids as they are; or `cl100k`, which decodes them.
-        cl100k: decodes; None where the setting is another.
+        inputs: texts and token ids of the field `input`.
+        setting: `refuse` rejects ids, `model` keeps them, `cl100k` decodes them to text.
+        cl100k: decoder; None unless the setting is `cl100k`.
 
     Raises:
-        Unprocessable: ids are refused, or cannot be decoded.
+        Unprocessable: ids are rejected or cannot be decoded.
 
     """
-    given = [index for index, one in enumerate(inputs) if isinstance(one, TokenIds)]
-    if setting == "model" or not given:
+    places = [index for index, item in enumerate(inputs) if isinstance(item, TokenIds)]
+    if setting == "model" or not places:
         return inputs
     if cl100k is None:
         raise Unprocessable(
-            f"input[{given[0]}]: token ids are refused, as they may be of another vocabulary than "
+            f"input[{places[0]}]: token ids are refused, as they may be of another vocabulary than "
             "the model's. Send texts (LangChain's OpenAIEmbeddings does with "
             "check_embedding_ctx_length=False), or serve with `--token-ids model`, which takes the "
             "model's own ids, or `--token-ids cl100k`, which decodes OpenAI's"
@@ -46,8 +46,8 @@ async def read_token_ids(
 
     def decoded() -> list[Input]:
         return [
-            cl100k.decode(f"input[{index}]", one.ids) if isinstance(one, TokenIds) else one
-            for index, one in enumerate(inputs)
+            cl100k.decode(f"input[{index}]", item.ids) if isinstance(item, TokenIds) else item
+            for index, item in enumerate(inputs)
         ]
 
     if characters(inputs) <= INLINE_IDS:

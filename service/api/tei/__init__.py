@@ -1,6 +1,6 @@
-"""Routes in text-embeddings-inference's forms, and the vocabulary of its sparse vectors.
+"""Routes in the formats of text-embeddings-inference, and the vocabulary of sparse vectors.
 
-Its `/rerank` is in `service.api.shared_paths`.
+`/rerank` is in `service.api.shared_paths`.
 """
 
 from service.api.tei import (

@@ -1,4 +1,4 @@
-"""`POST /embed` and `POST /embed_all`: vectors of texts and of their tokens, in TEI's forms."""
+"""`POST /embed` and `POST /embed_all`: vectors of texts and of their tokens, in TEI's format."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class EmbedAllRequest(TeiRequest):
 
     inputs: TextsOrIds = Field(description="A text, token ids of one text, or a list of either.")
     prompt_name: str | None = Field(
-        None, description="A prefix that the checkpoint's own configuration names."
+        None, description="Name of a prompt in the checkpoint's configuration."
     )
 
     def check_model(self, inference: Inference) -> None:
-        """Vectors of texts.
+        """Check that the model embeds texts.
 
         Raises:
-            NoEmbeddings: the model gives none.
+            NoEmbeddings: the model does not.
 
         """
         check_embedder(inference)
@@ -46,20 +46,20 @@ class EmbedAllRequest(TeiRequest):
 class EmbedRequest(EmbedAllRequest):
     """`POST /embed`."""
 
-    normalize: bool = Field(True, description="Whether they are unit vectors.")
+    normalize: bool = Field(True, description="Return unit vectors.")
     dimensions: int | None = Field(
-        None, description="Keep the first n, then normalise; the checkpoint's own by default."
+        None, description="Keep the first n features, then normalise; the checkpoint's default."
     )
 
 
 @router.post("/embed", response_model=None, responses={200: {"model": list[list[float]]}, **ERRORS})
 async def embed_texts(body: EmbedRequest, request: Request) -> Response:
-    """A vector of each text; a list of them for one text, too."""
+    """Return a list with a vector of each text, also for a single text."""
     body.check_model(model_of(request).inference)
     check_given(body.inputs, "inputs")
     options = body.options(request, body.prompt_name)
     wanted = Embedding(body.inputs, options, body.dimensions, body.normalize)
-    return tell_compute(await embed(request, wanted, LIST), request, body.inputs)
+    return add_compute_headers(await embed(request, wanted, LIST), request, body.inputs)
 
 
 @router.post(
@@ -68,8 +68,8 @@ async def embed_texts(body: EmbedRequest, request: Request) -> Response:
     responses={200: {"model": list[list[list[float]]]}, **ERRORS},
 )
 async def embed_tokens(body: EmbedAllRequest, request: Request) -> Response:
-    """The last hidden state of each token of each text, special tokens included."""
+    """Return the last hidden state of each token of each text, including special tokens."""
     body.check_model(model_of(request).inference)
     check_given(body.inputs, "inputs")
     wanted = Embedding(body.inputs, body.options(request, body.prompt_name), tokens=True)
-    return tell_compute(await embed(request, wanted, LIST), request, body.inputs)
+    return add_compute_headers(await embed(request, wanted, LIST), request, body.inputs)

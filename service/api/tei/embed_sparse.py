@@ -1,4 +1,4 @@
-"""`POST /embed_sparse`: a weight for some words of a vocabulary, in TEI's form."""
+"""`POST /embed_sparse`: sparse vectors over a vocabulary, in TEI's format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from service.api.drop_in.embedding import TextsOrIds, check_given
 from service.api.drop_in.reserved import reserve, respond
 from service.api.native.texts import check_size
 from service.api.tei.errors import ERRORS
-from service.api.tei.texts import TeiRequest, tell_compute
+from service.api.tei.texts import TeiRequest, add_compute_headers
 from service.api.wire.route import JsonRoute, caller_of, model_of, service_of
 from service.inference.bm42.vectors import bm42_vectors, check_word_pieces, last_layer
 from service.inference.core import Inference
@@ -29,9 +29,9 @@ from service.scheduler.lanes import LaneName
 
 router = APIRouter(route_class=JsonRoute, tags=["tasks"])
 WEIGHT_BYTES = 4
-"""Of a word of the vocabulary, before those of weight 0 are left out."""
+"""Bytes of a vocabulary word's weight, before zero weights are dropped."""
 VALUE_BYTES = 40
-"""Of an index and its value in JSON."""
+"""Predicted bytes of an index and its value in JSON."""
 _SPARSE_ENCODER = "a sparse encoder (SPLADE), or ask for method bm42,"
 _FEWER = "send fewer texts"
 Vectors = tuple[list[SparseVector], Timings]
@@ -42,19 +42,19 @@ class EmbedSparseRequest(TeiRequest):
 
     inputs: TextsOrIds = Field(description="A text, token ids of one text, or a list of either.")
     prompt_name: str | None = Field(
-        None, description="A prefix that the checkpoint's own configuration names."
+        None, description="Name of a prompt in the checkpoint's configuration."
     )
     method: Literal["bm42"] | None = Field(
         None,
-        description="bm42: the words of an English text by the attention of [CLS], at hashes of "
-        "their stems; the model's own sparse vectors otherwise.",
+        description="bm42: words of an English text, weighted by the attention of [CLS] and "
+        "indexed by hashes of their stems; by default the model's sparse vectors.",
     )
 
     def check_model(self, inference: Inference) -> None:
-        """The task head of the method; of bm42 none.
+        """Check that the model supports the method.
 
         Raises:
-            NoTaskHead: the model is no sparse encoder, or has no WordPieces for bm42.
+            NoTaskHead: the model is not a sparse encoder, or bm42 lacks a WordPiece tokenizer.
 
         """
         if self.method is None:
@@ -64,7 +64,7 @@ class EmbedSparseRequest(TeiRequest):
 
 
 class SparseValue(BaseModel):
-    """A token id, or the hash of a stem, and its weight."""
+    """Token id or hash of a stem, and its weight."""
 
     index: int
     value: float
@@ -76,18 +76,19 @@ class SparseValue(BaseModel):
     responses={200: {"model": list[list[SparseValue]]}, **ERRORS},
 )
 async def embed_sparse(body: EmbedSparseRequest, request: Request) -> Response:
-    """The words that each text is about, their indices ascending, and the weight of each."""
+    """Return a sparse vector of each text, with ascending indices."""
     vectors, timings = await (_sparse if body.method is None else _bm42)(body, request)
     size = VALUE_BYTES * sum(len(vector.indices) for vector in vectors) + 2 * len(vectors)
     with reserve(request, size) as held:
         response = await respond(held, size, lambda: values(vectors), timings)
-    return tell_compute(response, request, body.inputs)
+    return add_compute_headers(response, request, body.inputs)
 
 
 async def _sparse(body: EmbedSparseRequest, request: Request) -> Vectors:
-    """The model's own vectors.
+    """Compute the model's sparse vectors.
 
-    How many weights are not 0 shows when they are there; until then whole vocabularies count.
+    The number of non-zero weights is unknown before, so the bytes of whole vocabularies are
+    reserved.
     """
     state, inference = service_of(request), model_of(request).inference
     task = required_task(inference.manifest, {"sparse"}, _SPARSE_ENCODER)
@@ -117,7 +118,7 @@ async def _prepare(body: EmbedSparseRequest, request: Request, lane: LaneName) -
 
 
 def values(vectors: Sequence[SparseVector]) -> list[list[dict[str, Any]]]:
-    """Each vector as its indices, ascending, and their values."""
+    """Return each vector as a list of indices, ascending, and their values."""
     return [
         [
             {"index": index, "value": value}

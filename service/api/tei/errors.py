@@ -1,4 +1,4 @@
-"""Errors as text-embeddings-inference's clients read them."""
+"""Errors in the format of text-embeddings-inference."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from service.errors import NoTaskHead, ServiceError, Unauthorized
 
 
 class ErrorResponse(BaseModel):
-    """An error, in words and by its kind."""
+    """Message and kind of an error."""
 
     error: str
     error_type: Literal["Unhealthy", "Backend", "Overloaded", "Validation", "Tokenizer", "Empty"]
 
 
 def error_response(error: ServiceError, _: str) -> Response:
-    """An error as its reply; its body is empty where a key is missing, as TEI's is."""
+    """Return the reply of an error; the body is empty if the API key is wrong, as in TEI."""
     body = {"error": error.detail, "error_type": error.error_type}
     content = b"" if error.status == Unauthorized.status else orjson.dumps(body)
     return error_reply(error, content, "application/json")
@@ -34,4 +34,4 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     NoTaskHead.status: {"description": "The model has no such task head", "model": ErrorResponse},
     Unauthorized.status: {"description": PROBLEMS[Unauthorized.status]["description"]},
 }
-"""The error replies of a route, for the OpenAPI document."""
+"""Error replies of a route, for the OpenAPI document."""

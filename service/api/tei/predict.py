@@ -1,4 +1,4 @@
-"""`POST /predict`: the labels of texts, in text-embeddings-inference's form, or of their spans.
+"""`POST /predict`: labels of texts or of their spans, in text-embeddings-inference's format.
 
 Notation: S tokens of one text, C labels.
 """
@@ -21,7 +21,7 @@ from service.api.drop_in.embedding import check_given
 from service.api.drop_in.reserved import reserve, respond
 from service.api.tei.errors import ERRORS
 from service.api.tei.spans import LabelledSpan, labelled, single_texts, span_bytes
-from service.api.tei.texts import TeiRequest, tell_compute
+from service.api.tei.texts import TeiRequest, add_compute_headers
 from service.api.wire.route import JsonRoute, caller_of, model_of
 from service.engines.contract import Floats
 from service.errors import Unprocessable
@@ -32,21 +32,21 @@ from service.inference.tokenization.inputs import Input
 
 router = APIRouter(route_class=JsonRoute, tags=["tasks"])
 PREDICTION_BYTES = 40
-"""Of a label's score in JSON, beside its name."""
+"""Predicted bytes of a label's score in JSON, without the label."""
 _KINDS: tuple[TaskKind, ...] = ("sequence_classification", "token_classification")
 _CLASSIFIER = "a classifier (…ForSequenceClassification or …ForTokenClassification)"
 _FORMS = "a text, a pair of texts, or a list of such lists is needed: [[text], [text, text], …]"
 
 
 class PredictInputs(NamedTuple):
-    """Texts and pairs, and whether they came as a list."""
+    """Texts and pairs, and whether the request sent a batch."""
 
     texts: list[Input]
     batch: bool
 
 
 def _inputs(value: Any) -> PredictInputs:
-    """A text, `[text]` or `[text, text]` alone; lists of such are a batch."""
+    """Parse a text, `[text]` or `[text, text]` as one input, and a list of lists as a batch."""
     if isinstance(value, str):
         return PredictInputs([value], batch=False)
     if not isinstance(value, list) or not value:
@@ -88,27 +88,27 @@ class PredictRequest(TeiRequest):
     ] = Field(description="A text, a pair, or a batch of both.")
     raw_scores: bool = Field(
         False,
-        description="Logits, without softmax or sigmoid; of tokens with aggregation none alone.",
+        description="Logits without softmax or sigmoid; for tokens only with aggregation none.",
     )
     aggregation: Aggregation | None = Field(
         None,
-        description="Of a classifier of tokens: none gives each token its label; simple, which is "
-        "the default, joins neighbours of one label; first, average and max join words, labelled "
-        "by their first token, the mean of their tokens or the surest of them.",
+        description="For token classifiers: none labels each token; simple, the default, merges "
+        "adjacent tokens with the same label; first, average and max label words by their first "
+        "token, by the mean of their tokens or by their highest-scoring token.",
     )
 
     def check_model(self, inference: Inference) -> TaskConfig:
-        """The task head.
+        """Return the model's task head.
 
         Raises:
-            NoTaskHead: the model is no classifier.
+            NoTaskHead: the model is not a classifier.
 
         """
         return required_task(inference.manifest, _KINDS, _CLASSIFIER)
 
 
 class Prediction(BaseModel):
-    """A label and its score."""
+    """Label and its score."""
 
     score: float
     label: str
@@ -123,15 +123,15 @@ Predictions = list[Prediction] | list[LabelledSpan]
     responses={200: {"model": Predictions | list[Predictions]}, **ERRORS},
 )
 async def predict(body: PredictRequest, request: Request) -> Response:
-    """The labels of each text, the largest score first: softmax of several, sigmoid of one.
+    """Classify each text, the largest score first: softmax of several labels, sigmoid of one.
 
-    Of a classifier of tokens the labelled spans of each text, from its beginning on.
+    A token classifier returns the labelled spans of each text, in order.
     """
     inference = model_of(request).inference
     task = body.check_model(inference)
     answer = _of_tokens if task.kind == "token_classification" else _of_texts
     response = await answer(body, request, inference, task)
-    return tell_compute(response, request, body.inputs.texts)
+    return add_compute_headers(response, request, body.inputs.texts)
 
 
 async def _of_texts(
@@ -147,8 +147,8 @@ async def _of_texts(
         logits = await task_scores(prepared, task)
 
         def content() -> Any:
-            found = [predictions(one, task.labels, raw=body.raw_scores) for one in logits]
-            return found if body.inputs.batch else found[0]
+            results = [predictions(row, task.labels, raw=body.raw_scores) for row in logits]
+            return results if body.inputs.batch else results[0]
 
         return await respond(held, size, content, prepared.timings)
 
@@ -166,18 +166,18 @@ async def _of_tokens(
         logits = await task_scores(prepared, task)
         grouping = Grouping(aggregation, task.labels, raw=body.raw_scores)
 
-        def found() -> list[list[dict[str, Any]]]:
-            every = map(TokenLabels, texts, prepared.texts, logits)
+        def label_spans() -> list[list[dict[str, Any]]]:
+            labels = map(TokenLabels, texts, prepared.texts, logits)
             subwords = inference.tokenizer.subwords
-            return [labelled(one.text, spans(one, grouping, subwords)) for one in every]
+            return [labelled(text.text, spans(text, grouping, subwords)) for text in labels]
 
-        content = await asyncio.to_thread(found)
+        content = await asyncio.to_thread(label_spans)
         answer = content if body.inputs.batch else content[0]
         return await respond(held, size, lambda: answer, prepared.timings)
 
 
 def predictions(logits: Floats, labels: Sequence[str], *, raw: bool) -> list[dict[str, Any]]:
-    """Each label with its score, the largest first; of equal ones the first label."""
+    """Return each label with its score, the largest first; ties keep the order of the labels."""
     scores = logits if raw else probabilities(logits)
     order = np.argsort(-logits, kind="stable")
     return [{"score": scores[label], "label": labels[label]} for label in order]

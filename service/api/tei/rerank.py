@@ -1,6 +1,6 @@
-"""`POST /rerank` with `texts`: texts by their scores with a query, in TEI's form.
+"""`POST /rerank` with `texts`: rank texts by relevance to a query, in TEI's format.
 
-They are those of a cross-encoder, or the MaxSim of a late-interaction model.
+Scores come from a cross-encoder, or from the MaxSim of a late-interaction model.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from model.artifact.task import TaskConfig
 from service.api.drop_in.embedding import check_given
 from service.api.drop_in.ranking import Ranking, ranked, ranker
 from service.api.drop_in.reserved import CHARACTER_BYTES, reserve, respond
-from service.api.tei.texts import TeiRequest, tell_compute
+from service.api.tei.texts import TeiRequest, add_compute_headers
 from service.api.wire.route import model_of
 from service.inference.core import Inference
 
 RANK_BYTES = 56
-"""Of a text's rank in JSON, without the text."""
+"""Predicted bytes of a result in JSON, without its text."""
 
 
 class RerankRequest(TeiRequest):
@@ -30,29 +30,29 @@ class RerankRequest(TeiRequest):
     form_fields: ClassVar[frozenset[str]] = frozenset({"texts"})
 
     query: str
-    texts: list[str] = Field(description="What is ranked.")
+    texts: list[str] = Field(description="Texts to rank.")
     raw_scores: bool = Field(
-        False, description="Logits, without sigmoid; MaxSim is given as it is in any case."
+        False, description="Logits without a sigmoid; MaxSim scores never get one."
     )
-    return_text: bool = Field(False, description="Whether each rank has its text.")
+    return_text: bool = Field(False, description="Whether each result includes its text.")
 
     @property
     def returned(self) -> list[str] | None:
-        """The texts that the reply repeats; none when None."""
+        """Texts to include in the results; None to omit them."""
         return self.texts if self.return_text else None
 
     def check_model(self, inference: Inference) -> TaskConfig:
-        """The task head: one label, or a vector a token.
+        """Return the model's task head: one label, or a vector for each token.
 
         Raises:
-            NoTaskHead: the model ranks nothing.
+            NoTaskHead: the model is not a reranker.
 
         """
         return ranker(inference)
 
 
 class Rank(BaseModel):
-    """A text's number in the request, and its score."""
+    """Index of a text in the request, and its score."""
 
     index: int
     score: float
@@ -60,7 +60,7 @@ class Rank(BaseModel):
 
 
 async def rerank(body: RerankRequest, request: Request) -> Response:
-    """The texts, the most relevant to the query first."""
+    """Rank the texts, the most relevant to the query first."""
     body.check_model(model_of(request).inference)
     pairs = [(body.query, text) for text in body.texts]
     check_given(pairs, "texts")
@@ -70,16 +70,16 @@ async def rerank(body: RerankRequest, request: Request) -> Response:
         response = await respond(
             held, size, lambda: ranks(ranking, body.returned, raw=body.raw_scores), ranking.timings
         )
-    return tell_compute(response, request, pairs)
+    return add_compute_headers(response, request, pairs)
 
 
 def ranks(ranking: Ranking, texts: Sequence[str] | None, *, raw: bool) -> list[dict[str, Any]]:
-    """Each text's number and score, the largest first.
+    """Return each text's index and score, the largest score first.
 
     Args:
-        ranking: of the texts.
-        texts: that the reply repeats; none when None.
-        raw: whether the scores are the logits.
+        ranking: scores of the texts.
+        texts: texts to include in the results; None to omit them.
+        raw: whether to return logits.
 
     """
     scores = ranking.scores(raw=raw)

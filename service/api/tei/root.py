@@ -1,4 +1,4 @@
-"""`POST /`: the route of the model's kind, as TEI serves it for programs that know no other."""
+"""`POST /`: alias of the route for the model's task, as in TEI."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ router = APIRouter(route_class=JsonRoute, tags=["tei"])
 
 
 class RootRequest(ModelRequest):
-    """A request of the route that the model's kind stands for."""
+    """Request of the route for the model's task."""
 
     model_config = ConfigDict(
         extra="allow",
@@ -34,7 +34,7 @@ class RootRequest(ModelRequest):
 
 @router.post("/", response_model=None, responses=ERRORS)
 async def root(body: RootRequest, request: Request) -> Response:
-    """/rerank of a cross-encoder, /predict of a classifier, /embed_sparse or /embed of others."""
+    """Dispatch to /rerank, /predict, /embed_sparse or /embed, by the model's task."""
     task = model_of(request).inference.manifest.task
     content = {**(body.model_extra or {}), "model": body.model}
     match task and (task.kind, task.outputs):

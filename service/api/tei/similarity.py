@@ -1,4 +1,4 @@
-"""`POST /similarity`: the cosine of a sentence with others, in TEI's form."""
+"""`POST /similarity`: cosine similarities of a sentence with others, in TEI's format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from service.api.drop_in.embedding import Embedding, check_embedder, check_given
 from service.api.drop_in.reserved import reserve, respond
 from service.api.native.texts import LenientRequest
 from service.api.tei.errors import ERRORS
-from service.api.tei.texts import TeiRequest, tell_compute
+from service.api.tei.texts import TeiRequest, add_compute_headers
 from service.api.wire.route import JsonRoute, model_of
 from service.engines.contract import Floats
 from service.inference.core import Inference
@@ -27,7 +27,7 @@ _NAMING = "text {} (0 is source_sentence, the others are sentences)"
 
 
 class SimilarityInput(BaseModel):
-    """A sentence, and those that it is compared with."""
+    """Source sentence, and the sentences to compare with it."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -36,15 +36,15 @@ class SimilarityInput(BaseModel):
 
     @property
     def texts(self) -> list[str]:
-        """The sentence, then the others."""
+        """Source sentence, followed by the other sentences."""
         return [self.source_sentence, *self.sentences]
 
 
 class SimilarityParameters(TeiRequest):
-    """How the sentences are tokenised."""
+    """Tokenisation options of the sentences."""
 
     prompt_name: str | None = Field(
-        None, description="A prefix that the checkpoint's own configuration names."
+        None, description="Name of a prompt in the checkpoint's configuration."
     )
 
 
@@ -55,10 +55,10 @@ class SimilarityRequest(LenientRequest):
     parameters: SimilarityParameters | None = None
 
     def check_model(self, inference: Inference) -> None:
-        """Vectors of texts.
+        """Check that the model embeds texts.
 
         Raises:
-            NoEmbeddings: the model gives none.
+            NoEmbeddings: the model does not.
 
         """
         check_embedder(inference)
@@ -66,7 +66,7 @@ class SimilarityRequest(LenientRequest):
 
 @router.post("/similarity", response_model=None, responses={200: {"model": list[float]}, **ERRORS})
 async def similarity(body: SimilarityRequest, request: Request) -> Response:
-    """The cosine of each of `sentences` with `source_sentence`, in the order given."""
+    """Return the cosine of each of `sentences` with `source_sentence`, in order."""
     body.check_model(model_of(request).inference)
     texts, parameters = body.inputs.texts, body.parameters or SimilarityParameters()
     check_given([body.inputs.source_sentence], "inputs.source_sentence")
@@ -77,10 +77,10 @@ async def similarity(body: SimilarityRequest, request: Request) -> Response:
     with reserve(request, size) as held:
         scores = await asyncio.to_thread(cosines, await prepared.vectors())
         response = await respond(held, size, lambda: scores, prepared.timings)
-    return tell_compute(response, request, texts)
+    return add_compute_headers(response, request, texts)
 
 
 def cosines(vectors: Sequence[Floats]) -> Floats:
-    """The cosine of each vector with the first, without that one's own."""
+    """Return the cosine of the first vector with each of the others."""
     source, *others = (l2_normalize(vector) for vector in vectors)
     return np.array([np.dot(source, other) for other in others], np.float32)

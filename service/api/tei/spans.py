@@ -1,4 +1,4 @@
-"""Labelled spans of texts, as `POST /predict` answers for a classifier of tokens.
+"""Labelled spans of texts, the reply of `POST /predict` for token classifiers.
 
 Notation: S tokens of one text, C labels.
 """
@@ -18,13 +18,13 @@ from service.inference.tokenization.inputs import Input
 from service.inference.tokenization.tokenizer import TokenizedText
 
 SPAN_BYTES = 96
-"""Of a span in JSON, beside its text and the name of its label."""
+"""Predicted bytes of a span in JSON, without its text and label."""
 LOGIT_BYTES = 4
-"""Of a token's logit, until the spans are found."""
+"""Bytes of a token's logit, held until the spans are computed."""
 
 
 class LabelledSpan(BaseModel):
-    """Characters `start` to `end` of a text, and their label."""
+    """Label of the characters `start` to `end` of a text."""
 
     score: float
     label: str
@@ -34,10 +34,10 @@ class LabelledSpan(BaseModel):
 
 
 def single_texts(inputs: Sequence[Input]) -> list[str]:
-    """The inputs, none of which is a pair.
+    """Return the inputs as single texts.
 
     Raises:
-        Unprocessable: one is.
+        Unprocessable: an input is a pair.
 
     """
     texts = []
@@ -51,15 +51,15 @@ def single_texts(inputs: Sequence[Input]) -> list[str]:
 
 
 def span_bytes(texts: Sequence[str], tokenized: Sequence[TokenizedText], task: TaskConfig) -> int:
-    """Bytes predicted of the spans of all texts and of the logits that they come from."""
+    """Return the predicted bytes of the spans of all texts, and of their logits."""
     each = SPAN_BYTES + 2 * max(map(len, task.labels)) + LOGIT_BYTES * task.outputs
     size = 0
     for text, tokens in zip(texts, tokenized, strict=True):
-        shown = sum(end - start for start, end in tokens.offsets)  # bytes of one may share one
+        shown = sum(end - start for start, end in tokens.offsets)  # byte tokens share it
         size += each * len(tokens.input_ids) + CHARACTER_BYTES * max(shown, len(text))
     return size
 
 
-def labelled(text: str, found: Sequence[Span]) -> list[dict[str, Any]]:
-    """Each span with its characters."""
-    return [span._asdict() | {"text": text[span.start : span.end]} for span in found]
+def labelled(text: str, spans: Sequence[Span]) -> list[dict[str, Any]]:
+    """Return each span with its characters."""
+    return [span._asdict() | {"text": text[span.start : span.end]} for span in spans]

@@ -1,4 +1,4 @@
-"""The fields that requests in text-embeddings-inference's forms share."""
+"""Fields and headers shared by the routes in text-embeddings-inference's format."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from service.inference.tokenization.tokenizer import Options
 
 
 class TeiRequest(LenientRequest):
-    """What every request with texts to compute has."""
+    """Fields of every request with texts to encode."""
 
     truncate: bool | None = Field(
         None,
-        description="Cut a text that is too long, instead of refusing it; the service's setting "
-        "`auto_truncate` by default.",
+        description="Truncate long texts instead of rejecting them; by default the service's "
+        "setting `auto_truncate`.",
     )
     truncation_direction: Literal["Left", "Right", "left", "right"] = Field(
-        "Right", description="Which side is cut."
+        "Right", description="Side to cut."
     )
 
     def options(
         self, request: Request, prompt_name: str | None = None, naming: str = "inputs[{}]"
     ) -> Options:
-        """How the texts are tokenised."""
+        """Return the tokenisation options of the texts."""
         truncate = self.truncate
         if truncate is None:
             truncate = service_of(request).settings.auto_truncate
@@ -40,13 +40,13 @@ class TeiRequest(LenientRequest):
         return Options(truncate, direction, prompt_name, naming=naming)
 
 
-def tell_compute(response: Response, request: Request, inputs: Sequence[Input]) -> Response:
-    """The headers that TEI has beside those of every route: device, time and characters.
+def add_compute_headers(response: Response, request: Request, inputs: Sequence[Input]) -> Response:
+    """Add TEI's headers of device, time and characters to a response, and return it.
 
     Args:
-        response: to the request.
-        request: which model answered.
-        inputs: that were computed; token ids count as characters, as TEI counts them.
+        response: reply to the request.
+        request: HTTP request, which holds the model.
+        inputs: inputs of the request; token ids count as characters, as in TEI.
 
     """
     provider = model_of(request).inference.engines.default.engine.provider

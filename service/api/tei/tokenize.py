@@ -1,4 +1,4 @@
-"""`POST /tokenize` and `POST /decode`: the tokenizer alone, in TEI's forms."""
+"""`POST /tokenize` and `POST /decode`: tokenizer without the model, in TEI's format."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from service.inference.tokenization.pieces import Spelling
 
 router = APIRouter(route_class=JsonRoute, tags=["tei"])
 PIECE_BYTES = 96
-"""Bytes of a token in JSON, beside its text."""
+"""Predicted bytes of a token in JSON, without its text."""
 PIECES_PER_STEP = 2**12
-"""Number of tokens that are written while no other thread runs, for about a millisecond."""
+"""Number of tokens serialised at a time, as the GIL is held meanwhile for about a millisecond."""
 
 
 def _texts(value: Any) -> list[str]:
@@ -58,12 +58,12 @@ class TokenizeRequest(LenientRequest):
         WithJsonSchema(
             {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
         ),
-    ] = Field(description="A text, or many.")
+    ] = Field(description="A text or a list of texts.")
     add_special_tokens: bool = Field(
-        True, description="Whether the tokenizer puts its special tokens around each text."
+        True, description="Whether to add the tokenizer's special tokens to each text."
     )
     prompt_name: str | None = Field(
-        None, description="A prefix that the checkpoint's own configuration names."
+        None, description="Name of a prompt in the checkpoint's configuration."
     )
 
 
@@ -74,17 +74,17 @@ class DecodeRequest(LenientRequest):
         list[TokenIds],
         PlainValidator(_ids),
         WithJsonSchema({"anyOf": [_IDS, {"type": "array", "items": _IDS}]}),
-    ] = Field(description="The token ids of a text, or a list of such.")
-    skip_special_tokens: bool = Field(True, description="Whether special tokens are left out.")
+    ] = Field(description="Token ids of a text, or a list of such lists.")
+    skip_special_tokens: bool = Field(True, description="Whether to omit special tokens.")
 
 
 class SimpleToken(BaseModel):
-    """A token; special ones have no place in the text."""
+    """Token; special tokens have no position in the text."""
 
     id: int
     text: str
     special: bool
-    start: int | None = Field(description="In bytes of UTF-8.")
+    start: int | None = Field(description="Offset in bytes of UTF-8.")
     stop: int | None
 
 
@@ -92,7 +92,7 @@ class SimpleToken(BaseModel):
     "/tokenize", response_model=None, responses={200: {"model": list[list[SimpleToken]]}, **ERRORS}
 )
 async def tokenize(body: TokenizeRequest, request: Request) -> Response:
-    """Answer with the tokens of each text after its prompt, however long it is."""
+    """Return the tokens of each text after its prompt, without a limit of length."""
     check_given(body.inputs, "inputs")
     inference, began = model_of(request).inference, time.monotonic()
     limit = service_of(request).settings.max_response_bytes
@@ -117,7 +117,7 @@ async def tokenize(body: TokenizeRequest, request: Request) -> Response:
 
 
 def _pieces_json(spelling: Spelling) -> bytes:
-    """Return the tokens of a text as JSON, written in steps that let other threads go on."""
+    """Serialise the tokens of a text in steps, so that other threads run between."""
     pieces = spelling.pieces()
     starts = range(0, len(pieces), PIECES_PER_STEP)
     steps = [orjson.dumps(pieces[start : start + PIECES_PER_STEP])[1:-1] for start in starts]
@@ -126,14 +126,15 @@ def _pieces_json(spelling: Spelling) -> bytes:
 
 @router.post("/decode", response_model=None, responses={200: {"model": list[str]}, **ERRORS})
 async def decode(body: DecodeRequest, request: Request) -> Response:
-    """The text of each list of token ids."""
+    """Return the text of each list of token ids."""
     check_given(body.ids, "ids")
     inference, began = model_of(request).inference, time.monotonic()
 
-    def work(some: Sequence[TokenIds], first: int) -> list[str]:
-        skip, one = body.skip_special_tokens, inference.tokenizer.decode
+    def work(batch: Sequence[TokenIds], first: int) -> list[str]:
+        skip, decode_ids = body.skip_special_tokens, inference.tokenizer.decode
         return [
-            one(f"ids[{n}]", ids, skip_special_tokens=skip) for n, ids in enumerate(some, first)
+            decode_ids(f"ids[{index}]", ids, skip_special_tokens=skip)
+            for index, ids in enumerate(batch, first)
         ]
 
     texts = await inference.tokenizer_work(body.ids, work, caller_of(request))

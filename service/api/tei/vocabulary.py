@@ -1,4 +1,4 @@
-"""`GET /vocabulary`: the tokens that the indices of sparse vectors stand for."""
+"""`GET /vocabulary`: tokens by their indices in sparse vectors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from service.inference.tasks.task_heads import required_task
 
 router = APIRouter(tags=["tasks"])
 TOKEN_BYTES = 24
-"""Of a token in JSON, more than the mean of a vocabulary."""
+"""Predicted bytes of a token in JSON, above the mean of a vocabulary."""
 
 
 class VocabularyQuery(BaseModel):
@@ -32,10 +32,10 @@ class VocabularyQuery(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: str | None = Field(
-        None, description="Which of several models; the first sparse encoder by default."
+        None, description="Name of a model; the first sparse encoder by default."
     )
     index: list[int] = Field(
-        [], description="Token ids, as /embed_sparse answers with; without, every one from 0 on."
+        [], description="Token ids, as /embed_sparse returns them; all by default."
     )
 
 
@@ -44,15 +44,15 @@ class VocabularyQuery(BaseModel):
     response_model=None,
     responses={
         200: {"model": list[str | None]},
-        304: {"description": "The client has it: `if-none-match` names its entity tag"},
+        304: {"description": "The client's copy is current, by the ETag in `if-none-match`"},
         **ERRORS,
     },
 )
 async def vocabulary(query: Annotated[VocabularyQuery, Query()], request: Request) -> Response:
-    """The model's tokens by their ids, or those of some ids in the order asked.
+    """Return the tokens of the requested ids, in order; by default of all ids.
 
-    An id that the tokenizer has no token for is null. The indices of method bm42 are hashes of
-    stems, which have no vocabulary.
+    Ids without a token are null. The indices of method bm42 are hashes of stems, which have no
+    vocabulary.
     """
     state = service_of(request)
     model = state.models.able(query.model, _check_sparse)
@@ -82,10 +82,10 @@ def _check_sparse(inference: Inference) -> None:
 
 
 def _known(asked: Sequence[int], size: int) -> Sequence[int]:
-    """The indices asked for, or all of them.
+    """Return the requested indices, or all indices.
 
     Raises:
-        Unprocessable: one is no token's.
+        Unprocessable: an index exceeds the vocabulary.
 
     """
     for place, index in enumerate(asked):

@@ -1,4 +1,4 @@
-"""Routes in vLLM's forms: /score, /v1/score and /pooling."""
+"""Routes in vLLM's formats: /score, /v1/score and /pooling."""
 
 from service.api.vllm import pooling, score
 

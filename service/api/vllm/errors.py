@@ -1,4 +1,4 @@
-"""Errors as vLLM's clients read them."""
+"""Errors in vLLM's format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from service.errors import NoTaskHead, ServiceError, Unprocessable
 
 _BAD_REQUEST = 400
 _STATUSES = {Unprocessable.status: _BAD_REQUEST, NoTaskHead.status: _BAD_REQUEST}
-"""vLLM's status where it is another: of a request that asks for what cannot be."""
+"""Native status → vLLM's status, of requests that cannot be satisfied."""
 _TYPES = {
     400: "BadRequestError",
     404: "NotFoundError",
@@ -24,7 +24,7 @@ _TYPES = {
 
 
 class ErrorObject(BaseModel):
-    """An error in words, by its kind and by its status."""
+    """Message, type and status of an error."""
 
     message: str
     type: str
@@ -33,13 +33,13 @@ class ErrorObject(BaseModel):
 
 
 class ErrorResponse(BaseModel):
-    """An error."""
+    """Error."""
 
     error: ErrorObject
 
 
 def error_response(error: ServiceError, _: str) -> Response:
-    """An error as its reply; its kind is the status's phrase where vLLM has no name for it."""
+    """Return the reply of an error; its type is the status's phrase if vLLM has no name for it."""
     status = _STATUSES.get(error.status, error.status)
     kind = _TYPES.get(status) or HTTPStatus(status).phrase
     nested = {"message": error.detail, "type": kind, "param": None, "code": status}
@@ -53,14 +53,14 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     for status, problem in PROBLEMS.items()
     if status not in _STATUSES
 }
-"""The error replies of a route, for the OpenAPI document."""
+"""Error replies of a route, for the OpenAPI document."""
 
 
 def with_vllm_errors(errors: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:
-    """Return the error replies of a route that also takes requests in vLLM's form.
+    """Return the error replies of a route that also accepts requests in vLLM's format.
 
     Args:
-        errors: of the route's other form, each with its `model`.
+        errors: error replies of the route's other format, each with its `model`.
 
     """
     return {

@@ -1,4 +1,4 @@
-"""The fields that requests and replies in vLLM's forms share."""
+"""Fields shared by requests and replies in vLLM's format."""
 
 from __future__ import annotations
 
@@ -18,49 +18,47 @@ from service.inference.tokenization.shortening import shorten
 from service.inference.tokenization.tokenizer import Options
 
 WHOLE_CONTEXT = -1
-"""`truncate_prompt_tokens`: as many tokens as fit the model."""
+"""Value of `truncate_prompt_tokens` for the model's limit."""
 
 
 class VllmRequest(LenientRequest):
-    """What every request has."""
+    """Fields of every request."""
 
     truncate_prompt_tokens: int | None = Field(
         None,
         ge=WHOLE_CONTEXT,
-        description="A text that is longer is cut to so many tokens, or with -1 to what fits; "
-        "without, one that does not fit is refused.",
+        description="Number of tokens to which longer texts are cut, -1 for the model's limit; by "
+        "default, texts beyond the model's limit are rejected.",
     )
-    truncation_side: Direction | None = Field(
-        None, description="Which side is cut; the right one by default."
-    )
+    truncation_side: Direction | None = Field(None, description="Side to cut; right by default.")
     use_activation: bool | None = Field(
         None, description="Whether logits become probabilities and vectors unit vectors."
     )
 
     @property
     def direction(self) -> Direction:
-        """Which side is cut."""
+        """Side to cut."""
         return self.truncation_side or "right"
 
     def options(self, naming: str, prompt_name: str | None = None) -> Options:
-        """How texts are tokenised, before they are cut to what was asked for.
+        """Return the tokenisation options that apply before `truncate_prompt_tokens`.
 
         Args:
-            naming: what an input is called in a refusal.
-            prompt_name: of the checkpoint's prompts.
+            naming: format of an input's name in error messages.
+            prompt_name: name of a prompt of the checkpoint.
 
         """
         truncate = self.truncate_prompt_tokens is not None
         return Options(truncate, self.direction, prompt_name, naming=naming)
 
     def check_length(self, max_tokens: int) -> None:
-        """Refuse a length that no text of the model may have.
+        """Reject a `truncate_prompt_tokens` of 0 or beyond the model's limit.
 
         Args:
-            max_tokens: that fit the model.
+            max_tokens: maximum tokens of a text for the model.
 
         Raises:
-            Unprocessable: more, or none, are asked for.
+            Unprocessable: the value is out of range.
 
         """
         asked = self.truncate_prompt_tokens
@@ -70,10 +68,10 @@ class VllmRequest(LenientRequest):
             )
 
     async def cut(self, prepared: PreparedTexts) -> None:
-        """Cut tokenised texts to the length that was asked for.
+        """Cut tokenised texts to `truncate_prompt_tokens`.
 
         Raises:
-            InputTooLong: it leaves no room beside special tokens.
+            InputTooLong: the length leaves no room beside special tokens.
 
         """
         asked = self.truncate_prompt_tokens
@@ -84,7 +82,7 @@ class VllmRequest(LenientRequest):
 
 
 class Usage(BaseModel):
-    """Tokens of a request, in all of OpenAI's fields."""
+    """Token counts of a request, in all of OpenAI's fields."""
 
     prompt_tokens: int
     total_tokens: int
@@ -93,13 +91,13 @@ class Usage(BaseModel):
 
 
 def envelope(request: Request, kind: str, model: str, timings: Timings) -> dict[str, Any]:
-    """The fields that stand beside the data of every reply.
+    """Return the fields of every reply beside its data.
 
     Args:
-        request: which is answered.
-        kind: what the id begins with.
-        model: name of the one that answers.
-        timings: of the request.
+        request: HTTP request.
+        kind: prefix of the reply's id.
+        model: name of the model.
+        timings: timings of the request.
 
     """
     tokens, usage = timings.tokens, {"completion_tokens": 0, "prompt_tokens_details": None}

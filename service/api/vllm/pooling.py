@@ -1,4 +1,4 @@
-"""`POST /pooling`: what a model's pooler gives of each text, in vLLM's form.
+"""`POST /pooling`: pooler outputs of texts, in vLLM's format.
 
 Notation: S tokens of one text, H hidden size, D features of a vector, C labels.
 """
@@ -40,7 +40,7 @@ from service.inference.timings import Timings
 
 router = APIRouter(route_class=JsonRoute, tags=["vllm"])
 ITEM_BYTES = 64
-"""Of a text's vector or matrix in JSON beside its numbers."""
+"""Predicted bytes of an item in JSON, without its numbers."""
 PoolingTask = Literal["embed", "token_embed", "classify", "token_classify"]
 TASKS: dict[TaskKind | None, tuple[PoolingTask, ...]] = {
     None: ("embed", "token_embed"),
@@ -48,7 +48,7 @@ TASKS: dict[TaskKind | None, tuple[PoolingTask, ...]] = {
     "token_classification": ("token_classify",),
     "late_interaction": ("token_embed",),
 }
-"""What a model with each task head is asked for; the first unless a request says otherwise."""
+"""Task head → pooling tasks that the model supports, the default first."""
 
 
 class PoolingRequest(VllmRequest):
@@ -57,18 +57,18 @@ class PoolingRequest(VllmRequest):
     input: TextsOrIds = Field(
         description="A text, token ids of the model's own tokenizer, or a list of either."
     )
-    task: PoolingTask | None = Field(
-        None, description="A vector or labels of each text, or of each of its tokens."
-    )
+    task: PoolingTask | None = Field(None, description="Vectors or labels, of texts or of tokens.")
     encoding_format: Literal["float", "base64"] = Field(
         "float", description="base64 = little-endian float32, row-major."
     )
 
     def check_model(self, inference: Inference) -> PoolingTask:
-        """The task that is computed.
+        """Return the pooling task to compute.
 
         Raises:
-            NoTaskHead: the model does not do it.
+            NoTaskHead: the model does not support the task.
+            NoEmbeddings: the model has a task head without pooling tasks.
+            Unprocessable: unnormalised vectors are requested of a late-interaction model.
 
         """
         task = inference.manifest.task
@@ -86,7 +86,7 @@ class PoolingRequest(VllmRequest):
 
 
 class PoolingItem(BaseModel):
-    """What the pooler gives of a text, by its number in the request."""
+    """Pooler output of a text, and the text's index in the request."""
 
     index: int
     object: Literal["pooling"] = "pooling"
@@ -94,7 +94,7 @@ class PoolingItem(BaseModel):
 
 
 class PoolingReply(NoticedReply):
-    """One item a text, in the order of the request."""
+    """Pooler outputs, in the order of the request."""
 
     id: str
     object: Literal["list"] = "list"
@@ -106,7 +106,7 @@ class PoolingReply(NoticedReply):
 
 @router.post("/pooling", response_model=None, responses={200: {"model": PoolingReply}, **ERRORS})
 async def pooling(body: PoolingRequest, request: Request) -> Response:
-    """A vector or probabilities of each text, or of each of its tokens."""
+    """Return a vector or probabilities of each text or of each of its tokens."""
     model, caller = model_of(request), caller_of(request)
     inference = model.inference
     task = body.check_model(inference)
@@ -127,7 +127,7 @@ async def pooling(body: PoolingRequest, request: Request) -> Response:
 
 
 def _features(inference: Inference, task: PoolingTask) -> int:
-    """Numbers of a row: D, H or C."""
+    """Return the number of features in a row: D, H or C."""
     head = inference.manifest.task
     if head is not None:
         return head.outputs
@@ -137,14 +137,14 @@ def _features(inference: Inference, task: PoolingTask) -> int:
 async def _arrays(
     inference: Inference, prepared: PreparedTexts, task: PoolingTask, activation: bool | None
 ) -> list[Floats]:
-    """`[D]` or `[C]` a text, or `[S, H]`, `[S, D]` or `[S, C]`.
+    """Compute the pooler output of each text: `[D]`, `[C]`, `[S, H]`, `[S, D]` or `[S, C]`.
 
     Args:
-        inference: of the model.
-        prepared: the texts.
-        task: what is computed.
-        activation: whether vectors become unit vectors, and logits probabilities; of vectors the
-            checkpoint's own choice when None, of logits yes.
+        inference: inference of the model.
+        prepared: tokenised texts.
+        task: pooling task.
+        activation: whether to normalise vectors and to convert logits to probabilities. None is
+            the checkpoint's own choice for vectors, and true for logits.
 
     """
     head = inference.manifest.task
@@ -156,12 +156,12 @@ async def _arrays(
     tokens, last = task == "token_embed", inference.config.num_hidden_layers
     options = EncodeOptions(last, tokens=tokens, pooled=not tokens, normalize=activation)
     encodings = await inference.encode(prepared, options)
-    arrays = [one.tokens if tokens else one.pooled for one in encodings]
-    found = [np.ascontiguousarray(array) for array in arrays if array is not None]
+    vectors = [text.tokens if tokens else text.pooled for text in encodings]
+    arrays = [np.ascontiguousarray(array) for array in vectors if array is not None]
     unit = inference.sentence.normalize if activation is None else activation
     if not (tokens and unit):
-        return found
-    return await asyncio.to_thread(lambda: [_unit_rows(array) for array in found])
+        return arrays
+    return await asyncio.to_thread(lambda: [_unit_rows(array) for array in arrays])
 
 
 def _unit_rows(vectors: Floats) -> Floats:
@@ -170,7 +170,7 @@ def _unit_rows(vectors: Floats) -> Floats:
 
 
 def probabilities(logits: Floats) -> Floats:
-    """Of logits `[…, C]`: softmax of several labels, sigmoid of one."""
+    """Convert logits `[…, C]` to probabilities: softmax of several labels, sigmoid of one."""
     wide = logits.astype(np.float64)
     if wide.shape[-1] == 1:
         return np.exp(-np.logaddexp(0, -wide)).astype(np.float32)
@@ -179,7 +179,7 @@ def probabilities(logits: Floats) -> Floats:
 
 
 def list_form(body: PoolingRequest, request: Request, model: str) -> ListForm:
-    """The list of what a model gives."""
+    """Return vLLM's format of a list of pooler outputs."""
     as_base64 = body.encoding_format == "base64"
 
     def item(number: int, array: Floats) -> Unwritten:

@@ -1,6 +1,6 @@
-"""Rerank requests in vLLM's form, on paths that other dialects have too.
+"""Rerank requests in vLLM's format, on paths shared with other dialects.
 
-A body is told by the fields that vLLM alone has; see `FORM_FIELDS`.
+A body is recognised by fields that only vLLM has; see `FORM_FIELDS`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from service.api.wire.route import ErrorForm, caller_of, model_of
 from service.inference.core import Inference
 
 RANK_BYTES = 88
-"""Bytes of a document's rank in JSON, without the document."""
+"""Predicted bytes of a result in JSON, without its document."""
 FORM_FIELDS = frozenset(
     (
         *("truncate_prompt_tokens", "truncation_side", "use_activation", "activation", "softmax"),
@@ -33,36 +33,36 @@ FORM_FIELDS = frozenset(
 
 
 class VllmRerankRequest(VllmRequest):
-    """A rerank request with one of `FORM_FIELDS`."""
+    """Rerank request with one of `FORM_FIELDS`."""
 
     form_fields: ClassVar[frozenset[str]] = FORM_FIELDS
     error_form: ClassVar[ErrorForm | None] = error_response
 
     query: str
     documents: Documents
-    top_n: int = Field(0, ge=0, description="The most ranks of the reply; all when 0.")
+    top_n: int = Field(0, ge=0, description="Maximum number of results; all when 0.")
     max_tokens_per_doc: int | None = Field(
-        None, ge=1, description="The first so many tokens of a document are ranked; all by default."
+        None, ge=1, description="Tokens after which a document is cut; no cut by default."
     )
 
     def check_model(self, inference: Inference) -> TaskConfig | None:
-        """Return the task head that scores pairs, or None of a model of vectors.
+        """Return the model's task head for scoring pairs, or None if it embeds texts.
 
         Raises:
-            NoTaskHead: the model has another.
+            NoTaskHead: the model has another task head.
 
         """
         return scorer(inference)
 
 
 class VllmDocument(BaseModel):
-    """A document of the request."""
+    """Document of the request."""
 
     text: str
 
 
 class VllmRank(BaseModel):
-    """A document, its number in the request, and its score."""
+    """Document, its index in the request, and its score."""
 
     index: int
     document: VllmDocument
@@ -70,14 +70,14 @@ class VllmRank(BaseModel):
 
 
 class VllmRerankUsage(BaseModel):
-    """Tokens of a request."""
+    """Token counts of a request."""
 
     prompt_tokens: int
     total_tokens: int
 
 
 class VllmRerankReply(NoticedReply):
-    """The documents, the most relevant first."""
+    """Results, the most relevant document first."""
 
     id: str
     model: str
@@ -86,7 +86,7 @@ class VllmRerankReply(NoticedReply):
 
 
 async def rerank(body: VllmRerankRequest, request: Request) -> Response:
-    """Answer with the documents, the most relevant to the query first."""
+    """Rank the documents, the most relevant to the query first."""
     model = model_of(request)
     body.check_model(model.inference)
     size = RANK_BYTES * len(body.documents) + CHARACTER_BYTES * sum(map(len, body.documents))

@@ -1,4 +1,4 @@
-"""`POST /score` and `/v1/score`: the scores of pairs of texts, in vLLM's form."""
+"""`POST /score` and `/v1/score`: scores of text pairs, in vLLM's format."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from service.inference.core import Inference
 
 router = APIRouter(route_class=JsonRoute, tags=["vllm"])
 SCORE_BYTES = 64
-"""Of a pair's score in JSON."""
+"""Predicted bytes of a pair's score in JSON."""
 NAMES = (
     ("queries", "documents"),
     ("queries", "items"),
     ("data_1", "data_2"),
     ("text_1", "text_2"),
 )
-"""What the two sides of the pairs may be called; the first two names that are there count."""
+"""Accepted names of the two sides; the first pair of names in the request counts."""
 Side = str | list[str]
 
 
 class ScoreRequest(VllmRequest):
     """`POST /score` and `/v1/score`."""
 
-    text_1: Side | None = Field(None, description="A text, or as many as on the other side.")
-    text_2: Side | None = Field(None, description="A text, or many.")
+    text_1: Side | None = Field(None, description="A text, or as many texts as on the other side.")
+    text_2: Side | None = Field(None, description="A text or a list of texts.")
     queries: Side | None = Field(None, description="As `text_1`.")
     documents: Side | None = Field(None, description="As `text_2`.")
     items: Side | None = Field(None, description="As `text_2`.")
@@ -55,18 +55,18 @@ class ScoreRequest(VllmRequest):
 
     @property
     def pairs(self) -> Pairs:
-        """The texts of both sides."""
-        for first, second in NAMES:
-            one, other = getattr(self, first), getattr(self, second)
-            if one is not None and other is not None:
-                return Pairs(_listed(one), _listed(other), (first, second))
+        """Texts of both sides."""
+        for names in NAMES:
+            first, second = (getattr(self, name) for name in names)
+            if first is not None and second is not None:
+                return Pairs(_listed(first), _listed(second), names)
         raise PydanticCustomError("sides", "text_1 and text_2 are needed")
 
     def check_model(self, inference: Inference) -> TaskConfig | None:
-        """A task head that scores pairs, or none at all.
+        """Return the model's task head for scoring pairs, or None if it embeds texts.
 
         Raises:
-            NoTaskHead: the model has another.
+            NoTaskHead: the model has another task head.
 
         """
         return scorer(inference)
@@ -77,7 +77,7 @@ def _listed(side: Side) -> list[str]:
 
 
 class Score(BaseModel):
-    """A pair's number in the request, and its score."""
+    """Index of a pair in the request, and its score."""
 
     index: int
     object: Literal["score"] = "score"
@@ -85,7 +85,7 @@ class Score(BaseModel):
 
 
 class ScoreReply(NoticedReply):
-    """The scores, in the order of the request."""
+    """Scores in the order of the request."""
 
     id: str
     object: Literal["list"] = "list"
@@ -98,7 +98,7 @@ class ScoreReply(NoticedReply):
 @router.post("/v1/score", response_model=None, responses={200: {"model": ScoreReply}, **ERRORS})
 @router.post("/score", response_model=None, responses={200: {"model": ScoreReply}, **ERRORS})
 async def score(body: ScoreRequest, request: Request) -> Response:
-    """The score of each pair: a cross-encoder's, MaxSim, or the cosine of two vectors."""
+    """Score each pair by a cross-encoder, MaxSim, or the cosine of its vectors."""
     model, pairs = model_of(request), body.pairs
     body.check_model(model.inference)
     size = SCORE_BYTES * len(pairs.second)

@@ -1,7 +1,7 @@
-"""Scores of pairs of texts as vLLM computes them, by the kind of model.
+"""Scores of text pairs, as vLLM computes them.
 
-A cross-encoder's probability, MaxSim of a late-interaction model, or the cosine of the vectors of
-a model without a task head.
+The score is a cross-encoder's probability, the MaxSim of a late-interaction model, or the cosine of
+the vectors of a model without a task head.
 
 Notation: P pairs.
 """
@@ -32,42 +32,42 @@ from service.inference.timings import Timings
 
 @dataclass(frozen=True)
 class Pairs:
-    """Texts to be compared: one with each of the others, or each with its own."""
+    """Texts to score: one text with each text of the other side, or pairs by position."""
 
     first: Sequence[str]
-    """One, or as many as the others."""
+    """First text of each pair, or one text for all pairs."""
     second: Sequence[str]
     names: tuple[str, str] = ("text_1", "text_2")
-    """Fields of the request that hold the two sides."""
+    """Names of the request's fields with the two sides."""
 
     def both(self) -> list[tuple[str, str]]:
-        """P pairs."""
+        """Return the P pairs."""
         if len(self.first) == 1:
             return [(self.first[0], text) for text in self.second]
         return list(zip(self.first, self.second, strict=True))
 
 
 def scorer(inference: Inference) -> TaskConfig | None:
-    """The task head that scores pairs; None of a model of vectors.
+    """Return the model's task head for scoring pairs, or None if it embeds texts.
 
     Raises:
-        NoTaskHead: the model has one that does not.
+        NoTaskHead: the model has another task head.
 
     """
     return None if inference.manifest.task is None else ranker(inference)
 
 
 async def scored(request: Request, pairs: Pairs, body: VllmRequest) -> Ranking:
-    """The score of each pair, in the order of the request.
+    """Score each pair, in the order of the request.
 
     Args:
-        request: which model answers, and who asks.
-        pairs: at least one.
-        body: how texts are cut.
+        request: HTTP request, which names the model and the client.
+        pairs: texts to score, at least one pair.
+        body: request body, with the options of truncation.
 
     Raises:
-        NoTaskHead: the model scores no pairs.
-        Unprocessable: too many texts, or one that does not fit the model.
+        NoTaskHead: the model does not score pairs.
+        Unprocessable: there are too many texts, or a text does not fit the model.
         ReplyTooLarge: the vectors would exceed the limit of a reply.
         Overloaded: the queue has no room, or the deadline cannot be met.
         ServiceError: the engine failed.
@@ -104,7 +104,7 @@ async def _cosines(request: Request, pairs: Pairs, body: VllmRequest) -> Ranking
 
 
 def _products(vectors: Sequence[Floats], queries: int) -> list[Floats]:
-    """`[1]` a pair, of the unit vectors of its texts."""
+    """Return the dot product of each pair's unit vectors, `[1]`."""
     first, second = np.stack(vectors[:queries]), np.stack(vectors[queries:])
     return list(np.sum(first * second, axis=1, keepdims=True))
 
@@ -123,7 +123,7 @@ async def _cross_encoded(
 async def _max_sims(
     request: Request, pairs: Pairs, body: VllmRequest, late: LateInteraction
 ) -> Ranking:
-    """Of one query after the other, each with all of its documents."""
+    """Score one query after the other, each with all its documents."""
     inference, caller = model_of(request).inference, caller_of(request)
     asked: dict[str, list[int]] = {}
     for number, (query, _) in enumerate(both := pairs.both()):
@@ -138,8 +138,8 @@ async def _max_sims(
         await body.cut(ranking.documents)
         timings = ranking.timings
         with reserve(request, ranking.vector_bytes):
-            found = await rank(ranking, timings)
-        for number, value in zip(numbers, found, strict=True):
+            scores = await rank(ranking, timings)
+        for number, value in zip(numbers, scores, strict=True):
             values[number] = value
         total = timings if total is None else total + timings
     assert total is not None  # noqa: S101 - there is at least one pair

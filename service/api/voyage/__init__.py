@@ -1,1 +1,1 @@
-"""Voyage's dialect, where its clients share a path with others."""
+"""Voyage's request formats on paths shared with other dialects."""

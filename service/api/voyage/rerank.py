@@ -1,4 +1,4 @@
-"""Rerank requests in Voyage's form, on the path that Jina and Cohere have too.
+"""Rerank requests in Voyage's format, on the path shared with Jina and Cohere.
 
 https://docs.voyageai.com/reference/reranker-api
 """
@@ -22,36 +22,34 @@ from service.inference.core import Inference
 from service.inference.tokenization.tokenizer import Options
 
 RANK_BYTES = 72
-"""Bytes of a document's rank in JSON, without the document."""
+"""Predicted bytes of a result in JSON, without its document."""
 
 
 class VoyageRerankRequest(LenientRequest):
-    """A rerank request with one of the fields that only Voyage has: `truncation` or `top_k`."""
+    """Rerank request with a field that only Voyage has: `truncation` or `top_k`."""
 
     form_fields: ClassVar[frozenset[str]] = frozenset(("truncation", "top_k"))
 
     query: str
     documents: Documents
-    top_k: int | None = Field(
-        None, ge=1, description="The most ranks of the reply; all by default."
-    )
+    top_k: int | None = Field(None, ge=1, description="Maximum number of results; all by default.")
     truncation: bool = Field(
-        True, description="Cut a query and a document that are too long together, or refuse them."
+        True, description="Truncate pairs of query and document that are too long, or reject them."
     )
-    return_documents: bool = Field(False, description="Whether each rank has its document.")
+    return_documents: bool = Field(False, description="Whether each result includes its document.")
 
     def check_model(self, inference: Inference) -> TaskConfig:
-        """Return the task head that ranks.
+        """Return the model's task head for ranking.
 
         Raises:
-            NoTaskHead: the model does not rank.
+            NoTaskHead: the model is not a reranker.
 
         """
         return ranker(inference)
 
 
 class VoyageRank(BaseModel):
-    """Score of a document, its index in the request, and the document where it is asked for."""
+    """Score of a document, its index in the request, and the document if requested."""
 
     relevance_score: float
     index: int
@@ -65,7 +63,7 @@ class VoyageUsage(BaseModel):
 
 
 class VoyageRerankReply(NoticedReply):
-    """Ranks of the documents, the most relevant first."""
+    """Results, the most relevant document first."""
 
     object: Literal["list"]
     data: list[VoyageRank]
@@ -74,7 +72,7 @@ class VoyageRerankReply(NoticedReply):
 
 
 async def rerank(body: VoyageRerankRequest, request: Request) -> Response:
-    """Answer with the ranks of the documents, the most relevant first."""
+    """Rank the documents, the most relevant to the query first."""
     model = model_of(request)
     body.check_model(model.inference)
     documents = body.documents

@@ -1,1 +1,1 @@
-"""What all dialects are written in: strict JSON, safetensors, problems, a route's deadline."""
+"""Wire formats that all dialects share: strict JSON, safetensors, problems, a route's deadline."""

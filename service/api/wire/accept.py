@@ -1,4 +1,4 @@
-"""What a client prefers of two media types (RFC 9110, 12.5.1)."""
+"""Content negotiation between two media types (RFC 9110, 12.5.1)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ _QUALITY = re.compile(r"[ \t]*q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)[ \t]*", re.I
 
 
 def prefers(accept: str, named: str, default: str) -> bool:
-    """Whether a client names a media type, and names the default with no higher weight.
+    """Return whether `Accept` names a media type, with at least the weight of the default.
 
-    A range as `*/*` is no name: beside one it asks for whatever else there is, and clients add it
-    to all that they ask for.
+    Ranges such as `*/*` are ignored, as clients add them to the types that they want.
 
     Args:
-        accept: the values of `Accept`, separated by commas.
-        named: a media type that only who names it gets.
-        default: the media type that everyone else gets.
+        accept: values of `Accept`, separated by commas.
+        named: media type for clients that name it.
+        default: media type for all other clients.
 
     """
     qualities: dict[str, float] = {}
@@ -28,6 +27,6 @@ def prefers(accept: str, named: str, default: str) -> bool:
 
 
 def _quality(parameters: list[str]) -> float:
-    """The weight among a range's parameters; 1 without one, or with one that is none."""
-    found = [match for parameter in parameters if (match := _QUALITY.fullmatch(parameter))]
-    return float(found[0][1]) if found else 1.0
+    """Return the weight among a range's parameters; 1 if it is missing or malformed."""
+    weights = [match[1] for parameter in parameters if (match := _QUALITY.fullmatch(parameter))]
+    return float(weights[0]) if weights else 1.0

@@ -1,7 +1,7 @@
-"""Fields that change a reply in some dialect, and are refused where a route does not have them.
+"""Fields that change replies in some dialect, and are rejected on routes without the field.
 
-Routes of other services' dialects ignore unknown fields, as those services do. A field of this list
-is the exception: a client that sends it expects other vectors, scores or ranks than it would get.
+Routes of other services' dialects ignore unknown fields, as those services do. Fields of this list
+are the exception: a client that sends one expects other vectors, scores or ranks.
 """
 
 from __future__ import annotations
@@ -53,27 +53,27 @@ HARMLESS: Mapping[str, tuple[Any, ...]] = {
     "truncation_side": ("right",),
     "use_activation": (True,),
 }
-"""Names of the fields, each with the values that change no reply of a route without the field."""
+"""Field → values that are accepted on routes without the field, as they do not change replies."""
 
 
 def refused_field(fields: Mapping[str, Any], known: Container[str]) -> str | None:
-    """Return the first field of a request that a route would have to ignore at the client's cost.
+    """Return the first field of a request that the route lacks and may not ignore; None if none.
 
     Args:
-        fields: the request's own.
-        known: names of the fields that the route has.
+        fields: fields of the request.
+        known: names of the route's fields.
 
     """
     for name, value in fields.items():
         if name in known or value is None or name not in HARMLESS:
             continue
-        if not any(type(value) is type(same) and value == same for same in HARMLESS[name]):
+        if not any(type(value) is type(item) and value == item for item in HARMLESS[name]):
             return name
     return None
 
 
 def refusal(name: str) -> str:
-    """Describe why a field is refused, and the values with which it would be accepted."""
+    """Describe why a field is rejected, and which values would be accepted."""
     values = " or ".join(repr(value) for value in HARMLESS[name])
     accepted = f", or send {values}" if values else ""
     return f"it would change the reply, and this route does not have it: leave it out{accepted}"

@@ -1,4 +1,4 @@
-"""Replies that a client may keep: it asks by `if-none-match` whether they are still the same."""
+"""Conditional requests: a client revalidates its copy of a reply by `if-none-match`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from starlette.requests import Request
 
 
 def is_known(request: Request, etag: str) -> bool:
-    """Whether the client has what an entity tag stands for (RFC 9110, section 13.1.2)."""
+    """Return whether the client's copy has this entity tag (RFC 9110, section 13.1.2)."""
     known = request.headers.get("if-none-match", "")
     return etag in {tag.strip().removeprefix("W/") for tag in known.split(",")}

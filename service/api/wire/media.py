@@ -1,4 +1,4 @@
-"""Media types of replies, their parts, and the size of numbers in them."""
+"""Media types and parts of replies, and predicted bytes of numbers in JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Part = bytes | memoryview
 Unwritten = Iterator[Part]
 """Pieces of a reply's body, each of which is made when it is asked for; see `Turns`."""
 JSON_BYTES_PER_FLOAT = 15
-"""Bytes of a float32 in JSON with its comma, on the safe side of the mean (measured: up to 11.8 for
-hidden states, 12.7 for unit vectors, 14.1 for the maps of one head)."""
+"""Predicted bytes of a float32 and its comma in JSON, above the measured means (up to 11.8 for
+hidden states, 12.7 for unit vectors, 14.1 for the maps of a head)."""
 JSON_BYTES_PER_INDEX = 6
-"""Bytes of a token's index in JSON with its comma."""
+"""Predicted bytes of a token's index and its comma in JSON."""

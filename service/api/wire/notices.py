@@ -1,4 +1,4 @@
-"""The notices about a request's texts, as the dialects' JSON replies have them."""
+"""Notices about a request's texts, in the JSON replies of all dialects."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from service.inference.notices import Notices
 
 
 class NoticeCounts(BaseModel):
-    """Numbers of texts; a number of 0 is absent."""
+    """Number of texts with each notice; zero counts are absent."""
 
-    truncated: int | None = Field(None, description="Texts that were cut.")
+    truncated: int | None = Field(None, description="Truncated texts.")
     prompt_missing: int | None = Field(
-        None, description="Texts without a prompt, of a model that names prompts and no default."
+        None, description="Texts without a prompt, if the model has prompts but no default prompt."
     )
     unknown_tokens: int | None = Field(
-        None, description="Texts in which more than a tenth of the tokens are the unknown token."
+        None, description="Texts in which over a tenth of the tokens are the unknown token."
     )
 
 
 class NoticedReply(BaseModel):
-    """A reply with a field for notices."""
+    """Reply with a field for notices."""
 
     notices: NoticeCounts | None = Field(
-        None, description="Absent without notices; the same numbers as in the headers."
+        None, description="Counts of notices, as in the headers; absent without notices."
     )
 
 
 def notice_field(notices: Notices) -> dict[str, Any]:
-    """Return the field `notices` of a reply, or nothing where there are none."""
+    """Return the field `notices` of a reply, or an empty mapping without notices."""
     counts = notices.counts()
     return {"notices": counts} if counts else {}

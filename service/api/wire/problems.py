@@ -1,4 +1,4 @@
-"""`application/problem+json` (RFC 9457): the native error form, small and without callers' data."""
+"""`application/problem+json` (RFC 9457): the native error format, without data of the caller."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from starlette.responses import Response
 from service.errors import ServiceError, Unauthorized
 
 CHALLENGES = ('Bearer realm="headscope"', 'Basic realm="headscope", charset="UTF-8"')
-"""How a key may be sent: by programs, or as the password that a browser asks for. A header each, as
-Chromium reads the first of a header only."""
+"""Challenges of `www-authenticate`, for programs and for browsers. Each is a header of its own,
+since Chromium reads only the first challenge of a header."""
 MAX_ERRORS = 10
 MAX_DETAIL_CHARACTERS = 1000
 _FIELD_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}|[0-9]{1,9}")
 
 
 class Problem(BaseModel):
-    """An error (RFC 9457), with the members that text-embeddings-inference's clients read."""
+    """Error (RFC 9457), with the members that text-embeddings-inference's clients read."""
 
     type: str
     title: str
@@ -38,25 +38,25 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {"description": description, "content": _PROBLEM}
     for status, description in {
         400: "Not JSON",
-        401: "No key, or a wrong one",
-        404: "Of several models none has the name",
+        401: "API key missing or wrong",
+        404: "Unknown model",
         408: "The request took too long to send",
         413: "Body or predicted reply too large",
         415: "Wrong content type or encoding",
-        421: "The host is not one that the service answers for",
-        422: "Wrong schema, or an input that does not fit",
+        421: "Unknown host",
+        422: "Wrong schema or invalid input",
         429: "Overloaded",
         500: "The engine failed",
-        501: "The engine asked for is not installed, or the model's graph does not give it",
-        503: "The engine asked for is down",
+        501: "The requested engine is not installed, or the model's graph lacks the output",
+        503: "The requested engine is down",
         504: "The engine did not answer in time",
     }.items()
 }
-"""The error replies of a route, for the OpenAPI document."""
+"""Error replies of a route, for the OpenAPI document."""
 
 
 def problem_response(error: ServiceError, request_id: str) -> Response:
-    """An error as its reply."""
+    """Return the reply of an error."""
     problem = {
         "type": f"/problems/{error.slug}",
         "title": error.title,
@@ -71,7 +71,14 @@ def problem_response(error: ServiceError, request_id: str) -> Response:
 
 
 def error_reply(error: ServiceError, body: bytes, media_type: str) -> Response:
-    """A body with an error's status, its `retry-after` and its challenges."""
+    """Return a reply with an error's status, `retry-after` and challenges.
+
+    Args:
+        error: error to answer with.
+        body: serialised body.
+        media_type: content type of the body.
+
+    """
     headers = {}
     if error.retry_after_seconds is not None:
         headers["retry-after"] = str(error.retry_after_seconds)
@@ -83,12 +90,12 @@ def error_reply(error: ServiceError, body: bytes, media_type: str) -> Response:
 
 
 def describe_errors(errors: Sequence[Any]) -> str:
-    """Pydantic's errors in one line: the first of them, each with its field."""
+    """Describe the first `MAX_ERRORS` of pydantic's errors in one line, each with its field."""
     described = [f"{_field(item['loc'][1:])}: {item['msg']}" for item in errors[:MAX_ERRORS]]
     return "; ".join(described)[:MAX_DETAIL_CHARACTERS]
 
 
 def _field(location: Sequence[str | int]) -> str:
-    """The field's path; the name of an unknown field is the caller's, and told only if tame."""
+    """Return a field's path, with `?` for names that are not plain identifiers or indices."""
     parts = [str(part) for part in location]
     return ".".join(part if _FIELD_NAME.fullmatch(part) else "?" for part in parts) or "body"

@@ -1,4 +1,4 @@
-"""Requests as routes read them, strict JSON with a deadline, and replies as they send them."""
+"""Routes that read strict JSON with a deadline, and responses that are sent in parts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from service.serving.state import ServiceState
 
 TIMEOUT_HEADER = "x-request-timeout-ms"
 SEND_BYTES = 2**20
-"""The server copies what a client does not take at once: large parts are given to it in slices."""
+"""Maximum bytes passed to the server at a time, since it copies bytes that cannot be sent yet."""
 _MILLISECONDS = re.compile(r"[0-9]{1,9}")
 Schema = TypeVar("Schema", bound=BaseModel)
 Responses = dict[int | str, dict[str, Any]]
@@ -41,35 +41,35 @@ ErrorForm = Callable[[ServiceError, str], Response]
 
 
 class ModelRequest(BaseModel):
-    """A request that may choose one of several models."""
+    """Request that may name the model to use."""
 
     form_fields: ClassVar[frozenset[str]] = frozenset()
-    """Fields any of which tells its bodies from the other dialects' bodies of the same path."""
+    """Fields that identify this dialect's bodies among all bodies of the same path."""
     error_form: ClassVar[ErrorForm | None] = None
-    """Form of errors once a body is known to be its own; that of the path's dialect when None."""
+    """Format of errors for bodies of this schema; by default the format of the path's dialect."""
 
     model: str | None = Field(
         None, description="Which of several models answers; the first that can by default."
     )
 
     def check_model(self, inference: Inference) -> object:
-        """What the request needs of a model beside vectors; nothing by default.
+        """Check that a model can answer the request; by default every model can.
 
         Raises:
-            NoTaskHead: the model does not have it.
+            NoTaskHead: the model lacks the task head.
 
         """
 
 
 class JsonRoute(APIRoute):
-    """A route whose endpoint takes `body`, a model, and `request`, and answers a `Response`.
+    """Route whose endpoint takes `body`, a pydantic model, and `request`, and returns a `Response`.
 
-    Which model is to answer is found before; see `model_of`. Where several dialects share the
-    path, `body` is a union of theirs: the first one of whose `form_fields` a body has, or else the
-    first.
+    The served model is chosen before the endpoint runs; see `model_of`. On a path that several
+    dialects share, `body` is a union of their schemas. The first schema with one of its
+    `form_fields` in the body is used, or else the first schema.
 
-    FastAPI documents it; its own way from body to endpoint, which solves dependencies that these
-    routes do not have, costs as much as all else in a small request.
+    FastAPI documents the route but does not parse the body: its dependency resolution, which these
+    routes do not need, takes as long as the rest of a small request.
     """
 
     def __init__(self, *arguments: Any, responses: Responses | None = None, **options: Any) -> None:
@@ -77,13 +77,13 @@ class JsonRoute(APIRoute):
         super().__init__(*arguments, responses=with_reply_headers(responses or {}), **options)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """As Starlette's; most paths are other routes', which no regular expression has to tell."""
+        """Match like Starlette, but reject most other paths without a regular expression."""
         if not self.param_convertors and not scope["path"].endswith(self.path):
             return Match.NONE, {}
         return super().matches(scope)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The function from a request to the endpoint's reply."""
+        """Return the function from a request to the endpoint's reply."""
         hint = get_type_hints(self.endpoint)["body"]
         schemas: Sequence[type[ModelRequest]] = get_args(hint) or (hint,)
 
@@ -107,13 +107,13 @@ async def answered(
     asked: str | None,
     answer: Callable[[], Awaitable[Response]],
 ) -> Response:
-    """Return a model's reply, or its twin's where the model is not served for heads.
+    """Return the reply of a model, or of its twin if the model's heads are not verified.
 
     Args:
-        request: gets the model as its state, which `model_of` reads.
-        model: the one that is to answer.
-        asked: the name that the request has.
-        answer: computes the reply of the request's model.
+        request: HTTP request; its state stores the model for `model_of`.
+        model: model to answer with.
+        asked: model name in the request, if any.
+        answer: function that computes the reply of the request's model.
 
     Raises:
         ServiceError: the reply cannot be computed.
@@ -135,11 +135,11 @@ async def answered(
 
 
 def validated(schema: type[Schema], content: Any) -> Schema:
-    """Return a body of JSON as its schema has it.
+    """Validate a JSON body against its schema.
 
     Raises:
-        RequestValidationError: the body does not fit the schema, or the schema would ignore a
-            field that changes replies elsewhere.
+        RequestValidationError: the body does not fit the schema, or has an unknown field that
+            changes replies in another dialect.
 
     """
     if schema.model_config.get("extra") == "ignore" and isinstance(content, dict):
@@ -156,14 +156,14 @@ def validated(schema: type[Schema], content: Any) -> Schema:
 
 
 def schema_of(content: Any, schemas: Sequence[type[ModelRequest]]) -> type[ModelRequest]:
-    """The one of several dialects' requests that a body is; the first where it cannot be told."""
+    """Return the schema whose `form_fields` identify the body, or else the first schema."""
     fields = content if isinstance(content, dict) else {}
     given = {name for name, value in fields.items() if value is not None}
     return next((one for one in schemas if one.form_fields & given), schemas[0])
 
 
 def service_of(request: Request) -> ServiceState:
-    """The state of the service that a request came to."""
+    """Return the state of the service."""
     state: ServiceState = request.app.state.service
     return state
 
@@ -184,16 +184,18 @@ def answered_by(request: Request, model: ServedModel) -> None:
 
 
 def name_model(response: Response, models: Models, asked: str | None, model: ServedModel) -> None:
-    """Say in a header which model answered, unless it is the only one and the one asked for."""
+    """Add a header with the model's name, unless the model is the only one and was not misnamed."""
     if models.several_answer or asked not in (None, model.name):
         response.headers[MODEL_HEADER] = quote(model.name, safe=f"{string.punctuation} ")
 
 
 def caller_of(request: Request) -> Caller:
-    """Who asks, and until when the reply must have begun: the setting, or what the caller asks.
+    """Return the client and the deadline by which the reply must begin.
+
+    The deadline is the setting's, or an earlier one that `x-request-timeout-ms` requests.
 
     Raises:
-        Unprocessable: the header is no whole number of milliseconds.
+        Unprocessable: the header is not a whole number of milliseconds.
 
     """
     seconds = service_of(request).settings.request_timeout_seconds
@@ -211,13 +213,13 @@ def caller_of(request: Request) -> Caller:
 
 
 def wants_safetensors(request: Request) -> bool:
-    """Whether the client accepts the binary form by name, and likes JSON no more."""
+    """Return whether `Accept` names safetensors, with at least the weight of JSON."""
     accepted = ",".join(request.headers.getlist("accept"))
     return prefers(accepted, SAFETENSORS, "application/json")
 
 
 def _nothing() -> None:
-    """Nothing to release."""
+    """Release nothing."""
 
 
 @dataclass(frozen=True)
@@ -231,13 +233,13 @@ class Reply:
     rest: AsyncGenerator[Part | Unwritten, None] | None = None
     """Parts that are computed while the body is sent."""
     length: int | None = None
-    """Bytes of all parts, where that is known beforehand."""
+    """Bytes of all parts, if known beforehand."""
     release: Callable[[], None] = _nothing
-    """Called once the body is sent, to give back its bytes in flight."""
+    """Callback that releases the reserved bytes once the body is sent."""
 
 
 class PartsResponse(Response):
-    """A reply sent part by part, without copying one, and with its timings in the headers."""
+    """Response sent part by part without copying, with its timings in the headers."""
 
     def __init__(self, reply: Reply) -> None:
         headers = timing_headers(reply.timings) | {"content-length": str(reply.length)}
@@ -273,9 +275,9 @@ class PartsResponse(Response):
 
 
 def timing_headers(timings: Timings) -> dict[str, str]:
-    """Return the headers of a reply's notices, and of whole milliseconds of each step.
+    """Return the headers of a reply's notices, and of each step's time in whole milliseconds.
 
-    The names of the latter are text-embeddings-inference's.
+    The headers of the times have text-embeddings-inference's names.
     """
     return timings.notices.headers() | {
         "x-tokenization-time": str(round(1000 * timings.tokenization_seconds)),

@@ -1,7 +1,7 @@
-"""JSON bodies: strict, and bounded before anything is built from them.
+"""Strict parsing of JSON bodies, with a limit on the number of values.
 
-A parser makes an object of every value: of a body of 16 MiB that only lists empty lists, gigabytes,
-and nothing else runs meanwhile. So the values are counted first.
+A parser creates an object for every value: a body of 16 MiB that only lists empty lists takes
+gigabytes, and blocks all threads meanwhile. Values are therefore counted before parsing.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from starlette.requests import Request
 from service.errors import InvalidRequest, Unprocessable, UnsupportedMediaType
 
 MAX_VALUES = 2**16
-"""Values of a body, those inside of others counted too; a request has a few thousand."""
+"""Maximum number of values in a body, including nested values; a request has a few thousand."""
 INLINE_BYTES = 2**16
-"""A body up to this size is parsed on the event loop, in 2 ms at most; a larger one in a thread."""
+"""Maximum bytes of a body that is parsed on the event loop, in 2 ms at most; others use threads."""
 BLOCK_BYTES = 2**20
-"""Bytes of a body that are looked at in one go."""
+"""Bytes of a body that are scanned at a time."""
 _QUOTE, _BACKSLASH = ord('"'), ord("\\")
 _BEFORE_VALUES = b",[{"
-"""Every value but the first follows a comma, or opens a list or an object."""
+"""Bytes before a value: all values but the first follow a comma, or open a list or an object."""
 _COUNTED = np.isin(np.arange(256), [*_BEFORE_VALUES])
 
 
 def check_media_type(request: Request) -> None:
-    """Refuse a body that is not said to be plain JSON.
+    """Reject other content types than JSON, and compressed bodies.
 
     Raises:
-        UnsupportedMediaType: the content type is another, or the body is compressed.
+        UnsupportedMediaType: the content type or encoding is not accepted.
 
     """
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -42,11 +42,11 @@ def check_media_type(request: Request) -> None:
 
 
 async def read_json(body: bytes) -> Any:
-    """A body, parsed by orjson, which refuses NaN, lone surrogates and broken UTF-8.
+    """Parse a body with orjson, which rejects NaN, lone surrogates and broken UTF-8.
 
     Raises:
         InvalidRequest: the body is not JSON.
-        Unprocessable: it has too many values.
+        Unprocessable: the body has too many values.
 
     """
     if len(body) <= INLINE_BYTES:
@@ -55,7 +55,7 @@ async def read_json(body: bytes) -> Any:
 
 
 def _parse_bounded(body: bytes) -> Any:
-    # characters of texts are counted too, so few of them are proof and many are not
+    # upper bound first: it also counts characters inside strings, which count_values excludes
     if sum(map(body.count, _BEFORE_VALUES)) >= MAX_VALUES and count_values(body) > MAX_VALUES:
         raise Unprocessable(f"the body has more than {MAX_VALUES} values")
     return _parse(body)
@@ -69,7 +69,7 @@ def _parse(body: bytes) -> Any:
 
 
 def count_values(body: bytes) -> int:
-    """Values of a body of JSON, empty lists and objects twice; stops soon above `MAX_VALUES`."""
+    """Count the values of a JSON body, empty lists and objects twice, up to about `MAX_VALUES`."""
     count, inside, escaped = 1, False, False
     for start in range(0, len(body), BLOCK_BYTES):
         block = np.frombuffer(body, np.uint8, min(BLOCK_BYTES, len(body) - start), start)
@@ -84,16 +84,16 @@ def count_values(body: bytes) -> int:
 
 
 def _escaped(block: np.ndarray, *, first: bool) -> np.ndarray:
-    """Whether each byte follows an odd number of backslashes.
+    """Return whether each byte follows an odd number of backslashes.
 
     Args:
-        block: the bytes.
-        first: whether its first byte does, by those before the block.
+        block: bytes of the body.
+        first: whether the first byte does, by the bytes before the block.
 
     """
     at = np.arange(len(block))
     other = np.where(block == _BACKSLASH, -1, at)
     last_other = np.maximum.accumulate(other)  # -1 while all are backslashes
-    run = at - last_other  # backslashes up to and with each byte
-    run[last_other == -1] += first  # one more that stands before
+    run = at - last_other  # backslashes up to and including each byte
+    run[last_other == -1] += first  # an odd one before the block
     return np.concatenate([[first], run[:-1] % 2 == 1])
